@@ -1,0 +1,128 @@
+//! Links: what carries packets between endpoints, and the one place for shared memory and foreign calls.
+//!
+//! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests: it
+//! writes a packet where the machine says that there is room, and hands up what arrives, checked.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod memory;
+
+use memory::UserMemory;
+use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
+
+/// Length of an address on every link. MPI libraries exchange it as bytes. Unit: bytes.
+pub const ADDRESS_BYTES: usize = 32;
+
+/// Where an endpoint is found, and the key that shows that one belongs to its job. Opaque outside its link.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Address(pub [u8; ADDRESS_BYTES]);
+
+/// What a sender owns in a mailbox from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Data slots (with a conditional scheme: the slots of the lane).
+    pub data_slots: u32,
+    /// Slots for explicit credit packets.
+    pub credit_slots: u32,
+}
+
+/// What [`Link::poll`] found.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A packet. Its payload can be copied until [`Link::retire`], which must be called before the next poll.
+    Packet {
+        /// Who sent it.
+        from: Peer,
+        /// Its checked header.
+        packet: Packet,
+    },
+    /// An endpoint has claimed a lane of our mailbox. Answer with [`Link::admit`]; its packets wait till then.
+    Attached {
+        /// The lane.
+        lane: u32,
+        /// Whose it is.
+        address: Address,
+        /// What it owns here.
+        quota: Quota,
+    },
+    /// The lane of this peer held something that is no packet. It is not read any more.
+    Malformed {
+        /// Whose lane.
+        from: Peer,
+    },
+}
+
+/// Whether an endpoint still lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It does.
+    Alive,
+    /// It was closed in good order.
+    Closed,
+    /// Its process ended without closing it, or it never was.
+    Dead,
+}
+
+/// A way for packets between endpoints. One owner at a time; `Send`, so that ownership can be handed over.
+pub trait Link: Send {
+    /// What a slot holds.
+    fn geometry(&self) -> Geometry;
+
+    /// Our own address, to be given to peers.
+    fn address(&self) -> Address;
+
+    /// Sets up sending to the endpoint at `address`, from now on called `peer`.
+    ///
+    /// # Errors
+    /// [`PeerFault`], if it is not there, of another version, has no free lane, or no memory is left.
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Quota, PeerFault>;
+
+    /// Puts `packet` and its payload (from `memory`, at `offset`) on the way to a connected peer, and rings its doorbell
+    /// if it sleeps. Never waits: the caller owns the slots, by credit or by [`Link::room`].
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>);
+
+    /// Slots that have become free at `to` since the last call, for schemes without credits. The first call
+    /// counts all slots of the lane.
+    fn room(&mut self, to: Peer) -> u32;
+
+    /// The next thing that has arrived, fairly among senders; `None` if nothing has.
+    fn poll(&mut self) -> Option<Arrival>;
+
+    /// Names the owner of a lane that was reported as attached.
+    fn admit(&mut self, lane: u32, peer: Peer);
+
+    /// Copies the first `bytes` payload bytes of the packet last polled to `memory` at `offset`.
+    fn take(&self, memory: &UserMemory, offset: u64, bytes: u64);
+
+    /// Frees the slots of the packet last polled.
+    fn retire(&mut self);
+
+    /// Copies between our memory and the memory of the peer's process, without the peer's help.
+    ///
+    /// # Errors
+    /// [`CopyFault`].
+    fn copy(
+        &mut self,
+        peer: Peer,
+        direction: Direction,
+        address: u64,
+        memory: &UserMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), CopyFault>;
+
+    /// Whether the endpoint at `address` lives. A system call or two.
+    fn liveness(&mut self, address: &Address) -> Liveness;
+
+    /// Forgets a lost peer: its lane is not read any more, nothing is written to it.
+    fn forget(&mut self, peer: Peer);
+
+    /// Sleeps until something arrives, for at most `at_most_ns`. Returns at once if something has. No
+    /// wake-up is lost: see the link's own account.
+    fn sleep(&mut self, at_most_ns: u64);
+
+    /// Bytes of shared memory that our mailbox occupies now (touched, not reserved).
+    fn mailbox_bytes(&self) -> u64;
+
+    /// Closes the mailbox in good order and removes its name. Peers see [`Liveness::Closed`].
+    fn close(&mut self);
+}

@@ -1,0 +1,37 @@
+//! Settings of one endpoint machine, and where its bounds stand.
+
+use crate::packet::Geometry;
+
+/// How a receiver is kept from drowning. Chosen at run time, so that one binary compares them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// No flow control but the link's own: a sender looks whether there is room. The reference.
+    Unlimited,
+    /// Credits, a fixed quota per sender. Source: thesis, chapter 5.
+    Static {
+        /// Return credits with the last packet of messages of the other direction too (5.4).
+        piggyback: bool,
+    },
+}
+
+/// Everything the machine is told when it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// What a slot holds on the link.
+    pub geometry: Geometry,
+    /// Credit slots per peer, `n` in the papers.
+    pub credit_slots: u32,
+    /// Longest message that travels whole; longer ones are pulled. Unit: bytes.
+    pub eager_bytes: u64,
+    /// Processes can copy from each other's memory.
+    pub cross_memory: bool,
+    /// Remote reads and writes up to this size travel in packets even with `cross_memory`. Unit: bytes.
+    pub remote_inline_bytes: u64,
+    /// Bound: requests outstanding at a time, of all kinds.
+    pub max_requests: u32,
+    /// Bound: unexpected messages waiting; beyond it the peer that sends one is refused as malformed
+    /// would be, for want of a better answer until receivers can hold senders back.
+    pub max_unexpected: u32,
+}

@@ -1,0 +1,246 @@
+//! What a driver tells the endpoint: the left border of the machine.
+
+use crate::packet::{Packet, Space};
+
+/// Another endpoint, as this endpoint numbers it. Dense from 0; the driver maps addresses to peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Peer(pub u32);
+
+/// The program's handle for one operation. The driver allocates them, densely and reusing the lowest
+/// free numbers; the machine keeps its own state in a table of the same index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Request(pub u32);
+
+/// An unexpected message that the driver stores payload for, or that a peek has claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(pub u32);
+
+/// What happened. The driver reports it; the endpoint never goes looking.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The program asks for something.
+    Posted(Command),
+    /// A packet is at the head of a lane. The driver frees its slots when the actions are performed.
+    Arrived {
+        /// Who sent it (the owner of the credits it used).
+        from: Peer,
+        /// The checked header. The payload stays in the slots until an [`crate::Action::Place`] names it.
+        packet: Packet,
+    },
+    /// The link to `peer` for sending stands (answer to [`crate::Action::Connect`]).
+    Connected {
+        /// The peer.
+        peer: Peer,
+        /// Data slots we own in its mailbox: the credit quota. Unit: slots.
+        quota_slots: u32,
+        /// Slots set aside in its mailbox for our explicit credit packets.
+        credit_slots: u32,
+    },
+    /// `peer` has attached to our mailbox and owns `quota_slots` data slots in it.
+    Attached {
+        /// The peer.
+        peer: Peer,
+        /// Data slots it owns in our mailbox.
+        quota_slots: u32,
+    },
+    /// Schemes that claim conditionally: at least `slots` more slots are free for us at `peer`
+    /// (answer to [`crate::Action::AskRoom`]).
+    Room {
+        /// The peer.
+        peer: Peer,
+        /// Slots free beyond those known before.
+        slots: u32,
+    },
+    /// A copy named by [`crate::Action::Copy`] has ended.
+    CopyDone {
+        /// The request that the copy serves.
+        request: Request,
+        /// How it ended.
+        result: Result<(), CopyFault>,
+    },
+    /// `peer` is dead, refused or gone. Nothing more arrives from it.
+    Lost {
+        /// The peer.
+        peer: Peer,
+        /// Why.
+        fault: PeerFault,
+    },
+    /// A deadline that the machine asked for has passed.
+    Deadline,
+}
+
+/// Why a copy between processes failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyFault {
+    /// The kernel forbids it (no cross-memory attach): fall back to the mailbox.
+    Forbidden,
+    /// The other process is gone.
+    Gone,
+    /// The addresses were not valid there.
+    BadAddress,
+}
+
+/// Why a peer is no longer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerFault {
+    /// Its process ended without closing the endpoint.
+    Died,
+    /// It could not be reached at all (no such mailbox, other version, no free lane).
+    Unreachable,
+    /// It sent something malformed; its lane is no longer read.
+    Malformed,
+    /// It closed its endpoint in good order while we still had something for it.
+    Closed,
+}
+
+/// When a send completes. Ordered from weakest to strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SendLevel {
+    /// Buffer reusable. On a reliable link the same as `Delivered` for eager messages.
+    Buffered,
+    /// Accounted for in weir's buffers at either end (libfabric: delivery complete).
+    Delivered,
+    /// A receive has matched it.
+    Matched,
+}
+
+/// What the program hands the engine.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Send a message of `bytes` bytes from the request's buffer.
+    Send(SendCommand),
+    /// Post a receive.
+    Receive(ReceiveCommand),
+    /// Look for an unexpected message. Completes at once with `Found` or `Absent`.
+    Peek {
+        /// The request to complete.
+        request: Request,
+        /// What to look for.
+        pattern: Pattern,
+        /// Whether a found message stays, is set aside for a later claim, or is thrown away.
+        then: PeekThen,
+    },
+    /// Receive a message that a peek has claimed, into a buffer of `capacity_bytes`.
+    ReceiveClaimed {
+        /// The request to complete.
+        request: Request,
+        /// The claimed message.
+        message: MessageId,
+        /// Size of the buffer.
+        capacity_bytes: u64,
+    },
+    /// Throw away a message that a peek has claimed. Completes with `Found`.
+    DiscardClaimed {
+        /// The request to complete.
+        request: Request,
+        /// The claimed message.
+        message: MessageId,
+    },
+    /// Take back a posted receive. It completes with `Canceled`, unless it has matched already.
+    Cancel {
+        /// The receive.
+        request: Request,
+    },
+    /// Read remote memory into the request's buffer.
+    Read(RemoteCommand),
+    /// Write the request's buffer to remote memory.
+    Write(RemoteCommand),
+    /// Make memory readable or writable by peers under `key`. The driver has checked that the key is free.
+    Expose {
+        /// The key.
+        key: u64,
+        /// Length of the region. Unit: bytes.
+        bytes: u64,
+        /// Peers may read it.
+        readable: bool,
+        /// Peers may write it.
+        writable: bool,
+    },
+    /// End the exposure of `key`.
+    Conceal {
+        /// The key.
+        key: u64,
+    },
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct SendCommand {
+    /// The request to complete.
+    pub request: Request,
+    /// Where to.
+    pub to: Peer,
+    /// Tagged or untagged.
+    pub space: Space,
+    /// 64-bit tag (0 for untagged).
+    pub tag: u64,
+    /// Remote completion data.
+    pub data: Option<u64>,
+    /// Length of the message. Unit: bytes.
+    pub bytes: u64,
+    /// When it completes.
+    pub level: SendLevel,
+}
+
+/// What a receive or a peek accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Tagged or untagged.
+    pub space: Space,
+    /// `None`: from any peer.
+    pub from: Option<Peer>,
+    /// Wanted tag.
+    pub tag: u64,
+    /// Bits of the tag that do not matter.
+    pub ignore: u64,
+}
+
+impl Pattern {
+    /// Whether a message from `from` with `tag` is accepted.
+    #[inline]
+    pub fn accepts(&self, from: Peer, tag: u64) -> bool {
+        (tag | self.ignore) == (self.tag | self.ignore) && self.from.is_none_or(|peer| peer == from)
+    }
+}
+
+/// A receive to post.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveCommand {
+    /// The request to complete.
+    pub request: Request,
+    /// What it accepts.
+    pub pattern: Pattern,
+    /// Size of the buffer. Unit: bytes.
+    pub capacity_bytes: u64,
+    /// `Some(min)`: a multi-receive buffer, filled by successive messages without gaps and released when
+    /// fewer than `min` bytes are free.
+    pub multi: Option<u64>,
+}
+
+/// What becomes of a message that a peek finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeekThen {
+    /// It stays where it is.
+    Leave,
+    /// It leaves the queue and waits for its `ReceiveClaimed` or `DiscardClaimed`.
+    Claim,
+    /// It is consumed.
+    Discard,
+}
+
+/// A remote read or write.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteCommand {
+    /// The request to complete.
+    pub request: Request,
+    /// Whose memory.
+    pub peer: Peer,
+    /// Key of the region there.
+    pub key: u64,
+    /// Offset from the start of the region. Unit: bytes.
+    pub offset: u64,
+    /// Unit: bytes.
+    pub bytes: u64,
+    /// Writes only: tell the target, with this completion data.
+    pub data: Option<u64>,
+}

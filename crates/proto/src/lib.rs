@@ -1,0 +1,27 @@
+//! The protocol of weir: state machines that decide, without I/O, clock or randomness.
+//!
+//! One machine, [`Endpoint`], takes the time and one [`Event`] and appends [`Action`]s. A driver (the
+//! engine, the simulator, a test) performs the actions. Payloads are named, never carried: the machine
+//! knows that bytes 0..2048 of request 7 go to peer 3, never what they are or where they lie.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod action;
+mod config;
+mod counters;
+mod event;
+mod packet;
+mod time;
+pub mod wire;
+
+pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
+pub use config::{Config, Scheme};
+pub use counters::Counters;
+pub use event::{
+    Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand,
+    RemoteCommand, Request, SendCommand, SendLevel,
+};
+pub use packet::{Body, Geometry, Packet, Space};
+pub use time::Instant;

@@ -1,0 +1,365 @@
+//! Packets as bytes, for links whose slots are 64-byte lines.
+//!
+//! ```text
+//!  0  u32  sequence        the link's: written last, it publishes the slot
+//!  4  u8   version << 4    1
+//!  5  u8   kind
+//!  6  u16  flags           kind-specific, see below
+//!  8  u16  epoch
+//! 10  u16  credit packets read
+//! 12  u32  granted total
+//! 16  u32  origin
+//! 20  u32  number
+//! 24  u32  payload bytes
+//! 28  ..   by kind, to byte 32 (more), 48 (eager), 56 or 64
+//! ```
+//! All little-endian. The sequence is not read or written here.
+
+use crate::event::Request;
+use crate::packet::{Body, Packet, Space};
+
+/// Version of the format. A mailbox of another version is refused when attaching, a packet on arrival.
+pub const VERSION: u8 = 1;
+
+/// Bytes of a header slot.
+pub const SLOT_BYTES: usize = 64;
+
+const TAGGED: u16 = 1 << 0;
+const HAS_DATA: u16 = 1 << 1;
+const ACKNOWLEDGE: u16 = 1 << 2;
+const LAST: u16 = 1 << 3;
+const REFUSED: u16 = 1 << 4;
+const FOR_WRITING: u16 = 1 << 5;
+const KNOWN_FLAGS: u16 = (1 << 6) - 1;
+
+const EAGER: u8 = 1;
+const MORE: u8 = 2;
+const RENDEZVOUS: u8 = 3;
+const CREDIT: u8 = 4;
+const FINISHED: u8 = 5;
+const FETCH: u8 = 6;
+const PIECE: u8 = 7;
+const WRITE: u8 = 8;
+const READ: u8 = 9;
+const LOCATE: u8 = 10;
+const LOCATED: u8 = 11;
+const WRITTEN: u8 = 12;
+
+/// Why 64 bytes are not a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PacketError {
+    /// Another version of the format.
+    #[error("packet version {have}, this is version {VERSION}")]
+    Version {
+        /// What came.
+        have: u8,
+    },
+    /// No such kind.
+    #[error("packet kind {have}, known are 1 to {WRITTEN}")]
+    Kind {
+        /// What came.
+        have: u8,
+    },
+    /// Unknown flag bits.
+    #[error("packet flags {have:#06x}, known are {KNOWN_FLAGS:#06x}")]
+    Flags {
+        /// What came.
+        have: u16,
+    },
+    /// More payload than a packet of this link may carry, or payload in a kind that has none.
+    #[error("{have_bytes} payload bytes, allowed are 0 to {allowed_bytes}")]
+    Payload {
+        /// What came.
+        have_bytes: u32,
+        /// The most that is allowed.
+        allowed_bytes: u32,
+    },
+    /// A first packet that claims more payload than its message is long.
+    #[error("{have_bytes} payload bytes in a message of {length_bytes}")]
+    Length {
+        /// Payload.
+        have_bytes: u32,
+        /// Length of the message.
+        length_bytes: u32,
+    },
+}
+
+type Slot = [u8; SLOT_BYTES];
+
+fn put<const N: usize>(slot: &mut Slot, at: usize, bytes: [u8; N]) {
+    slot[at..at + N].copy_from_slice(&bytes);
+}
+fn take<const N: usize>(slot: &Slot, at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&slot[at..at + N]);
+    bytes
+}
+fn take_u32(slot: &Slot, at: usize) -> u32 {
+    u32::from_le_bytes(take(slot, at))
+}
+fn take_u64(slot: &Slot, at: usize) -> u64 {
+    u64::from_le_bytes(take(slot, at))
+}
+
+/// Writes the header of `packet` into the first bytes of `slot`; the payload follows at
+/// [`crate::Geometry::header_bytes`] of [`crate::Geometry::SHARED_MEMORY`].
+#[inline]
+pub fn encode(packet: &Packet, slot: &mut Slot) {
+    let mut flags = 0;
+    let kind = match packet.body {
+        Body::Eager {
+            space,
+            tag,
+            data,
+            length,
+            acknowledge,
+        } => {
+            flags |= space_flag(space) | data_flag(data);
+            put(slot, 28, length.to_le_bytes());
+            put(slot, 32, tag.to_le_bytes());
+            put(slot, 40, data.unwrap_or(0).to_le_bytes());
+            if let Some(request) = acknowledge {
+                flags |= ACKNOWLEDGE;
+                put(slot, 48, request.0.to_le_bytes());
+            }
+            EAGER
+        }
+        Body::More { offset } => {
+            put(slot, 28, offset.to_le_bytes());
+            MORE
+        }
+        Body::Rendezvous {
+            space,
+            tag,
+            data,
+            length,
+            address,
+            request,
+        } => {
+            flags |= space_flag(space) | data_flag(data);
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, tag.to_le_bytes());
+            put(slot, 40, data.unwrap_or(0).to_le_bytes());
+            put(slot, 48, length.to_le_bytes());
+            put(slot, 56, address.to_le_bytes());
+            RENDEZVOUS
+        }
+        Body::Credit => CREDIT,
+        Body::Finished { request, refused } => {
+            flags |= if refused { REFUSED } else { 0 };
+            put(slot, 28, request.0.to_le_bytes());
+            FINISHED
+        }
+        Body::Fetch {
+            request,
+            reply,
+            length,
+        } => {
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, reply.0.to_le_bytes());
+            put(slot, 40, length.to_le_bytes());
+            FETCH
+        }
+        Body::Piece {
+            request,
+            offset,
+            last,
+        } => {
+            flags |= if last { LAST } else { 0 };
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, offset.to_le_bytes());
+            PIECE
+        }
+        Body::Write {
+            request,
+            key,
+            offset,
+            last,
+            data,
+        } => {
+            flags |= data_flag(data) | if last { LAST } else { 0 };
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, key.to_le_bytes());
+            put(slot, 40, offset.to_le_bytes());
+            put(slot, 48, data.unwrap_or(0).to_le_bytes());
+            WRITE
+        }
+        Body::Read {
+            request,
+            key,
+            offset,
+            length,
+        } => {
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, key.to_le_bytes());
+            put(slot, 40, offset.to_le_bytes());
+            put(slot, 48, length.to_le_bytes());
+            READ
+        }
+        Body::Locate {
+            request,
+            key,
+            offset,
+            length,
+            write,
+        } => {
+            flags |= if write { FOR_WRITING } else { 0 };
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, key.to_le_bytes());
+            put(slot, 40, offset.to_le_bytes());
+            put(slot, 48, length.to_le_bytes());
+            LOCATE
+        }
+        Body::Located {
+            request,
+            key,
+            offset,
+            address,
+            refused,
+        } => {
+            flags |= if refused { REFUSED } else { 0 };
+            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 32, key.to_le_bytes());
+            put(slot, 40, offset.to_le_bytes());
+            put(slot, 48, address.to_le_bytes());
+            LOCATED
+        }
+        Body::Written { data, bytes } => {
+            put(slot, 32, data.to_le_bytes());
+            put(slot, 40, bytes.to_le_bytes());
+            WRITTEN
+        }
+    };
+    put(slot, 4, [VERSION << 4, kind]);
+    put(slot, 6, flags.to_le_bytes());
+    put(slot, 8, packet.epoch.to_le_bytes());
+    put(slot, 10, packet.credit_packets_read.to_le_bytes());
+    put(slot, 12, packet.granted_total.to_le_bytes());
+    put(slot, 16, packet.origin.to_le_bytes());
+    put(slot, 20, packet.number.to_le_bytes());
+    put(slot, 24, packet.payload_bytes.to_le_bytes());
+}
+
+fn space_flag(space: Space) -> u16 {
+    if space == Space::Tagged { TAGGED } else { 0 }
+}
+fn data_flag(data: Option<u64>) -> u16 {
+    if data.is_some() { HAS_DATA } else { 0 }
+}
+
+/// Reads and checks a header. `max_payload_bytes` is the most that a packet of this link may carry.
+///
+/// # Errors
+/// [`PacketError`], with what came and what is allowed.
+#[inline]
+pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError> {
+    let [version, kind] = take(slot, 4);
+    if version != VERSION << 4 {
+        return Err(PacketError::Version { have: version >> 4 });
+    }
+    let flags = u16::from_le_bytes(take(slot, 6));
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(PacketError::Flags { have: flags });
+    }
+    let space = if flags & TAGGED != 0 {
+        Space::Tagged
+    } else {
+        Space::Untagged
+    };
+    let last = flags & LAST != 0;
+    let refused = flags & REFUSED != 0;
+    let data = |at| (flags & HAS_DATA != 0).then(|| take_u64(slot, at));
+    let request = Request(take_u32(slot, 28));
+    let payload_bytes = take_u32(slot, 24);
+    let body = match kind {
+        EAGER => Body::Eager {
+            space,
+            tag: take_u64(slot, 32),
+            data: data(40),
+            length: request.0,
+            acknowledge: (flags & ACKNOWLEDGE != 0).then(|| Request(take_u32(slot, 48))),
+        },
+        MORE => Body::More { offset: request.0 },
+        RENDEZVOUS => Body::Rendezvous {
+            space,
+            tag: take_u64(slot, 32),
+            data: data(40),
+            length: take_u64(slot, 48),
+            address: take_u64(slot, 56),
+            request,
+        },
+        CREDIT => Body::Credit,
+        FINISHED => Body::Finished { request, refused },
+        FETCH => Body::Fetch {
+            request,
+            reply: Request(take_u32(slot, 32)),
+            length: take_u64(slot, 40),
+        },
+        PIECE => Body::Piece {
+            request,
+            offset: take_u64(slot, 32),
+            last,
+        },
+        WRITE => Body::Write {
+            request,
+            key: take_u64(slot, 32),
+            offset: take_u64(slot, 40),
+            last,
+            data: data(48),
+        },
+        READ => Body::Read {
+            request,
+            key: take_u64(slot, 32),
+            offset: take_u64(slot, 40),
+            length: take_u64(slot, 48),
+        },
+        LOCATE => Body::Locate {
+            request,
+            key: take_u64(slot, 32),
+            offset: take_u64(slot, 40),
+            length: take_u64(slot, 48),
+            write: flags & FOR_WRITING != 0,
+        },
+        LOCATED => Body::Located {
+            request,
+            key: take_u64(slot, 32),
+            offset: take_u64(slot, 40),
+            address: take_u64(slot, 48),
+            refused,
+        },
+        WRITTEN => Body::Written {
+            data: take_u64(slot, 32),
+            bytes: take_u64(slot, 40),
+        },
+        have => return Err(PacketError::Kind { have }),
+    };
+    let allowed_bytes = match body {
+        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => {
+            max_payload_bytes
+        }
+        _ => 0,
+    };
+    if payload_bytes > allowed_bytes {
+        return Err(PacketError::Payload {
+            have_bytes: payload_bytes,
+            allowed_bytes,
+        });
+    }
+    if let Body::Eager { length, .. } = body
+        && payload_bytes > length
+    {
+        return Err(PacketError::Length {
+            have_bytes: payload_bytes,
+            length_bytes: length,
+        });
+    }
+    Ok(Packet {
+        epoch: u16::from_le_bytes(take(slot, 8)),
+        credit_packets_read: u16::from_le_bytes(take(slot, 10)),
+        granted_total: take_u32(slot, 12),
+        origin: take_u32(slot, 16),
+        number: take_u32(slot, 20),
+        payload_bytes,
+        body,
+    })
+}
