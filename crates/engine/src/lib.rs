@@ -140,11 +140,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
-    pub fn open(
-        settings: &Settings,
-        peers: u32,
-        several_threads: bool,
-    ) -> Result<Engine, OpenError> {
+    pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
         todo!()
     }
 

@@ -18,14 +18,7 @@ pub struct UserMemory {
 
 impl UserMemory {
     /// No memory at all, for zero-length messages.
-    pub const EMPTY: UserMemory = UserMemory {
-        first: Piece {
-            address: 0,
-            bytes: 0,
-        },
-        rest: None,
-        bytes: 0,
-    };
+    pub const EMPTY: UserMemory = UserMemory { first: Piece { address: 0, bytes: 0 }, rest: None, bytes: 0 };
 
     /// A contiguous buffer.
     ///
@@ -34,14 +27,7 @@ impl UserMemory {
     /// writes for a receive) until the value and its clones are gone, on whatever thread uses it.
     #[inline]
     pub unsafe fn contiguous(address: *mut u8, bytes: usize) -> UserMemory {
-        UserMemory {
-            first: Piece {
-                address: address as usize,
-                bytes,
-            },
-            rest: None,
-            bytes: bytes as u64,
-        }
+        UserMemory { first: Piece { address: address as usize, bytes }, rest: None, bytes: bytes as u64 }
     }
 
     /// A scattered buffer: the pieces one after the other.
@@ -51,25 +37,14 @@ impl UserMemory {
     pub unsafe fn scattered(pieces: impl IntoIterator<Item = (*mut u8, usize)>) -> UserMemory {
         let pieces: Vec<Piece> = pieces
             .into_iter()
-            .map(|(address, bytes)| Piece {
-                address: address as usize,
-                bytes,
-            })
+            .map(|(address, bytes)| Piece { address: address as usize, bytes })
             .filter(|piece| piece.bytes > 0)
             .collect();
         let bytes = pieces.iter().map(|piece| piece.bytes as u64).sum();
         match pieces.split_first() {
             None => UserMemory::EMPTY,
-            Some((&first, [])) => UserMemory {
-                first,
-                rest: None,
-                bytes,
-            },
-            Some((&first, rest)) => UserMemory {
-                first,
-                rest: Some(rest.into()),
-                bytes,
-            },
+            Some((&first, [])) => UserMemory { first, rest: None, bytes },
+            Some((&first, rest)) => UserMemory { first, rest: Some(rest.into()), bytes },
         }
     }
 
@@ -92,9 +67,7 @@ impl UserMemory {
     #[inline]
     pub fn for_each_stretch(&self, offset: u64, bytes: u64, mut visit: impl FnMut(*mut u8, usize)) {
         assert!(
-            offset
-                .checked_add(bytes)
-                .is_some_and(|end| end <= self.bytes),
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
             "range {offset}+{bytes} outside a buffer of {} bytes",
             self.bytes
         );
@@ -154,10 +127,7 @@ impl OwnedMemory {
     /// A buffer of `bytes` bytes; not initialised by us beyond what the allocator gives (zeroes).
     pub fn new(bytes: usize) -> OwnedMemory {
         let boxed: Box<[u8]> = vec![0; bytes].into_boxed_slice();
-        OwnedMemory {
-            address: Box::into_raw(boxed).cast(),
-            bytes,
-        }
+        OwnedMemory { address: Box::into_raw(boxed).cast(), bytes }
     }
 
     /// The buffer as operation memory. The view must not be used after `self` is dropped: callers keep both
@@ -171,11 +141,6 @@ impl OwnedMemory {
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
         // SAFETY: made by `Box::into_raw` in `new` with the same length, dropped once.
-        drop(unsafe {
-            Box::from_raw(core::ptr::slice_from_raw_parts_mut(
-                self.address,
-                self.bytes,
-            ))
-        });
+        drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.address, self.bytes)) });
     }
 }

@@ -20,8 +20,8 @@ pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{Config, Scheme};
 pub use counters::Counters;
 pub use event::{
-    Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand,
-    RemoteCommand, Request, SendCommand, SendLevel,
+    Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
+    Request, SendCommand, SendLevel,
 };
 pub use packet::{Body, Geometry, Packet, Space};
 pub use time::Instant;

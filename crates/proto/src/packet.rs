@@ -202,9 +202,7 @@ impl Geometry {
     #[inline]
     pub fn header_bytes(&self, body: &Body) -> u32 {
         match body {
-            Body::Eager {
-                acknowledge: None, ..
-            } => self.eager_header_bytes,
+            Body::Eager { acknowledge: None, .. } => self.eager_header_bytes,
             Body::More { .. } => self.more_header_bytes,
             _ => self.remote_header_bytes,
         }
@@ -219,9 +217,7 @@ impl Geometry {
     /// Slots that `payload_bytes` of payload behind a header of `header_bytes` fill, at least 1.
     #[inline]
     pub fn slots(&self, header_bytes: u32, payload_bytes: u32) -> u32 {
-        (header_bytes + payload_bytes)
-            .div_ceil(self.slot_bytes)
-            .max(1)
+        (header_bytes + payload_bytes).div_ceil(self.slot_bytes).max(1)
     }
 
     /// Slots that `packet` fills.

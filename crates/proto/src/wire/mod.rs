@@ -107,13 +107,7 @@ fn take_u64(slot: &Slot, at: usize) -> u64 {
 pub fn encode(packet: &Packet, slot: &mut Slot) {
     let mut flags = 0;
     let kind = match packet.body {
-        Body::Eager {
-            space,
-            tag,
-            data,
-            length,
-            acknowledge,
-        } => {
+        Body::Eager { space, tag, data, length, acknowledge } => {
             flags |= space_flag(space) | data_flag(data);
             put(slot, 28, length.to_le_bytes());
             put(slot, 32, tag.to_le_bytes());
@@ -128,14 +122,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, offset.to_le_bytes());
             MORE
         }
-        Body::Rendezvous {
-            space,
-            tag,
-            data,
-            length,
-            address,
-            request,
-        } => {
+        Body::Rendezvous { space, tag, data, length, address, request } => {
             flags |= space_flag(space) | data_flag(data);
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, tag.to_le_bytes());
@@ -150,33 +137,19 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, request.0.to_le_bytes());
             FINISHED
         }
-        Body::Fetch {
-            request,
-            reply,
-            length,
-        } => {
+        Body::Fetch { request, reply, length } => {
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, reply.0.to_le_bytes());
             put(slot, 40, length.to_le_bytes());
             FETCH
         }
-        Body::Piece {
-            request,
-            offset,
-            last,
-        } => {
+        Body::Piece { request, offset, last } => {
             flags |= if last { LAST } else { 0 };
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, offset.to_le_bytes());
             PIECE
         }
-        Body::Write {
-            request,
-            key,
-            offset,
-            last,
-            data,
-        } => {
+        Body::Write { request, key, offset, last, data } => {
             flags |= data_flag(data) | if last { LAST } else { 0 };
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
@@ -184,25 +157,14 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 48, data.unwrap_or(0).to_le_bytes());
             WRITE
         }
-        Body::Read {
-            request,
-            key,
-            offset,
-            length,
-        } => {
+        Body::Read { request, key, offset, length } => {
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
             put(slot, 40, offset.to_le_bytes());
             put(slot, 48, length.to_le_bytes());
             READ
         }
-        Body::Locate {
-            request,
-            key,
-            offset,
-            length,
-            write,
-        } => {
+        Body::Locate { request, key, offset, length, write } => {
             flags |= if write { FOR_WRITING } else { 0 };
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
@@ -210,13 +172,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 48, length.to_le_bytes());
             LOCATE
         }
-        Body::Located {
-            request,
-            key,
-            offset,
-            address,
-            refused,
-        } => {
+        Body::Located { request, key, offset, address, refused } => {
             flags |= if refused { REFUSED } else { 0 };
             put(slot, 28, request.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
@@ -261,11 +217,7 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
     if flags & !KNOWN_FLAGS != 0 {
         return Err(PacketError::Flags { have: flags });
     }
-    let space = if flags & TAGGED != 0 {
-        Space::Tagged
-    } else {
-        Space::Untagged
-    };
+    let space = if flags & TAGGED != 0 { Space::Tagged } else { Space::Untagged };
     let last = flags & LAST != 0;
     let refused = flags & REFUSED != 0;
     let data = |at| (flags & HAS_DATA != 0).then(|| take_u64(slot, at));
@@ -290,23 +242,11 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
         },
         CREDIT => Body::Credit,
         FINISHED => Body::Finished { request, refused },
-        FETCH => Body::Fetch {
-            request,
-            reply: Request(take_u32(slot, 32)),
-            length: take_u64(slot, 40),
-        },
-        PIECE => Body::Piece {
-            request,
-            offset: take_u64(slot, 32),
-            last,
-        },
-        WRITE => Body::Write {
-            request,
-            key: take_u64(slot, 32),
-            offset: take_u64(slot, 40),
-            last,
-            data: data(48),
-        },
+        FETCH => Body::Fetch { request, reply: Request(take_u32(slot, 32)), length: take_u64(slot, 40) },
+        PIECE => Body::Piece { request, offset: take_u64(slot, 32), last },
+        WRITE => {
+            Body::Write { request, key: take_u64(slot, 32), offset: take_u64(slot, 40), last, data: data(48) }
+        }
         READ => Body::Read {
             request,
             key: take_u64(slot, 32),
@@ -327,31 +267,20 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
             address: take_u64(slot, 48),
             refused,
         },
-        WRITTEN => Body::Written {
-            data: take_u64(slot, 32),
-            bytes: take_u64(slot, 40),
-        },
+        WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
         have => return Err(PacketError::Kind { have }),
     };
     let allowed_bytes = match body {
-        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => {
-            max_payload_bytes
-        }
+        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => max_payload_bytes,
         _ => 0,
     };
     if payload_bytes > allowed_bytes {
-        return Err(PacketError::Payload {
-            have_bytes: payload_bytes,
-            allowed_bytes,
-        });
+        return Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes });
     }
     if let Body::Eager { length, .. } = body
         && payload_bytes > length
     {
-        return Err(PacketError::Length {
-            have_bytes: payload_bytes,
-            length_bytes: length,
-        });
+        return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes: length });
     }
     Ok(Packet {
         epoch: u16::from_le_bytes(take(slot, 8)),
