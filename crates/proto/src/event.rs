@@ -166,6 +166,8 @@ pub enum Command {
         /// The key.
         key: u64,
     },
+    /// Tell every peer that we send to that we take nothing more. What we have announced to them we still serve.
+    Farewell,
 }
 
 /// A message to send.

@@ -145,6 +145,8 @@ pub enum Body {
         /// Bounds or rights are wrong.
         refused: bool,
     },
+    /// The sender is closing: it takes nothing more, what was announced to it is void.
+    Goodbye,
     /// We have written to your memory by ourselves (after `Locate`); tell the program there.
     Written {
         /// Completion data.

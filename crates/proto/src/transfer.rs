@@ -88,4 +88,9 @@ impl Transfers {
     pub fn owes_payload(&self) -> bool {
         self.entries.iter().flatten().any(|entry| matches!(entry.state, State::Send { .. }))
     }
+
+    /// Whether payload of a peer is still coming to a receive.
+    pub fn takes_payload(&self) -> bool {
+        self.entries.iter().flatten().any(|entry| matches!(entry.state, State::Take { .. }))
+    }
 }

@@ -3,9 +3,12 @@
 use alloc::vec::Vec;
 
 use super::receiving::Landing;
+use super::sending::{Job, JobKind};
 use super::{Endpoint, Outbound};
 use crate::action::{Action, Outcome};
 use crate::event::{Peer, PeerFault};
+use crate::packet::Body;
+use crate::time::Instant;
 use crate::transfer::State;
 
 impl Endpoint {
@@ -61,5 +64,34 @@ impl Endpoint {
                 Self::complete(actions, posted.request, Outcome::Lost { peer, fault });
             }
         }
+    }
+
+    /// Closing, first half: the peers learn that nothing announced to us will be taken.
+    pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        for index in 0..self.peers.len() {
+            if matches!(self.peers[index].outbound, Outbound::Connected(_)) {
+                self.submit(now, Peer(index as u32), Job::control(Body::Goodbye), actions);
+            }
+        }
+    }
+
+    /// A peer takes nothing more. Sends that wait for it end; so two endpoints that close do not wait for each other.
+    pub(super) fn goodbye_arrived(&mut self, from: Peer, actions: &mut Vec<Action>) -> bool {
+        for transfer in self.transfers.with_peer(from) {
+            if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
+                if let Some(job) = self.unsent(from, request) {
+                    // It says goodbye while it takes something: no. While it would wait for the match: then not.
+                    let JobKind::Eager { acknowledge, .. } = &mut job.kind else { return false };
+                    *acknowledge = None;
+                    job.complete = Some(request);
+                    self.transfers.end(transfer);
+                    continue;
+                }
+                self.transfers.end(transfer);
+                let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };
+                Self::complete(actions, request, outcome);
+            }
+        }
+        true
     }
 }

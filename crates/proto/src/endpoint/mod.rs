@@ -157,6 +157,12 @@ impl Endpoint {
         None
     }
 
+    /// The settings it was made with.
+    #[inline]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// What has been counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -183,6 +189,11 @@ impl Endpoint {
     /// and not taken.
     pub fn owes(&self) -> bool {
         self.backlogged > 0 || self.transfers.owes_payload()
+    }
+
+    /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
+    pub fn is_taking(&self) -> bool {
+        self.transfers.takes_payload()
     }
 
     /// Whether nothing is under way: no transfer, no packet that waits, no message half arrived.
@@ -239,6 +250,7 @@ impl Endpoint {
             Command::Conceal { key } => {
                 self.regions.remove(&key);
             }
+            Command::Farewell => self.farewell(now, actions),
         }
     }
 
@@ -314,6 +326,7 @@ impl Endpoint {
             Body::Located { transfer, address, refused, .. } => {
                 self.located_arrived(from, transfer, address, refused, actions)
             }
+            Body::Goodbye => self.goodbye_arrived(from, actions),
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
                 true

@@ -15,7 +15,7 @@ use super::Endpoint;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
 use crate::action::{Action, Destination, Direction, Outcome, Source};
-use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Transfer};
+use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Request, Transfer};
 use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::State;
@@ -61,9 +61,25 @@ impl Endpoint {
             State::Read { request, .. } if refused => request,
             _ => return false,
         };
+        if let Some(job) = self.unsent(from, request) {
+            // The first packet of an eager message can be matched before its last has left; the program's buffer is
+            // ours until then. Nothing else may end before we have sent it.
+            let JobKind::Eager { acknowledge, .. } = &mut job.kind else { return false };
+            *acknowledge = None;
+            job.complete = Some(request);
+            self.transfers.end(transfer);
+            return true;
+        }
         self.transfers.end(transfer);
         Self::complete(actions, request, if refused { Outcome::Refused } else { Outcome::Done });
         true
+    }
+
+    /// What waits to be sent to `to` from the buffer of `request`.
+    pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut Job> {
+        self.peer(to).backlog.iter_mut().find(|job| {
+            matches!(job.payload, Source::Request { request: of, .. } if of == request) && job.bytes > 0
+        })
     }
 
     /// The receiver of a rendezvous cannot copy by itself.

@@ -44,6 +44,7 @@ const READ: u8 = 9;
 const LOCATE: u8 = 10;
 const LOCATED: u8 = 11;
 const WRITTEN: u8 = 12;
+const GOODBYE: u8 = 13;
 
 /// Why 64 bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +56,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {WRITTEN}")]
+    #[error("packet kind {have}, known are 1 to {GOODBYE}")]
     Kind {
         /// What came.
         have: u8,
@@ -180,6 +181,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 48, address.to_le_bytes());
             LOCATED
         }
+        Body::Goodbye => GOODBYE,
         Body::Written { data, bytes } => {
             put(slot, 32, data.to_le_bytes());
             put(slot, 40, bytes.to_le_bytes());
@@ -272,6 +274,7 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
             refused,
         },
         WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
+        GOODBYE => Body::Goodbye,
         have => return Err(PacketError::Kind { have }),
     };
     let allowed_bytes = match body {
