@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod stats;
 
 use config::Settings;
 use weir_link::memory::UserMemory;
