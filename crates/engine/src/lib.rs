@@ -11,12 +11,32 @@
 pub mod config;
 mod operations;
 mod progress;
+pub mod stats;
 mod waiting;
 
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant as Clock;
+
 use config::Settings;
-use weir_link::memory::UserMemory;
+use operations::{Operations, Outstanding};
+use waiting::Waiting;
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
-use weir_proto::{Counters, MessageId, Outcome, Pattern, PeekThen, Peer, SendLevel, Space};
+use weir_proto::{
+    Action, Command, Config, Counters, Endpoint, Event, Instant, MessageId, Outcome, Pattern, PeekThen, Peer,
+    ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+};
+
+/// Bound: operations outstanding at a time. Beyond it posting says "again".
+pub const MAX_OPERATIONS: u32 = 1 << 20;
+/// Bound: sends and packets that wait for credit. Beyond it sends say "again", receives do not.
+pub const MAX_BACKLOG: u32 = 1 << 16;
+/// Bound: unexpected messages.
+const MAX_UNEXPECTED: u32 = 1 << 26;
+/// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
+/// system call. Unit: bytes.
+const REMOTE_INLINE_BYTES: u64 = 8192;
 
 /// What the program gave with an operation, to be handed back with its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,15 +137,8 @@ pub enum PostError {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A setting does not fit the number of peers.
-    #[error("{variable}={value}: {allowed}")]
-    Setting {
-        /// Variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] config::SettingError),
     /// The operating system refused.
     #[error("{what}: {source}")]
     System {
@@ -161,6 +174,8 @@ pub struct Engine<L: Link = ShmLink> {
     watched: Clock,
     close_ms: u32,
     closed: bool,
+    /// Where the counters are left for `weir run`.
+    stats: Option<stats::Writer>,
 }
 
 impl Engine<ShmLink> {
@@ -191,7 +206,15 @@ impl Engine<ShmLink> {
             what: format!("cannot make a mailbox in {}", settings.shm_dir.display()),
             source,
         })?;
-        Ok(Engine::with_link(link, settings, peers, several_threads))
+        let mut engine = Engine::with_link(link, settings, peers, several_threads);
+        if let Some(directory) = &settings.stats_dir {
+            let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {
+                OpenError::System { what: format!("cannot write to {}", directory.display()), source }
+            })?;
+            engine.stats = Some(stats);
+            engine.leave_counters();
+        }
+        Ok(engine)
     }
 }
 
@@ -208,7 +231,6 @@ impl<L: Link> Engine<L> {
             eager_bytes: u64::from(settings.eager_bytes),
             cross_memory: settings.cross_memory,
             remote_inline_bytes: REMOTE_INLINE_BYTES,
-            max_requests: MAX_OPERATIONS,
             max_unexpected: MAX_UNEXPECTED,
         };
         let crowded = peers as usize > weir_link::cores::available();
@@ -233,6 +255,7 @@ impl<L: Link> Engine<L> {
             watched: origin,
             close_ms: settings.close_ms,
             closed: false,
+            stats: None,
         }
     }
 

@@ -9,6 +9,7 @@ use weir_proto::{
     Space,
 };
 
+use crate::stats::State;
 use crate::waiting::Pause;
 use crate::{Completion, Engine, Operation, Post};
 
@@ -85,7 +86,24 @@ impl<L: Link> Engine<L> {
         self.progress_while(deadline, |engine| engine.machine.is_taking());
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
+        if let Some(stats) = self.stats.take() {
+            // The counters are for looking at; an endpoint does not fail to close for want of room for them.
+            let _ = stats.close(self.machine.counters(), self.state());
+        }
         self.link.close();
+    }
+
+    /// Stores the counters for whoever looks at them, also after a crash.
+    pub(crate) fn leave_counters(&mut self) {
+        if let Some(stats) = &self.stats
+            && stats.update(self.machine.counters(), self.state()).is_err()
+        {
+            self.stats = None; // the directory is gone: nobody looks any more
+        }
+    }
+
+    fn state(&self) -> State {
+        State { mailbox_bytes: self.link.mailbox_bytes(), peers: self.addresses.len() as u64 }
     }
 
     fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
@@ -292,6 +310,7 @@ impl<L: Link> Engine<L> {
         }
         self.watched = now;
         self.now = self.clock();
+        self.leave_counters();
         let mut peers = Vec::new();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();
