@@ -432,8 +432,8 @@ proptest! {
                             *kind = *kind % 12 + 1;
                             (*flags0, *flags1) = (*flags0 & 0x3f, 0);
                         }
-                        if let [_, _, high0, high1] = &mut chunk[chunk.len().min(24)..chunk.len().min(28)] {
-                            (*high0, *high1) = (0, 0);
+                        if let Some(high) = chunk.get_mut(26..28) {
+                            high.fill(0); // of the payload length
                         }
                     }
                 }
