@@ -8,6 +8,5 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// If the directory cannot be listed.
 pub fn remove_stale(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    // Stands in for `weir_link::shm::cleanup` until that is here: only the link can tell a stale mailbox.
-    std::fs::read_dir(directory).map(|_| Vec::new())
+    weir_link::shm::cleanup(directory)
 }
