@@ -109,7 +109,8 @@ impl Launch {
 
     /// A launcher started inside a rank of another job must not take that job's connections for its own.
     fn leave_outer_job(&mut self) {
-        const PREFIXES: [&str; 5] = ["PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
+        const PREFIXES: [&str; 5] =
+            ["PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
         for (variable, _) in std::env::vars_os() {
             let Some(variable) = variable.to_str() else { continue };
             if PREFIXES.iter().any(|prefix| variable.starts_with(prefix)) {
@@ -195,7 +196,14 @@ impl Launch {
 /// By which settings an MPI uses weir, for people who start their jobs themselves.
 pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
     let launch = Launch::new(mpi, 1, Carrier::Weir(provider_directory), &[]);
-    let shown = ["FI_PROVIDER", "FI_PROVIDER_PATH", "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL", "I_MPI_FABRICS", "I_MPI_OFI_PROVIDER"];
+    let shown = [
+        "FI_PROVIDER",
+        "FI_PROVIDER_PATH",
+        "MPIR_CVAR_CH4_NETMOD",
+        "MPIR_CVAR_NOLOCAL",
+        "I_MPI_FABRICS",
+        "I_MPI_OFI_PROVIDER",
+    ];
     let variables = launch
         .changes
         .iter()
@@ -262,10 +270,16 @@ mod tests {
     #[test]
     fn open_mpi_over_weir() {
         let five = line(&launch(Kind::OpenMpi, "5.0.11", WEIR()));
-        assert!(five.contains("--mca pml cm --mca mtl ofi --mca opal_common_ofi_provider_include weir"), "{five}");
+        assert!(
+            five.contains("--mca pml cm --mca mtl ofi --mca opal_common_ofi_provider_include weir"),
+            "{five}"
+        );
         assert!(five.contains("--map-by :OVERSUBSCRIBE") && !five.contains("mtl_ofi_provider"), "{five}");
         let four = line(&launch(Kind::OpenMpi, "4.1.4", WEIR()));
-        assert!(four.contains("--mca mtl_ofi_provider_include weir") && four.contains("--oversubscribe"), "{four}");
+        assert!(
+            four.contains("--mca mtl_ofi_provider_include weir") && four.contains("--oversubscribe"),
+            "{four}"
+        );
     }
 
     #[test]

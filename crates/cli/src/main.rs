@@ -22,10 +22,14 @@ use std::process::ExitCode;
 
 /// Runs unmodified MPI programs over weir, a libfabric provider with credit-based flow control.
 #[derive(Parser)]
-#[command(version, max_term_width = 110, after_help = "\
+#[command(
+    version,
+    max_term_width = 110,
+    after_help = "\
 First steps: `weir doctor` (what works on this host), `weir run -n 4 -- PROGRAM`, `weir bench pingpong`, `weir settings`.
 
-To use weir with your own mpiexec, set what `weir doctor` prints for your MPI; all settings are environment variables.")]
+To use weir with your own mpiexec, set what `weir doctor` prints for your MPI; all settings are environment variables."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -86,7 +90,8 @@ fn perform(command: Command) -> Result<u8, Failure> {
 /// What clap says about a wrong command line, without its usage and advice below.
 fn one_line(error: &str) -> String {
     // Up to the usage text or the pointer to --help; lists of missing arguments and tips are indented lines between.
-    let wanted = error.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let wanted =
+        error.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let joined = wanted.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
     let line = joined.strip_prefix("error: ").unwrap_or(&joined);
     format!("{line} (see --help)")

@@ -111,8 +111,10 @@ pub struct Surroundings {
 impl Surroundings {
     /// Those of this process.
     pub fn of_process() -> Surroundings {
-        let path_variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let beside = || Some(std::env::current_exe().ok()?.canonicalize().ok()?.parent()?.parent()?.join("env"));
+        let path_variable =
+            |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let beside =
+            || Some(std::env::current_exe().ok()?.canonicalize().ok()?.parent()?.parent()?.join("env"));
         Surroundings {
             weir_mpi: std::env::var("WEIR_MPI").ok().filter(|value| !value.is_empty()),
             virtual_env: path_variable("VIRTUAL_ENV"),
@@ -188,7 +190,8 @@ pub fn choose(wanted: Option<&str>, surroundings: &Surroundings) -> Result<Mpi, 
         Kind::OpenMpi => "no Open MPI",
         Kind::Intel => "no Intel MPI",
     });
-    let but = if refused.is_empty() { String::new() } else { format!("; not usable: {}", refused.join("; ")) };
+    let but =
+        if refused.is_empty() { String::new() } else { format!("; not usable: {}", refused.join("; ")) };
     Err(Failure::NoMpi(format!(
         "{what} found (looked for mpiexec in WEIR_MPI, an active virtual environment, PATH, I_MPI_ROOT and weir's own \
          environments){but}; name one with --mpi PATH"
@@ -262,10 +265,11 @@ fn parse_version(text: &str) -> Option<(Kind, String)> {
 
 /// Why an MPICH cannot use libfabric, by the options that its launcher was configured with.
 fn lacks_libfabric(version_text: &str) -> Option<String> {
-    let device = version_text.split(|c: char| c.is_whitespace() || c == '\'').find_map(|word| {
-        word.strip_prefix("--with-device=")
-    })?;
-    (!device.contains("ofi")).then(|| format!("was built without libfabric (--with-device={device}; ch4:ofi is needed)"))
+    let device = version_text
+        .split(|c: char| c.is_whitespace() || c == '\'')
+        .find_map(|word| word.strip_prefix("--with-device="))?;
+    (!device.contains("ofi"))
+        .then(|| format!("was built without libfabric (--with-device={device}; ch4:ofi is needed)"))
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ pub fn is_executable(path: &Path) -> bool {
 
 /// Directories of a `PATH`-like value, empty ones left out.
 pub fn directories(path: Option<&OsStr>) -> Vec<PathBuf> {
-    path.map(|path| std::env::split_paths(path).filter(|directory| !directory.as_os_str().is_empty()).collect())
-        .unwrap_or_default()
+    path.map(|path| {
+        std::env::split_paths(path).filter(|directory| !directory.as_os_str().is_empty()).collect()
+    })
+    .unwrap_or_default()
 }
 
 /// Finds `program`: a name with a slash is taken as it is; others are looked for in `path`, then in `also` (the MPI's
@@ -25,12 +27,15 @@ pub fn find(program: &str, path: Option<&OsStr>, also: &[PathBuf]) -> Result<Pat
     if program.contains('/') {
         let given = PathBuf::from(program);
         return match given.exists() {
-            false => Err(Failure::NoProgram { program: program.to_owned(), looked_at: String::from("that path") }),
+            false => {
+                Err(Failure::NoProgram { program: program.to_owned(), looked_at: String::from("that path") })
+            }
             true if is_executable(&given) => Ok(given),
             true => Err(Failure::NotExecutable(given)),
         };
     }
-    let candidates = directories(path).into_iter().chain(also.iter().cloned()).map(|directory| directory.join(program));
+    let candidates =
+        directories(path).into_iter().chain(also.iter().cloned()).map(|directory| directory.join(program));
     candidates.into_iter().find(|candidate| is_executable(candidate)).ok_or_else(|| {
         let mut looked_at = vec![String::from("PATH")];
         looked_at.extend(also.iter().map(|directory| directory.display().to_string()));

@@ -78,7 +78,8 @@ mod tests {
         assert!(find(Some(OsStr::new("/no/such")), &executable).is_err());
 
         let alone = isolate(&beside, &root).unwrap();
-        let held: Vec<_> = std::fs::read_dir(&alone).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let held: Vec<_> =
+            std::fs::read_dir(&alone).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(held, ["libweir-fi.so"]);
         assert_eq!(alone.join("libweir-fi.so").canonicalize().unwrap(), beside);
     }

@@ -172,7 +172,8 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     let inherited = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     config::check_names(inherited.chain(chosen.keys().cloned()))?;
     let settings = Settings::from_lookup(|variable| {
-        let from_environment = || std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+        let from_environment =
+            || std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
         chosen.get(variable).cloned().or_else(from_environment)
     })?;
     settings.quota(arguments.ranks)?;
@@ -200,8 +201,11 @@ pub fn find_provider() -> Result<PathBuf, Failure> {
 /// The settings that the options ask for, unchecked.
 fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>, Failure> {
     let mut chosen = BTreeMap::new();
-    let mut choose = |variable: &str, value: &str| match chosen.insert(variable.to_owned(), value.to_owned()) {
-        Some(other) if other != value => Err(Failure::Usage(format!("{variable} is given twice: {other} and {value}"))),
+    let mut choose = |variable: &str, value: &str| match chosen.insert(variable.to_owned(), value.to_owned())
+    {
+        Some(other) if other != value => {
+            Err(Failure::Usage(format!("{variable} is given twice: {other} and {value}")))
+        }
         _ => Ok(()),
     };
     let piggyback = arguments.piggyback.map(|switch| if switch == Switch::On { "1" } else { "0" });
@@ -232,8 +236,12 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
 fn tell_removed(directory: &Path, note: &impl Fn(&str)) {
     match mailboxes::remove_stale(directory) {
         Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display())),
-        Err(error) => note(&format!("{}: stale mailboxes could not be looked for: {error}", directory.display())),
+        Ok(removed) => {
+            note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()))
+        }
+        Err(error) => {
+            note(&format!("{}: stale mailboxes could not be looked for: {error}", directory.display()))
+        }
     }
 }
 
@@ -283,7 +291,12 @@ fn tell(
     elapsed: Duration,
 ) -> Result<(), Failure> {
     if !arguments.quiet && !job.ranks.is_empty() {
-        eprintln!("\nweir: {} ranks, {:.2} s, exit status {}", job.ranks.len(), elapsed.as_secs_f64(), job::exit_code(status));
+        eprintln!(
+            "\nweir: {} ranks, {:.2} s, exit status {}",
+            job.ranks.len(),
+            elapsed.as_secs_f64(),
+            job::exit_code(status)
+        );
         eprintln!("{}", job.table());
     }
     // What is wrong is told also quietly.

@@ -5,7 +5,8 @@ use weir_engine::config::SETTINGS;
 
 /// All settings with default, allowed values and meaning, as plain text.
 pub fn text() -> String {
-    let mut text = String::from("Settings (environment variables; a variable that is not set has its default):\n");
+    let mut text =
+        String::from("Settings (environment variables; a variable that is not set has its default):\n");
     for setting in SETTINGS {
         let default = if setting.default.is_empty() { "not set" } else { setting.default };
         // Writing to a String cannot fail.

@@ -139,6 +139,9 @@ pub enum OpenError {
     /// A setting does not fit the number of peers.
     #[error(transparent)]
     Setting(#[from] config::SettingError),
+    /// No mailbox could be made.
+    #[error(transparent)]
+    Mailbox(#[from] weir_link::shm::ShmError),
     /// The operating system refused.
     #[error("{what}: {source}")]
     System {
@@ -202,10 +205,7 @@ impl Engine<ShmLink> {
             cross_memory: settings.cross_memory,
             conditional,
         };
-        let link = ShmLink::open(&options).map_err(|source| OpenError::System {
-            what: format!("cannot make a mailbox in {}", settings.shm_dir.display()),
-            source,
-        })?;
+        let link = ShmLink::open(&options)?;
         let mut engine = Engine::with_link(link, settings, peers, several_threads);
         if let Some(directory) = &settings.stats_dir {
             let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {

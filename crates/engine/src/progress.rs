@@ -217,12 +217,16 @@ impl<L: Link> Engine<L> {
             }
             _ => {}
         }
+        let Engine { link, operations, regions, .. } = self;
         let from = match payload {
+            _ if packet.payload_bytes == 0 => None,
             Source::None => None,
-            Source::Request { request, offset } => self.memory_of(request).map(|memory| (memory, offset)),
-            Source::Region { key, offset } => self.regions.get(&key).map(|memory| (memory, offset)),
+            Source::Request { request, offset } => {
+                operations.get(request).map(|outstanding| (&outstanding.memory, offset))
+            }
+            Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
         };
-        self.link.transmit(to, &packet, from.filter(|_| packet.payload_bytes > 0));
+        link.transmit(to, &packet, from);
     }
 
     /// Where a peer may read the payload of a rendezvous; 0 where it may not.

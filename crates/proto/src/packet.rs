@@ -103,8 +103,8 @@ pub enum Body {
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// Nothing follows.
-        last: bool,
+        /// Bytes of this write that follow in later packets, so that the first is refused if the last would be.
+        left: u64,
         /// Tell the program there (last packet only).
         data: Option<u64>,
     },

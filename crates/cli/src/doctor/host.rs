@@ -22,7 +22,11 @@ fn shared_memory(directory: &Path) -> Finding {
     let status = match statfs(directory) {
         Ok(status) => status,
         Err(errno) => {
-            return Finding::fail(CHECK, format!("{place}: {}", errno.desc()), "name a directory in FI_WEIR_SHM_DIR");
+            return Finding::fail(
+                CHECK,
+                format!("{place}: {}", errno.desc()),
+                "name a directory in FI_WEIR_SHM_DIR",
+            );
         }
     };
     // A file without a name: nothing stays behind.
@@ -34,16 +38,23 @@ fn shared_memory(directory: &Path) -> Finding {
         );
     }
     let block = u64::try_from(status.block_size()).unwrap_or(0);
-    let (size, free) = (status.blocks().saturating_mul(block), status.blocks_available().saturating_mul(block));
+    let (size, free) =
+        (status.blocks().saturating_mul(block), status.blocks_available().saturating_mul(block));
     let seen = format!("{place}: {} free of {}", bytes(free), bytes(size));
     if free < COMFORTABLE_BYTES {
         Finding::warn(
             CHECK,
             seen,
-            format!("make it larger (docker run --shm-size 1g; mount -o remount,size=1g {place}), or free some"),
+            format!(
+                "make it larger (docker run --shm-size 1g; mount -o remount,size=1g {place}), or free some"
+            ),
         )
     } else if status.filesystem_type() != TMPFS_MAGIC {
-        Finding::warn(CHECK, format!("{seen}, but it is not in memory"), "use a tmpfs (FI_WEIR_SHM_DIR=/dev/shm)")
+        Finding::warn(
+            CHECK,
+            format!("{seen}, but it is not in memory"),
+            "use a tmpfs (FI_WEIR_SHM_DIR=/dev/shm)",
+        )
     } else {
         Finding::ok(CHECK, seen)
     }
@@ -59,7 +70,9 @@ fn cores() -> Finding {
     if usable < bound {
         Finding::warn(
             CHECK,
-            format!("{seen}: a control group allows {usable} cores' time on {bound} cores, so ranks are stopped now and then"),
+            format!(
+                "{seen}: a control group allows {usable} cores' time on {bound} cores, so ranks are stopped now and then"
+            ),
             "give the container as many whole cores as it may use (--cpuset-cpus instead of --cpus)",
         )
     } else if usable < 2 {
@@ -81,7 +94,10 @@ fn online_cores(list: &str) -> u64 {
 fn membarrier() -> Finding {
     const CHECK: &str = "membarrier";
     if weir_link::probe::membarrier_available() {
-        Finding::ok(CHECK, "the kernel offers it: waking a sleeper costs a sender nothing until somebody sleeps")
+        Finding::ok(
+            CHECK,
+            "the kernel offers it: waking a sleeper costs a sender nothing until somebody sleeps",
+        )
     } else {
         Finding::warn(
             CHECK,
@@ -95,10 +111,16 @@ fn locked_memory() -> Finding {
     const CHECK: &str = "memlock";
     match getrlimit(Resource::RLIMIT_MEMLOCK) {
         Ok((limit, _)) => {
-            let limit = if limit == nix::libc::RLIM_INFINITY { String::from("unlimited") } else { bytes(limit) };
-            Finding::ok(CHECK, format!("{limit} may be locked (shared memory needs none; RDMA hardware would)"))
+            let limit =
+                if limit == nix::libc::RLIM_INFINITY { String::from("unlimited") } else { bytes(limit) };
+            Finding::ok(
+                CHECK,
+                format!("{limit} may be locked (shared memory needs none; RDMA hardware would)"),
+            )
         }
-        Err(errno) => Finding::warn(CHECK, format!("not known: {}", errno.desc()), "nothing, unless RDMA is used"),
+        Err(errno) => {
+            Finding::warn(CHECK, format!("not known: {}", errno.desc()), "nothing, unless RDMA is used")
+        }
     }
 }
 

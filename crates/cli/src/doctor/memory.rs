@@ -75,10 +75,15 @@ impl Drop for Offering {
 pub fn cross_memory_attach() -> Finding {
     const CHECK: &str = "memory copy";
     match attempt() {
-        Ok(()) => Finding::ok(CHECK, "processes may copy from each other (process_vm_readv): large messages are copied once"),
+        Ok(()) => Finding::ok(
+            CHECK,
+            "processes may copy from each other (process_vm_readv): large messages are copied once",
+        ),
         Err(why) => Finding::warn(
             CHECK,
-            format!("processes may not copy from each other ({why}): large messages go through the mailbox, slower"),
+            format!(
+                "processes may not copy from each other ({why}): large messages go through the mailbox, slower"
+            ),
             advice(std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok().as_deref()),
         ),
     }
@@ -129,9 +134,8 @@ mod tests {
     #[test]
     fn copying_from_ourselves_works_and_from_nowhere_does_not() {
         let offered = Box::new(SECRET);
-        let copy = |address| {
-            probe(&ProbeArguments { role: Role::Copy { pid: std::process::id() as i32, address } })
-        };
+        let copy =
+            |address| probe(&ProbeArguments { role: Role::Copy { pid: std::process::id() as i32, address } });
         assert_eq!(copy(offered.as_ptr() as usize).unwrap(), 0);
         assert!(copy(8).unwrap_err().to_string().starts_with("process_vm_readv: "));
     }

@@ -70,7 +70,8 @@ impl Finding {
             Level::Warn => "warn",
             Level::Fail => "FAIL",
         };
-        let change = self.change.as_ref().map_or_else(String::new, |change| format!("\n{:19}-> {change}", ""));
+        let change =
+            self.change.as_ref().map_or_else(String::new, |change| format!("\n{:19}-> {change}", ""));
         format!("{level:4}  {:12} {}{change}", self.check, self.seen)
     }
 }
@@ -100,7 +101,11 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
             settings
         }
         Err(error) => {
-            add(Finding::fail("settings", error.to_string(), "correct or unset the variable; see `weir settings`"));
+            add(Finding::fail(
+                "settings",
+                error.to_string(),
+                "correct or unset the variable; see `weir settings`",
+            ));
             Settings::default()
         }
     };
@@ -141,7 +146,8 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
 /// One MPI that runs over weir is enough; everything else must not fail.
 fn is_usable(findings: &[Finding]) -> bool {
     let (mpis, others): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.check == mpis::RUNS);
-    mpis.iter().any(|finding| finding.level == Level::Ok) && others.iter().all(|finding| finding.level < Level::Fail)
+    mpis.iter().any(|finding| finding.level == Level::Ok)
+        && others.iter().all(|finding| finding.level < Level::Fail)
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ pub fn provider_loads(directory: &Path, surroundings: &Surroundings) -> Finding 
     const CHECK: &str = "loads";
     // Intel's is a wrapper around a second one that needs no set-up.
     let bins = surroundings.private_bins().into_iter().map(|bin| bin.join("libfabric"));
-    let Ok(fi_info) = program::find("fi_info", surroundings.path.as_deref(), &bins.collect::<Vec<_>>()) else {
+    let Ok(fi_info) = program::find("fi_info", surroundings.path.as_deref(), &bins.collect::<Vec<_>>())
+    else {
         return Finding::warn(
             CHECK,
             "not tried: there is no fi_info",
@@ -31,14 +32,19 @@ pub fn provider_loads(directory: &Path, surroundings: &Surroundings) -> Finding 
     let mut command = Command::new(&fi_info);
     command.args(["-p", PROVIDER]).env("FI_PROVIDER_PATH", directory).env_remove("FI_PROVIDER");
     match job::capture(command, TRIAL) {
-        Err(error) => Finding::warn(CHECK, format!("not tried: {error}"), format!("see {}", fi_info.display())),
+        Err(error) => {
+            Finding::warn(CHECK, format!("not tried: {error}"), format!("see {}", fi_info.display()))
+        }
         Ok(output) if output.success() && lists_weir(&output.stdout) => {
             Finding::ok(CHECK, format!("{} lists it", fi_info.display()))
         }
         Ok(output) => Finding::fail(
             CHECK,
             format!("{} does not list it: {}", fi_info.display(), first_line(&output.stderr)),
-            format!("FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why", directory.display()),
+            format!(
+                "FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why",
+                directory.display()
+            ),
         ),
     }
 }

@@ -4,8 +4,8 @@ mod table;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use weir_proto::Counters;
 use weir_engine::stats::Reports;
+use weir_proto::Counters;
 
 /// Counters of one rank, or of all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,11 +51,8 @@ impl Job {
     pub fn new(reports: &Reports) -> Job {
         let mut ranks: Vec<Rank> = Vec::new();
         for endpoint in &reports.endpoints {
-            let share = Share {
-                endpoints: 1,
-                mailbox_bytes: endpoint.mailbox_bytes,
-                counters: endpoint.counters,
-            };
+            let share =
+                Share { endpoints: 1, mailbox_bytes: endpoint.mailbox_bytes, counters: endpoint.counters };
             // The endpoints are sorted by rank and process.
             match ranks.last_mut() {
                 Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
@@ -76,7 +73,8 @@ impl Job {
         for rank in &ranks {
             total.add(&rank.share);
         }
-        let unreadable = reports.skipped.iter().map(|file| format!("{}: {}", file.path.display(), file.why)).collect();
+        let unreadable =
+            reports.skipped.iter().map(|file| format!("{}: {}", file.path.display(), file.why)).collect();
         Job { ranks, total, unreadable }
     }
 
@@ -136,8 +134,11 @@ impl Share {
 }
 
 fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
-    let map: Map<String, Value> =
-        Counters::NAMES.iter().zip(counters.values()).map(|(name, value)| ((*name).to_owned(), value.into())).collect();
+    let map: Map<String, Value> = Counters::NAMES
+        .iter()
+        .zip(counters.values())
+        .map(|(name, value)| ((*name).to_owned(), value.into()))
+        .collect();
     map.serialize(serializer)
 }
 

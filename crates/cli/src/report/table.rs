@@ -24,13 +24,14 @@ const COLUMNS: [Column; 11] = [
 /// Ranks below each other, then the sum. Unexpected messages are peaks: the last line has the highest.
 pub fn render(job: &Job) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(
-        std::iter::once(Cell::new("rank"))
-            .chain(COLUMNS.iter().map(|(heading, _)| Cell::new(heading).set_alignment(CellAlignment::Right))),
-    );
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .set_header(std::iter::once(Cell::new("rank")).chain(
+            COLUMNS.iter().map(|(heading, _)| Cell::new(heading).set_alignment(CellAlignment::Right)),
+        ));
     let row = |name: String, share: &Share| {
-        let cells = COLUMNS.iter().map(|(_, content)| Cell::new(content(share)).set_alignment(CellAlignment::Right));
+        let cells =
+            COLUMNS.iter().map(|(_, content)| Cell::new(content(share)).set_alignment(CellAlignment::Right));
         std::iter::once(Cell::new(name)).chain(cells).collect::<Vec<_>>()
     };
     for rank in &job.ranks {
@@ -54,7 +55,10 @@ mod tests {
 
     #[test]
     fn ranks_and_sum_stand_below_each_other() {
-        let reports = Reports { endpoints: vec![endpoint(0, true, 1000, 3), endpoint(1, false, 7, 1)], skipped: vec![] };
+        let reports = Reports {
+            endpoints: vec![endpoint(0, true, 1000, 3), endpoint(1, false, 7, 1)],
+            skipped: vec![],
+        };
         let text = render(&Job::new(&reports));
         let fields = |start: &str| {
             let line = text.lines().find(|line| line.trim_start().starts_with(start)).unwrap();

@@ -314,8 +314,8 @@ impl Endpoint {
             Body::Piece { transfer, offset, last } => {
                 self.piece_arrived(now, from, transfer, offset, last, bytes, actions)
             }
-            Body::Write { transfer, key, offset, last, data } => {
-                self.write_arrived(now, from, transfer, key, offset, last, data, bytes, actions)
+            Body::Write { transfer, key, offset, left, data } => {
+                self.write_arrived(now, from, transfer, key, offset, left, data, bytes, actions)
             }
             Body::Read { transfer, key, offset, length } => {
                 self.read_arrived(now, from, transfer, key, offset, length, actions)

@@ -156,20 +156,21 @@ impl Endpoint {
         transfer: Transfer,
         key: u64,
         offset: u64,
-        last: bool,
+        left: u64,
         data: Option<u64>,
         bytes: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let allowed = self.allows(key, offset, bytes, true);
+        let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
         let state = self.peer(from);
         state.write_refused |= !allowed;
         state.write_bytes += bytes;
-        if allowed && bytes > 0 {
+        let refused = state.write_refused;
+        if !refused && bytes > 0 {
             actions.push(Action::Place { to: Destination::Region { key, offset }, bytes });
         }
-        if last {
-            let refused = core::mem::take(&mut state.write_refused);
+        if left == 0 {
+            state.write_refused = false;
             let bytes = core::mem::take(&mut state.write_bytes);
             if let Some(data) = data
                 && !refused

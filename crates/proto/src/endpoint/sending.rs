@@ -63,8 +63,9 @@ impl Job {
             JobKind::Control(body) => body,
             JobKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
             JobKind::Write { transfer, key, offset, data } => {
+                let left = self.bytes - self.sent - payload_bytes;
                 let data = if last { data } else { None };
-                Body::Write { transfer, key, offset: offset + self.sent, last, data }
+                Body::Write { transfer, key, offset: offset + self.sent, left, data }
             }
         }
     }

@@ -150,12 +150,12 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 32, offset.to_le_bytes());
             PIECE
         }
-        Body::Write { transfer, key, offset, last, data } => {
-            flags |= data_flag(data) | if last { LAST } else { 0 };
+        Body::Write { transfer, key, offset, left, data } => {
+            flags |= data_flag(data) | if left == 0 { LAST } else { 0 };
             put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
             put(slot, 40, offset.to_le_bytes());
-            put(slot, 48, data.unwrap_or(0).to_le_bytes());
+            put(slot, 48, if left == 0 { data.unwrap_or(0) } else { left }.to_le_bytes());
             WRITE
         }
         Body::Read { transfer, key, offset, length } => {
@@ -246,13 +246,14 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
         FINISHED => Body::Finished { transfer, refused },
         FETCH => Body::Fetch { transfer, reply: Transfer(take_u32(slot, 32)), length: take_u64(slot, 40) },
         PIECE => Body::Piece { transfer, offset: take_u64(slot, 32), last },
-        WRITE => Body::Write {
-            transfer,
-            key: take_u64(slot, 32),
-            offset: take_u64(slot, 40),
-            last,
-            data: data(48),
-        },
+        WRITE => {
+            let left = if last { 0 } else { take_u64(slot, 48) };
+            if !last && left == 0 {
+                return Err(PacketError::Flags { have: flags });
+            }
+            let data = if last { data(48) } else { None };
+            Body::Write { transfer, key: take_u64(slot, 32), offset: take_u64(slot, 40), left, data }
+        }
         READ => Body::Read {
             transfer,
             key: take_u64(slot, 32),
