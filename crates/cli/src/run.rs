@@ -86,6 +86,8 @@ pub struct RunArguments {
 struct Record<'a> {
     schema: &'static str,
     command: &'a [String],
+    /// What was started: the launcher with its arguments.
+    started: Vec<String>,
     ranks_started: u32,
     mpi: &'a Mpi,
     provider: &'a Path,
@@ -162,7 +164,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     if job.ranks.is_empty() {
         remarks.push(why_unused(&checked, status));
     }
-    tell(arguments, &checked, &job, &remarks, status, elapsed)?;
+    tell(arguments, &checked, &launch, &job, &remarks, (status, elapsed))?;
     Ok(job::exit_code(status))
 }
 
@@ -285,10 +287,10 @@ fn why_unused(checked: &Checked, status: ExitStatus) -> String {
 fn tell(
     arguments: &RunArguments,
     checked: &Checked,
+    launch: &Launch,
     job: &Job,
     remarks: &[String],
-    status: ExitStatus,
-    elapsed: Duration,
+    (status, elapsed): (ExitStatus, Duration),
 ) -> Result<(), Failure> {
     if !arguments.quiet && !job.ranks.is_empty() {
         eprintln!(
@@ -307,6 +309,7 @@ fn tell(
     let record = Record {
         schema: SCHEMA,
         command: &arguments.command,
+        started: launch.words().map(|word| word.to_string_lossy().into_owned()).collect(),
         ranks_started: arguments.ranks,
         mpi: &checked.mpi,
         provider: &checked.provider,
