@@ -88,18 +88,15 @@ impl<L: Link> Engine<L> {
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
         if let Some(stats) = self.stats.take() {
-            // The counters are for looking at; an endpoint does not fail to close for want of room for them.
-            let _ = stats.close(self.machine.counters(), self.state());
+            stats.close(self.machine.counters(), self.state());
         }
         self.link.close();
     }
 
     /// Stores the counters for whoever looks at them, also after a crash.
     pub(crate) fn leave_counters(&mut self) {
-        if let Some(stats) = &self.stats
-            && stats.update(self.machine.counters(), self.state()).is_err()
-        {
-            self.stats = None; // the directory is gone: nobody looks any more
+        if let Some(stats) = &self.stats {
+            stats.update(self.machine.counters(), self.state());
         }
     }
 

@@ -1,46 +1,47 @@
 //! Counters on disk: one small file per endpoint, so that `weir run` can report also on ranks that were killed.
 //!
-//! An endpoint writes its file while it works ([`Writer`]); whoever started the job reads the directory afterwards
-//! ([`read_dir`]). The file is a row of 64-bit words in native byte order: the words of [`word`], then
-//! [`Counters::values`]. What a writer has stored is in the page cache and survives its process, however that ends.
-//! A reader trusts nothing: a file that is foreign, short or of another version is named in [`Reports::skipped`].
+//! An endpoint keeps its file mapped and stores into it while it works ([`Writer`]); whoever started the job reads the
+//! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]: what is known from the beginning is its
+//! metadata ([`metadata`]), what changes are its counters: the words of [`word`], then [`Counters::values`]. A reader
+//! trusts nothing: a file that is foreign, torn or of another version is named in [`Reports::skipped`].
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use weir_link::page::{Counted, CounterPage};
 use weir_proto::{Counters, Scheme};
 
-/// Places of the words before the counters.
-mod word {
-    pub const MAGIC: usize = 0;
-    pub const VERSION: usize = 1;
+/// Places in the metadata.
+mod metadata {
     /// Rank, or [`super::UNKNOWN`].
-    pub const RANK: usize = 2;
-    pub const PID: usize = 3;
+    pub const RANK: usize = 0;
+    pub const PID: usize = 1;
     /// When the endpoint was made. Unit: ns since 1970.
-    pub const STARTED: usize = 4;
-    /// 1 once the endpoint was closed in good order.
-    pub const CLOSED: usize = 5;
+    pub const STARTED: usize = 2;
     /// See [`super::scheme_id`].
-    pub const SCHEME: usize = 6;
-    pub const MAILBOX_BYTES: usize = 7;
-    pub const PEERS: usize = 8;
-    /// First counter.
-    pub const COUNTERS: usize = 9;
+    pub const SCHEME: usize = 3;
+    pub const COUNT: usize = 4;
 }
 
-/// "weirstat" in ASCII, most significant byte first.
-const MAGIC: u64 = 0x7765_6972_7374_6174;
+/// Places among the counters.
+mod word {
+    /// 1 once the endpoint was closed in good order.
+    pub const CLOSED: usize = 0;
+    pub const MAILBOX_BYTES: usize = 1;
+    pub const PEERS: usize = 2;
+    /// First of [`super::Counters::values`].
+    pub const COUNTERS: usize = 3;
+}
+
 /// Changes with the meaning or number of words.
 const VERSION: u64 = 1;
 /// For a rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
 const WORDS: usize = word::COUNTERS + Counters::NAMES.len();
-const FILE_BYTES: usize = WORDS * 8;
+/// Bound on the length of a file that is looked at. Unit: bytes.
+const MAX_FILE_BYTES: u64 = 1 << 16;
 
 /// What an endpoint tells besides its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +52,11 @@ pub struct State {
     pub peers: u64,
 }
 
-/// The file of one endpoint, open for writing. Dropping it without [`Writer::close`] leaves the endpoint marked as not
-/// closed, as a crash does.
+/// The file of one endpoint, mapped. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
+/// a crash does.
 #[derive(Debug)]
 pub struct Writer {
-    file: File,
+    page: CounterPage,
     path: PathBuf,
     pid: u32,
 }
@@ -64,64 +65,47 @@ impl Writer {
     /// Makes the file of a new endpoint in `directory`, as `rank-<rank or pid>-<pid>-<serial>.weir`.
     ///
     /// # Errors
-    /// Those of making and writing a file.
+    /// Those of making and mapping a file.
     pub fn create(directory: &Path, scheme: Scheme) -> io::Result<Writer> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let pid = std::process::id();
         let rank = rank_from(|variable| std::env::var(variable).ok());
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = format!("rank-{}-{pid}-{serial}.{EXTENSION}", rank.unwrap_or(u64::from(pid)));
-        let path = directory.join(name);
-        let file = File::options().write(true).create(true).truncate(true).open(&path)?;
+        let path =
+            directory.join(format!("rank-{}-{pid}-{serial}.{EXTENSION}", rank.unwrap_or(u64::from(pid))));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        let mut words = [0; WORDS];
-        words[word::MAGIC] = MAGIC;
-        words[word::VERSION] = VERSION;
-        words[word::RANK] = rank.unwrap_or(UNKNOWN);
-        words[word::PID] = u64::from(pid);
-        words[word::STARTED] = started;
-        words[word::SCHEME] = scheme_id(scheme);
-        let writer = Writer { file, path, pid };
-        writer.store(0, &words)?;
-        Ok(writer)
+        let mut facts = [0; metadata::COUNT];
+        facts[metadata::RANK] = rank.unwrap_or(UNKNOWN);
+        facts[metadata::PID] = u64::from(pid);
+        facts[metadata::STARTED] = started;
+        facts[metadata::SCHEME] = scheme_id(scheme);
+        let page = CounterPage::create(&path, VERSION, &facts, WORDS)?;
+        Ok(Writer { page, path, pid })
     }
 
-    /// Stores the present totals: one system call, so call it now and then, not for every message.
-    /// A process forked from the endpoint's leaves the file alone.
-    ///
-    /// # Errors
-    /// Those of writing a file.
-    pub fn update(&self, counters: &Counters, state: State) -> io::Result<()> {
+    /// Stores the present totals: some thirty plain stores. A process forked from the endpoint's leaves the file alone.
+    pub fn update(&self, counters: &Counters, state: State) {
         if std::process::id() != self.pid {
-            return Ok(());
+            return;
         }
-        let mut words = [0; WORDS - word::MAILBOX_BYTES];
-        words[0] = state.mailbox_bytes;
-        words[word::PEERS - word::MAILBOX_BYTES] = state.peers;
-        words[word::COUNTERS - word::MAILBOX_BYTES..].copy_from_slice(&counters.values());
-        self.store(word::MAILBOX_BYTES, &words)
+        self.page.store(word::MAILBOX_BYTES, state.mailbox_bytes);
+        self.page.store(word::PEERS, state.peers);
+        for (index, value) in (word::COUNTERS..).zip(counters.values()) {
+            self.page.store(index, value);
+        }
     }
 
     /// Stores the final totals, and that the endpoint was closed in good order.
-    ///
-    /// # Errors
-    /// Those of writing a file.
-    pub fn close(self, counters: &Counters, state: State) -> io::Result<()> {
-        if std::process::id() != self.pid {
-            return Ok(());
+    pub fn close(self, counters: &Counters, state: State) {
+        self.update(counters, state);
+        if std::process::id() == self.pid {
+            self.page.store(word::CLOSED, 1);
         }
-        self.update(counters, state)?;
-        self.store(word::CLOSED, &[1])
     }
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    fn store(&self, first_word: usize, words: &[u64]) -> io::Result<()> {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.file.write_all_at(&bytes, first_word as u64 * 8)
     }
 }
 
@@ -192,43 +176,41 @@ fn read_file(path: &Path) -> Result<EndpointReport, String> {
         return Err(format!("its name does not end in .{EXTENSION}"));
     }
     // The length is looked at first: a foreign file may be large, or a pipe that never ends.
-    let metadata = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
+    let about = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
+    if !about.is_file() {
         return Err(String::from("it is no regular file"));
     }
-    // A mapped page is rounded up by its writer; more than a few pages is something else.
-    if metadata.len() < FILE_BYTES as u64 || metadata.len() > 1 << 16 {
-        return Err(format!("it has {} bytes, {FILE_BYTES} are expected", metadata.len()));
+    if about.len() > MAX_FILE_BYTES {
+        return Err(format!("it has {} bytes, too many for counters", about.len()));
     }
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let mut words = [0; WORDS];
-    if bytes.len() < FILE_BYTES {
-        return Err(format!("it has {} bytes, {FILE_BYTES} are expected", bytes.len()));
-    }
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8 bytes"));
-    }
-    decode(path, words)
+    let page = Counted::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => {
+            String::from("it is no page of counters (torn while being made, or foreign)")
+        }
+        _ => error.to_string(),
+    })?;
+    decode(path, &page)
 }
 
-fn decode(path: &Path, words: [u64; WORDS]) -> Result<EndpointReport, String> {
-    if words[word::MAGIC] != MAGIC {
-        return Err(String::from(
-            "it does not begin as a counter file does (torn while being made, or foreign)",
-        ));
+fn decode(path: &Path, page: &Counted) -> Result<EndpointReport, String> {
+    if page.version != VERSION {
+        return Err(format!("it is of version {}, this weir reads {VERSION}", page.version));
     }
-    if words[word::VERSION] != VERSION {
-        return Err(format!("it is of version {}, this weir reads {VERSION}", words[word::VERSION]));
-    }
+    let lengths = || {
+        let (facts, words) = (page.metadata.len(), page.counters.len());
+        format!("it has {facts} and {words} words, {} and {WORDS} are expected", metadata::COUNT)
+    };
+    let facts: [u64; metadata::COUNT] = page.metadata.as_slice().try_into().map_err(|_| lengths())?;
+    let words: [u64; WORDS] = page.counters.as_slice().try_into().map_err(|_| lengths())?;
     let mut values = [0; Counters::NAMES.len()];
     values.copy_from_slice(&words[word::COUNTERS..]);
     Ok(EndpointReport {
         path: path.to_owned(),
-        rank: Some(words[word::RANK]).filter(|&rank| rank != UNKNOWN),
-        pid: words[word::PID],
-        started_ns: words[word::STARTED],
+        rank: Some(facts[metadata::RANK]).filter(|&rank| rank != UNKNOWN),
+        pid: facts[metadata::PID],
+        started_ns: facts[metadata::STARTED],
         closed: words[word::CLOSED] == 1,
-        scheme: scheme_of(words[word::SCHEME]),
+        scheme: scheme_of(facts[metadata::SCHEME]),
         mailbox_bytes: words[word::MAILBOX_BYTES],
         peers: words[word::PEERS],
         counters: Counters::from_values(values),
@@ -275,7 +257,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let scheme = Scheme::Static { piggyback: true };
         let writer = Writer::create(directory.path(), scheme).unwrap();
-        writer.update(&some_counters(), STATE).unwrap();
+        writer.update(&some_counters(), STATE);
         let reports = read_dir(directory.path()).unwrap();
         assert_eq!(reports.skipped, []);
         let [report] = reports.endpoints.as_slice() else { panic!("{reports:?}") };
@@ -293,7 +275,7 @@ mod tests {
         let closed = Writer::create(directory.path(), Scheme::Unlimited).unwrap();
         let dropped = Writer::create(directory.path(), Scheme::Unlimited).unwrap();
         let closed_path = closed.path().to_owned();
-        closed.close(&some_counters(), STATE).unwrap();
+        closed.close(&some_counters(), STATE);
         drop(dropped);
         let reports = read_dir(directory.path()).unwrap();
         assert_eq!(reports.endpoints.len(), 2);
@@ -307,26 +289,29 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let good = Writer::create(directory.path(), Scheme::Unlimited).unwrap();
         let bytes = std::fs::read(good.path()).unwrap();
-        let put = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let put = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).unwrap();
         put("a.txt", b"hello");
         put("b.weir", &bytes[..20]);
-        put("c.weir", &vec![0; FILE_BYTES]);
-        let mut newer = bytes.clone();
-        newer[8] = 9;
-        put("d.weir", &newer);
-        std::fs::create_dir(directory.path().join("e.weir")).unwrap();
-        put("f.weir", &[bytes.clone(), vec![0; 4096 - bytes.len()]].concat()); // a whole page: fine
+        put("c.weir", &vec![0; bytes.len()]);
+        CounterPage::create(&at("d.weir"), VERSION + 1, &[0; metadata::COUNT], WORDS).unwrap();
+        std::fs::create_dir(at("e.weir")).unwrap();
+        CounterPage::create(&at("f.weir"), VERSION, &[0; metadata::COUNT], WORDS - 1).unwrap();
+        put("g.weir", &[bytes.clone(), vec![0; 1 << 16]].concat());
         let reports = read_dir(directory.path()).unwrap();
-        assert_eq!(reports.endpoints.len(), 2);
+        assert_eq!(reports.endpoints.len(), 1);
         let why: Vec<_> = reports.skipped.iter().map(|skipped| skipped.why.as_str()).collect();
+        let no_page = "it is no page of counters (torn while being made, or foreign)";
         assert_eq!(
             why,
             [
                 "its name does not end in .weir",
-                &format!("it has 20 bytes, {FILE_BYTES} are expected"),
-                "it does not begin as a counter file does (torn while being made, or foreign)",
-                "it is of version 9, this weir reads 1",
+                no_page,
+                no_page,
+                "it is of version 2, this weir reads 1",
                 "it is no regular file",
+                &format!("it has 4 and {} words, 4 and {WORDS} are expected", WORDS - 1),
+                &format!("it has {} bytes, too many for counters", bytes.len() + (1 << 16)),
             ]
         );
     }
