@@ -119,6 +119,7 @@ out/tools/bin/cargo-deny-$(DENY_VERSION):
 ## env: the private Python environments with MPICH, Intel MPI and Open MPI, in out/env
 .PHONY: env env-tools $(ENVS:%=env-%)
 env: $(ENVS:%=env-%) env-tools
+	@echo "env: ready in out/env"
 $(ENVS:%=env-%) env-tools: env-%: out/env/%/complete
 
 # One environment per MPI: they would overwrite each other's mpiexec.

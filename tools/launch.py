@@ -19,7 +19,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = pathlib.Path(os.environ.get("WEIR_OUT", ROOT / "out"))
 WEIR = OUT / "bin" / "weir"
 PROVIDER = OUT / "lib" / "libweir-fi.so"
-SHM = pathlib.Path(os.environ.get("FI_WEIR_SHM_DIR", "/dev/shm"))
 MARK = "WEIR_LAUNCH_MARK"
 
 _numbers = itertools.count()
@@ -86,10 +85,14 @@ class Outcome:
         return f"{' '.join(map(str, self.command))}\n  {how} after {self.seconds:.1f} s; output:\n{tail}"
 
 
-def run(command, *, timeout, env=None, cwd=None):
+def new_mark():
+    return f"{os.getpid()}.{next(_numbers)}"
+
+
+def run(command, *, timeout, env=None, cwd=None, mark=None):
     """Runs `command` to its end, or to the end of its `timeout` (seconds); output and errors together."""
     command = [str(word) for word in command]
-    mark = f"{os.getpid()}.{next(_numbers)}"
+    mark = mark or new_mark()
     full = {**os.environ, **(env or {}), MARK: mark}
     start = time.monotonic()
     with tempfile.TemporaryFile() as file:
@@ -145,9 +148,9 @@ def read_report(path):
     return json.loads(pathlib.Path(path).read_text())
 
 
-def shm_files():
+def shm_files(directory="/dev/shm"):
     """Mailboxes of this user that stand in shared memory now."""
-    return sorted(path.name for path in SHM.glob(f"weir.{os.getuid()}.*"))
+    return sorted(path.name for path in pathlib.Path(directory).glob(f"weir.{os.getuid()}.*"))
 
 
 def compile_c(source, mpi="mpich", *, flags=("-O2", "-Wall", "-Wextra", "-Werror")):

@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 
@@ -14,7 +15,15 @@ def pytest_sessionstart():
 
 
 @pytest.fixture
-def over_weir(tmp_path):
+def private_shm(tmp_path, monkeypatch):
+    """A directory in shared memory for the mailboxes of this test alone."""
+    with tempfile.TemporaryDirectory(prefix="weir-test-", dir="/dev/shm") as directory:
+        monkeypatch.setenv("FI_WEIR_SHM_DIR", directory)
+        yield pathlib.Path(directory)
+
+
+@pytest.fixture
+def over_weir(tmp_path, private_shm):
     """Runs a program over weir; returns its outcome and the report, and sees to it that nothing is left behind."""
 
     def run(ranks, program, *, timeout, mpi="mpich", flags=()):
@@ -24,9 +33,7 @@ def over_weir(tmp_path):
         outcome = launch.run(words, timeout=timeout)
         assert outcome.ok, outcome
         assert not outcome.leftovers, f"processes are left: {outcome.leftovers}\n{outcome}"
+        assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
         return outcome, launch.read_report(report)
 
-    before = set(launch.shm_files())
-    yield run
-    left = sorted(set(launch.shm_files()) - before)
-    assert not left, f"left in {launch.SHM}: {left}"
+    return run
