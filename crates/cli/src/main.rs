@@ -1,2 +1,129 @@
-//! The `weir` command.
-fn main() {}
+//! The `weir` command: runs MPI programs over weir and reports on them, compares transports, checks the host.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod clean;
+mod doctor;
+mod failure;
+mod job;
+mod launch;
+mod mailboxes;
+mod mpi;
+mod program;
+mod provider_file;
+mod quantity;
+mod report;
+mod run;
+mod settings;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Runs unmodified MPI programs over weir, a libfabric provider with credit-based flow control.
+#[derive(Parser)]
+#[command(
+    version,
+    max_term_width = 110,
+    after_help = "\
+First steps: `weir doctor` (what works on this host), `weir run -n 4 -- PROGRAM`, `weir bench pingpong`, `weir settings`.
+
+To use weir with your own mpiexec, set what `weir doctor` prints for your MPI; all settings are environment variables."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run an MPI program over weir and report messages, packets, credits, stalls and memory.
+    Run(run::RunArguments),
+    /// Check what works on this host, and say what to change where something does not.
+    Doctor(doctor::DoctorArguments),
+    /// Measure weir side by side with the other transports of this machine.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Remove mailboxes that crashed jobs have left in shared memory.
+    Clean(clean::CleanArguments),
+    /// List all settings (environment variables FI_WEIR_*).
+    #[command(after_help = settings::text())]
+    Settings,
+    /// Helper process of `weir doctor`.
+    #[command(hide = true)]
+    Probe(doctor::memory::ProbeArguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::try_parse() {
+        Ok(cli) => perform(cli.command),
+        Err(error) if error.use_stderr() => Err(Failure::Usage(one_line(&error.to_string()))),
+        Err(help) => {
+            // Help and version: asked for, so not an error. A closed pipe (`| head`) is none either.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("weir: {failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Bench(command) => bench::run(&command),
+        Command::Clean(arguments) => clean::run(&arguments),
+        Command::Settings => {
+            println!("{}", settings::text().trim_end());
+            Ok(0)
+        }
+        Command::Probe(arguments) => doctor::memory::probe(&arguments),
+    }
+}
+
+/// What clap says about a wrong command line, without its usage and advice below.
+fn one_line(error: &str) -> String {
+    // Up to the usage text or the pointer to --help; lists of missing arguments and tips are indented lines between.
+    let wanted =
+        error.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let joined = wanted.map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    let line = joined.strip_prefix("error: ").unwrap_or(&joined);
+    format!("{line} (see --help)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        let all = std::iter::once("weir").chain(words.iter().copied());
+        one_line(&Cli::try_parse_from(all).err().expect("refused").to_string())
+    }
+
+    #[test]
+    fn wrong_command_lines_are_one_line() {
+        assert_eq!(
+            refusal(&["run", "-n", "0", "--", "x"]),
+            "invalid value '0' for '--ranks <N>': 0 is not in 1..=4096 (see --help)"
+        );
+        assert_eq!(
+            refusal(&["run", "-n", "2"]),
+            "the following required arguments were not provided: <PROGRAM ARGS>... (see --help)"
+        );
+        for words in [&["run"][..], &["walk"], &["run", "-n", "2", "prog"], &["run", "-n", "x", "--", "p"]] {
+            assert!(!refusal(words).contains('\n'));
+        }
+    }
+}

@@ -1,12 +1,42 @@
 //! The engine: drives one endpoint machine over one link in real time.
+//!
+//! It performs what the machine decides: puts packets on the link, copies payloads, reports completions; and it
+//! decides how to wait. It knows no matching, no credits, no libfabric. Whoever calls [`Engine::progress`] is the NIC.
+//!
+//! Worked exchange: `send` posts a command, the machine answers with a `Transmit`, the link writes a slot. At the
+//! other end `progress` polls the slot, the machine answers `Place`, `Complete`, `Retire`; the payload is copied from
+//! the slot to the posted buffer, the completion waits in [`Engine::next_completion`].
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod operations;
+mod progress;
+pub mod stats;
+mod waiting;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant as Clock;
 
 use config::Settings;
-use weir_link::memory::UserMemory;
+use operations::{Operations, Outstanding};
+use waiting::Waiting;
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
-use weir_proto::{Counters, MessageId, Outcome, Pattern, PeekThen, Peer, SendLevel, Space};
+use weir_proto::{
+    Action, Command, Config, Counters, Endpoint, Event, Instant, MessageId, Outcome, Pattern, PeekThen, Peer,
+    ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+};
+
+/// Bound: operations outstanding at a time. Beyond it posting says "again".
+pub const MAX_OPERATIONS: u32 = 1 << 20;
+/// Bound: sends and packets that wait for credit. Beyond it sends say "again", receives do not.
+pub const MAX_BACKLOG: u32 = 1 << 16;
+/// Bound: unexpected messages.
+const MAX_UNEXPECTED: u32 = 1 << 26;
+/// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
+/// system call. Unit: bytes.
+const REMOTE_INLINE_BYTES: u64 = 8192;
 
 /// What the program gave with an operation, to be handed back with its completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,15 +137,11 @@ pub enum PostError {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A setting does not fit the number of peers.
-    #[error("{variable}={value}: {allowed}")]
-    Setting {
-        /// Variable.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] config::SettingError),
+    /// No mailbox could be made.
+    #[error(transparent)]
+    Mailbox(#[from] weir_link::shm::ShmError),
     /// The operating system refused.
     #[error("{what}: {source}")]
     System {
@@ -126,22 +152,114 @@ pub enum OpenError {
     },
 }
 
-/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link`]'s `owner`.
-pub struct Engine {
-    link: Box<dyn Link>,
+/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::owner`].
+pub struct Engine<L: Link = ShmLink> {
+    machine: Endpoint,
+    link: L,
+    operations: Operations,
+    /// Buffers of unexpected messages, by message.
+    kept: Vec<Option<OwnedMemory>>,
+    regions: HashMap<u64, UserMemory>,
+    addresses: Vec<Address>,
+    peers: HashMap<Address, Peer>,
+    completions: VecDeque<Completion>,
+    /// Peers at whom we wait for room.
+    asking: Vec<Peer>,
+    actions: Vec<Action>,
+    /// What performing actions has brought about, to be handled next.
+    events: VecDeque<Event>,
+    cross_memory: bool,
+    waiting: Waiting,
+    /// The thread that called last; 0: none yet.
+    caller: usize,
+    origin: Clock,
+    now: Instant,
+    /// Calls of `progress`.
+    ticks: u32,
+    watched: Clock,
+    close_ms: u32,
+    closed: bool,
+    /// Where the counters are left for `weir run`.
+    stats: Option<stats::Writer>,
 }
 
-#[allow(unused_variables)]
-impl Engine {
+impl Engine<ShmLink> {
     /// Makes an endpoint with its mailbox in shared memory.
     ///
     /// - `peers`: how many endpoints the job has, as far as is known (0: not known). More may come.
-    /// - `several_threads`: sleeps inside [`Engine::progress`] are kept to 50 us.
+    /// - `several_threads`: sleeps inside [`Engine::pause`] are kept to 50 us.
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
-        todo!()
+        let plan = settings.quota(peers)?;
+        let conditional = matches!(settings.scheme, weir_proto::Scheme::Unlimited);
+        let options = weir_link::shm::ShmOptions {
+            dir: settings.shm_dir.clone(),
+            quota_data_slots: if conditional {
+                plan.base_slots.max(UNLIMITED_SLOTS)
+            } else {
+                plan.base_slots
+            },
+            quota_rest_lanes: if conditional { 0 } else { plan.rest_lanes },
+            credit_slots: plan.credit_slots,
+            max_lanes: settings.max_peers,
+            cross_memory: settings.cross_memory,
+            conditional,
+        };
+        let link = ShmLink::open(&options)?;
+        let mut engine = Engine::with_link(link, settings, peers, several_threads);
+        if let Some(directory) = &settings.stats_dir {
+            let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {
+                OpenError::System { what: format!("cannot write to {}", directory.display()), source }
+            })?;
+            engine.stats = Some(stats);
+            engine.leave_counters();
+        }
+        Ok(engine)
+    }
+}
+
+/// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
+const UNLIMITED_SLOTS: u32 = 1024;
+
+impl<L: Link> Engine<L> {
+    /// Makes an endpoint over any link. Arguments as for [`Engine::open`].
+    pub fn with_link(link: L, settings: &Settings, peers: u32, several_threads: bool) -> Engine<L> {
+        let config = Config {
+            scheme: settings.scheme,
+            geometry: link.geometry(),
+            credit_slots: settings.credit_slots,
+            eager_bytes: u64::from(settings.eager_bytes),
+            cross_memory: settings.cross_memory,
+            remote_inline_bytes: REMOTE_INLINE_BYTES,
+            max_unexpected: MAX_UNEXPECTED,
+        };
+        let crowded = peers as usize > weir_link::cores::available();
+        let origin = Clock::now();
+        Engine {
+            machine: Endpoint::new(config),
+            link,
+            operations: Operations::default(),
+            kept: Vec::new(),
+            regions: HashMap::new(),
+            addresses: Vec::new(),
+            peers: HashMap::new(),
+            completions: VecDeque::new(),
+            asking: Vec::new(),
+            actions: Vec::new(),
+            events: VecDeque::new(),
+            cross_memory: settings.cross_memory,
+            waiting: Waiting::new(settings.spin, settings.sleep_us, crowded, several_threads),
+            caller: 0,
+            origin,
+            now: Instant(0),
+            ticks: 0,
+            watched: origin,
+            close_ms: settings.close_ms,
+            closed: false,
+            stats: None,
+        }
     }
 
     /// Our address.
@@ -151,26 +269,46 @@ impl Engine {
 
     /// The number of the peer at `address`; the same address gives the same peer. Does not connect.
     pub fn peer(&mut self, address: &Address) -> Peer {
-        todo!()
+        if let Some(&peer) = self.peers.get(address) {
+            return peer;
+        }
+        let peer = Peer(self.addresses.len() as u32);
+        self.addresses.push(*address);
+        self.peers.insert(*address, peer);
+        peer
     }
 
     /// The address of a peer.
     pub fn address_of(&self, peer: Peer) -> Address {
-        todo!()
+        self.addresses[peer.0 as usize]
     }
 
     /// Sends a message.
     ///
     /// # Errors
     /// [`PostError::Again`].
+    #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
-        todo!()
+        let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
+        self.admit_sends(to)?;
+        let bytes = memory.bytes();
+        let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
+        let announced = bytes > self.machine.config().eager_bytes;
+        if inject && announced {
+            self.detach(request); // the address that is announced must stay
+        }
+        self.post(Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
+        if inject && !announced {
+            self.detach(request);
+        }
+        Ok(())
     }
 
     /// Posts a receive. `multi`: `Some(min_free_bytes)` makes it a multi-receive buffer.
     ///
     /// # Errors
     /// [`PostError::Again`].
+    #[inline]
     pub fn receive(
         &mut self,
         post: Post,
@@ -178,15 +316,23 @@ impl Engine {
         memory: UserMemory,
         multi: Option<u64>,
     ) -> Result<(), PostError> {
-        todo!()
+        let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
+        let capacity_bytes = memory.bytes();
+        let request = self.begin(post, operation, pattern.space, memory)?;
+        self.post(Command::Receive(ReceiveCommand { request, pattern, capacity_bytes, multi }));
+        Ok(())
     }
 
-    /// Looks for an unexpected message (after making progress); always ends in one completion, `Found` or `Absent`.
+    /// Looks for an unexpected message (after making progress); always ends in one completion, `Found` or `Absent`
+    /// (or `Lost`, if only the dead could have sent it).
     ///
     /// # Errors
     /// [`PostError::Again`].
     pub fn peek(&mut self, post: Post, pattern: Pattern, then: PeekThen) -> Result<(), PostError> {
-        todo!()
+        self.progress();
+        let request = self.begin(post, Operation::Peek, pattern.space, UserMemory::EMPTY)?;
+        self.post(Command::Peek { request, pattern, then });
+        Ok(())
     }
 
     /// Receives a message that a peek has claimed.
@@ -199,7 +345,10 @@ impl Engine {
         message: MessageId,
         memory: UserMemory,
     ) -> Result<(), PostError> {
-        todo!()
+        let capacity_bytes = memory.bytes();
+        let request = self.begin(post, Operation::Receive, Space::Tagged, memory)?;
+        self.post(Command::ReceiveClaimed { request, message, capacity_bytes });
+        Ok(())
     }
 
     /// Throws away a message that a peek has claimed; ends in one completion, `Found`.
@@ -207,13 +356,17 @@ impl Engine {
     /// # Errors
     /// [`PostError::Again`].
     pub fn discard_claimed(&mut self, post: Post, message: MessageId) -> Result<(), PostError> {
-        todo!()
+        let request = self.begin(post, Operation::Peek, Space::Tagged, UserMemory::EMPTY)?;
+        self.post(Command::DiscardClaimed { request, message });
+        Ok(())
     }
 
-    /// Takes back the most recent posted receive (or multi-receive) whose context is `context`. Returns whether there
+    /// Takes back a posted receive (or multi-receive buffer) whose context is `context`. Returns whether there
     /// was one; it then ends in exactly one completion, `Canceled` or its normal one.
     pub fn cancel(&mut self, context: usize) -> bool {
-        todo!()
+        let Some(request) = self.operations.receive_with_context(context) else { return false };
+        self.post(Command::Cancel { request });
+        true
     }
 
     /// Reads remote memory.
@@ -221,7 +374,12 @@ impl Engine {
     /// # Errors
     /// [`PostError::Again`].
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
-        todo!()
+        let RemoteArguments { peer, key, offset, memory, .. } = arguments;
+        self.admit_sends(peer)?;
+        let bytes = memory.bytes();
+        let request = self.begin(post, Operation::Read, Space::Untagged, memory)?;
+        self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
+        Ok(())
     }
 
     /// Writes remote memory; completes when the data is in place there.
@@ -229,48 +387,95 @@ impl Engine {
     /// # Errors
     /// [`PostError::Again`].
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
-        todo!()
+        let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
+        self.admit_sends(peer)?;
+        let bytes = memory.bytes();
+        let request = self.begin(post, Operation::Write, Space::Untagged, memory)?;
+        if inject {
+            self.detach(request);
+        }
+        self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
+        Ok(())
     }
 
     /// Exposes memory under `key`, which must be free. Peers address it by offset from its start.
     pub fn expose(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
-        todo!()
+        let bytes = memory.bytes();
+        self.regions.insert(key, memory);
+        self.post(Command::Expose { key, bytes, readable, writable });
     }
 
     /// Ends the exposure of `key`.
     pub fn conceal(&mut self, key: u64) {
-        todo!()
-    }
-
-    /// Handles what has arrived. Returns how many things happened. Never sleeps.
-    pub fn progress(&mut self) -> usize {
-        todo!()
-    }
-
-    /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or sleeps a
-    /// little, depending on how often that has happened in a row and on how the ranks share the cores. Bounded.
-    pub fn pause(&mut self) {
-        todo!()
-    }
-
-    /// Sleeps until something arrives, at most `at_most_ns`; for blocking reads.
-    pub fn wait(&mut self, at_most_ns: u64) {
-        self.link.sleep(at_most_ns);
+        self.post(Command::Conceal { key });
+        self.regions.remove(&key);
     }
 
     /// Takes the next completion, in order.
+    #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
-        todo!()
+        self.completions.pop_front()
     }
 
     /// What has been counted.
     pub fn counters(&self) -> Counters {
-        todo!()
+        *self.machine.counters()
     }
 
-    /// Sends out what is queued, waits (bounded) until peers have taken what only we hold, closes the mailbox.
-    /// Posted receives are forgotten.
-    pub fn close(&mut self) {
-        todo!()
+    fn begin(
+        &mut self,
+        post: Post,
+        operation: Operation,
+        space: Space,
+        memory: UserMemory,
+    ) -> Result<Request, PostError> {
+        if self.operations.count() >= MAX_OPERATIONS as usize {
+            return Err(PostError::Again { limit: MAX_OPERATIONS });
+        }
+        Ok(self.operations.begin(Outstanding::new(post, operation, space, memory)))
+    }
+
+    /// Whether another send fits, and the time, if it will be looked at.
+    #[inline]
+    fn admit_sends(&mut self, to: Peer) -> Result<(), PostError> {
+        if self.machine.would_wait(to) {
+            self.now = self.clock();
+            if self.machine.backlogged() >= MAX_BACKLOG {
+                return Err(PostError::Again { limit: MAX_BACKLOG });
+            }
+        }
+        if self.operations.count() >= MAX_OPERATIONS as usize {
+            return Err(PostError::Again { limit: MAX_OPERATIONS });
+        }
+        Ok(())
+    }
+
+    /// Gives the program its buffer back, if the operation still needs it.
+    #[inline]
+    fn detach(&mut self, request: Request) {
+        if let Some(outstanding) = self.operations.get_mut(request)
+            && outstanding.memory.bytes() > 0
+        {
+            outstanding.detach();
+        }
+    }
+
+    /// Notices when a second thread calls, also where the program serialises its calls (`FI_THREAD_DOMAIN`): one may
+    /// then wait for a lock of the program's while the other sleeps in here.
+    #[inline]
+    pub(crate) fn notice_caller(&mut self) {
+        thread_local!(static HERE: u8 = const { 0 });
+        // Threads are told apart by the address of something that each has once.
+        let caller = HERE.with(|here| std::ptr::from_ref(here) as usize);
+        if caller != self.caller {
+            if self.caller != 0 {
+                self.waiting.share();
+            }
+            self.caller = caller;
+        }
+    }
+
+    fn clock(&self) -> Instant {
+        Instant(self.origin.elapsed().as_nanos() as u64)
     }
 }

@@ -4,7 +4,12 @@
 //! writes a packet where the machine says that there is room, and hands up what arrives, checked.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod cores;
 pub mod memory;
+pub mod owner;
+pub mod page;
+pub mod probe;
+pub mod shm;
 
 use memory::UserMemory;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};

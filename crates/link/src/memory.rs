@@ -130,6 +130,24 @@ impl OwnedMemory {
         OwnedMemory { address: Box::into_raw(boxed).cast(), bytes }
     }
 
+    /// A buffer with the contents of `memory`.
+    pub fn copy_of(memory: &UserMemory) -> OwnedMemory {
+        let owned = OwnedMemory::new(memory.bytes() as usize);
+        // SAFETY: the allocation is ours alone here and as long as its length says.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(owned.address, owned.bytes) };
+        memory.read(0, bytes);
+        owned
+    }
+
+    /// Copies the first `bytes` bytes to `memory` at `offset`.
+    pub fn copy_to(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+        assert!(bytes <= self.bytes as u64, "{bytes} bytes of a buffer of {}", self.bytes);
+        // SAFETY: inside the allocation by the assertion; nobody writes to it while `self` is borrowed, since views
+        // are used only by the one owner of the endpoint.
+        let from = unsafe { core::slice::from_raw_parts(self.address, bytes as usize) };
+        memory.write(offset, from);
+    }
+
     /// The buffer as operation memory. The view must not be used after `self` is dropped: callers keep both
     /// in one structure and drop the view first.
     pub fn view(&self) -> UserMemory {

@@ -1,6 +1,6 @@
 //! What the endpoint wants done: the right border of the machine.
 
-use crate::event::{MessageId, Peer, PeerFault, Request};
+use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::packet::Packet;
 
 /// What to do next, in this order. Payloads are named, never carried.
@@ -40,6 +40,9 @@ pub enum Action {
         /// How many.
         bytes: u64,
     },
+    /// The packet that has just arrived is done with: its slots are free from here on. Comes exactly once after each
+    /// `Arrived`, before any credit for those slots leaves.
+    Retire,
     /// Copy the first `bytes` bytes kept for `message` into the buffer of `request` at `offset`.
     Deliver {
         /// The message.
@@ -58,7 +61,9 @@ pub enum Action {
     },
     /// Copy between the buffer of `request` and the memory of `peer`'s process; answer with `CopyDone`.
     Copy {
-        /// The request.
+        /// What `CopyDone` refers to.
+        transfer: Transfer,
+        /// Whose buffer.
         request: Request,
         /// The peer.
         peer: Peer,
@@ -70,6 +75,11 @@ pub enum Action {
         offset: u64,
         /// How many.
         bytes: u64,
+    },
+    /// `peer` is lost: read and write its lanes no more.
+    Sever {
+        /// The peer.
+        peer: Peer,
     },
     /// A peer has written to our memory and wants us to know.
     Notify {

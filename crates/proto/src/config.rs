@@ -29,8 +29,6 @@ pub struct Config {
     pub cross_memory: bool,
     /// Remote reads and writes up to this size travel in packets even with `cross_memory`. Unit: bytes.
     pub remote_inline_bytes: u64,
-    /// Bound: requests outstanding at a time, of all kinds.
-    pub max_requests: u32,
     /// Bound: unexpected messages waiting; beyond it the peer that sends one is refused as malformed
     /// would be, for want of a better answer until receivers can hold senders back.
     pub max_unexpected: u32,

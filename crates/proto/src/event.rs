@@ -11,6 +11,11 @@ pub struct Peer(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request(pub u32);
 
+/// Something between us and a peer that outlives a packet: a message that waits to be taken, a copy, a remote
+/// read or write. Names cross the wire, so that the other side can refer to them; each side has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Transfer(pub u32);
+
 /// An unexpected message that the driver stores payload for, or that a peek has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
@@ -53,8 +58,8 @@ pub enum Event {
     },
     /// A copy named by [`crate::Action::Copy`] has ended.
     CopyDone {
-        /// The request that the copy serves.
-        request: Request,
+        /// The transfer that the copy serves.
+        transfer: Transfer,
         /// How it ended.
         result: Result<(), CopyFault>,
     },
@@ -161,6 +166,8 @@ pub enum Command {
         /// The key.
         key: u64,
     },
+    /// Tell every peer that we send to that we take nothing more. What we have announced to them we still serve.
+    Farewell,
 }
 
 /// A message to send.

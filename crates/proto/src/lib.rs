@@ -11,17 +11,23 @@ extern crate alloc;
 mod action;
 mod config;
 mod counters;
+mod endpoint;
 mod event;
+pub mod flow;
+pub mod mailbox;
+mod message;
 mod packet;
 mod time;
+mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{Config, Scheme};
 pub use counters::Counters;
+pub use endpoint::Endpoint;
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
-    Request, SendCommand, SendLevel,
+    Request, SendCommand, SendLevel, Transfer,
 };
 pub use packet::{Body, Geometry, Packet, Space};
 pub use time::Instant;

@@ -1,6 +1,6 @@
 //! A packet as a value: what every link carries, whatever its bytes look like there.
 
-use crate::event::Request;
+use crate::event::Transfer;
 
 /// The two matching spaces of libfabric: messages with tags and without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,8 +44,8 @@ pub enum Body {
         data: Option<u64>,
         /// Length of the whole message. Unit: bytes.
         length: u32,
-        /// The sender's request that waits for the match.
-        acknowledge: Option<Request>,
+        /// The sender's transfer that waits for the match.
+        acknowledge: Option<Transfer>,
     },
     /// Another packet of the message begun by the last `Eager` of this pair.
     More {
@@ -64,54 +64,54 @@ pub enum Body {
         length: u64,
         /// Address of the payload in the sender's process; 0 if it may not be read there.
         address: u64,
-        /// The sender's request.
-        request: Request,
+        /// The sender's transfer.
+        transfer: Transfer,
     },
     /// Credits, explicitly. Costs none itself, lands in a credit slot.
     Credit,
-    /// The operation behind the destination's `request` has ended: a rendezvous was taken, an eager message
+    /// The operation behind the destination's `transfer` has ended: a rendezvous was taken, an eager message
     /// matched, a write was placed.
     Finished {
-        /// The destination's request.
-        request: Request,
+        /// The destination's transfer.
+        transfer: Transfer,
         /// It went wrong: bounds or rights.
         refused: bool,
     },
     /// Send the payload of your rendezvous through the mailbox.
     Fetch {
-        /// The destination's request (the source of the payload).
-        request: Request,
-        /// Our request, to be named in the pieces.
-        reply: Request,
+        /// The destination's transfer (the source of the payload).
+        transfer: Transfer,
+        /// Our transfer, to be named in the pieces.
+        reply: Transfer,
         /// How much of it. Unit: bytes.
         length: u64,
     },
     /// A piece of what the destination asked for by `Fetch` or `Read`.
     Piece {
-        /// The destination's request.
-        request: Request,
-        /// Where it goes in the request's buffer.
+        /// The destination's transfer.
+        transfer: Transfer,
+        /// Where it goes in what was asked for.
         offset: u64,
         /// Nothing follows.
         last: bool,
     },
     /// Put the payload into your memory.
     Write {
-        /// Our request, named in `Finished` after the last packet.
-        request: Request,
+        /// Our transfer, named in `Finished` after the last packet.
+        transfer: Transfer,
         /// Your region.
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// Nothing follows.
-        last: bool,
+        /// Bytes of this write that follow in later packets, so that the first is refused if the last would be.
+        left: u64,
         /// Tell the program there (last packet only).
         data: Option<u64>,
     },
     /// Send me your memory in `Piece`s.
     Read {
-        /// Our request.
-        request: Request,
+        /// Our transfer.
+        transfer: Transfer,
         /// Your region.
         key: u64,
         /// Offset in it.
@@ -121,8 +121,8 @@ pub enum Body {
     },
     /// Check these bounds and tell me the address, I will copy myself.
     Locate {
-        /// Our request.
-        request: Request,
+        /// Our transfer.
+        transfer: Transfer,
         /// Your region.
         key: u64,
         /// Offset in it.
@@ -134,8 +134,8 @@ pub enum Body {
     },
     /// Answer to `Locate`.
     Located {
-        /// The destination's request.
-        request: Request,
+        /// The destination's transfer.
+        transfer: Transfer,
         /// Our region, for the driver to look up the address.
         key: u64,
         /// Offset in it.
@@ -145,6 +145,8 @@ pub enum Body {
         /// Bounds or rights are wrong.
         refused: bool,
     },
+    /// The sender is closing: it takes nothing more, what was announced to it is void.
+    Goodbye,
     /// We have written to your memory by ourselves (after `Locate`); tell the program there.
     Written {
         /// Completion data.
@@ -175,6 +177,8 @@ pub struct Geometry {
     pub more_header_bytes: u32,
     /// Header of the packets of pieces, reads and writes. Unit: bytes.
     pub remote_header_bytes: u32,
+    /// Room that a piggybacked credit needs behind the payload; 0 where the header has a place for it.
+    pub piggyback_bytes: u32,
 }
 
 impl Geometry {
@@ -186,6 +190,7 @@ impl Geometry {
         eager_header_bytes: 48,
         more_header_bytes: 32,
         remote_header_bytes: 56,
+        piggyback_bytes: 0,
     };
 
     /// EXTOLL VELO: 64 B slots with 56 B of payload, a packet a slot. The message header is 24 B in effect:
@@ -196,6 +201,7 @@ impl Geometry {
         eager_header_bytes: 24,
         more_header_bytes: 0,
         remote_header_bytes: 24,
+        piggyback_bytes: 2,
     };
 
     /// Header bytes of a packet with this body.

@@ -15,7 +15,7 @@
 //! ```
 //! All little-endian. The sequence is not read or written here.
 
-use crate::event::Request;
+use crate::event::Transfer;
 use crate::packet::{Body, Packet, Space};
 
 /// Version of the format. A mailbox of another version is refused when attaching, a packet on arrival.
@@ -44,6 +44,7 @@ const READ: u8 = 9;
 const LOCATE: u8 = 10;
 const LOCATED: u8 = 11;
 const WRITTEN: u8 = 12;
+const GOODBYE: u8 = 13;
 
 /// Why 64 bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +56,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {WRITTEN}")]
+    #[error("packet kind {have}, known are 1 to {GOODBYE}")]
     Kind {
         /// What came.
         have: u8,
@@ -112,9 +113,9 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, length.to_le_bytes());
             put(slot, 32, tag.to_le_bytes());
             put(slot, 40, data.unwrap_or(0).to_le_bytes());
-            if let Some(request) = acknowledge {
+            if let Some(transfer) = acknowledge {
                 flags |= ACKNOWLEDGE;
-                put(slot, 48, request.0.to_le_bytes());
+                put(slot, 48, transfer.0.to_le_bytes());
             }
             EAGER
         }
@@ -122,9 +123,9 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, offset.to_le_bytes());
             MORE
         }
-        Body::Rendezvous { space, tag, data, length, address, request } => {
+        Body::Rendezvous { space, tag, data, length, address, transfer } => {
             flags |= space_flag(space) | data_flag(data);
-            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, tag.to_le_bytes());
             put(slot, 40, data.unwrap_or(0).to_le_bytes());
             put(slot, 48, length.to_le_bytes());
@@ -132,54 +133,55 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             RENDEZVOUS
         }
         Body::Credit => CREDIT,
-        Body::Finished { request, refused } => {
+        Body::Finished { transfer, refused } => {
             flags |= if refused { REFUSED } else { 0 };
-            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 28, transfer.0.to_le_bytes());
             FINISHED
         }
-        Body::Fetch { request, reply, length } => {
-            put(slot, 28, request.0.to_le_bytes());
+        Body::Fetch { transfer, reply, length } => {
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, reply.0.to_le_bytes());
             put(slot, 40, length.to_le_bytes());
             FETCH
         }
-        Body::Piece { request, offset, last } => {
+        Body::Piece { transfer, offset, last } => {
             flags |= if last { LAST } else { 0 };
-            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, offset.to_le_bytes());
             PIECE
         }
-        Body::Write { request, key, offset, last, data } => {
-            flags |= data_flag(data) | if last { LAST } else { 0 };
-            put(slot, 28, request.0.to_le_bytes());
+        Body::Write { transfer, key, offset, left, data } => {
+            flags |= data_flag(data) | if left == 0 { LAST } else { 0 };
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
             put(slot, 40, offset.to_le_bytes());
-            put(slot, 48, data.unwrap_or(0).to_le_bytes());
+            put(slot, 48, if left == 0 { data.unwrap_or(0) } else { left }.to_le_bytes());
             WRITE
         }
-        Body::Read { request, key, offset, length } => {
-            put(slot, 28, request.0.to_le_bytes());
+        Body::Read { transfer, key, offset, length } => {
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
             put(slot, 40, offset.to_le_bytes());
             put(slot, 48, length.to_le_bytes());
             READ
         }
-        Body::Locate { request, key, offset, length, write } => {
+        Body::Locate { transfer, key, offset, length, write } => {
             flags |= if write { FOR_WRITING } else { 0 };
-            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
             put(slot, 40, offset.to_le_bytes());
             put(slot, 48, length.to_le_bytes());
             LOCATE
         }
-        Body::Located { request, key, offset, address, refused } => {
+        Body::Located { transfer, key, offset, address, refused } => {
             flags |= if refused { REFUSED } else { 0 };
-            put(slot, 28, request.0.to_le_bytes());
+            put(slot, 28, transfer.0.to_le_bytes());
             put(slot, 32, key.to_le_bytes());
             put(slot, 40, offset.to_le_bytes());
             put(slot, 48, address.to_le_bytes());
             LOCATED
         }
+        Body::Goodbye => GOODBYE,
         Body::Written { data, bytes } => {
             put(slot, 32, data.to_le_bytes());
             put(slot, 40, bytes.to_le_bytes());
@@ -221,53 +223,59 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
     let last = flags & LAST != 0;
     let refused = flags & REFUSED != 0;
     let data = |at| (flags & HAS_DATA != 0).then(|| take_u64(slot, at));
-    let request = Request(take_u32(slot, 28));
+    let transfer = Transfer(take_u32(slot, 28));
     let payload_bytes = take_u32(slot, 24);
     let body = match kind {
         EAGER => Body::Eager {
             space,
             tag: take_u64(slot, 32),
             data: data(40),
-            length: request.0,
-            acknowledge: (flags & ACKNOWLEDGE != 0).then(|| Request(take_u32(slot, 48))),
+            length: transfer.0,
+            acknowledge: (flags & ACKNOWLEDGE != 0).then(|| Transfer(take_u32(slot, 48))),
         },
-        MORE => Body::More { offset: request.0 },
+        MORE => Body::More { offset: transfer.0 },
         RENDEZVOUS => Body::Rendezvous {
             space,
             tag: take_u64(slot, 32),
             data: data(40),
             length: take_u64(slot, 48),
             address: take_u64(slot, 56),
-            request,
+            transfer,
         },
         CREDIT => Body::Credit,
-        FINISHED => Body::Finished { request, refused },
-        FETCH => Body::Fetch { request, reply: Request(take_u32(slot, 32)), length: take_u64(slot, 40) },
-        PIECE => Body::Piece { request, offset: take_u64(slot, 32), last },
+        FINISHED => Body::Finished { transfer, refused },
+        FETCH => Body::Fetch { transfer, reply: Transfer(take_u32(slot, 32)), length: take_u64(slot, 40) },
+        PIECE => Body::Piece { transfer, offset: take_u64(slot, 32), last },
         WRITE => {
-            Body::Write { request, key: take_u64(slot, 32), offset: take_u64(slot, 40), last, data: data(48) }
+            let left = if last { 0 } else { take_u64(slot, 48) };
+            if !last && left == 0 {
+                return Err(PacketError::Flags { have: flags });
+            }
+            let data = if last { data(48) } else { None };
+            Body::Write { transfer, key: take_u64(slot, 32), offset: take_u64(slot, 40), left, data }
         }
         READ => Body::Read {
-            request,
+            transfer,
             key: take_u64(slot, 32),
             offset: take_u64(slot, 40),
             length: take_u64(slot, 48),
         },
         LOCATE => Body::Locate {
-            request,
+            transfer,
             key: take_u64(slot, 32),
             offset: take_u64(slot, 40),
             length: take_u64(slot, 48),
             write: flags & FOR_WRITING != 0,
         },
         LOCATED => Body::Located {
-            request,
+            transfer,
             key: take_u64(slot, 32),
             offset: take_u64(slot, 40),
             address: take_u64(slot, 48),
             refused,
         },
         WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
+        GOODBYE => Body::Goodbye,
         have => return Err(PacketError::Kind { have }),
     };
     let allowed_bytes = match body {

@@ -1,0 +1,175 @@
+//! `weir doctor`: what works on this host, and what to change where something does not.
+//!
+//! Each check really does what it is about, where that is possible: it loads the plug-in, runs two ranks under each MPI,
+//! copies between two processes. A check that cannot be made is a warning, not a pass.
+
+mod host;
+pub mod memory;
+mod mpis;
+
+use crate::failure::Failure;
+use crate::mpi::{self, Surroundings};
+use crate::{provider_file, run};
+use clap::Args;
+use serde::Serialize;
+use weir_engine::config::Settings;
+
+/// Options of `weir doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 if MPI programs can be run over weir here (warnings do not count), 1 if not.
+
+Takes a few seconds: it runs two ranks under every MPI that it finds.")]
+pub struct DoctorArguments {
+    /// Write the findings as JSON to standard output, instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It works.
+    Ok,
+    /// It works less well than it could, or could not be checked.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was checked.
+    pub check: &'static str,
+    /// How it ended.
+    pub level: Level,
+    /// What was seen.
+    pub seen: String,
+    /// What to change, if something should be.
+    pub change: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, seen: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Ok, seen: seen.into(), change: None }
+    }
+
+    fn warn(check: &'static str, seen: impl Into<String>, change: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Warn, seen: seen.into(), change: Some(change.into()) }
+    }
+
+    fn fail(check: &'static str, seen: impl Into<String>, change: impl Into<String>) -> Finding {
+        Finding { check, level: Level::Fail, seen: seen.into(), change: Some(change.into()) }
+    }
+
+    fn text(&self) -> String {
+        let level = match self.level {
+            Level::Ok => "ok",
+            Level::Warn => "warn",
+            Level::Fail => "FAIL",
+        };
+        let change =
+            self.change.as_ref().map_or_else(String::new, |change| format!("\n{:19}-> {change}", ""));
+        format!("{level:4}  {:12} {}{change}", self.check, self.seen)
+    }
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    usable: bool,
+    findings: &'a [Finding],
+}
+
+/// Makes all checks and prints them.
+///
+/// # Errors
+/// [`Failure`], only if the checks themselves could not be made.
+pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
+    let mut findings = Vec::new();
+    let mut add = |finding: Finding| {
+        if !arguments.json {
+            println!("{}", finding.text());
+        }
+        findings.push(finding);
+    };
+    let settings = match Settings::from_environment() {
+        Ok(settings) => {
+            add(Finding::ok("settings", "the environment's are allowed"));
+            settings
+        }
+        Err(error) => {
+            add(Finding::fail(
+                "settings",
+                error.to_string(),
+                "correct or unset the variable; see `weir settings`",
+            ));
+            Settings::default()
+        }
+    };
+    let scratch = tempfile::Builder::new().prefix("weir-doctor-").tempdir();
+    let scratch = scratch.map_err(Failure::system("a directory for the checks"))?;
+    let surroundings = Surroundings::of_process();
+    let found = mpi::find_all(&surroundings);
+    match run::find_provider() {
+        Err(failure) => {
+            add(Finding::fail("provider", failure.to_string(), "`make build`, or set WEIR_PROVIDER_PATH"));
+            add(mpis::found(&found));
+        }
+        Ok(provider) => {
+            add(Finding::ok("provider", provider.display().to_string()));
+            let directory = provider_file::isolate(&provider, scratch.path())?;
+            add(mpis::provider_loads(&directory, &surroundings));
+            add(mpis::found(&found));
+            for mpi in &found {
+                add(mpis::runs(mpi, &provider, &directory, scratch.path(), &surroundings)?);
+            }
+        }
+    }
+    add(memory::cross_memory_attach());
+    for finding in host::checks(&settings) {
+        add(finding);
+    }
+    let usable = is_usable(&findings);
+    if arguments.json {
+        run::write_json(&Record { schema: "weir-doctor-1", usable, findings: &findings }, "-")?;
+    } else if usable {
+        println!("\nweir works on this host.");
+    } else {
+        println!("\nweir does not work on this host yet: see the lines with FAIL.");
+    }
+    Ok(u8::from(!usable))
+}
+
+/// One MPI that runs over weir is enough; everything else must not fail.
+fn is_usable(findings: &[Finding]) -> bool {
+    let (mpis, others): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.check == mpis::RUNS);
+    mpis.iter().any(|finding| finding.level == Level::Ok)
+        && others.iter().all(|finding| finding.level < Level::Fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_working_mpi_is_enough_and_no_failure_elsewhere() {
+        let works = Finding::ok(mpis::RUNS, "a");
+        let fails = Finding::fail(mpis::RUNS, "b", "c");
+        let warned = Finding::warn("cores", "few", "more");
+        assert!(is_usable(&[works.clone(), fails.clone(), warned.clone()]));
+        assert!(!is_usable(&[fails, warned]));
+        assert!(!is_usable(&[works, Finding::fail("provider", "x", "y")]));
+    }
+
+    #[test]
+    fn a_finding_is_a_line_and_what_to_change_another() {
+        assert_eq!(Finding::ok("cores", "2").text(), "ok    cores        2");
+        assert_eq!(
+            Finding::fail("shared memory", "full", "free some").text(),
+            "FAIL  shared memory full\n                   -> free some"
+        );
+    }
+}

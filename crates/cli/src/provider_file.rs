@@ -1,0 +1,86 @@
+//! Finding `libweir-fi.so`, and giving libfabric a directory that holds it alone.
+//!
+//! libfabric loads every file ending in `fi.so` from `FI_PROVIDER_PATH`, so the directory must hold nothing else.
+
+use crate::failure::Failure;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+const INSTALLED_NAME: &str = "libweir-fi.so";
+const CARGO_NAME: &str = "libweir_fi.so";
+
+/// Finds the plug-in: `WEIR_PROVIDER_PATH` (the file or its directory), `../lib` from the command as installed, or
+/// beside a command that cargo has built.
+///
+/// # Errors
+/// [`Failure::NoProvider`].
+pub fn find(configured: Option<&OsStr>, executable: &Path) -> Result<PathBuf, Failure> {
+    let mut looked_at = Vec::new();
+    match configured.filter(|value| !value.is_empty()) {
+        Some(configured) => {
+            let path = PathBuf::from(configured);
+            looked_at.extend(if path.is_dir() {
+                vec![path.join(INSTALLED_NAME), path.join(CARGO_NAME)]
+            } else {
+                vec![path]
+            });
+        }
+        None => {
+            let directory = executable.parent().unwrap_or(Path::new("/"));
+            looked_at.push(directory.parent().unwrap_or(directory).join("lib").join(INSTALLED_NAME));
+            looked_at.push(directory.join(CARGO_NAME));
+            // Tests of cargo run from `deps`.
+            looked_at.push(directory.parent().unwrap_or(directory).join(CARGO_NAME));
+        }
+    }
+    match looked_at.iter().find(|path| path.is_file()) {
+        Some(path) => path.canonicalize().map_err(Failure::system(format!("{}", path.display()))),
+        None => Err(Failure::NoProvider { looked_at }),
+    }
+}
+
+/// A directory that holds the plug-in and no other, under `scratch`: a symbolic link with the installed name.
+///
+/// # Errors
+/// [`Failure::System`].
+pub fn isolate(provider: &Path, scratch: &Path) -> Result<PathBuf, Failure> {
+    let directory = scratch.join("provider");
+    let make = || {
+        std::fs::create_dir(&directory)?;
+        std::os::unix::fs::symlink(provider, directory.join(INSTALLED_NAME))
+    };
+    make().map_err(Failure::system(format!("{}", directory.display())))?;
+    Ok(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plug_in_is_found_where_it_is_installed_built_or_configured() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let executable = root.join("bin/weir");
+        let error = find(None, &executable).unwrap_err().to_string();
+        assert!(error.contains("lib/libweir-fi.so") && error.contains("WEIR_PROVIDER_PATH"), "{error}");
+        assert!(!error.contains('\n'));
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        std::fs::create_dir_all(root.join("lib")).unwrap();
+        let beside = root.join("bin/libweir_fi.so");
+        std::fs::write(&beside, "").unwrap();
+        assert_eq!(find(None, &executable).unwrap(), beside);
+        let installed = root.join("lib/libweir-fi.so");
+        std::fs::write(&installed, "").unwrap();
+        assert_eq!(find(None, &executable).unwrap(), installed);
+        assert_eq!(find(Some(beside.as_os_str()), &executable).unwrap(), beside);
+        assert_eq!(find(Some(root.join("bin").as_os_str()), &executable).unwrap(), beside);
+        assert!(find(Some(OsStr::new("/no/such")), &executable).is_err());
+
+        let alone = isolate(&beside, &root).unwrap();
+        let held: Vec<_> =
+            std::fs::read_dir(&alone).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(held, ["libweir-fi.so"]);
+        assert_eq!(alone.join("libweir-fi.so").canonicalize().unwrap(), beside);
+    }
+}

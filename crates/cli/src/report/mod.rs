@@ -1,0 +1,210 @@
+//! The report of `weir run`: what each rank's endpoints have counted, per rank and in sum.
+
+mod table;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use weir_engine::stats::Reports;
+use weir_proto::Counters;
+
+/// Counters of one rank, or of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Endpoints that were opened.
+    pub endpoints: u64,
+    /// Shared memory that the mailboxes occupied. Unit: bytes.
+    pub mailbox_bytes: u64,
+    /// Counters by name; peaks are the highest of any endpoint, the others are summed.
+    #[serde(serialize_with = "counters_by_name")]
+    pub counters: Counters,
+}
+
+/// One rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rank {
+    /// Its number; unknown if its launcher did not tell it.
+    pub rank: Option<u64>,
+    /// Its process.
+    pub pid: u64,
+    /// Whether all its endpoints were closed in good order.
+    pub closed: bool,
+    /// Peers it was in contact with.
+    pub peers: u64,
+    /// What it counted.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// All ranks of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Job {
+    /// By rank.
+    pub ranks: Vec<Rank>,
+    /// In sum.
+    pub total: Share,
+    /// Counter files that could not be read, and why.
+    pub unreadable: Vec<String>,
+}
+
+impl Job {
+    /// Sums up what endpoints have left.
+    pub fn new(reports: &Reports) -> Job {
+        let mut ranks: Vec<Rank> = Vec::new();
+        for endpoint in &reports.endpoints {
+            let share =
+                Share { endpoints: 1, mailbox_bytes: endpoint.mailbox_bytes, counters: endpoint.counters };
+            // The endpoints are sorted by rank and process.
+            match ranks.last_mut() {
+                Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
+                    rank.share.add(&share);
+                    rank.closed &= endpoint.closed;
+                    rank.peers = rank.peers.max(endpoint.peers);
+                }
+                _ => ranks.push(Rank {
+                    rank: endpoint.rank,
+                    pid: endpoint.pid,
+                    closed: endpoint.closed,
+                    peers: endpoint.peers,
+                    share,
+                }),
+            }
+        }
+        let mut total = Share { endpoints: 0, mailbox_bytes: 0, counters: Counters::default() };
+        for rank in &ranks {
+            total.add(&rank.share);
+        }
+        let unreadable =
+            reports.skipped.iter().map(|file| format!("{}: {}", file.path.display(), file.why)).collect();
+        Job { ranks, total, unreadable }
+    }
+
+    /// What the user must know besides the numbers; one line each. `ranks`: how many were started.
+    pub fn remarks(&self, ranks: u32) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let open = self.ranks.iter().filter(|rank| !rank.closed).map(Rank::name).collect::<Vec<_>>();
+        if !open.is_empty() {
+            remarks.push(format!(
+                "{} ended without closing the endpoint (killed, aborted, or no MPI_Finalize); its numbers are the last it told",
+                open.join(", ")
+            ));
+        }
+        let absent: Vec<_> = (0..u64::from(ranks))
+            .filter(|number| !self.ranks.iter().any(|rank| rank.rank == Some(*number)))
+            .map(|number| number.to_string())
+            .collect();
+        // Ranks without a number cannot be told apart from absent ones.
+        if !absent.is_empty() && !self.ranks.is_empty() && self.ranks.iter().all(|rank| rank.rank.is_some()) {
+            remarks.push(format!("no endpoint of weir was opened by rank {}", absent.join(", ")));
+        }
+        let counters = &self.total.counters;
+        if counters.malformed_packets > 0 {
+            remarks.push(format!("{} malformed packets were refused", counters.malformed_packets));
+        }
+        if counters.peers_lost > 0 {
+            remarks.push(format!("{} times a rank lost a peer", counters.peers_lost));
+        }
+        remarks.extend(self.unreadable.iter().map(|file| format!("counters not read: {file}")));
+        remarks
+    }
+
+    /// The table for people.
+    pub fn table(&self) -> String {
+        table::render(self)
+    }
+}
+
+impl Rank {
+    /// `rank 3`, or the process of a rank that has no number.
+    pub fn name(&self) -> String {
+        self.rank.map_or_else(|| format!("process {}", self.pid), |rank| format!("rank {rank}"))
+    }
+}
+
+impl Share {
+    fn add(&mut self, other: &Share) {
+        self.endpoints += other.endpoints;
+        // Numbers come from files: no overflow may stop the report.
+        self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
+        let mut values = self.counters.values();
+        for ((value, more), name) in values.iter_mut().zip(other.counters.values()).zip(Counters::NAMES) {
+            *value = if name.starts_with("peak_") { (*value).max(more) } else { value.saturating_add(more) };
+        }
+        self.counters = Counters::from_values(values);
+    }
+}
+
+fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
+    let map: Map<String, Value> = Counters::NAMES
+        .iter()
+        .zip(counters.values())
+        .map(|(name, value)| ((*name).to_owned(), value.into()))
+        .collect();
+    map.serialize(serializer)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use weir_engine::stats::{EndpointReport, Skipped};
+
+    pub(crate) fn endpoint(rank: u64, closed: bool, messages: u64, peak: u64) -> EndpointReport {
+        EndpointReport {
+            path: "x.weir".into(),
+            rank: Some(rank),
+            pid: 100 + rank,
+            started_ns: 0,
+            closed,
+            scheme: None,
+            mailbox_bytes: 16896,
+            peers: 2,
+            counters: Counters {
+                messages_sent: messages,
+                bytes_sent: messages * 8,
+                packets_sent: messages + 1,
+                stalled_ns: 1_500_000,
+                peak_unexpected_messages: peak,
+                peak_unexpected_bytes: peak * 8,
+                ..Counters::default()
+            },
+        }
+    }
+
+    #[test]
+    fn counters_are_summed_and_peaks_are_not() {
+        let reports = Reports {
+            endpoints: vec![endpoint(0, true, 5, 3), endpoint(0, true, 6, 9), endpoint(1, true, 7, 1)],
+            skipped: vec![],
+        };
+        let job = Job::new(&reports);
+        assert_eq!(job.ranks.len(), 2);
+        assert_eq!(job.ranks[0].share.endpoints, 2);
+        assert_eq!(job.ranks[0].share.counters.messages_sent, 11);
+        assert_eq!(job.total.counters.messages_sent, 18);
+        assert_eq!(job.total.counters.peak_unexpected_messages, 9);
+        assert_eq!(job.total.mailbox_bytes, 3 * 16896);
+        assert_eq!(job.remarks(2), [""; 0]);
+    }
+
+    #[test]
+    fn killed_and_absent_ranks_are_named() {
+        let reports = Reports {
+            endpoints: vec![endpoint(0, true, 1, 0), endpoint(2, false, 1, 0)],
+            skipped: vec![Skipped { path: "d/y".into(), why: "it is no regular file".into() }],
+        };
+        let remarks = Job::new(&reports).remarks(4);
+        assert_eq!(remarks.len(), 3);
+        assert!(remarks[0].starts_with("rank 2 ended without closing the endpoint"), "{remarks:?}");
+        assert_eq!(remarks[1], "no endpoint of weir was opened by rank 1, 3");
+        assert_eq!(remarks[2], "counters not read: d/y: it is no regular file");
+    }
+
+    #[test]
+    fn json_names_the_counters() {
+        let reports = Reports { endpoints: vec![endpoint(0, true, 5, 3)], skipped: vec![] };
+        let json = serde_json::to_value(Job::new(&reports)).unwrap();
+        assert_eq!(json["ranks"][0]["rank"], 0);
+        assert_eq!(json["ranks"][0]["counters"]["messages_sent"], 5);
+        assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);
+        assert_eq!(json["total"]["mailbox_bytes"], 16896);
+    }
+}

@@ -1,0 +1,71 @@
+//! The report of `weir run` as a table.
+
+use super::{Job, Share};
+use crate::quantity::{bytes, count, time_ns};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+/// Heading and content of a column.
+type Column = (&'static str, fn(&Share) -> String);
+
+const COLUMNS: [Column; 11] = [
+    ("messages\nsent", |share| count(share.counters.messages_sent)),
+    ("bytes\nsent", |share| bytes(share.counters.bytes_sent)),
+    ("messages\nreceived", |share| count(share.counters.messages_received)),
+    ("bytes\nreceived", |share| bytes(share.counters.bytes_received)),
+    ("packets\nsent", |share| count(share.counters.packets_sent)),
+    ("credit\npackets", |share| count(share.counters.credit_packets_sent)),
+    ("credits\npiggyb.", |share| count(share.counters.piggybacked_credits_sent)),
+    ("stalled for\ncredit", |share| time_ns(share.counters.stalled_ns as f64)),
+    ("unexpected\nmessages", |share| count(share.counters.peak_unexpected_messages)),
+    ("unexpected\nbytes", |share| bytes(share.counters.peak_unexpected_bytes)),
+    ("mailbox", |share| bytes(share.mailbox_bytes)),
+];
+
+/// Ranks below each other, then the sum. Unexpected messages are peaks: the last line has the highest.
+pub fn render(job: &Job) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .set_header(std::iter::once(Cell::new("rank")).chain(
+            COLUMNS.iter().map(|(heading, _)| Cell::new(heading).set_alignment(CellAlignment::Right)),
+        ));
+    let row = |name: String, share: &Share| {
+        let cells =
+            COLUMNS.iter().map(|(_, content)| Cell::new(content(share)).set_alignment(CellAlignment::Right));
+        std::iter::once(Cell::new(name)).chain(cells).collect::<Vec<_>>()
+    };
+    for rank in &job.ranks {
+        let number = rank.rank.map_or_else(|| format!("pid {}", rank.pid), |rank| rank.to_string());
+        table.add_row(row(format!("{number}{}", if rank.closed { "" } else { " !" }), &rank.share));
+    }
+    table.add_row(row(String::from("all"), &job.total));
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    format!(
+        "{}\nUnexpected: the most at a time (all: the highest of any rank). Stalled: time in which some message waited \
+         for credit, summed over peers.",
+        lines.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::endpoint;
+    use super::*;
+    use weir_engine::stats::Reports;
+
+    #[test]
+    fn ranks_and_sum_stand_below_each_other() {
+        let reports = Reports {
+            endpoints: vec![endpoint(0, true, 1000, 3), endpoint(1, false, 7, 1)],
+            skipped: vec![],
+        };
+        let text = render(&Job::new(&reports));
+        let fields = |start: &str| {
+            let line = text.lines().find(|line| line.trim_start().starts_with(start)).unwrap();
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(fields("0 "), "0 1,000 7.81 KiB 0 0 B 1,001 0 0 1.50 ms 3 24 B 16.5 KiB");
+        assert!(fields("1 ").starts_with("1 ! 7 56 B"), "{text}");
+        assert_eq!(fields("all "), "all 1,007 7.87 KiB 0 0 B 1,009 0 0 3.00 ms 3 24 B 33.0 KiB");
+    }
+}

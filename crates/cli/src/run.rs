@@ -1,0 +1,394 @@
+//! `weir run`: an MPI program over weir, and a report of what weir did for it.
+//!
+//! All that can be wrong is found before anything starts. Then the MPI's own launcher runs the program with our standard
+//! streams; each endpoint leaves its counters in a directory of this run, which is read at the end, also if ranks were
+//! killed.
+
+use crate::failure::Failure;
+use crate::launch::{Carrier, Launch};
+use crate::mpi::{self, Mpi, Surroundings};
+use crate::report::Job;
+use crate::{job, mailboxes, program, provider_file};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+use weir_engine::config::{self, PREFIX, Settings};
+use weir_engine::stats;
+
+/// Version of the JSON report; changes when a reader would have to.
+const SCHEMA: &str = "weir-run-1";
+
+/// A switch on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+/// Options of `weir run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: the program's (128 and the signal's number if a signal ended the launcher); 2 for a wrong option or setting, \
+126 or 127 if the program or the MPI cannot be run or found, 1 for other failures of weir itself.
+
+The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), an active Python virtual environment, PATH, I_MPI_ROOT, \
+weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
+programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
+../lib beside the command.
+
+Examples:
+  weir run -n 4 -- ./my_mpi_program --its-option
+  weir run -n 4 --mpi mpich -- IMB-MPI1 PingPong
+  weir run -n 8 --mailbox-slots 16 --piggyback off --json report.json -- python job.py")]
+pub struct RunArguments {
+    /// Number of ranks.
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    ranks: u32,
+    /// The MPI: mpich, openmpi, intel, the prefix of an installation, or an mpiexec.
+    #[arg(long, value_name = "MPI")]
+    mpi: Option<String>,
+    /// Flow control: unlimited or static (FI_WEIR_FLOW).
+    #[arg(long, value_name = "SCHEME")]
+    flow: Option<String>,
+    /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).
+    #[arg(long, value_name = "on|off")]
+    piggyback: Option<Switch>,
+    /// Data slots of 64 bytes in each mailbox; 0: 256 for each sender (FI_WEIR_MAILBOX_SLOTS).
+    #[arg(long, value_name = "N")]
+    mailbox_slots: Option<String>,
+    /// Slots for credit packets, for each sender (FI_WEIR_CREDIT_SLOTS).
+    #[arg(long, value_name = "N")]
+    credit_slots: Option<String>,
+    /// Any setting, see `weir settings`. Can be repeated.
+    #[arg(long, value_name = "FI_WEIR_X=VALUE")]
+    set: Vec<String>,
+    /// Write the report as JSON to FILE, or to standard output after the program's.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+    /// No notes and no table (errors are still told).
+    #[arg(long, short)]
+    quiet: bool,
+    /// Give ARG to the MPI's launcher. Can be repeated.
+    #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
+    launcher_arg: Vec<String>,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
+    command: Vec<String>,
+}
+
+/// All that `weir run --json` tells.
+#[derive(Debug, Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    command: &'a [String],
+    /// What was started: the launcher with its arguments.
+    started: Vec<String>,
+    ranks_started: u32,
+    mpi: &'a Mpi,
+    provider: &'a Path,
+    settings: BTreeMap<&'static str, String>,
+    exit_status: u8,
+    elapsed_s: f64,
+    /// Whether any endpoint of weir was opened.
+    used_weir: bool,
+    #[serde(flatten)]
+    job: &'a Job,
+    remarks: &'a [String],
+}
+
+/// A job that has passed all checks.
+struct Checked {
+    settings: Settings,
+    chosen: BTreeMap<String, String>,
+    mpi: Mpi,
+    provider: PathBuf,
+    program: PathBuf,
+}
+
+/// Runs the job and reports. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`], most often before anything was started.
+pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
+    let checked = check(arguments)?;
+    let note = |line: &str| {
+        if !arguments.quiet {
+            eprintln!("weir: {line}");
+        }
+    };
+    tell_removed(&checked.settings.shm_dir, &note);
+
+    let scratch = tempfile::Builder::new().prefix("weir-run-").tempdir();
+    let scratch = scratch.map_err(Failure::system("a directory for this run"))?;
+    let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
+    let stats_directory = match &checked.settings.stats_dir {
+        Some(directory) => directory.clone(),
+        None => {
+            let directory = scratch.path().join("stats");
+            std::fs::create_dir(&directory).map_err(Failure::system(format!("{}", directory.display())))?;
+            directory
+        }
+    };
+    let before = files_in(&stats_directory);
+
+    let carrier = Carrier::Weir(&provider_directory);
+    let mut launch = Launch::new(&checked.mpi, arguments.ranks, carrier, &arguments.launcher_arg);
+    for (variable, value) in &checked.chosen {
+        launch.set(variable, value);
+    }
+    launch.set("FI_WEIR_STATS", &stats_directory);
+    launch.program(&checked.program, &arguments.command[1..]);
+    for line in launch.overridden(|variable| std::env::var_os(variable)) {
+        note(&format!("note: {line}"));
+    }
+    note(&format!(
+        "{} on {} ranks under {}",
+        checked.program.display(),
+        arguments.ranks,
+        checked.mpi.describe()
+    ));
+
+    let started = Instant::now();
+    let status = job::run_in_foreground(&mut launch.command())
+        .map_err(Failure::system(format!("{}", checked.mpi.mpiexec.display())))?;
+    let elapsed = started.elapsed();
+    tell_removed(&checked.settings.shm_dir, &note);
+
+    let job = read_job(&stats_directory, &before)?;
+    let mut remarks = job.remarks(arguments.ranks);
+    if job.ranks.is_empty() {
+        remarks.push(why_unused(&checked, status));
+    }
+    tell(arguments, &checked, &launch, &job, &remarks, (status, elapsed))?;
+    Ok(job::exit_code(status))
+}
+
+/// Checks everything that can be checked without starting the program.
+fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
+    let chosen = chosen_settings(arguments)?;
+    let inherited = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    config::check_names(inherited.chain(chosen.keys().cloned()))?;
+    let settings = Settings::from_lookup(|variable| {
+        let from_environment =
+            || std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned());
+        chosen.get(variable).cloned().or_else(from_environment)
+    })?;
+    settings.quota(arguments.ranks)?;
+
+    let surroundings = Surroundings::of_process();
+    let mpi = mpi::choose(arguments.mpi.as_deref(), &surroundings)?;
+    let mut also = vec![mpi.bin_dir().to_owned()];
+    also.extend(surroundings.private_bins());
+    also.dedup();
+    let program = program::find(&arguments.command[0], surroundings.path.as_deref(), &also)?;
+    let provider = find_provider()?;
+    Ok(Checked { settings, chosen, mpi, provider, program })
+}
+
+/// Where the plug-in is, for this process.
+///
+/// # Errors
+/// [`Failure::NoProvider`].
+pub fn find_provider() -> Result<PathBuf, Failure> {
+    let executable = std::env::current_exe().and_then(|path| path.canonicalize());
+    let executable = executable.map_err(Failure::system("the path of this command"))?;
+    provider_file::find(std::env::var_os("WEIR_PROVIDER_PATH").as_deref(), &executable)
+}
+
+/// The settings that the options ask for, unchecked.
+fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>, Failure> {
+    let mut chosen = BTreeMap::new();
+    let mut choose = |variable: &str, value: &str| match chosen.insert(variable.to_owned(), value.to_owned())
+    {
+        Some(other) if other != value => {
+            Err(Failure::Usage(format!("{variable} is given twice: {other} and {value}")))
+        }
+        _ => Ok(()),
+    };
+    let piggyback = arguments.piggyback.map(|switch| if switch == Switch::On { "1" } else { "0" });
+    let options = [
+        ("FI_WEIR_FLOW", arguments.flow.as_deref()),
+        ("FI_WEIR_PIGGYBACK", piggyback),
+        ("FI_WEIR_MAILBOX_SLOTS", arguments.mailbox_slots.as_deref()),
+        ("FI_WEIR_CREDIT_SLOTS", arguments.credit_slots.as_deref()),
+    ];
+    for (variable, value) in options {
+        if let Some(value) = value {
+            choose(variable, value)?;
+        }
+    }
+    for assignment in &arguments.set {
+        match assignment.split_once('=') {
+            Some((variable, value)) if variable.starts_with(PREFIX) => choose(variable, value)?,
+            _ => {
+                return Err(Failure::Usage(format!(
+                    "--set {assignment}: a setting is given as FI_WEIR_NAME=VALUE (see `weir settings`)"
+                )));
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+fn tell_removed(directory: &Path, note: &impl Fn(&str)) {
+    match mailboxes::remove_stale(directory) {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => {
+            note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()))
+        }
+        Err(error) => {
+            note(&format!("{}: stale mailboxes could not be looked for: {error}", directory.display()))
+        }
+    }
+}
+
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// Reads the counters; files that were there before the run are somebody else's.
+fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Job, Failure> {
+    let mut reports =
+        stats::read_dir(directory).map_err(Failure::system(format!("{}", directory.display())))?;
+    reports.endpoints.retain(|endpoint| !before.contains(&endpoint.path));
+    reports.skipped.retain(|file| !before.contains(&file.path));
+    Ok(Job::new(&reports))
+}
+
+/// The likeliest reason why no endpoint was opened.
+fn why_unused(checked: &Checked, status: ExitStatus) -> String {
+    let linked = program::linked_mpi(&checked.program);
+    let foreign = match checked.mpi.kind {
+        mpi::Kind::OpenMpi => linked.filter(|name| *name != "libmpi.so.40"),
+        mpi::Kind::Mpich | mpi::Kind::Intel => linked.filter(|name| *name == "libmpi.so.40"),
+    };
+    let hint = match foreign {
+        Some(library) => format!(
+            "it is linked with {library}, which is not the library of {}; choose its MPI with --mpi",
+            checked.mpi.kind.name()
+        ),
+        None if status.success() => format!(
+            "it ended well without opening an endpoint; is it an MPI program, for {}?",
+            checked.mpi.kind.name()
+        ),
+        None => String::from(
+            "it failed before it opened an endpoint; its own messages are above, `weir doctor` checks this host",
+        ),
+    };
+    format!("the program did not use weir: {hint}")
+}
+
+fn tell(
+    arguments: &RunArguments,
+    checked: &Checked,
+    launch: &Launch,
+    job: &Job,
+    remarks: &[String],
+    (status, elapsed): (ExitStatus, Duration),
+) -> Result<(), Failure> {
+    if !arguments.quiet && !job.ranks.is_empty() {
+        eprintln!(
+            "\nweir: {} ranks, {:.2} s, exit status {}",
+            job.ranks.len(),
+            elapsed.as_secs_f64(),
+            job::exit_code(status)
+        );
+        eprintln!("{}", job.table());
+    }
+    // What is wrong is told also quietly.
+    for remark in remarks {
+        eprintln!("weir: {remark}");
+    }
+    let Some(target) = &arguments.json else { return Ok(()) };
+    let record = Record {
+        schema: SCHEMA,
+        command: &arguments.command,
+        started: launch.words().map(|word| word.to_string_lossy().into_owned()).collect(),
+        ranks_started: arguments.ranks,
+        mpi: &checked.mpi,
+        provider: &checked.provider,
+        settings: checked.settings.to_variables().into_iter().collect(),
+        exit_status: job::exit_code(status),
+        elapsed_s: elapsed.as_secs_f64(),
+        used_weir: !job.ranks.is_empty(),
+        job,
+        remarks,
+    };
+    write_json(&record, target)
+}
+
+/// Writes `record` to the file `target`, or to standard output if that is `-`.
+///
+/// # Errors
+/// [`Failure::System`].
+pub fn write_json(record: &impl Serialize, target: &str) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(record).expect("records have string keys only");
+    if target == "-" {
+        use std::io::Write;
+        return writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"));
+    }
+    std::fs::write(target, text + "\n").map_err(Failure::system(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        run: RunArguments,
+    }
+
+    fn parse(words: &str) -> RunArguments {
+        Only::try_parse_from(std::iter::once("run").chain(words.split(' '))).unwrap().run
+    }
+
+    #[test]
+    fn options_become_settings() {
+        let arguments = parse(
+            "-n 4 --flow static --piggyback off --mailbox-slots 16 --credit-slots 2 --set FI_WEIR_SPIN=5 --json -- prog -n 1",
+        );
+        assert_eq!(arguments.command, ["prog", "-n", "1"]);
+        assert_eq!(arguments.json.as_deref(), Some("-"));
+        let chosen = chosen_settings(&arguments).unwrap();
+        let chosen: Vec<_> = chosen.iter().map(|(variable, value)| format!("{variable}={value}")).collect();
+        assert_eq!(
+            chosen,
+            [
+                "FI_WEIR_CREDIT_SLOTS=2",
+                "FI_WEIR_FLOW=static",
+                "FI_WEIR_MAILBOX_SLOTS=16",
+                "FI_WEIR_PIGGYBACK=0",
+                "FI_WEIR_SPIN=5"
+            ]
+        );
+    }
+
+    #[test]
+    fn contradictions_and_foreign_settings_are_refused() {
+        let refusal = |words: &str| chosen_settings(&parse(words)).unwrap_err().to_string();
+        assert_eq!(
+            refusal("-n 1 --flow static --set FI_WEIR_FLOW=unlimited -- p"),
+            "FI_WEIR_FLOW is given twice: static and unlimited"
+        );
+        assert_eq!(
+            refusal("-n 1 --set FI_PROVIDER=tcp -- p"),
+            "--set FI_PROVIDER=tcp: a setting is given as FI_WEIR_NAME=VALUE (see `weir settings`)"
+        );
+        assert!(refusal("-n 1 --set FI_WEIR_FLOW -- p").starts_with("--set FI_WEIR_FLOW: "));
+    }
+
+    #[test]
+    fn the_report_can_go_to_a_file() {
+        assert_eq!(parse("-n 1 --json out.json -- p").json.as_deref(), Some("out.json"));
+        assert_eq!(parse("-n 1 -- p").json, None);
+    }
+}

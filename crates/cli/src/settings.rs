@@ -1,0 +1,36 @@
+//! The table of settings, for `weir settings` and for the help texts.
+
+use std::fmt::Write;
+use weir_engine::config::SETTINGS;
+
+/// All settings with default, allowed values and meaning, as plain text.
+pub fn text() -> String {
+    let mut text =
+        String::from("Settings (environment variables; a variable that is not set has its default):\n");
+    for setting in SETTINGS {
+        let default = if setting.default.is_empty() { "not set" } else { setting.default };
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\n  {}  (allowed: {}; default: {default})\n      {}\n",
+            setting.variable, setting.allowed, setting.help
+        );
+    }
+    text.push_str(
+        "\n`weir run` takes them from its environment, from its own options and from --set, checks them before anything \
+         starts,\nand passes them on to all ranks. Under another launcher, set them for all ranks alike.\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_setting_is_in_the_text() {
+        let text = super::text();
+        for setting in weir_engine::config::SETTINGS {
+            assert!(text.contains(setting.variable) && text.contains(setting.help));
+        }
+        assert!(text.contains("FI_WEIR_FLOW  (allowed: unlimited, static; default: static)"));
+    }
+}

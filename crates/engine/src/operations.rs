@@ -1,0 +1,82 @@
+//! Operations of the program, by request: its buffers, contexts, and what must outlive the call.
+
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_proto::{Request, Space};
+
+use crate::{Operation, Post};
+
+/// One outstanding operation.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    pub post: Post,
+    pub operation: Operation,
+    pub space: Space,
+    /// Declared before `bounce`, so that a view is dropped before what it looks at.
+    pub memory: UserMemory,
+    bounce: Option<OwnedMemory>,
+}
+
+impl Outstanding {
+    /// An operation on the program's own buffer.
+    pub fn new(post: Post, operation: Operation, space: Space, memory: UserMemory) -> Outstanding {
+        Outstanding { post, operation, space, memory, bounce: None }
+    }
+
+    /// Copies the buffer, so that the program may have it back.
+    pub fn detach(&mut self) {
+        let bounce = OwnedMemory::copy_of(&self.memory);
+        self.memory = bounce.view();
+        self.bounce = Some(bounce);
+    }
+}
+
+/// The table of outstanding operations. Freed requests are used again, the last freed first.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    table: Vec<Option<Outstanding>>,
+    free: Vec<u32>,
+}
+
+impl Operations {
+    /// How many are outstanding.
+    pub fn count(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    pub fn begin(&mut self, outstanding: Outstanding) -> Request {
+        match self.free.pop() {
+            Some(index) => {
+                self.table[index as usize] = Some(outstanding);
+                Request(index)
+            }
+            None => {
+                self.table.push(Some(outstanding));
+                Request(self.table.len() as u32 - 1)
+            }
+        }
+    }
+
+    pub fn get(&self, request: Request) -> Option<&Outstanding> {
+        self.table.get(request.0 as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, request: Request) -> Option<&mut Outstanding> {
+        self.table.get_mut(request.0 as usize)?.as_mut()
+    }
+
+    pub fn end(&mut self, request: Request) -> Option<Outstanding> {
+        let outstanding = self.table.get_mut(request.0 as usize)?.take()?;
+        self.free.push(request.0);
+        Some(outstanding)
+    }
+
+    /// A posted receive with this context; if there are several, the one with the highest request.
+    pub fn receive_with_context(&self, context: usize) -> Option<Request> {
+        let is_it = |outstanding: &Outstanding| {
+            outstanding.post.context == context
+                && matches!(outstanding.operation, Operation::Receive | Operation::MultiReceive)
+        };
+        let index = self.table.iter().rposition(|entry| entry.as_ref().is_some_and(is_it))?;
+        Some(Request(index as u32))
+    }
+}

@@ -1,0 +1,341 @@
+//! Progress: events to the machine, actions from it, and what to do when there are none.
+
+use std::time::{Duration, Instant as Clock};
+
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::{Arrival, Link, Liveness};
+use weir_proto::{
+    Action, Body, Command, Destination, Event, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
+    Space,
+};
+
+use crate::stats::State;
+use crate::waiting::Pause;
+use crate::{Completion, Engine, Operation, Post};
+
+/// Arrivals handled in one call, so that completions are not kept waiting.
+const BATCH: usize = 64;
+/// How often those are looked after on whom something depends. The dead are reported within a second.
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// Calls of `progress` between two looks at the clock, for programs that never wait.
+const TICKS_PER_LOOK: u32 = 1 << 14;
+
+impl<L: Link> Engine<L> {
+    /// Handles what has arrived. Returns how many things happened. Never sleeps.
+    #[inline]
+    pub fn progress(&mut self) -> usize {
+        let mut handled = 0;
+        while handled < BATCH
+            && let Some(arrival) = self.link.poll()
+        {
+            self.arrived(arrival);
+            handled += 1;
+        }
+        if !self.asking.is_empty() {
+            handled += self.look_for_room();
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
+            handled += self.watch_if_due(Clock::now());
+        }
+        if handled > 0 {
+            self.waiting.reset();
+        }
+        handled
+    }
+
+    /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or
+    /// sleeps a little, depending on how often that has happened in a row and on how the ranks share the cores.
+    #[inline]
+    pub fn pause(&mut self) {
+        self.notice_caller();
+        match self.waiting.pause(Clock::now) {
+            Pause::Spin => std::hint::spin_loop(),
+            Pause::Yield => {
+                weir_link::cores::yield_now();
+                self.after_pause();
+            }
+            // Room shows in the peer's memory, not by a packet: nothing would wake us.
+            Pause::Sleep { .. } if !self.asking.is_empty() => {
+                std::thread::yield_now();
+                self.after_pause();
+            }
+            Pause::Sleep { at_most_ns } => {
+                self.link.sleep(at_most_ns);
+                self.after_pause();
+            }
+        }
+    }
+
+    /// Sleeps until something arrives, at most `at_most_ns`; for blocking reads.
+    pub fn wait(&mut self, at_most_ns: u64) {
+        if self.asking.is_empty() {
+            self.link.sleep(at_most_ns);
+        } else {
+            weir_link::cores::yield_now();
+        }
+        self.after_pause();
+    }
+
+    /// Sends out what is queued, waits (bounded by `FI_WEIR_CLOSE_MS`) until peers have taken what only we hold,
+    /// closes the mailbox. Posted receives are forgotten.
+    pub fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        let deadline = Clock::now() + Duration::from_millis(u64::from(self.close_ms));
+        self.progress_while(deadline, |engine| engine.machine.is_taking());
+        self.post(Command::Farewell);
+        self.progress_while(deadline, |engine| engine.machine.owes());
+        if let Some(stats) = self.stats.take() {
+            stats.close(self.machine.counters(), self.state());
+        }
+        self.link.close();
+    }
+
+    /// Stores the counters for whoever looks at them, also after a crash.
+    pub(crate) fn leave_counters(&mut self) {
+        if let Some(stats) = &self.stats {
+            stats.update(self.machine.counters(), self.state());
+        }
+    }
+
+    fn state(&self) -> State {
+        State { mailbox_bytes: self.link.mailbox_bytes(), peers: self.addresses.len() as u64 }
+    }
+
+    fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
+        while condition(self) && Clock::now() < deadline {
+            if self.progress() == 0 {
+                self.pause();
+            }
+        }
+    }
+
+    fn after_pause(&mut self) {
+        let now = Clock::now();
+        self.waiting.resumed(now);
+        self.watch_if_due(now);
+    }
+
+    #[inline]
+    fn arrived(&mut self, arrival: Arrival) {
+        if self.machine.backlogged() > 0 {
+            self.now = self.clock(); // somebody may end a stall
+        }
+        match arrival {
+            Arrival::Packet { from, packet } => self.handle(Event::Arrived { from, packet }),
+            Arrival::Attached { lane, address, quota } => {
+                let peer = self.peer(&address);
+                self.link.admit(lane, peer);
+                self.handle(Event::Attached { peer, quota_slots: quota.data_slots });
+            }
+            Arrival::Malformed { from } => {
+                self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn post(&mut self, command: Command) {
+        self.notice_caller();
+        self.handle(Event::Posted(command));
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.machine.handle(self.now, event, &mut actions);
+        loop {
+            for action in actions.drain(..) {
+                self.perform(action);
+            }
+            let Some(event) = self.events.pop_front() else { break };
+            self.machine.handle(self.now, event, &mut actions);
+        }
+        self.actions = actions;
+    }
+
+    #[inline]
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Transmit { to, packet, payload } => self.transmit(to, packet, payload),
+            Action::Complete { request, outcome } => self.complete(request, outcome),
+            Action::Retire => self.link.retire(),
+            Action::Place { to, bytes } => self.place(to, bytes),
+            Action::Keep { message, bytes } => self.keep(message, bytes),
+            Action::Deliver { message, request, offset, bytes } => {
+                let kept = self.kept[message.0 as usize].as_ref().expect("delivered messages are kept");
+                let outstanding = self.operations.get(request).expect("matched receives are outstanding");
+                kept.copy_to(&outstanding.memory, offset, bytes);
+            }
+            Action::Forget { message } => self.kept[message.0 as usize] = None,
+            Action::Connect { to } => {
+                let address = self.address_of(to);
+                self.events.push_back(match self.link.connect(to, &address) {
+                    Ok(quota) => Event::Connected {
+                        peer: to,
+                        quota_slots: quota.data_slots,
+                        credit_slots: quota.credit_slots,
+                    },
+                    Err(fault) => Event::Lost { peer: to, fault },
+                });
+            }
+            Action::AskRoom { to } => match self.link.room(to) {
+                0 => self.asking.push(to),
+                slots => self.events.push_back(Event::Room { peer: to, slots }),
+            },
+            Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
+                let outstanding = self.operations.get(request).expect("copies serve outstanding operations");
+                let result = self.link.copy(peer, direction, address, &outstanding.memory, offset, bytes);
+                self.events.push_back(Event::CopyDone { transfer, result });
+            }
+            Action::Sever { peer } => {
+                self.asking.retain(|asking| *asking != peer);
+                self.link.forget(peer);
+            }
+            Action::Notify { from, data, bytes } => {
+                let operation = Operation::RemoteWrite { data, bytes };
+                let envelope = weir_proto::Envelope { from, tag: 0, data: Some(data), length: bytes };
+                let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+                let (post, space) = (Post::default(), Space::Untagged);
+                self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
+            }
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, to: Peer, mut packet: Packet, payload: Source) {
+        match &mut packet.body {
+            Body::Rendezvous { address, .. } => {
+                *address = self.announced_address(payload);
+                self.link.transmit(to, &packet, None);
+                return;
+            }
+            Body::Located { key, offset, address, refused: false, .. } => {
+                // The machine has checked the bounds; a region is one piece.
+                let start = self.regions.get(key).and_then(UserMemory::contiguous_address);
+                *address = start.map_or(0, |start| (start as u64).wrapping_add(*offset));
+            }
+            _ => {}
+        }
+        let Engine { link, operations, regions, .. } = self;
+        let from = match payload {
+            _ if packet.payload_bytes == 0 => None,
+            Source::None => None,
+            Source::Request { request, offset } => {
+                operations.get(request).map(|outstanding| (&outstanding.memory, offset))
+            }
+            Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
+        };
+        link.transmit(to, &packet, from);
+    }
+
+    /// Where a peer may read the payload of a rendezvous; 0 where it may not.
+    fn announced_address(&self, payload: Source) -> u64 {
+        match payload {
+            Source::Request { request, .. } if self.cross_memory => {
+                self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
+            }
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn memory_of(&self, request: Request) -> Option<&UserMemory> {
+        self.operations.get(request).map(|outstanding| &outstanding.memory)
+    }
+
+    #[inline]
+    fn place(&mut self, to: Destination, bytes: u64) {
+        match to {
+            Destination::Request { request, offset } => {
+                let outstanding = self.operations.get(request).expect("matched receives are outstanding");
+                self.link.take(&outstanding.memory, offset, bytes);
+            }
+            Destination::Message { message, offset } => {
+                let kept = self.kept[message.0 as usize].as_ref().expect("arriving messages are kept");
+                self.link.take(&kept.view(), offset, bytes);
+            }
+            Destination::Region { key, offset } => {
+                self.link.take(self.regions.get(&key).expect("the machine checked the key"), offset, bytes);
+            }
+        }
+    }
+
+    fn keep(&mut self, message: MessageId, bytes: u64) {
+        let index = message.0 as usize;
+        if self.kept.len() <= index {
+            self.kept.resize_with(index + 1, || None);
+        }
+        self.kept[index] = Some(OwnedMemory::new(bytes as usize));
+    }
+
+    #[inline]
+    fn complete(&mut self, request: Request, outcome: Outcome) {
+        let goes_on = matches!(outcome, Outcome::Received { last: false, .. });
+        let completion = {
+            let outstanding = self.operations.get(request).expect("completed operations are outstanding");
+            let buffer = match outcome {
+                Outcome::Received { offset, .. } => {
+                    outstanding.memory.contiguous_address().map_or(0, |start| start + offset as usize)
+                }
+                _ => 0,
+            };
+            let (post, operation, space) = (outstanding.post, outstanding.operation, outstanding.space);
+            Completion { post, operation, space, outcome, buffer }
+        };
+        if !goes_on {
+            self.operations.end(request);
+        }
+        self.completions.push_back(completion);
+    }
+
+    fn look_for_room(&mut self) -> usize {
+        let mut found = 0;
+        for peer in std::mem::take(&mut self.asking) {
+            match self.link.room(peer) {
+                0 => self.asking.push(peer),
+                slots => {
+                    found += 1;
+                    self.now = self.clock();
+                    self.handle(Event::Room { peer, slots });
+                }
+            }
+        }
+        found
+    }
+
+    /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
+    fn watch_if_due(&mut self, now: Clock) -> usize {
+        if now.duration_since(self.watched) < WATCH_EVERY {
+            return 0;
+        }
+        self.watched = now;
+        self.now = self.clock();
+        self.leave_counters();
+        let mut peers = Vec::new();
+        self.machine.depends_on(|peer| peers.push(peer));
+        peers.sort_unstable();
+        peers.dedup();
+        let mut lost = 0;
+        for peer in peers {
+            if self.machine.fault(peer).is_some() {
+                continue;
+            }
+            let address = self.address_of(peer);
+            let fault = match self.link.liveness(&address) {
+                Liveness::Alive => continue,
+                Liveness::Closed => PeerFault::Closed,
+                Liveness::Dead => PeerFault::Died,
+            };
+            // What it sent while it lived is still valid.
+            while let Some(arrival) = self.link.poll() {
+                self.arrived(arrival);
+            }
+            self.handle(Event::Lost { peer, fault });
+            lost += 1;
+        }
+        lost
+    }
+}

@@ -1,0 +1,203 @@
+//! Two engines over shared memory, in one process: what the tests of the machine cannot show.
+
+use std::time::{Duration, Instant};
+
+use weir_engine::config::Settings;
+use weir_engine::{Completion, Engine, Operation, Post, RemoteArguments, SendArguments};
+use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_proto::{Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
+
+struct Pair {
+    engines: [Engine; 2],
+    _directory: tempfile::TempDir,
+}
+
+fn pair(change: impl Fn(&mut Settings)) -> Pair {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut settings = Settings { shm_dir: directory.path().into(), close_ms: 200, ..Settings::default() };
+    change(&mut settings);
+    let open = || Engine::open(&settings, 2, false).expect("a mailbox");
+    Pair { engines: [open(), open()], _directory: directory }
+}
+
+fn bytes(length: usize, seed: u8) -> OwnedMemory {
+    let memory = OwnedMemory::new(length);
+    let pattern: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(13).wrapping_add(seed)).collect();
+    memory.view().write(0, &pattern);
+    memory
+}
+
+fn contents(memory: &OwnedMemory) -> Vec<u8> {
+    let view = memory.view();
+    let mut contents = vec![0; view.bytes() as usize];
+    view.read(0, &mut contents);
+    contents
+}
+
+impl Pair {
+    fn send(&mut self, from: usize, memory: UserMemory, inject: bool) {
+        let address = self.engines[1 - from].address();
+        let to = self.engines[from].peer(&address);
+        let arguments = SendArguments {
+            to,
+            space: Space::Tagged,
+            tag: 7,
+            data: Some(1),
+            level: SendLevel::Delivered,
+            memory,
+            inject,
+        };
+        self.engines[from].send(Post { context: 1, cookie: 2 }, arguments).expect("taken");
+    }
+
+    fn receive(&mut self, at: usize, memory: UserMemory) {
+        let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+        self.engines[at].receive(Post { context: 3, cookie: 4 }, pattern, memory, None).expect("taken");
+    }
+
+    /// Progress on both until `at` completes something.
+    fn complete(&mut self, at: usize) -> Completion {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            assert!(Instant::now() < deadline, "nothing completes");
+            for engine in &mut self.engines {
+                engine.progress();
+            }
+            if let Some(completion) = self.engines[at].next_completion() {
+                return completion;
+            }
+        }
+    }
+}
+
+const SCHEMES: [Scheme; 3] =
+    [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }];
+
+#[test]
+fn messages_of_all_sizes_arrive_whole_under_every_scheme_and_with_the_smallest_mailbox() {
+    for scheme in SCHEMES {
+        for (mailbox_slots, cross_memory) in [(0, true), (0, false), (4, false)] {
+            let mut pair = pair(|settings| {
+                *settings = Settings { scheme, mailbox_slots, cross_memory, ..settings.clone() };
+                settings.credit_slots = if mailbox_slots == 0 { 2 } else { 1 };
+            });
+            for length in [0, 1, 16, 17, 63, 64, 2048, 8192, 8193, 100_000, 3_000_000] {
+                let (from, into) = (bytes(length, 5), OwnedMemory::new(length));
+                let posted_first = length % 2 == 0;
+                if posted_first {
+                    pair.receive(1, into.view());
+                }
+                pair.send(0, from.view(), false);
+                if !posted_first {
+                    pair.engines[1].progress();
+                    pair.receive(1, into.view());
+                }
+                let completion = pair.complete(1);
+                assert_eq!(completion.operation, Operation::Receive);
+                assert!(
+                    matches!(completion.outcome, Outcome::Received { bytes, .. } if bytes == length as u64),
+                    "{scheme:?} {length}: {completion:?}"
+                );
+                assert_eq!(contents(&into), contents(&from), "{scheme:?} {length} bytes");
+                assert_eq!(pair.complete(0).post, Post { context: 1, cookie: 2 });
+            }
+        }
+    }
+}
+
+#[test]
+fn an_injected_buffer_is_the_programs_again_at_once_with_or_without_credit() {
+    let mut pair = pair(|settings| (settings.mailbox_slots, settings.credit_slots) = (4, 1));
+    let mut received = Vec::new();
+    for seed in 0..20 {
+        let from = bytes(100, seed);
+        pair.send(0, from.view(), true);
+        from.view().write(0, &[0xff; 100]);
+    }
+    for _ in 0..20 {
+        let into = OwnedMemory::new(100);
+        pair.receive(1, into.view());
+        pair.complete(1);
+        received.push(contents(&into));
+    }
+    let sent: Vec<_> = (0..20).map(|seed| contents(&bytes(100, seed))).collect();
+    assert_eq!(received, sent);
+}
+
+#[test]
+fn remote_memory_is_read_and_written_small_and_large_with_and_without_cross_memory() {
+    for cross_memory in [true, false] {
+        let mut pair = pair(|settings| settings.cross_memory = cross_memory);
+        let region = bytes(1 << 20, 1);
+        pair.engines[1].expose(5, region.view(), true, true);
+        let address = pair.engines[1].address();
+        let peer = pair.engines[0].peer(&address);
+        for length in [0, 8, 5000, 500_000] {
+            let data = bytes(length, 77);
+            let write =
+                RemoteArguments { peer, key: 5, offset: 100, memory: data.view(), data: None, inject: false };
+            pair.engines[0].write(Post::default(), write).expect("taken");
+            assert_eq!(pair.complete(0).outcome, Outcome::Done);
+            assert_eq!(contents(&region)[100..100 + length], contents(&data));
+            let back = OwnedMemory::new(length);
+            let read =
+                RemoteArguments { peer, key: 5, offset: 100, memory: back.view(), data: None, inject: false };
+            pair.engines[0].read(Post::default(), read).expect("taken");
+            assert_eq!(pair.complete(0).outcome, Outcome::Done);
+            assert_eq!(contents(&back), contents(&data));
+        }
+        let outside = OwnedMemory::new(10);
+        let memory = outside.view();
+        let read = RemoteArguments { peer, key: 5, offset: (1 << 20) - 5, memory, data: None, inject: false };
+        pair.engines[0].read(Post::default(), read).expect("taken");
+        assert_eq!(pair.complete(0).outcome, Outcome::Refused);
+    }
+}
+
+#[test]
+fn an_endpoint_sends_to_itself() {
+    let mut pair = pair(|_| {});
+    let own = pair.engines[0].address();
+    let to = pair.engines[0].peer(&own);
+    for length in [8, 100_000] {
+        let (from, into) = (bytes(length, 9), OwnedMemory::new(length));
+        pair.receive(0, into.view());
+        let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, from.view());
+        let send = SendArguments { to, space, tag: 7, data: None, level, memory, inject: false };
+        pair.engines[0].send(Post::default(), send).expect("taken");
+        pair.complete(0);
+        pair.complete(0);
+        assert_eq!(contents(&into), contents(&from));
+    }
+}
+
+#[test]
+fn closing_serves_what_was_announced_and_gives_up_on_who_never_takes_it() {
+    let mut pair = pair(|_| {});
+    let (from, into) = (bytes(100_000, 3), OwnedMemory::new(100_000));
+    pair.send(0, from.view(), false);
+    let [mut closing, mut other] = pair.engines;
+    std::thread::scope(|scope| {
+        scope.spawn(move || closing.close());
+        let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+        other.receive(Post::default(), pattern, into.view(), None).expect("taken");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while other.next_completion().is_none() {
+            assert!(Instant::now() < deadline);
+            other.progress();
+        }
+    });
+    assert_eq!(contents(&into), contents(&from));
+}
+
+#[test]
+fn who_sends_to_a_closed_endpoint_gets_an_error() {
+    let mut pair = pair(|_| {});
+    pair.send(0, bytes(8, 0).view(), true);
+    pair.complete(0);
+    pair.engines[1].close();
+    let large = bytes(100_000, 0);
+    pair.send(0, large.view(), false);
+    let outcome = pair.complete(0).outcome;
+    assert_eq!(outcome, Outcome::Lost { peer: Some(Peer(0)), fault: PeerFault::Closed });
+}

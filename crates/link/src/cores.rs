@@ -1,0 +1,67 @@
+//! Cores: how many this process may use, giving one away, and staying on one.
+//!
+//! How long an endpoint may spin depends on whether the ranks of the node have a core each; the launcher's
+//! binding counts, not what the machine has.
+
+use std::io;
+
+/// Cores that this process may run on, at least 1. A launcher that binds ranks shows here.
+pub fn available() -> usize {
+    allowed().map_or(1, |cores| cores.len().max(1))
+}
+
+/// Numbers of the cores that the calling thread may run on.
+///
+/// # Errors
+/// What sched_getaffinity says.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    // SAFETY: `cpu_set_t` is an array of integers, for which zero is a value.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes at most the given size into the set.
+    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let cores = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: the index is below the size of the set.
+    Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
+}
+
+/// Binds the calling thread to one core.
+///
+/// # Errors
+/// What sched_setaffinity says, most often that the core is not allowed.
+pub fn pin(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: as in `allowed`.
+    let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the index was checked above.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: the kernel reads a set of the given size.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets another thread or process have the core.
+pub fn yield_now() {
+    std::thread::yield_now();
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_pinned_thread_has_one_core() {
+        std::thread::spawn(|| {
+            let cores = super::allowed().expect("an affinity");
+            assert_eq!(super::available(), cores.len());
+            super::pin(cores[0]).expect("an allowed core");
+            assert_eq!(super::allowed().expect("an affinity"), [cores[0]]);
+            assert!(super::pin(usize::MAX).is_err());
+        })
+        .join()
+        .expect("no panic");
+    }
+}

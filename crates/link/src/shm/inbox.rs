@@ -1,0 +1,272 @@
+//! The reader's side of a mailbox: which lanes to look at, in which order.
+//!
+//! It does not know whose the lanes are. Looking at every lane would cost as much as there are peers, and having
+//! every sender announce every packet would cost each two locked instructions on shared words. So lanes are of two kinds:
+//! - *polled*: in the active set (bounded), which the reader goes round; the writer only writes its slot;
+//! - *quiet*: the writer announces in the doorbell. An announced lane joins the active set, or, if that is full, a
+//!   queue of announced lanes from which it leaves when it is found empty. It stays quiet there, so everything
+//!   that comes later is announced again: nothing is lost and nobody is demoted in haste.
+//!
+//! A lane becomes quiet again when nothing has come in it for some thousands of polls:
+//! ```text
+//! reader: polled = 0, heavy fence, looks once more: empty -> out of the active set
+//!                                                   not   -> polled = 1, stays
+//! writer: publishes, light fence, reads polled: 0 -> announces;  1 -> its slot was there for that last look
+//! ```
+//! Polls alternate between the active set and the queue, and both are round robin, so that no lane waits
+//! for more than one packet of each other lane that has something, times two.
+
+use super::bell::{Bell, Episode};
+use super::ring::{LaneMemory, Reader};
+use super::sync::{Ordering, heavy_fence};
+use std::collections::VecDeque;
+
+/// The bounds of polling.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most lanes that are polled: an empty poll looks at so many cache lines.
+    pub max_active: usize,
+    /// So many stay polled however idle they are; a demotion costs a heavy fence.
+    pub keep_active: usize,
+    /// Polls without an arrival after which a lane is demoted, and between two looks for such lanes.
+    pub idle_polls: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_active: 64, keep_active: 4, idle_polls: 8192 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Quiet,
+    Queued,
+    Active,
+}
+
+#[derive(Debug)]
+struct Entry<L> {
+    reader: Reader<L>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    lane: u32,
+    last_hit: u64,
+}
+
+/// All lanes that are being read.
+#[derive(Debug)]
+pub struct Inbox<L> {
+    lanes: Vec<Option<Entry<L>>>,
+    active: Vec<Active>,
+    cursor: usize,
+    queue: VecDeque<u32>,
+    queue_first: bool,
+    /// Announced lanes that are not (yet) read.
+    strangers: VecDeque<u32>,
+    polls: u64,
+    next_sweep: u64,
+    limits: Limits,
+    episode: Episode,
+}
+
+impl<L: LaneMemory> Inbox<L> {
+    /// Nothing to read yet.
+    pub fn new(limits: Limits) -> Inbox<L> {
+        Inbox {
+            lanes: Vec::new(),
+            active: Vec::with_capacity(limits.max_active),
+            cursor: 0,
+            queue: VecDeque::new(),
+            queue_first: false,
+            strangers: VecDeque::new(),
+            polls: 0,
+            next_sweep: limits.idle_polls,
+            limits,
+            episode: Episode::default(),
+        }
+    }
+
+    /// Reads `lane` from now on.
+    pub fn open(&mut self, lane: u32, memory: L) {
+        let index = lane as usize;
+        if self.lanes.len() <= index {
+            self.lanes.resize_with(index + 1, || None);
+        }
+        self.lanes[index] = Some(Entry { reader: Reader::new(memory), place: Place::Quiet });
+        // What came before we read it may have been announced in vain.
+        self.schedule(lane);
+    }
+
+    /// Does not read `lane` any more.
+    pub fn shut(&mut self, lane: u32) {
+        if let Some(entry) = self.lanes.get_mut(lane as usize) {
+            *entry = None;
+        }
+        self.active.retain(|active| active.lane != lane);
+        self.queue.retain(|&queued| queued != lane);
+        self.cursor = 0;
+    }
+
+    /// The reader of a lane that is being read.
+    #[inline]
+    pub fn reader(&self, lane: u32) -> Option<&Reader<L>> {
+        self.lanes.get(lane as usize)?.as_ref().map(|entry| &entry.reader)
+    }
+
+    /// The reader of a lane that is being read.
+    #[inline]
+    pub fn reader_mut(&mut self, lane: u32) -> Option<&mut Reader<L>> {
+        self.lanes.get_mut(lane as usize)?.as_mut().map(|entry| &mut entry.reader)
+    }
+
+    /// The next announced lane that is not being read.
+    #[inline]
+    pub fn next_stranger(&mut self) -> Option<u32> {
+        self.strangers.pop_front()
+    }
+
+    /// Whether [`Inbox::next_stranger`] would give one.
+    #[inline]
+    pub fn has_strangers(&self) -> bool {
+        !self.strangers.is_empty()
+    }
+
+    /// The next lane in which something has arrived.
+    #[inline]
+    pub fn next(&mut self, bell: &Bell) -> Option<u32> {
+        self.polls += 1;
+        if self.polls >= self.next_sweep {
+            self.demote_idle();
+        }
+        if bell.announced() {
+            self.take_announcements(bell);
+        }
+        if self.queue.is_empty() {
+            return self.next_active();
+        }
+        self.queue_first = !self.queue_first;
+        if self.queue_first {
+            self.next_queued().or_else(|| self.next_active())
+        } else {
+            self.next_active().or_else(|| self.next_queued())
+        }
+    }
+
+    #[inline]
+    fn next_active(&mut self) -> Option<u32> {
+        let count = self.active.len();
+        let mut at = self.cursor;
+        for _ in 0..count {
+            let here = at;
+            at = if at + 1 == count { 0 } else { at + 1 };
+            let active = &mut self.active[here];
+            let entry = self.lanes[active.lane as usize].as_ref();
+            if entry.is_some_and(|entry| entry.reader.arrived()) {
+                active.last_hit = self.polls;
+                self.cursor = at;
+                return Some(active.lane);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn next_queued(&mut self) -> Option<u32> {
+        while let Some(lane) = self.queue.pop_front() {
+            let Some(entry) = &mut self.lanes[lane as usize] else { continue };
+            if entry.reader.arrived() {
+                if self.active.len() < self.limits.max_active {
+                    self.activate(lane);
+                } else {
+                    self.queue.push_back(lane);
+                }
+                return Some(lane);
+            }
+            entry.place = Place::Quiet;
+        }
+        None
+    }
+
+    #[cold]
+    fn take_announcements(&mut self, bell: &Bell) {
+        bell.take(|lane| match self.lanes.get(lane as usize) {
+            Some(Some(_)) => self.schedule(lane),
+            _ => self.strangers.push_back(lane),
+        });
+    }
+
+    fn schedule(&mut self, lane: u32) {
+        let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { return };
+        if entry.place == Place::Quiet {
+            if self.active.len() < self.limits.max_active {
+                self.activate(lane);
+            } else {
+                entry.place = Place::Queued;
+                self.queue.push_back(lane);
+            }
+        }
+    }
+
+    fn activate(&mut self, lane: u32) {
+        let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { return };
+        entry.place = Place::Active;
+        entry.reader.lane().control().polled.0.store(1, Ordering::Relaxed);
+        self.active.push(Active { lane, last_hit: self.polls });
+    }
+
+    /// Makes lanes quiet in which nothing has come for long.
+    #[cold]
+    fn demote_idle(&mut self) {
+        self.next_sweep = self.polls + self.limits.idle_polls;
+        let spare = self.active.len().saturating_sub(self.limits.keep_active);
+        let oldest_hit = self.polls.saturating_sub(self.limits.idle_polls);
+        let idle: Vec<u32> =
+            self.active.iter().filter(|a| a.last_hit <= oldest_hit).map(|a| a.lane).take(spare).collect();
+        if idle.is_empty() {
+            return;
+        }
+        for &lane in &idle {
+            self.set_polled(lane, 0);
+        }
+        let fenced = heavy_fence();
+        for lane in idle {
+            let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { continue };
+            if !fenced || entry.reader.arrived() {
+                self.set_polled(lane, 1);
+            } else {
+                entry.place = Place::Quiet;
+                self.active.retain(|active| active.lane != lane);
+            }
+        }
+        self.cursor = 0;
+    }
+
+    fn set_polled(&self, lane: u32, polled: u32) {
+        if let Some(reader) = self.reader(lane) {
+            reader.lane().control().polled.0.store(polled, Ordering::Relaxed);
+        }
+    }
+
+    /// Sleeps until something comes, at most `at_most_ns`.
+    pub fn sleep(&mut self, bell: &Bell, at_most_ns: u64) {
+        let mut episode = self.episode;
+        bell.sleep(&mut episode, at_most_ns, || self.anything(bell));
+        self.episode = episode;
+    }
+
+    fn anything(&self, bell: &Bell) -> bool {
+        bell.announced()
+            || !self.queue.is_empty()
+            || !self.strangers.is_empty()
+            || self.active.iter().any(|active| self.reader(active.lane).is_some_and(Reader::arrived))
+    }
+
+    /// How many lanes are polled.
+    pub fn active_lanes(&self) -> usize {
+        self.active.len()
+    }
+}

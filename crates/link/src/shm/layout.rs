@@ -1,0 +1,335 @@
+//! What lies where in a segment, and what an address says. Arithmetic and checks only: no memory is touched here.
+//!
+//! ```text
+//! 0        facts      128 B   written before the segment has a name, then constant
+//! 128      state       64 B   open, closed
+//! 192      next lane   64 B   senders take lane numbers here
+//! 256      bell        64 B   asleep; then the summary (64 B) and the bitmap (512 B)
+//! 65536    lane 0             stride: a whole number of pages
+//! ...      lane 1 ...
+//!          a lane:     256 B  state and owner (64 B), polled (64 B), retired (64 B), spare
+//!                      then data and credit slots, 64 B each
+//! ```
+//! The file is as long as all lanes together but sparse: only lanes that were claimed occupy memory. Whatever a peer
+//! reads here it checks first ([`Facts::parse`]); a peer that lies can thereby confuse nobody but itself.
+
+use super::bell::MAX_LANES;
+use crate::{ADDRESS_BYTES, Address, Quota};
+use weir_proto::wire::SLOT_BYTES;
+
+/// Version of everything described here.
+pub const LAYOUT_VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"weir-shm";
+/// Length of the constant part.
+pub const FACTS_BYTES: usize = 128;
+/// Where the lanes begin: a multiple of the page size of every machine that we know.
+pub const LANES_OFFSET: u64 = 65536;
+/// The part of the header that is used and mapped by senders.
+pub const HEADER_BYTES: usize = 4096;
+/// What precedes the slots in a lane.
+pub const LANE_HEADER_BYTES: usize = 256;
+/// Bound on the slots of a lane, so that no arithmetic below overflows.
+pub const MAX_LANE_SLOTS: u32 = 1 << 20;
+
+/// `state` of a segment.
+pub mod segment_state {
+    /// In use.
+    pub const OPEN: u32 = 1;
+    /// Closed in good order.
+    pub const CLOSED: u32 = 2;
+}
+
+/// `state` of a lane.
+pub mod lane_state {
+    /// Claimed, its memory is there, its owner is named.
+    pub const READY: u32 = 1;
+    /// Not read any more.
+    pub const REFUSED: u32 = 2;
+}
+
+/// Why bytes are not a segment or an address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// No segment at all.
+    #[error("not a weir segment")]
+    Magic,
+    /// Of another version.
+    #[error("segment layout version {have}, this is version {LAYOUT_VERSION}")]
+    Version {
+        /// What it is.
+        have: u32,
+    },
+    /// A number in the header is out of its range.
+    #[error("segment header: {field} is {have}, allowed are {allowed}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it is.
+        have: u64,
+        /// What it may be.
+        allowed: &'static str,
+    },
+}
+
+/// The shape of all lanes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Data slots of a lane.
+    pub data_slots: u32,
+    /// Lanes with a smaller number have one data slot more.
+    pub rest_lanes: u32,
+    /// Slots for explicit credit packets.
+    pub credit_slots: u32,
+    /// How many lanes there can be.
+    pub max_lanes: u32,
+    /// Senders claim by looking (no credits).
+    pub conditional: bool,
+    /// Distance of lanes. Unit: bytes.
+    pub stride: u64,
+}
+
+impl Shape {
+    /// Checks the numbers and computes the stride for pages of `page_bytes`.
+    ///
+    /// # Errors
+    /// [`LayoutError::Field`].
+    pub fn new(
+        data_slots: u32,
+        rest_lanes: u32,
+        credit_slots: u32,
+        max_lanes: u32,
+        conditional: bool,
+        page_bytes: u64,
+    ) -> Result<Shape, LayoutError> {
+        let field = |field, have: u32, allowed| Err(LayoutError::Field { field, have: have.into(), allowed });
+        if data_slots == 0 || data_slots > MAX_LANE_SLOTS {
+            return field("data slots per lane", data_slots, "1 to 2^20");
+        }
+        if credit_slots > MAX_LANE_SLOTS {
+            return field("credit slots per lane", credit_slots, "0 to 2^20");
+        }
+        if max_lanes == 0 || max_lanes > MAX_LANES {
+            return field("lanes", max_lanes, "1 to 4096");
+        }
+        let slots = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
+        let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
+        Ok(Shape { data_slots, rest_lanes, credit_slots, max_lanes, conditional, stride })
+    }
+
+    /// Slots of the ring of `lane`.
+    pub fn lane_slots(&self, lane: u32) -> u32 {
+        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots
+    }
+
+    /// What the owner of `lane` owns. Without credits every slot is a data slot.
+    pub fn quota(&self, lane: u32) -> Quota {
+        let slots = self.lane_slots(lane);
+        if self.conditional {
+            Quota { data_slots: slots, credit_slots: 0 }
+        } else {
+            Quota { data_slots: slots - self.credit_slots, credit_slots: self.credit_slots }
+        }
+    }
+
+    /// Where `lane` begins. Unit: bytes.
+    pub fn lane_offset(&self, lane: u32) -> u64 {
+        LANES_OFFSET + u64::from(lane) * self.stride
+    }
+
+    /// Length of the file. Unit: bytes.
+    pub fn segment_bytes(&self) -> u64 {
+        self.lane_offset(self.max_lanes)
+    }
+}
+
+/// The constant part of a segment's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Process that owns it.
+    pub pid: u32,
+    /// The process's pid namespace (inode of `/proc/self/ns/pid`), 0 if not known.
+    pub pid_namespace: u64,
+    /// The segment's random number, also in its name.
+    pub id: u64,
+    /// Random key: who has it belongs to the job.
+    pub key: [u8; 16],
+    /// Senders must pay for full fences, since the owner cannot.
+    pub full_fences: bool,
+    /// The lanes.
+    pub shape: Shape,
+}
+
+fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
+}
+fn take_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(take(bytes, at))
+}
+fn take_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(take(bytes, at))
+}
+
+impl Facts {
+    /// As bytes. Native byte order: shared memory stays in one machine.
+    pub fn bytes(&self) -> [u8; FACTS_BYTES] {
+        let mut bytes = [0; FACTS_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &MAGIC);
+        put(8, &LAYOUT_VERSION.to_ne_bytes());
+        put(12, &(u32::from(self.full_fences) | u32::from(self.shape.conditional) << 1).to_ne_bytes());
+        put(16, &self.pid.to_ne_bytes());
+        put(20, &(SLOT_BYTES as u32).to_ne_bytes());
+        put(24, &self.pid_namespace.to_ne_bytes());
+        put(32, &self.id.to_ne_bytes());
+        put(40, &self.key);
+        put(56, &self.shape.data_slots.to_ne_bytes());
+        put(60, &self.shape.rest_lanes.to_ne_bytes());
+        put(64, &self.shape.credit_slots.to_ne_bytes());
+        put(68, &self.shape.max_lanes.to_ne_bytes());
+        put(72, &self.shape.stride.to_ne_bytes());
+        bytes
+    }
+
+    /// From bytes that a peer wrote, and the length of its file; every number is checked.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn parse(bytes: &[u8; FACTS_BYTES], file_bytes: u64, page_bytes: u64) -> Result<Facts, LayoutError> {
+        if bytes[..8] != MAGIC {
+            return Err(LayoutError::Magic);
+        }
+        let have = take_u32(bytes, 8);
+        if have != LAYOUT_VERSION {
+            return Err(LayoutError::Version { have });
+        }
+        let field = |field, have: u64, allowed| Err(LayoutError::Field { field, have, allowed });
+        let flags = take_u32(bytes, 12);
+        if flags > 3 {
+            return field("flags", flags.into(), "0 to 3");
+        }
+        if take_u32(bytes, 20) != SLOT_BYTES as u32 {
+            return field("slot bytes", take_u32(bytes, 20).into(), "64");
+        }
+        let shape = Shape::new(
+            take_u32(bytes, 56),
+            take_u32(bytes, 60),
+            take_u32(bytes, 64),
+            take_u32(bytes, 68),
+            flags & 2 != 0,
+            page_bytes,
+        )?;
+        if take_u64(bytes, 72) != shape.stride {
+            return field("lane stride", take_u64(bytes, 72), "what follows from the slots");
+        }
+        if file_bytes < shape.segment_bytes() {
+            return field("file length", file_bytes, "at least header and lanes");
+        }
+        Ok(Facts {
+            pid: take_u32(bytes, 16),
+            pid_namespace: take_u64(bytes, 24),
+            id: take_u64(bytes, 32),
+            key: take(bytes, 40),
+            full_fences: flags & 1 != 0,
+            shape,
+        })
+    }
+}
+
+const ADDRESS_VERSION: u8 = 1;
+const ADDRESS_KIND_SHM: u8 = 1;
+
+/// What an address of this link says: version, kind, 6 zero bytes, segment (8 bytes), key (16 bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The segment's number.
+    pub id: u64,
+    /// Its key.
+    pub key: [u8; 16],
+}
+
+impl Place {
+    /// As an address.
+    pub fn address(&self) -> Address {
+        let mut bytes = [0; ADDRESS_BYTES];
+        bytes[0] = ADDRESS_VERSION;
+        bytes[1] = ADDRESS_KIND_SHM;
+        bytes[8..16].copy_from_slice(&self.id.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.key);
+        Address(bytes)
+    }
+
+    /// From an address; `None` if it is none of this link and version.
+    pub fn parse(address: &Address) -> Option<Place> {
+        let bytes = &address.0;
+        let head = [ADDRESS_VERSION, ADDRESS_KIND_SHM, 0, 0, 0, 0, 0, 0];
+        (bytes[..8] == head).then(|| Place { id: u64::from_le_bytes(take(bytes, 8)), key: take(bytes, 16) })
+    }
+}
+
+/// Name of the segment file of `id`, for the user `uid`.
+pub fn file_name(uid: u32, id: u64) -> String {
+    format!("{}{id:016x}", file_prefix(uid))
+}
+
+/// What the names of all segments of a user begin with.
+pub fn file_prefix(uid: u32) -> String {
+    format!("weir.{uid}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        let shape = Shape::new(38, 2, 2, 100, false, 4096).expect("a shape");
+        Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape }
+    }
+
+    #[test]
+    fn facts_survive_the_trip() {
+        let facts = facts();
+        assert_eq!(Facts::parse(&facts.bytes(), facts.shape.segment_bytes(), 4096), Ok(facts));
+    }
+
+    #[test]
+    fn the_first_lanes_get_the_rest() {
+        let shape = facts().shape;
+        assert_eq!(shape.quota(1), Quota { data_slots: 39, credit_slots: 2 });
+        assert_eq!(shape.quota(2), Quota { data_slots: 38, credit_slots: 2 });
+        let conditional = Shape { conditional: true, ..shape };
+        assert_eq!(conditional.quota(2), Quota { data_slots: 40, credit_slots: 0 });
+    }
+
+    #[test]
+    fn lies_are_named() {
+        let facts = facts();
+        let length = facts.shape.segment_bytes();
+        let with = |at: usize, word: u32| {
+            let mut bytes = facts.bytes();
+            bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+            Facts::parse(&bytes, length, 4096)
+        };
+        assert_eq!(with(0, 0), Err(LayoutError::Magic));
+        assert_eq!(with(8, 2), Err(LayoutError::Version { have: 2 }));
+        for (at, word) in [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20)]
+        {
+            assert!(matches!(with(at, word), Err(LayoutError::Field { .. })), "{at} {word}");
+        }
+        assert!(matches!(with(72, 1), Err(LayoutError::Field { field: "lane stride", .. })));
+        assert!(matches!(
+            Facts::parse(&facts.bytes(), length - 1, 4096),
+            Err(LayoutError::Field { field: "file length", .. })
+        ));
+    }
+
+    #[test]
+    fn addresses_survive_the_trip() {
+        let place = Place { id: 0xfeed, key: [9; 16] };
+        assert_eq!(Place::parse(&place.address()), Some(place));
+        let mut other = place.address();
+        other.0[1] = 2;
+        assert_eq!(Place::parse(&other), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Mapped pieces of segment files, and the typed views into them.
+//!
+//! A mapping is raw memory that other processes write to as well. Views are of three kinds only: atomics, the constant
+//! facts (copied out before they are looked at), and slot bytes, which go through the ring's protocol. A
+//! process of the same user that ignores the protocol can make us read nonsense, which the ring checks; by truncating
+//! the file it can kill us (SIGBUS), as it could with kill(2).
+
+use super::bell::Bell;
+use super::layout::{HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
+use super::ring::{LaneControl, LaneMemory, Line};
+use super::sync::{AtomicU32, NATIVE, Ordering};
+use core::ops::Deref;
+use core::ptr::NonNull;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use weir_proto::wire::SLOT_BYTES;
+
+/// A mapped range of a file.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; what is written through it is atomics or follows
+// the ring's protocol.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` bytes of `file` from `offset` (a multiple of the page size), shared, for reading and writing.
+    ///
+    /// # Errors
+    /// What mmap says.
+    pub fn new(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Mapping> {
+        // SAFETY: a fresh range is asked for; nothing of ours is replaced. The result is checked.
+        let base = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                offset as libc::off_t,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(base.cast())
+            .map(|base| Mapping { base, bytes })
+            .ok_or_else(|| io::Error::other("mmap gave address 0"))
+    }
+
+    /// # Panics
+    /// If the range is not inside: a bug of ours, since all offsets come from checked facts.
+    fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the mapping");
+        // SAFETY: inside the mapping, just checked.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, made in `new`; every view holds an `Arc` of it, so none is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// The changing part of a segment's header, as it lies at byte 128.
+#[repr(C)]
+#[derive(Debug)]
+pub struct HeaderWords {
+    state: Line<AtomicU32>,
+    next_lane: Line<AtomicU32>,
+    bell: Bell,
+}
+
+/// The first page of a segment.
+#[derive(Clone, Debug)]
+pub struct MappedHeader {
+    mapping: Arc<Mapping>,
+}
+
+const WORDS_OFFSET: usize = 128;
+const _: () = assert!(!NATIVE || WORDS_OFFSET + size_of::<HeaderWords>() <= HEADER_BYTES);
+const _: () = assert!(!NATIVE || size_of::<LaneHeader>() <= LANE_HEADER_BYTES);
+
+impl MappedHeader {
+    /// `mapping` begins with the header.
+    pub fn new(mapping: Arc<Mapping>) -> MappedHeader {
+        mapping.at(0, HEADER_BYTES);
+        MappedHeader { mapping }
+    }
+
+    fn words(&self) -> &HeaderWords {
+        // SAFETY: inside the mapping (checked in `new`), aligned (pages are), made of atomics only, for which every
+        // bit pattern is a value; it lives as long as the `Arc` that `self` holds.
+        unsafe { self.mapping.at(WORDS_OFFSET, size_of::<HeaderWords>()).cast::<HeaderWords>().as_ref() }
+    }
+
+    /// Whether the owner has closed it in good order.
+    pub fn is_closed(&self) -> bool {
+        self.words().state.0.load(Ordering::Acquire) == segment_state::CLOSED
+    }
+
+    /// Sets the state (the owner's alone).
+    pub fn set_state(&self, state: u32) {
+        self.words().state.0.store(state, Ordering::Release);
+    }
+
+    /// Takes the next lane number below `max_lanes`.
+    pub fn claim_lane(&self, max_lanes: u32) -> Option<u32> {
+        let next = &self.words().next_lane.0;
+        let mut lane = next.load(Ordering::Relaxed);
+        while lane < max_lanes {
+            match next.compare_exchange_weak(lane, lane + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(lane),
+                Err(now) => lane = now,
+            }
+        }
+        None
+    }
+}
+
+impl Deref for MappedHeader {
+    type Target = Bell;
+    #[inline]
+    fn deref(&self) -> &Bell {
+        // SAFETY: as in `words`; the range was checked in `new`.
+        unsafe { &self.mapping.base.add(WORDS_OFFSET).cast::<HeaderWords>().as_ref().bell }
+    }
+}
+
+/// What precedes the slots of a lane.
+#[repr(C)]
+#[derive(Debug)]
+pub struct LaneHeader {
+    state: AtomicU32,
+    owner: [AtomicU32; 8],
+    control: Line<LaneControl>,
+}
+
+/// A lane in a mapping.
+#[derive(Clone, Debug)]
+pub struct MappedLane {
+    base: NonNull<u8>,
+    slots: u32,
+    // Keeps `base` mapped.
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: a pointer into a mapping that it keeps, which is `Send` and `Sync` itself.
+unsafe impl Send for MappedLane {}
+
+impl MappedLane {
+    /// The lane of `slots` slots at `offset` in `mapping`.
+    pub fn new(mapping: &Arc<Mapping>, offset: usize, slots: u32) -> MappedLane {
+        let base = mapping.at(offset, LANE_HEADER_BYTES + slots as usize * SLOT_BYTES);
+        assert!(base.as_ptr().addr().is_multiple_of(64), "lanes begin at cache lines");
+        MappedLane { base, slots, _mapping: Arc::clone(mapping) }
+    }
+
+    #[inline]
+    fn header(&self) -> &LaneHeader {
+        // SAFETY: checked in `new`: inside the mapping and aligned. Atomics only.
+        unsafe { self.base.cast::<LaneHeader>().as_ref() }
+    }
+
+    /// The lane's state.
+    pub fn state(&self) -> u32 {
+        self.header().state.load(Ordering::Acquire)
+    }
+
+    /// Sets the state; everything written before is seen by who sees it.
+    pub fn set_state(&self, state: u32) {
+        self.header().state.store(state, Ordering::Release);
+    }
+
+    /// The address that the owner wrote before it made the lane ready.
+    pub fn owner(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for (part, word) in bytes.chunks_exact_mut(4).zip(&self.header().owner) {
+            part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Names the owner.
+    pub fn set_owner(&self, owner: &[u8; 32]) {
+        for (part, word) in owner.chunks_exact(4).zip(&self.header().owner) {
+            word.store(u32::from_ne_bytes([part[0], part[1], part[2], part[3]]), Ordering::Relaxed);
+        }
+    }
+}
+
+// SAFETY: `new` has checked that header and slots lie inside the mapping, which `self` keeps.
+unsafe impl LaneMemory for MappedLane {
+    #[inline]
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    #[inline]
+    fn control(&self) -> &LaneControl {
+        &self.header().control.0
+    }
+
+    #[inline]
+    fn word(&self, slot: u32) -> &AtomicU32 {
+        debug_assert!(slot < self.slots);
+        // SAFETY: `slot < slots` (the ring's cursor wraps there), so inside; slots begin at cache lines.
+        unsafe { self.base.add(LANE_HEADER_BYTES + slot as usize * SLOT_BYTES).cast::<AtomicU32>().as_ref() }
+    }
+
+    #[inline]
+    unsafe fn write(&self, at: usize, from: *const u8, bytes: usize) {
+        // SAFETY: the caller's promise: the range is inside the slots and ours; `from` is readable. They do not overlap
+        // unless the program sends from our own mapping, whose address it does not know.
+        unsafe {
+            let to = self.base.add(LANE_HEADER_BYTES + at).as_ptr();
+            core::ptr::copy_nonoverlapping(from, to, bytes);
+        }
+    }
+
+    #[inline]
+    unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise, as in `write`. If the writer breaks the protocol and writes meanwhile we copy
+        // a mixture; it is then a copy of ours that is checked or handed to the program as payload.
+        unsafe {
+            let from = self.base.add(LANE_HEADER_BYTES + at).as_ptr();
+            core::ptr::copy_nonoverlapping(from, to, bytes);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! A sender's side of one mailbox: its lane and the doorbell.
+//!
+//! It does not know credits. A message of one slot costs: 60 bytes and one word written to the lane, one load of
+//! the lane's `polled`, one load of the mailbox's `asleep` (both shared and seldom written, so cached here): no
+//! locked instruction, no system call, nothing allocated.
+//!
+//! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, announce
+//! lane, announce summary, wake. `tests` stops it after every one.
+
+use super::bell::{Bell, Woken};
+use super::ring::{LaneMemory, Writer};
+use super::sync::{Ordering, light_fence};
+use crate::memory::UserMemory;
+use core::ops::Deref;
+use weir_proto::Packet;
+
+/// Sends to one mailbox.
+#[derive(Debug)]
+pub struct Outbox<L, B> {
+    writer: Writer<L>,
+    bell: B,
+    woken: Woken,
+    lane: u32,
+    full_fences: bool,
+}
+
+impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
+    /// For lane number `lane`, whose memory is `memory`. `full_fences`: one of the two sides has no membarrier.
+    pub fn new(lane: u32, memory: L, bell: B, full_fences: bool) -> Outbox<L, B> {
+        Outbox { writer: Writer::new(memory), bell, woken: Woken::default(), lane, full_fences }
+    }
+
+    /// Sends `packet`. The caller owns the slots.
+    #[inline]
+    pub fn send(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+        self.writer.fill(packet, payload);
+        self.writer.publish(packet);
+        self.ring();
+    }
+
+    /// Tells the reader that something has changed in our lane, if it does not look by itself.
+    #[inline]
+    pub fn ring(&mut self) {
+        light_fence(self.full_fences);
+        if self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0 {
+            self.announce();
+        }
+        self.bell.wake(&mut self.woken);
+    }
+
+    #[cold]
+    fn announce(&mut self) {
+        self.bell.announce_lane(self.lane);
+        self.bell.announce_summary(self.lane);
+        light_fence(self.full_fences); // between the summary and `asleep`
+    }
+
+    /// Slots that have become free since the last call.
+    pub fn room(&mut self) -> u32 {
+        self.writer.room()
+    }
+}
+
+/// The points between which a sender may be stopped, in order.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    Body,
+    Head,
+    Publish,
+    AnnounceLane,
+    AnnounceSummary,
+    MarkWoken,
+    Call,
+}
+
+#[cfg(test)]
+impl Step {
+    pub const ALL: [Step; 7] = [
+        Step::Body,
+        Step::Head,
+        Step::Publish,
+        Step::AnnounceLane,
+        Step::AnnounceSummary,
+        Step::MarkWoken,
+        Step::Call,
+    ];
+}
+
+#[cfg(test)]
+impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
+    /// [`Outbox::send`] up to and including step `last`, made of the same parts.
+    pub fn send_until(&mut self, last: Step, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+        let mut head = [0; weir_proto::wire::SLOT_BYTES];
+        let in_head = self.writer.begin(packet, payload, &mut head);
+        let mut quiet = false;
+        let mut call = false;
+        for step in Step::ALL.into_iter().take_while(|&step| step <= last) {
+            match step {
+                Step::Body => self.writer.fill_body(packet, payload, in_head),
+                Step::Head => self.writer.fill_head(&head),
+                Step::Publish => {
+                    self.writer.publish(packet);
+                    light_fence(self.full_fences);
+                    quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
+                }
+                Step::AnnounceLane if quiet => self.bell.announce_lane(self.lane),
+                Step::AnnounceSummary if quiet => {
+                    self.bell.announce_summary(self.lane);
+                    light_fence(self.full_fences);
+                }
+                Step::AnnounceLane | Step::AnnounceSummary => {}
+                Step::MarkWoken => call = self.bell.mark_only(&mut self.woken),
+                Step::Call if call => self.bell.call_only(),
+                Step::Call => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The ring of one lane: one writer, one reader, packets that fill a slot or a run of slots.
+//!
+//! What it does not know: whether there is room (the writer owns credits, or has looked at `retired`), who
+//! else writes to the mailbox, how the reader learns where to look ([`super::bell`], [`super::inbox`]).
+//!
+//! A worked exchange, on a lane of 4 slots; `w` is the first word of a slot, 0 means empty:
+//! ```text
+//!                                   slot 0   slot 1   slot 2   slot 3
+//! fresh                             w=0      w=0      w=0      w=0
+//! writer: packet of 1 slot at 0     w=1
+//! writer: packet of 2 slots at 1             w=2      (payload)
+//! reader: reads 0, zeroes it        w=0
+//! reader: reads 1..3, zeroes both   w=0      w=0      w=0
+//!         gives 3 credits back
+//! writer: packet of 3 at 3          (pay)    (load)            w=4    the run wraps
+//! ```
+//!
+//! **Why a stale word is never taken for a packet.** Only the head of a run has a publish word; in the other slots of
+//! the run the same four bytes are payload, of any value. So the sequence number alone decides nothing. What
+//! does is this invariant: *a slot that the writer may fill holds zero in its first word.* It holds at
+//! the start (a new file is zero) and the reader restores it: it zeroes the first word of every slot it
+//! retires, before it gives the credit back. The order is kept across the two processes: the zero stores come before
+//! the credit return in the reader's program; that return is itself a packet, published with Release and
+//! read with Acquire (without credits: the `retired` word, stored with Release, loaded with Acquire), and
+//! the writer refills the slot after reading it. The reader, in turn, looks at the first word of position `p`
+//! only when everything before `p` is retired, so it looks at a slot that is empty or whose head is at `p`: the
+//! writer fills slots in order, and a run that covers the slot as a body would start before `p`.
+//!
+//! The word is `position + 1` in 32 bits, 0 replaced by 1. A zero test finds packets; that the word is the expected one is a
+//! check of input (a writer out of step is malformed), so that two positions that are 2^32 apart, or the two
+//! that share the word 1, need no care: they are never both possible in one slot without the zero between.
+//!
+//! **Data and credit packets share the ring.** At most the quota of data slots (I1) and the credit slots (I2) are ever
+//! unread, and their sum is the length of the ring; the order in which the two kinds come does not matter.
+
+use super::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::memory::UserMemory;
+use weir_proto::wire::{self, SLOT_BYTES};
+use weir_proto::{Geometry, Packet};
+
+/// What a slot holds here.
+pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
+/// The most payload that any packet carries: that with the shortest header. Unit: bytes.
+const MAX_PAYLOAD_BYTES: u32 = GEOMETRY.max_packet_slots * GEOMETRY.slot_bytes - GEOMETRY.more_header_bytes;
+
+/// A cache line of its own.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Line<T>(pub T);
+
+/// The two words of a lane that change while it is in use; the reader writes both.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct LaneControl {
+    /// 1 while the reader looks at the lane by itself, so that its writer need not announce.
+    pub polled: Line<AtomicU32>,
+    /// Slots retired since the beginning.
+    pub retired: Line<AtomicU64>,
+}
+
+/// The memory of one lane: mapped, or on the heap for tests and the model checker.
+///
+/// # Safety
+/// `word(slot)` must be the first four bytes of slot `slot < slots()`, and `write` and `read` must touch only the
+/// `64 * slots()` bytes of the slots.
+pub unsafe trait LaneMemory {
+    /// Length of the ring. Unit: slots.
+    fn slots(&self) -> u32;
+    /// The lane's control words.
+    fn control(&self) -> &LaneControl;
+    /// The first word of a slot.
+    fn word(&self, slot: u32) -> &AtomicU32;
+    /// Copies `bytes` bytes from `from` to byte `at` of the slots.
+    ///
+    /// # Safety
+    /// `from` is readable; the range lies inside the slots; the caller is the lane's writer and owns them.
+    unsafe fn write(&self, at: usize, from: *const u8, bytes: usize);
+    /// Copies `bytes` bytes from byte `at` of the slots to `to`.
+    ///
+    /// # Safety
+    /// `to` is writable; the range lies inside the slots; the caller is the lane's reader and has seen them published.
+    unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize);
+}
+
+/// What the head of a run at `position` publishes.
+#[inline]
+pub fn publish_word(position: u64) -> u32 {
+    match (position as u32).wrapping_add(1) {
+        0 => 1,
+        word => word,
+    }
+}
+
+/// Where we are in a ring: the position, and its slot without a division.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    position: u64,
+    slot: u32,
+}
+
+impl Cursor {
+    #[inline]
+    fn advance(&mut self, by: u32, slots: u32) {
+        self.position += u64::from(by);
+        self.slot = wrapped(self.slot + by, slots);
+    }
+}
+
+/// A slot number below twice the ring, as a slot of the ring.
+#[inline]
+fn wrapped(slot: u32, slots: u32) -> u32 {
+    if slot >= slots { slot - slots } else { slot }
+}
+
+/// Splits `bytes` bytes from byte `at` behind the start of slot `slot` at the end of the ring.
+/// Calls `visit(byte of the slots, bytes done before, bytes)`.
+#[inline]
+fn for_each_part(slot: u32, at: usize, bytes: usize, slots: u32, mut visit: impl FnMut(usize, usize, usize)) {
+    let end = slots as usize * SLOT_BYTES;
+    let start = slot as usize * SLOT_BYTES + at;
+    let start = if start >= end { start - end } else { start };
+    let first = bytes.min(end - start);
+    visit(start, 0, first);
+    if first < bytes {
+        visit(0, first, bytes - first);
+    }
+}
+
+/// The sending side of a ring.
+#[derive(Debug)]
+pub struct Writer<L> {
+    lane: L,
+    at: Cursor,
+    /// `slots + retired` as counted by the last `room`.
+    room_counted: u64,
+}
+
+impl<L: LaneMemory> Writer<L> {
+    /// A writer at position 0 of a fresh lane.
+    pub fn new(lane: L) -> Writer<L> {
+        Writer { lane, at: Cursor::default(), room_counted: 0 }
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn lane(&self) -> &L {
+        &self.lane
+    }
+
+    /// Writes a packet up to the point of publishing it: payload in the run's body, then the head.
+    ///
+    /// # Panics
+    /// If the packet does not fit in the lane or names payload that is not there: bugs of the machine.
+    #[inline]
+    pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+        let mut head = [0; SLOT_BYTES];
+        let in_head = self.begin(packet, payload, &mut head);
+        if (in_head as u32) < packet.payload_bytes {
+            self.fill_body(packet, payload, in_head);
+        }
+        self.fill_head(&head);
+    }
+
+    /// Makes the head in local memory; returns how many bytes of the payload are in it.
+    #[inline]
+    pub fn begin(
+        &self,
+        packet: &Packet,
+        payload: Option<(&UserMemory, u64)>,
+        head: &mut [u8; SLOT_BYTES],
+    ) -> usize {
+        let slots = GEOMETRY.packet_slots(packet);
+        assert!(
+            slots <= self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
+            "a packet of {slots} slots in a lane of {}",
+            self.lane.slots()
+        );
+        debug_assert!(
+            self.at.position + u64::from(slots)
+                <= self.lane.control().retired.0.load(Ordering::Acquire) + u64::from(self.lane.slots()),
+            "slots of position {} are not ours: the machine sent without credit or room",
+            self.at.position
+        );
+        wire::encode(packet, head);
+        if packet.payload_bytes == 0 {
+            return 0;
+        }
+        let header_bytes = GEOMETRY.header_bytes(&packet.body) as usize;
+        let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
+        let in_head = (packet.payload_bytes as usize).min(SLOT_BYTES - header_bytes);
+        memory.read(offset, &mut head[header_bytes..header_bytes + in_head]);
+        in_head
+    }
+
+    /// Writes the payload behind the first `in_head` bytes into the slots after the head.
+    pub fn fill_body(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: usize) {
+        let Some((memory, offset)) = payload else { return };
+        let slots = self.lane.slots();
+        let first = wrapped(self.at.slot + 1, slots);
+        let mut done = 0;
+        let left = u64::from(packet.payload_bytes) - in_head as u64;
+        memory.for_each_stretch(offset + in_head as u64, left, |from, bytes| {
+            for_each_part(first, done, bytes, slots, |at, skip, bytes| {
+                // SAFETY: the stretch is readable by the promise behind `UserMemory`; `begin` has checked that the run
+                // fits in the lane, so that each part lies inside the slots; the run is ours by credit.
+                unsafe { self.lane.write(at, from.add(skip), bytes) };
+            });
+            done += bytes;
+        });
+    }
+
+    /// Writes the head except for its first word.
+    #[inline]
+    pub fn fill_head(&mut self, head: &[u8; SLOT_BYTES]) {
+        let at = self.at.slot as usize * SLOT_BYTES + 4;
+        // SAFETY: 60 bytes behind the first word of a slot of the ring; ours by credit, and the reader looks at
+        // nothing but the first word until that is published.
+        unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
+    }
+
+    /// Publishes the packet that has been filled in and moves on.
+    #[inline]
+    pub fn publish(&mut self, packet: &Packet) {
+        // Release: whoever sees the word sees the run.
+        self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
+        self.at.advance(GEOMETRY.packet_slots(packet), self.lane.slots());
+    }
+
+    /// Slots that have become free since the last call; the first call counts the whole lane. A reader that claims to have
+    /// retired what was never written is believed nothing.
+    pub fn room(&mut self) -> u32 {
+        let slots = u64::from(self.lane.slots());
+        // Acquire: the zeroes that the reader left in the slots come before what we write into them.
+        let retired = self.lane.control().retired.0.load(Ordering::Acquire);
+        if retired > self.at.position {
+            return 0;
+        }
+        let total = slots + retired;
+        let more = total.saturating_sub(self.room_counted);
+        self.room_counted += more;
+        more.min(slots) as u32
+    }
+}
+
+/// A packet as the reader found it: the head copied out, then checked. Nothing below looks at the head in
+/// shared memory again.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    head: [u8; SLOT_BYTES],
+    /// The checked header.
+    pub packet: Packet,
+    header_bytes: u32,
+    slots: u32,
+}
+
+/// The lane holds something that is no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPacket;
+
+/// The receiving side of a ring.
+#[derive(Debug)]
+pub struct Reader<L> {
+    lane: L,
+    at: Cursor,
+}
+
+impl<L: LaneMemory> Reader<L> {
+    /// A reader at position 0.
+    pub fn new(lane: L) -> Reader<L> {
+        Reader { lane, at: Cursor::default() }
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn lane(&self) -> &L {
+        &self.lane
+    }
+
+    /// Whether something has been published.
+    #[inline]
+    pub fn arrived(&self) -> bool {
+        self.lane.word(self.at.slot).load(Ordering::Acquire) != 0
+    }
+
+    /// Copies out and checks the packet at the head of the lane, after [`Reader::arrived`].
+    ///
+    /// # Errors
+    /// [`NoPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
+    #[inline]
+    pub fn look(&self) -> Result<Found, NoPacket> {
+        if self.lane.word(self.at.slot).load(Ordering::Acquire) != publish_word(self.at.position) {
+            return Err(NoPacket);
+        }
+        let mut head = [0; SLOT_BYTES];
+        // SAFETY: one whole slot of the ring, published (the Acquire load above).
+        unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
+        let packet = wire::decode(&head, MAX_PAYLOAD_BYTES).map_err(|_| NoPacket)?;
+        let slots = GEOMETRY.packet_slots(&packet);
+        if slots > GEOMETRY.max_packet_slots || slots > self.lane.slots() {
+            return Err(NoPacket);
+        }
+        Ok(Found { head, packet, header_bytes: GEOMETRY.header_bytes(&packet.body), slots })
+    }
+
+    /// Copies the first `bytes` payload bytes of `found`, the packet at the head of the lane, to `memory`.
+    ///
+    /// # Panics
+    /// If the packet has fewer, or the memory.
+    #[inline]
+    pub fn take(&self, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
+        assert!(
+            bytes <= u64::from(found.packet.payload_bytes),
+            "{bytes} bytes wanted of a packet with {}",
+            found.packet.payload_bytes
+        );
+        let header_bytes = found.header_bytes as usize;
+        let in_head = (bytes as usize).min(SLOT_BYTES - header_bytes);
+        if in_head > 0 {
+            memory.write(offset, &found.head[header_bytes..header_bytes + in_head]);
+        }
+        if bytes > in_head as u64 {
+            self.take_body(memory, offset + in_head as u64, bytes - in_head as u64);
+        }
+    }
+
+    fn take_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+        let slots = self.lane.slots();
+        let first = wrapped(self.at.slot + 1, slots);
+        let mut done = 0;
+        memory.for_each_stretch(offset, bytes, |to, bytes| {
+            for_each_part(first, done, bytes, slots, |at, skip, bytes| {
+                // SAFETY: the stretch is writable by the promise behind `UserMemory`; the range is inside the run,
+                // whose length `look` checked against the lane; it was published with its head.
+                unsafe { self.lane.read(at, to.add(skip), bytes) };
+            });
+            done += bytes;
+        });
+    }
+
+    /// Frees the slots of `found`, the packet at the head of the lane.
+    #[inline]
+    pub fn retire(&mut self, found: &Found) {
+        let slots = self.lane.slots();
+        for step in 0..found.slots {
+            self.lane.word(wrapped(self.at.slot + step, slots)).store(0, Ordering::Relaxed);
+        }
+        self.at.advance(found.slots, slots);
+        // Release: the zeroes come first. A plain store to a line that only writers without credit read.
+        self.lane.control().retired.0.store(self.at.position, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::heap::{HeapLane, credit, eager};
+    use crate::shm::sync::Arc;
+
+    fn pair(slots: u32) -> (Writer<Arc<HeapLane>>, Reader<Arc<HeapLane>>) {
+        let lane = Arc::new(HeapLane::new(slots));
+        (Writer::new(Arc::clone(&lane)), Reader::new(lane))
+    }
+
+    fn send(writer: &mut Writer<Arc<HeapLane>>, bytes: &[u8]) {
+        // SAFETY: the slice outlives the view and is only read.
+        let memory = unsafe { UserMemory::contiguous(bytes.as_ptr().cast_mut(), bytes.len()) };
+        let packet = eager(bytes.len() as u32);
+        writer.fill(&packet, Some((&memory, 0)));
+        writer.publish(&packet);
+    }
+
+    fn receive(reader: &mut Reader<Arc<HeapLane>>) -> Option<Vec<u8>> {
+        reader.arrived().then(|| {
+            let found = reader.look().expect("a packet");
+            let mut bytes = vec![0; found.packet.payload_bytes as usize];
+            // SAFETY: the vector outlives the view.
+            let memory = unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) };
+            reader.take(&found, &memory, 0, bytes.len() as u64);
+            reader.retire(&found);
+            bytes
+        })
+    }
+
+    #[test]
+    fn runs_of_every_length_wrap_around() {
+        let (mut writer, mut reader) = pair(7);
+        for round in 0..2_000_u32 {
+            let length = (round * 37 % (7 * 64 - 48)) as usize;
+            let bytes: Vec<u8> = (0..length).map(|i| (i as u32 * 7 + round) as u8).collect();
+            send(&mut writer, &bytes);
+            assert_eq!(receive(&mut reader), Some(bytes));
+            assert_eq!(receive(&mut reader), None);
+        }
+    }
+
+    #[test]
+    fn payload_that_looks_like_a_publish_word_is_not_one() {
+        // Two slots of body; every word of the payload is the publish word of a position to come.
+        let (mut writer, mut reader) = pair(4);
+        for position in 0..1_000_u64 {
+            let next = publish_word(position * 3 + 3 + 1);
+            let bytes: Vec<u8> = next.to_le_bytes().into_iter().cycle().take(16 + 128).collect();
+            send(&mut writer, &bytes);
+            assert_eq!(receive(&mut reader), Some(bytes));
+            assert_eq!(receive(&mut reader), None);
+        }
+    }
+
+    #[test]
+    fn the_word_is_never_zero() {
+        assert_eq!(publish_word(0), 1);
+        assert_eq!(publish_word(u64::from(u32::MAX) - 1), u32::MAX);
+        assert_eq!(publish_word(u64::from(u32::MAX)), 1);
+        assert_eq!(publish_word(1 << 32), 1);
+    }
+
+    #[test]
+    fn positions_pass_2_to_the_32() {
+        let (mut writer, mut reader) = pair(3);
+        let start = Cursor { position: (1 << 32) - 4, slot: 0 };
+        (writer.at, reader.at) = (start, start);
+        reader.lane.control().retired.0.store(start.position, Ordering::Release);
+        for round in 0..16_u8 {
+            send(&mut writer, &[round]);
+            assert_eq!(receive(&mut reader), Some(vec![round]));
+        }
+    }
+
+    #[test]
+    fn room_is_counted_once() {
+        let (mut writer, mut reader) = pair(4);
+        assert_eq!(writer.room(), 4);
+        assert_eq!(writer.room(), 0);
+        send(&mut writer, &[0; 60]); // two slots
+        assert_eq!(writer.room(), 0);
+        receive(&mut reader);
+        assert_eq!(writer.room(), 2);
+        reader.lane.control().retired.0.store(1 << 40, Ordering::Release); // a lie
+        assert_eq!(writer.room(), 0);
+    }
+
+    #[test]
+    fn a_word_out_of_sequence_is_no_packet() {
+        let (mut writer, reader) = pair(4);
+        writer.fill(&credit(), None);
+        writer.lane.word(0).store(9, Ordering::Release);
+        assert!(reader.arrived());
+        assert_eq!(reader.look().err(), Some(NoPacket));
+    }
+}

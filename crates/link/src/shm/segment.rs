@@ -1,0 +1,471 @@
+//! Segment files: making one, finding a peer's, telling whether its owner lives, cleaning up.
+//!
+//! It does not know packets or lanes' contents. A segment's life:
+//! ```text
+//! owner: unnamed file, lock, format, then a name      so it is complete and locked when anybody can find it
+//! peer:  opens the name, checks the facts and the key, maps, closes the file again
+//! peer:  lives?  the lock is held -> alive;  not held -> state says closed, or it died: remove the name
+//! owner: state closed, removes the name, closes the file (the lock goes)
+//! ```
+//! **The lock** is a POSIX record lock (`F_SETLK`): the kernel drops it when the process ends, however it ends, and a
+//! forked child does not inherit it, so that a child that lives on does not pass for its parent. Its well-known trap: closing
+//! *any* descriptor of the file in the owning process drops it too. Therefore this process never opens a
+//! segment of its own by name: [`own`] is the list of them, and every function here that opens a file looks
+//! there first (a name is in the list before it exists and leaves it after it is gone). Two copies of this
+//! crate in one process would not know of each other's segments; there must be one.
+//!
+//! **Forks.** A child has the parent's list in its memory, but nothing in it is the child's. The list is marked with
+//! the process it belongs to; in any other process it counts as empty, and nothing is unlinked or closed there.
+
+use super::layout::{
+    FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, Place, Shape, file_name, file_prefix, segment_state,
+};
+use super::mapping::{MappedHeader, MappedLane, Mapping};
+use crate::Liveness;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
+
+/// What was tried when the operating system refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+pub struct SystemError {
+    /// What.
+    pub what: String,
+    /// Why not.
+    pub source: io::Error,
+}
+
+fn tried<T>(what: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SystemError> {
+    result.map_err(|source| SystemError { what: what(), source })
+}
+
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A segment of this process.
+#[derive(Debug)]
+pub struct OwnSegment {
+    file: File,
+    mapping: Arc<Mapping>,
+    facts: Facts,
+    path: PathBuf,
+}
+
+/// The segments of one process, for those who must not open them again.
+struct Registry {
+    pid: u32,
+    segments: Mutex<Vec<Arc<OwnSegment>>>,
+}
+
+/// The registry of this process or, in a child that has not needed one yet, of its parent. Never freed: a small
+/// structure for each process.
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
+static AT_EXIT: Once = Once::new();
+
+fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
+    let pid = std::process::id();
+    let mut found = REGISTRY.load(Ordering::Acquire);
+    loop {
+        // SAFETY: null or made by `Box::into_raw` below and never freed.
+        if let Some(registry) = unsafe { found.as_ref() }
+            && registry.pid == pid
+        {
+            return registry.segments.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        // First use, or we are a forked child. The parent's list stays as it is: not ours to close, and its lock may
+        // have been held by a thread that does not exist here.
+        let fresh = Box::into_raw(Box::new(Registry { pid, segments: Mutex::new(Vec::new()) }));
+        match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => found = fresh,
+            Err(now) => {
+                // SAFETY: made above, seen by nobody else.
+                drop(unsafe { Box::from_raw(fresh) });
+                found = now;
+            }
+        }
+    }
+}
+
+/// The segment `id`, if it is one of this process.
+pub fn own(id: u64) -> Option<Arc<OwnSegment>> {
+    registry().iter().find(|own| own.facts.id == id).cloned()
+}
+
+/// At the end of a process that has not closed everything: the names go; the state stays open, so that peers report a death.
+extern "C" fn remove_names_at_exit() {
+    // SAFETY: null or made by `Box::into_raw` in `registry` and never freed.
+    let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
+    if registry.pid == std::process::id()
+        && let Ok(segments) = registry.segments.try_lock()
+    {
+        for own in segments.iter() {
+            let _ = std::fs::remove_file(&own.path);
+        }
+    }
+}
+
+impl OwnSegment {
+    /// Makes a segment of `shape` in `dir`.
+    ///
+    /// # Errors
+    /// [`SystemError`]; nothing is left behind.
+    pub fn create(dir: &Path, shape: Shape, full_fences: bool) -> Result<Arc<OwnSegment>, SystemError> {
+        AT_EXIT.call_once(|| {
+            // SAFETY: the hook takes no arguments, does not unwind and lives as long as this library's code.
+            unsafe { libc::atexit(remove_names_at_exit) };
+        });
+        let mut random = [0; 24];
+        tried(|| "random numbers".into(), fill_random(&mut random))?;
+        let [id, key @ ..] = random.as_chunks::<8>().0 else { unreachable!("24 bytes are three words") };
+        let facts = Facts {
+            pid: std::process::id(),
+            pid_namespace: pid_namespace(),
+            id: u64::from_ne_bytes(*id),
+            key: std::array::from_fn(|i| key[i / 8][i % 8]),
+            full_fences,
+            shape,
+        };
+        let path = dir.join(file_name(uid(), facts.id));
+        let (file, temporary) = unnamed_file(dir, &path)?;
+        let made = OwnSegment::furnish(file, facts, &path).and_then(|own| {
+            // On the list before the name exists.
+            registry().push(Arc::clone(&own));
+            let named = match &temporary {
+                None => give_name(own.file.as_fd(), &path),
+                Some(temporary) => std::fs::rename(temporary, &path),
+            };
+            let named = tried(|| format!("naming {}", path.display()), named);
+            named.inspect_err(|_| own.unlist()).map(|()| own)
+        });
+        if let (Err(_), Some(temporary)) = (&made, &temporary) {
+            let _ = std::fs::remove_file(temporary);
+        }
+        made
+    }
+
+    fn furnish(file: File, facts: Facts, path: &Path) -> Result<Arc<OwnSegment>, SystemError> {
+        let what = |verb: &str| format!("{verb} the segment {}", path.display());
+        tried(|| what("locking"), lock(&file))?;
+        tried(|| what("sizing"), file.set_len(facts.shape.segment_bytes()))?;
+        tried(|| what("finding memory for"), allocate(file.as_fd(), 0, HEADER_BYTES as u64))?;
+        tried(|| what("writing"), file.write_all_at(&facts.bytes(), 0))?;
+        let bytes = facts.shape.segment_bytes() as usize;
+        let mapping = Arc::new(tried(|| what("mapping"), Mapping::new(file.as_fd(), 0, bytes))?);
+        MappedHeader::new(Arc::clone(&mapping)).set_state(segment_state::OPEN);
+        Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned() }))
+    }
+
+    /// Its constant facts.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its header.
+    pub fn header(&self) -> MappedHeader {
+        MappedHeader::new(Arc::clone(&self.mapping))
+    }
+
+    /// Makes sure that there is memory behind `lane`, and gives it.
+    ///
+    /// # Errors
+    /// No space left.
+    pub fn lane(&self, lane: u32) -> io::Result<MappedLane> {
+        let shape = &self.facts.shape;
+        let offset = shape.lane_offset(lane);
+        allocate(self.file.as_fd(), offset, shape.stride)?;
+        Ok(MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane)))
+    }
+
+    /// Gives the memory of `lane` back. Only if its owner is dead: a living one would get SIGBUS when memory is short.
+    pub fn punch(&self, lane: u32) {
+        let shape = &self.facts.shape;
+        // SAFETY: an open file and a range inside it. Views of the lane stay mapped; they read zero from now on.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                shape.lane_offset(lane) as libc::off_t,
+                shape.stride as libc::off_t,
+            );
+        }
+    }
+
+    /// Bytes that the file occupies.
+    pub fn touched_bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |metadata| metadata.blocks() * 512)
+    }
+
+    /// Closes in good order. In a forked child nothing happens.
+    pub fn close(&self) {
+        if self.facts.pid != std::process::id() {
+            return;
+        }
+        self.header().set_state(segment_state::CLOSED);
+        let _ = std::fs::remove_file(&self.path);
+        self.unlist(); // after the name is gone
+    }
+
+    fn unlist(&self) {
+        registry().retain(|own| own.facts.id != self.facts.id);
+    }
+}
+
+/// A peer's segment, or our own seen as a peer's.
+#[derive(Clone, Debug)]
+pub struct PeerSegment {
+    facts: Facts,
+    header: MappedHeader,
+    path: PathBuf,
+}
+
+/// Why a peer's segment cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// No such file.
+    Missing,
+    /// Its process has ended.
+    Dead,
+    /// Closed in good order.
+    Closed,
+    /// Not ours: another user's, another version, another key, or nonsense.
+    Foreign,
+}
+
+impl PeerSegment {
+    /// Finds the segment at `place` in `dir`.
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn open(dir: &Path, place: &Place) -> Result<PeerSegment, Absent> {
+        if let Some(own) = own(place.id) {
+            if own.facts.key != place.key {
+                return Err(Absent::Foreign);
+            }
+            return Ok(PeerSegment { facts: own.facts, header: own.header(), path: own.path.clone() });
+        }
+        let path = dir.join(file_name(uid(), place.id));
+        let file = open_existing(&path, true).map_err(|_| Absent::Missing)?;
+        let facts = read_facts(&file).filter(|facts| facts.id == place.id && facts.key == place.key);
+        let facts = facts.ok_or(Absent::Foreign)?;
+        let mapping = Mapping::new(file.as_fd(), 0, HEADER_BYTES).map_err(|_| Absent::Foreign)?;
+        let header = MappedHeader::new(Arc::new(mapping));
+        if header.is_closed() {
+            return Err(Absent::Closed);
+        }
+        if !is_locked(&file) {
+            let _ = std::fs::remove_file(&path);
+            return Err(if header.is_closed() { Absent::Closed } else { Absent::Dead });
+        }
+        Ok(PeerSegment { facts, header, path })
+    }
+
+    /// Its checked facts.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &MappedHeader {
+        &self.header
+    }
+
+    /// Makes sure that there is memory behind `lane`, and maps it.
+    ///
+    /// # Errors
+    /// No space left, or the segment is gone.
+    pub fn lane(&self, lane: u32) -> io::Result<MappedLane> {
+        if let Some(own) = own(self.facts.id) {
+            return own.lane(lane);
+        }
+        let shape = &self.facts.shape;
+        let file = open_existing(&self.path, true)?;
+        allocate(file.as_fd(), shape.lane_offset(lane), shape.stride)?;
+        let mapping = Mapping::new(file.as_fd(), shape.lane_offset(lane), shape.stride as usize)?;
+        Ok(MappedLane::new(&Arc::new(mapping), 0, shape.lane_slots(lane)))
+    }
+}
+
+/// Whether the endpoint at `place` lives; `known` is its header if we have it mapped. A dead one's name is removed.
+pub fn liveness(dir: &Path, place: &Place, known: Option<&MappedHeader>) -> Liveness {
+    let state = |header: Option<&MappedHeader>, otherwise| {
+        if header.is_some_and(MappedHeader::is_closed) { Liveness::Closed } else { otherwise }
+    };
+    if let Some(own) = own(place.id) {
+        return state(Some(&own.header()), Liveness::Alive);
+    }
+    if state(known, Liveness::Alive) == Liveness::Closed {
+        return Liveness::Closed;
+    }
+    let path = dir.join(file_name(uid(), place.id));
+    let Ok(file) = open_existing(&path, false) else { return state(known, Liveness::Dead) };
+    if is_locked(&file) {
+        return Liveness::Alive;
+    }
+    let mut word = [0; 4];
+    let closed = file.read_exact_at(&mut word, FACTS_BYTES as u64).is_ok()
+        && u32::from_ne_bytes(word) == segment_state::CLOSED;
+    let _ = std::fs::remove_file(&path);
+    if closed { Liveness::Closed } else { Liveness::Dead }
+}
+
+/// Removes the segments in `dir` that this user's ended processes have left, and unfinished ones. Returns their paths.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let prefix = file_prefix(uid());
+    let mut removed = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(rest) = name.as_bytes().strip_prefix(prefix.as_bytes()) else { continue };
+        let rest = rest.strip_suffix(TEMPORARY.as_bytes()).unwrap_or(rest);
+        let Some(id) = std::str::from_utf8(rest).ok().and_then(|id| u64::from_str_radix(id, 16).ok()) else {
+            continue;
+        };
+        if rest.len() != 16 || own(id).is_some() {
+            continue;
+        }
+        let path = entry.path();
+        let stale = open_existing(&path, false).is_ok_and(|file| !is_locked(&file));
+        if stale && std::fs::remove_file(&path).is_ok() {
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+const TEMPORARY: &str = ".new";
+
+/// A new file without a name; or, where the file system has no such thing, with a temporary one.
+fn unnamed_file(dir: &Path, path: &Path) -> Result<(File, Option<PathBuf>), SystemError> {
+    let mut options = File::options();
+    options.read(true).write(true).mode(0o600);
+    let unnamed = options.clone().custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC).open(dir);
+    if let Ok(file) = unnamed
+        && Path::new("/proc/self/fd").exists()
+    {
+        return Ok((file, None));
+    }
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(TEMPORARY);
+    let temporary = PathBuf::from(temporary);
+    let file = options.create_new(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&temporary);
+    tried(|| format!("creating a segment in {}", dir.display()), file).map(|file| (file, Some(temporary)))
+}
+
+fn give_name(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let from = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: two NUL-terminated strings that live across the call.
+    checked(unsafe {
+        libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
+    })?;
+    Ok(())
+}
+
+/// Opens a file that this process does not own: a regular one of our user.
+fn open_existing(path: &Path, write: bool) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let file = File::options().read(true).write(write).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() && metadata.uid() == uid() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a file of this user"))
+    }
+}
+
+fn read_facts(file: &File) -> Option<Facts> {
+    let mut bytes = [0; FACTS_BYTES];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Facts::parse(&bytes, file.metadata().ok()?.len(), page_bytes()).ok()
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    // SAFETY: `flock` is a structure of integers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    let lock = whole_file(libc::F_WRLCK);
+    // SAFETY: an open file and a structure that lives across the call.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) })?;
+    Ok(())
+}
+
+/// Whether another process holds the lock. When in doubt it does.
+fn is_locked(file: &File) -> bool {
+    let mut lock = whole_file(libc::F_WRLCK);
+    // SAFETY: as above; the kernel writes to the structure.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
+    result < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// Reserves memory, so that its lack is an error here and not a SIGBUS later. A file system that cannot reserve
+/// is taken as it is.
+fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: an open file; no memory of ours is involved.
+        let result =
+            unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, bytes as libc::off_t) };
+        match checked(result) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let rest = &mut bytes[done..];
+        // SAFETY: the slice is writable for its length.
+        match unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) } {
+            more if more > 0 => done += more as usize,
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The page size. Unit: bytes.
+pub fn page_bytes() -> u64 {
+    // SAFETY: sysconf reads a constant.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = u64::try_from(bytes).unwrap_or(4096);
+    assert!(LANES_OFFSET.is_multiple_of(bytes), "pages of {bytes} bytes are not supported");
+    bytes
+}
+
+fn uid() -> u32 {
+    // SAFETY: geteuid cannot fail and touches nothing.
+    unsafe { libc::geteuid() }
+}
+
+/// The pid namespace of this process, 0 if not known.
+pub fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
+}

@@ -1,0 +1,150 @@
+//! What the tests of the shared-memory link share.
+#![allow(dead_code, missing_docs, reason = "each test file uses a part")]
+
+use std::path::Path;
+use weir_link::memory::UserMemory;
+use weir_link::shm::{ShmLink, ShmOptions};
+use weir_link::{Address, Arrival, Link};
+use weir_proto::{Body, Packet, Peer, Space};
+
+pub fn options(dir: &Path) -> ShmOptions {
+    ShmOptions {
+        dir: dir.to_owned(),
+        quota_data_slots: 64,
+        quota_rest_lanes: 0,
+        credit_slots: 2,
+        max_lanes: 16,
+        cross_memory: true,
+        conditional: false,
+    }
+}
+
+pub fn open(dir: &Path) -> ShmLink {
+    ShmLink::open(&options(dir)).expect("a mailbox")
+}
+
+/// Segments want a tmpfs; so do the tests.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm")
+}
+
+pub fn eager(bytes: u32, tag: u64) -> Packet {
+    let body = Body::Eager { space: Space::Tagged, tag, data: None, length: bytes, acknowledge: None };
+    Packet {
+        epoch: 0,
+        credit_packets_read: 0,
+        granted_total: 0,
+        origin: 0,
+        number: 0,
+        payload_bytes: bytes,
+        body,
+    }
+}
+
+pub fn tag(packet: &Packet) -> u64 {
+    match packet.body {
+        Body::Eager { tag, .. } => tag,
+        other => panic!("not a message: {other:?}"),
+    }
+}
+
+pub fn memory(bytes: &mut [u8]) -> UserMemory {
+    // SAFETY: every test keeps the bytes longer than the view.
+    unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+pub fn send(link: &mut ShmLink, to: Peer, tag: u64, bytes: &[u8]) {
+    let mut copy = bytes.to_vec();
+    link.transmit(to, &eager(bytes.len() as u32, tag), Some((&memory(&mut copy), 0)));
+}
+
+/// Polls until something comes, for some seconds at most.
+pub fn wait(link: &mut ShmLink) -> Arrival {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::time::Instant::now() < end {
+        if let Some(arrival) = link.poll() {
+            return arrival;
+        }
+        std::thread::yield_now();
+    }
+    panic!("nothing came for 20 s");
+}
+
+/// The next packet: who sent it, its tag and payload.
+pub fn receive(link: &mut ShmLink) -> (Peer, u64, Vec<u8>) {
+    match wait(link) {
+        Arrival::Packet { from, packet } => {
+            let mut bytes = vec![0; packet.payload_bytes as usize];
+            link.take(&memory(&mut bytes), 0, packet.payload_bytes.into());
+            link.retire();
+            (from, tag(&packet), bytes)
+        }
+        other => panic!("expected a packet: {other:?}"),
+    }
+}
+
+/// The next thing must be an attachment; admits it as `peer`.
+pub fn admit(link: &mut ShmLink, peer: Peer) -> Address {
+    match wait(link) {
+        Arrival::Attached { lane, address, .. } => {
+            link.admit(lane, peer);
+            address
+        }
+        other => panic!("expected an attachment: {other:?}"),
+    }
+}
+
+/// Runs `child` in a forked process, which then ends without running anything of the parent's.
+pub fn fork(child: impl FnOnce()) -> i32 {
+    // SAFETY: the child runs the closure and `_exit`s; the test harness's other threads do not exist there, and nothing
+    // in the closures takes a lock that those may have held.
+    match unsafe { libc::fork() } {
+        0 => {
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(ended.is_err())) }
+        }
+        pid => {
+            assert!(pid > 0, "fork failed");
+            pid
+        }
+    }
+}
+
+/// Waits for a forked child; returns its raw status.
+pub fn reap(pid: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child; the status lives across the call.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status
+}
+
+pub fn kill(pid: i32) {
+    // SAFETY: a child that we have forked and not reaped.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+}
+
+/// An anonymous mapping that forked children share, for telling each other things.
+pub fn shared_words() -> &'static [std::sync::atomic::AtomicU64; 64] {
+    // SAFETY: a fresh shared mapping of zeroes, never unmapped, made of atomics.
+    unsafe {
+        let base = libc::mmap(
+            core::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(base, libc::MAP_FAILED);
+        &*base.cast()
+    }
+}
+
+pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !happened() {
+        assert!(std::time::Instant::now() < end, "{what} did not happen for 20 s");
+        std::thread::yield_now();
+    }
+}

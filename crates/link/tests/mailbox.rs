@@ -1,0 +1,210 @@
+//! The shared-memory link through its public face, all endpoints in this process.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::*;
+use weir_link::shm::{ShmLink, ShmOptions};
+use weir_link::{Arrival, Link, Liveness, Quota};
+use weir_proto::{Body, Direction, Packet, Peer, PeerFault};
+
+#[test]
+fn two_endpoints_exchange_messages_of_every_size() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 64, credit_slots: 2 }));
+    let address = admit(&mut b, Peer(7));
+    assert_eq!(address, a.address());
+    for length in 0..=4048_usize {
+        let bytes: Vec<u8> = (0..length).map(|i| (i * 31 + length) as u8).collect();
+        send(&mut a, Peer(0), length as u64, &bytes);
+        assert_eq!(receive(&mut b), (Peer(7), length as u64, bytes));
+        assert!(b.poll().is_none());
+    }
+}
+
+#[test]
+fn an_endpoint_can_send_to_itself() {
+    let dir = directory();
+    let mut a = open(dir.path());
+    let address = a.address();
+    a.connect(Peer(3), &address).expect("connected");
+    assert_eq!(admit(&mut a, Peer(3)), address);
+    send(&mut a, Peer(3), 5, b"to myself");
+    assert_eq!(receive(&mut a), (Peer(3), 5, b"to myself".to_vec()));
+    assert_eq!(a.liveness(&address), Liveness::Alive);
+}
+
+#[test]
+fn packets_wait_for_their_sender_to_be_admitted() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    send(&mut a, Peer(0), 1, b"early");
+    let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("no attachment") };
+    send(&mut a, Peer(0), 2, b"later");
+    assert!(b.poll().is_none());
+    b.admit(lane, Peer(0));
+    assert_eq!(receive(&mut b), (Peer(0), 1, b"early".to_vec()));
+    assert_eq!(receive(&mut b), (Peer(0), 2, b"later".to_vec()));
+}
+
+#[test]
+fn the_lane_is_full_after_quota_and_credit_packets() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    admit(&mut b, Peer(0));
+    let credit = Packet { body: Body::Credit, ..eager(0, 0) };
+    for _ in 0..10 {
+        for number in 0..64 {
+            send(&mut a, Peer(0), number, &[number as u8]);
+        }
+        a.transmit(Peer(0), &credit, None);
+        a.transmit(Peer(0), &credit, None);
+        for number in 0..64 {
+            assert_eq!(receive(&mut b), (Peer(0), number, vec![number as u8]));
+        }
+        for _ in 0..2 {
+            assert!(matches!(b.poll(), Some(Arrival::Packet { packet, .. }) if packet == credit));
+            b.retire();
+        }
+        assert!(b.poll().is_none());
+    }
+}
+
+#[test]
+fn senders_without_credit_look_for_room() {
+    let dir = directory();
+    let mut a = open(dir.path());
+    let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
+    let mut b = ShmLink::open(&conditional).expect("a mailbox");
+    assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 8, credit_slots: 0 }));
+    admit(&mut b, Peer(0));
+    assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (8, 0));
+    send(&mut a, Peer(0), 1, &[1; 100]); // three slots
+    receive(&mut b);
+    assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (3, 0));
+}
+
+#[test]
+fn late_peers_find_lanes_until_there_are_none() {
+    let dir = directory();
+    let mut b = open(dir.path());
+    let empty = b.mailbox_bytes();
+    let mut senders = Vec::new();
+    for number in 0..16 {
+        let mut a = open(dir.path());
+        a.connect(Peer(0), &b.address()).expect("a lane");
+        admit(&mut b, Peer(number));
+        send(&mut a, Peer(0), number.into(), b"hello");
+        assert_eq!(receive(&mut b), (Peer(number), number.into(), b"hello".to_vec()));
+        assert_eq!(b.mailbox_bytes(), empty + u64::from(number + 1) * 8192, "memory follows peers");
+        senders.push(a);
+    }
+    let mut late = open(dir.path());
+    assert_eq!(late.connect(Peer(0), &b.address()), Err(PeerFault::Unreachable));
+}
+
+#[test]
+fn no_sender_is_kept_waiting_by_the_others() {
+    let dir = directory();
+    let peers = 100;
+    let many = ShmOptions { max_lanes: 128, ..options(dir.path()) };
+    let mut b = ShmLink::open(&many).expect("a mailbox");
+    let mut senders: Vec<ShmLink> = (0..peers)
+        .map(|number| {
+            let mut a = open(dir.path());
+            a.connect(Peer(0), &b.address()).expect("a lane");
+            admit(&mut b, Peer(number));
+            a
+        })
+        .collect();
+    // More senders than are polled; all have packets all the time.
+    let mut received = vec![0_u32; peers as usize];
+    for sender in &mut senders {
+        (0..60).for_each(|number| send(sender, Peer(0), number, &[]));
+    }
+    for _ in 0..peers * 20 {
+        let (Peer(from), number, _) = receive(&mut b);
+        assert_eq!(u64::from(received[from as usize]), number, "in order");
+        received[from as usize] += 1;
+    }
+    assert!(received.iter().all(|&count| count >= 10), "{received:?}");
+    assert!(b.polled_lanes() <= 64);
+    for _ in 0..peers * 40 {
+        receive(&mut b);
+    }
+    // All idle now: the polled set shrinks, and who speaks up is still heard.
+    (0..100_000).for_each(|_| assert!(b.poll().is_none()));
+    assert!(b.polled_lanes() <= 4, "{}", b.polled_lanes());
+    for (number, sender) in senders.iter_mut().enumerate().rev() {
+        send(sender, Peer(0), 99, &[]);
+        assert_eq!(receive(&mut b), (Peer(number as u32), 99, vec![]));
+    }
+}
+
+#[test]
+fn the_key_the_name_and_the_version_are_checked() {
+    let dir = directory();
+    let (mut a, b) = (open(dir.path()), open(dir.path()));
+    for byte in [0, 1, 2, 8, 16, 31] {
+        let mut address = b.address();
+        address.0[byte] ^= 0x40;
+        assert_eq!(a.connect(Peer(0), &address), Err(PeerFault::Unreachable), "byte {byte}");
+    }
+    let conditional = ShmOptions { max_lanes: 5000, ..options(dir.path()) };
+    let error = ShmLink::open(&conditional).expect_err("too many lanes").to_string();
+    assert_eq!(error, "segment header: lanes is 5000, allowed are 1 to 4096");
+    let nowhere = ShmOptions { dir: "/nonexistent".into(), ..options(dir.path()) };
+    let error = ShmLink::open(&nowhere).expect_err("no directory").to_string();
+    assert_eq!(error, "creating a segment in /nonexistent: No such file or directory (os error 2)");
+}
+
+#[test]
+fn closing_is_seen_and_harms_nobody() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    assert_eq!(a.liveness(&b.address()), Liveness::Alive);
+    b.close();
+    assert_eq!(a.liveness(&b.address()), Liveness::Closed);
+    send(&mut a, Peer(0), 0, b"into the void");
+    b.close();
+    drop(b);
+    send(&mut a, Peer(0), 0, b"into the void");
+    drop(a);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "names are gone");
+}
+
+#[test]
+fn copies_inside_the_process_work_both_ways() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    admit(&mut b, Peer(1));
+    let mut there = vec![5_u8; 1000];
+    let mut here = vec![0_u8; 1000];
+    let address = there.as_mut_ptr() as u64;
+    // b has never connected to a.
+    b.copy(Peer(1), Direction::Get, address, &memory(&mut here), 0, 1000).expect("copied");
+    assert_eq!(here, there);
+    here.fill(9);
+    b.copy(Peer(1), Direction::Put, address + 10, &memory(&mut here), 500, 20).expect("copied");
+    assert_eq!((there[9], there[10], there[29], there[30]), (5, 9, 9, 5));
+}
+
+#[test]
+fn a_forgotten_peer_is_neither_read_nor_written() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    b.connect(Peer(4), &a.address()).expect("connected");
+    admit(&mut b, Peer(4));
+    admit(&mut a, Peer(0));
+    b.forget(Peer(4));
+    send(&mut a, Peer(0), 1, b"unheard");
+    send(&mut b, Peer(4), 1, b"unsaid");
+    assert!(b.poll().is_none());
+    assert!(a.poll().is_none());
+}

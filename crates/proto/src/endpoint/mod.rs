@@ -1,0 +1,370 @@
+//! The endpoint: routes events to the parts that decide, and keeps what they share.
+//!
+//! It knows peers as numbers, requests as the driver's handles, payload as offsets. It does not know addresses,
+//! pointers, clocks, or what a slot looks like.
+//!
+//! Worked exchange, 4 credits, an 8 B message to a peer never spoken to:
+//! ```text
+//! driver  -> Posted(Send { request 0, to 1, 8 bytes })   Connect { to: 1 }
+//! driver  -> Connected { peer 1, 4 slots }               Transmit { Eager, 8 bytes }, Complete { 0, Done }
+//! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
+//! ```
+
+mod loss;
+mod receiving;
+mod remote;
+mod sending;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use crate::action::{Action, Outcome};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::event::{Command, Event, MessageId, Peer, PeerFault, Request};
+use crate::flow;
+use crate::message::posted::PostedQueue;
+use crate::message::unexpected::{Payload, UnexpectedQueue};
+use crate::packet::Body;
+use crate::time::Instant;
+use crate::transfer::Transfers;
+use receiving::{Inbound, MultiBuffers};
+use sending::Job;
+
+/// How far sending to a peer is set up.
+#[derive(Debug)]
+enum Outbound {
+    /// Not asked for.
+    Absent,
+    /// Asked for, not answered.
+    Connecting,
+    /// The credits.
+    Connected(flow::Sender),
+    /// Nothing goes there any more.
+    Lost(PeerFault),
+}
+
+/// What the endpoint keeps for one peer. One that was never heard from costs nothing.
+#[derive(Debug)]
+struct PeerState {
+    outbound: Outbound,
+    /// Slots at the peer for our explicit credit packets, once connected.
+    credit_slots: u32,
+    /// What we owe the peer in credits, once it has attached.
+    receiver: Option<flow::Receiver>,
+    /// What waits to be sent, in order.
+    backlog: VecDeque<Job>,
+    /// We wait for room that the link was asked for.
+    asked_room: bool,
+    /// Since when the head of the backlog waits for credit.
+    stalled_since: Option<Instant>,
+    next_number: u32,
+    credit_packets_read: u16,
+    /// The eager message whose packets are arriving.
+    inbound: Option<Inbound>,
+    /// A packet of the remote write that is arriving was refused.
+    write_refused: bool,
+    /// Bytes of the remote write that have arrived.
+    write_bytes: u64,
+    /// Copies between the two processes work, as far as we know.
+    cross_memory: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    bytes: u64,
+    readable: bool,
+    writable: bool,
+}
+
+/// The endpoint machine.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    peers: Vec<PeerState>,
+    posted: PostedQueue,
+    unexpected: UnexpectedQueue,
+    multi: MultiBuffers,
+    transfers: Transfers,
+    regions: BTreeMap<u64, Region>,
+    counters: Counters,
+    backlogged: u32,
+    /// Some peer died: a receive that would accept any peer may wait for it.
+    somebody_died: bool,
+}
+
+impl Endpoint {
+    /// An endpoint that knows nobody.
+    ///
+    /// # Panics
+    /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
+    pub fn new(config: Config) -> Endpoint {
+        assert!(config.credit_slots >= 1, "credit_slots is {}, at least 1 is needed", config.credit_slots);
+        let geometry = &config.geometry;
+        assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
+        Endpoint {
+            config,
+            peers: Vec::new(),
+            posted: PostedQueue::default(),
+            unexpected: UnexpectedQueue::default(),
+            multi: MultiBuffers::default(),
+            transfers: Transfers::default(),
+            regions: BTreeMap::new(),
+            counters: Counters::default(),
+            backlogged: 0,
+            somebody_died: false,
+        }
+    }
+
+    /// Takes one event and appends what is to be done, in order.
+    pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Posted(command) => self.command(now, command, actions),
+            Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
+            Event::Connected { peer, quota_slots, credit_slots } => {
+                let sender = flow::Sender::new(self.config.scheme, quota_slots);
+                let state = self.peer(peer);
+                if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
+                    state.outbound = Outbound::Connected(sender);
+                    state.credit_slots = credit_slots;
+                }
+                self.return_credits(peer, actions);
+                self.send_while_credited(now, peer, actions);
+            }
+            Event::Attached { peer, quota_slots } => {
+                let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
+                self.peer(peer).receiver = Some(receiver);
+            }
+            Event::Room { peer, slots } => {
+                let state = self.peer(peer);
+                state.asked_room = false;
+                if let Outbound::Connected(sender) = &mut state.outbound {
+                    sender.found_room(slots);
+                }
+                self.send_while_credited(now, peer, actions);
+            }
+            Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
+            Event::Lost { peer, fault } => self.lose(peer, fault, actions),
+            Event::Deadline => {}
+        }
+    }
+
+    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. The present schemes have
+    /// no timers.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// The settings it was made with.
+    #[inline]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether a message to `peer` would have to wait for credit now, or others wait already. For drivers that read
+    /// the clock only when somebody will look at it.
+    #[inline]
+    pub fn would_wait(&self, peer: Peer) -> bool {
+        match self.peers.get(peer.0 as usize) {
+            Some(PeerState { outbound: Outbound::Connected(sender), backlog, .. }) => {
+                sender.credits() == 0 || !backlog.is_empty()
+            }
+            _ => true,
+        }
+    }
+
+    /// Messages and packets that wait to be sent, over all peers.
+    pub fn backlogged(&self) -> u32 {
+        self.backlogged
+    }
+
+    /// Whether closing now would take something from a peer: packets wait to leave, or payload of ours was announced
+    /// and not taken.
+    pub fn owes(&self) -> bool {
+        self.backlogged > 0 || self.transfers.owes_payload()
+    }
+
+    /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
+    pub fn is_taking(&self) -> bool {
+        self.transfers.takes_payload()
+    }
+
+    /// Whether nothing is under way: no transfer, no packet that waits, no message half arrived.
+    pub fn is_quiet(&self) -> bool {
+        self.backlogged == 0
+            && self.transfers.is_empty()
+            && self.peers.iter().all(|peer| peer.inbound.is_none())
+    }
+
+    /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
+    /// peers heard from, if a receive would accept anybody. Repetitions are possible.
+    pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
+        let anybody = self.posted.awaits_anybody();
+        self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
+        for (index, state) in self.peers.iter().enumerate() {
+            let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
+            if !state.backlog.is_empty() || state.inbound.is_some() || (anybody && known) {
+                visit(Peer(index as u32));
+            }
+        }
+    }
+
+    /// Whether `peer` is lost, and why.
+    pub fn fault(&self, peer: Peer) -> Option<PeerFault> {
+        match self.peers.get(peer.0 as usize)?.outbound {
+            Outbound::Lost(fault) => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// One line per peer that waits for credit: who, since when. For logs.
+    pub fn stalled(&self) -> impl Iterator<Item = (Peer, Instant)> {
+        let since = |(index, state): (usize, &PeerState)| Some((Peer(index as u32), state.stalled_since?));
+        self.peers.iter().enumerate().filter_map(since)
+    }
+
+    fn command(&mut self, now: Instant, command: Command, actions: &mut Vec<Action>) {
+        match command {
+            Command::Send(send) => self.send(now, send, actions),
+            Command::Receive(receive) => self.receive(now, receive, actions),
+            Command::Peek { request, pattern, then } => self.peek(now, request, &pattern, then, actions),
+            Command::ReceiveClaimed { request, message, capacity_bytes } => {
+                self.receive_claimed(now, request, message, capacity_bytes, actions);
+            }
+            Command::DiscardClaimed { request, message } => {
+                self.discard(now, request, message, actions);
+            }
+            Command::Cancel { request } => self.cancel(request, actions),
+            Command::Read(read) => self.read(now, read, actions),
+            Command::Write(write) => self.write(now, write, actions),
+            Command::Expose { key, bytes, readable, writable } => {
+                self.regions.insert(key, Region { bytes, readable, writable });
+            }
+            Command::Conceal { key } => {
+                self.regions.remove(&key);
+            }
+            Command::Farewell => self.farewell(now, actions),
+        }
+    }
+
+    /// A packet has arrived. Its slots count as retrieved after [`Action::Retire`], and only then are they granted again.
+    fn arrived(&mut self, now: Instant, from: Peer, packet: crate::Packet, actions: &mut Vec<Action>) {
+        let slots = self.config.geometry.packet_slots(&packet);
+        self.counters.packets_received += 1;
+        let state = self.peer(from);
+        if matches!(state.outbound, Outbound::Lost(_)) {
+            actions.push(Action::Retire);
+            return;
+        }
+        let granted = match &mut state.outbound {
+            Outbound::Connected(sender) => sender.granted(packet.granted_total).is_ok(),
+            _ => packet.granted_total == 0,
+        };
+        if let Some(receiver) = &mut state.receiver {
+            receiver.credit_packets_read(packet.credit_packets_read);
+        }
+        let credit = packet.body.is_credit();
+        if credit {
+            state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
+            self.counters.credit_packets_received += 1;
+        }
+        let well_formed = granted && (credit || self.accept(now, from, &packet, actions));
+        actions.push(Action::Retire);
+        if !well_formed {
+            self.counters.malformed_packets += 1;
+            self.lose(from, PeerFault::Malformed, actions);
+            return;
+        }
+        if !credit && let Some(receiver) = &mut self.peer(from).receiver {
+            receiver.retrieved(slots);
+        }
+        self.return_credits(from, actions);
+        self.send_while_credited(now, from, actions);
+    }
+
+    /// Does what the packet asks for. Returns whether it made sense.
+    fn accept(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        packet: &crate::Packet,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let bytes = u64::from(packet.payload_bytes);
+        match packet.body {
+            Body::Eager { space, tag, data, length, acknowledge } => {
+                self.eager_arrived(now, from, space, tag, data, length, acknowledge, bytes, actions)
+            }
+            Body::More { offset } => self.more_arrived(from, u64::from(offset), bytes, actions),
+            Body::Rendezvous { space, tag, data, length, address, transfer } => {
+                self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
+            }
+            Body::Credit => true,
+            Body::Finished { transfer, refused } => self.finished_arrived(from, transfer, refused, actions),
+            Body::Fetch { transfer, reply, length } => {
+                self.fetch_arrived(now, from, transfer, reply, length, actions)
+            }
+            Body::Piece { transfer, offset, last } => {
+                self.piece_arrived(now, from, transfer, offset, last, bytes, actions)
+            }
+            Body::Write { transfer, key, offset, left, data } => {
+                self.write_arrived(now, from, transfer, key, offset, left, data, bytes, actions)
+            }
+            Body::Read { transfer, key, offset, length } => {
+                self.read_arrived(now, from, transfer, key, offset, length, actions)
+            }
+            Body::Locate { transfer, key, offset, length, write } => {
+                self.locate_arrived(now, from, transfer, key, offset, length, write, actions)
+            }
+            Body::Located { transfer, address, refused, .. } => {
+                self.located_arrived(from, transfer, address, refused, actions)
+            }
+            Body::Goodbye => self.goodbye_arrived(from, actions),
+            Body::Written { data, bytes } => {
+                actions.push(Action::Notify { from, data, bytes });
+                true
+            }
+        }
+    }
+
+    fn peer(&mut self, peer: Peer) -> &mut PeerState {
+        let index = peer.0 as usize;
+        if index >= self.peers.len() {
+            let cross_memory = self.config.cross_memory;
+            self.peers.resize_with(index + 1, || PeerState {
+                outbound: Outbound::Absent,
+                credit_slots: 0,
+                receiver: None,
+                backlog: VecDeque::new(),
+                asked_room: false,
+                stalled_since: None,
+                next_number: 0,
+                credit_packets_read: 0,
+                inbound: None,
+                write_refused: false,
+                write_bytes: 0,
+                cross_memory,
+            });
+        }
+        &mut self.peers[index]
+    }
+
+    fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {
+        actions.push(Action::Complete { request, outcome });
+    }
+
+    fn forget(&mut self, message: MessageId, actions: &mut Vec<Action>) {
+        let unexpected = self.unexpected.remove(message);
+        let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
+        if kept && unexpected.envelope.length > 0 {
+            actions.push(Action::Forget { message });
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! Receiving: matching, assembling eager messages, taking rendezvous.
+
+use alloc::vec::Vec;
+
+use super::sending::Job;
+use super::{Endpoint, Outbound};
+use crate::action::{Action, Destination, Direction, Envelope, Outcome};
+use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, Request, Transfer};
+use crate::message::posted::Posted;
+use crate::message::unexpected::{Payload, Unexpected};
+use crate::packet::{Body, Space};
+use crate::time::Instant;
+use crate::transfer::State;
+
+/// The eager message whose packets are arriving from a peer. There is at most one: packets of a pair are in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inbound {
+    into: Into,
+    envelope: Envelope,
+    /// Bytes that have arrived; the offset of the next packet.
+    arrived: u64,
+}
+
+impl Inbound {
+    /// The receive that the message has matched.
+    pub(super) fn landing(&self) -> Option<Landing> {
+        match self.into {
+            Into::Receive(landing) => Some(landing),
+            Into::Message(_) => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Into {
+    Receive(Landing),
+    Message(MessageId),
+}
+
+/// The part of a receive buffer that a matched message owns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landing {
+    pub request: Request,
+    pub multi: Option<u32>,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// Multi-receive buffers, by the index that a posted receive carries.
+#[derive(Debug, Default)]
+pub(super) struct MultiBuffers {
+    buffers: Vec<MultiBuffer>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MultiBuffer {
+    capacity_bytes: u64,
+    min_free_bytes: u64,
+    used_bytes: u64,
+    /// Messages matched to it that have not completed.
+    arriving: u32,
+    /// No further message goes into it; it is released when those that arrive have completed.
+    closed: bool,
+    canceled: bool,
+}
+
+impl MultiBuffers {
+    fn add(&mut self, capacity_bytes: u64, min_free_bytes: u64) -> u32 {
+        let buffer = MultiBuffer {
+            capacity_bytes,
+            min_free_bytes,
+            used_bytes: 0,
+            arriving: 0,
+            closed: false,
+            canceled: false,
+        };
+        match self.free.pop() {
+            Some(index) => {
+                self.buffers[index as usize] = buffer;
+                index
+            }
+            None => {
+                self.buffers.push(buffer);
+                self.buffers.len() as u32 - 1
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    pub(super) fn receive(&mut self, now: Instant, receive: ReceiveCommand, actions: &mut Vec<Action>) {
+        let ReceiveCommand { request, pattern, capacity_bytes, multi } = receive;
+        if let Some(min_free_bytes) = multi {
+            let index = self.multi.add(capacity_bytes, min_free_bytes);
+            self.posted.post(request, pattern, capacity_bytes, Some(index));
+            // Messages that wait go into it in order, until it closes or one finds another receive older.
+            while let Some(message) = self.unexpected.find(&pattern) {
+                let Unexpected { space, envelope, .. } = *self.unexpected.get(message).expect("found");
+                let Some(landing) = self.match_posted(space, &envelope, actions) else { break };
+                self.deliver(now, message, landing, actions);
+            }
+            return;
+        }
+        if let Some(message) = self.unexpected.find(&pattern) {
+            self.deliver_whole(now, message, request, capacity_bytes, actions);
+            return;
+        }
+        if let Some(outcome) = self.hopeless(&pattern) {
+            Self::complete(actions, request, outcome);
+            return;
+        }
+        self.posted.post(request, pattern, capacity_bytes, None);
+    }
+
+    pub(super) fn receive_claimed(
+        &mut self,
+        now: Instant,
+        request: Request,
+        message: MessageId,
+        capacity_bytes: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let known = self.unexpected.get(message).is_some_and(|message| message.claimed);
+        assert!(known, "{message:?} was not claimed, or is received twice");
+        self.deliver_whole(now, message, request, capacity_bytes, actions);
+    }
+
+    pub(super) fn peek(
+        &mut self,
+        now: Instant,
+        request: Request,
+        pattern: &Pattern,
+        then: PeekThen,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(message) = self.unexpected.find(pattern) else {
+            let outcome = self.hopeless(pattern).unwrap_or(Outcome::Absent);
+            Self::complete(actions, request, outcome);
+            return;
+        };
+        let envelope = self.unexpected.get(message).expect("found").envelope;
+        let claimed = match then {
+            PeekThen::Leave => None,
+            PeekThen::Claim => {
+                self.unexpected.claim(message);
+                Some(message)
+            }
+            PeekThen::Discard => return self.discard(now, request, message, actions),
+        };
+        Self::complete(actions, request, Outcome::Found { envelope, claimed });
+    }
+
+    /// Consumes a message without a buffer.
+    pub(super) fn discard(
+        &mut self,
+        now: Instant,
+        request: Request,
+        message: MessageId,
+        actions: &mut Vec<Action>,
+    ) {
+        let unexpected = *self.unexpected.get(message).expect("a message to discard exists");
+        let from = unexpected.envelope.from;
+        self.forget(message, actions);
+        if let Payload::Arriving { .. } = unexpected.payload
+            && let Some(inbound) = &mut self.peer(from).inbound
+        {
+            // The rest of it is read and dropped: a landing of no bytes.
+            inbound.into = Into::Message(MessageId(u32::MAX));
+        }
+        let answer = match unexpected.payload {
+            Payload::WithSender { transfer, .. } => Some(transfer),
+            Payload::Whole | Payload::Arriving { .. } => unexpected.acknowledge,
+        };
+        if let Some(transfer) = answer {
+            self.submit(now, from, Job::control(Body::Finished { transfer, refused: false }), actions);
+        }
+        let found = Outcome::Found { envelope: unexpected.envelope, claimed: None };
+        Self::complete(actions, request, found);
+    }
+
+    pub(super) fn cancel(&mut self, request: Request, actions: &mut Vec<Action>) {
+        let Some(posted) = self.posted.remove_request(request) else { return };
+        let Some(index) = posted.multi else {
+            Self::complete(actions, request, Outcome::Canceled);
+            return;
+        };
+        let buffer = &mut self.multi.buffers[index as usize];
+        (buffer.closed, buffer.canceled) = (true, true);
+        if buffer.arriving == 0 {
+            self.multi.free.push(index);
+            Self::complete(actions, request, Outcome::Canceled);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
+    pub(super) fn eager_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        space: Space,
+        tag: u64,
+        data: Option<u64>,
+        length: u32,
+        acknowledge: Option<Transfer>,
+        bytes: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if self.peer(from).inbound.is_some() {
+            return false; // the message before it is not complete
+        }
+        let envelope = Envelope { from, tag, data, length: u64::from(length) };
+        let whole = bytes == envelope.length;
+        let into = match self.match_posted(space, &envelope, actions) {
+            Some(landing) => {
+                self.place(landing, 0, bytes, actions);
+                if whole {
+                    self.received(landing, &envelope, actions);
+                }
+                if let Some(transfer) = acknowledge {
+                    self.submit(
+                        now,
+                        from,
+                        Job::control(Body::Finished { transfer, refused: false }),
+                        actions,
+                    );
+                }
+                Into::Receive(landing)
+            }
+            None => {
+                if self.unexpected.count() >= self.config.max_unexpected {
+                    return false;
+                }
+                let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes } };
+                let message = self.keep(Unexpected { space, envelope, payload, acknowledge, claimed: false });
+                if length > 0 {
+                    actions.push(Action::Keep { message, bytes: envelope.length });
+                    let to = Destination::Message { message, offset: 0 };
+                    actions.push(Action::Place { to, bytes });
+                }
+                Into::Message(message)
+            }
+        };
+        if !whole {
+            self.peer(from).inbound = Some(Inbound { into, envelope, arrived: bytes });
+        }
+        true
+    }
+
+    pub(super) fn more_arrived(
+        &mut self,
+        from: Peer,
+        offset: u64,
+        bytes: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let Some(inbound) = &mut self.peer(from).inbound else { return false };
+        if offset != inbound.arrived || bytes == 0 || bytes > inbound.envelope.length - offset {
+            return false;
+        }
+        inbound.arrived += bytes;
+        let Inbound { into, envelope, arrived } = *inbound;
+        let whole = arrived == envelope.length;
+        if whole {
+            self.peer(from).inbound = None;
+        }
+        match into {
+            Into::Receive(landing) => {
+                self.place(landing, offset, bytes, actions);
+                if whole {
+                    self.received(landing, &envelope, actions);
+                }
+            }
+            Into::Message(message) => {
+                // A discarded one is not known any more; its bytes go nowhere.
+                if let Some(unexpected) = self.unexpected.get_mut(message) {
+                    unexpected.payload =
+                        if whole { Payload::Whole } else { Payload::Arriving { bytes: arrived } };
+                    let to = Destination::Message { message, offset };
+                    actions.push(Action::Place { to, bytes });
+                }
+            }
+        }
+        true
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
+    pub(super) fn rendezvous_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        space: Space,
+        tag: u64,
+        data: Option<u64>,
+        length: u64,
+        address: u64,
+        transfer: Transfer,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        if self.peer(from).inbound.is_some() {
+            return false;
+        }
+        let envelope = Envelope { from, tag, data, length };
+        if let Some(landing) = self.match_posted(space, &envelope, actions) {
+            self.take(now, landing, envelope, transfer, address, actions);
+            return true;
+        }
+        if self.unexpected.count() >= self.config.max_unexpected {
+            return false;
+        }
+        let payload = Payload::WithSender { transfer, address };
+        self.keep(Unexpected { space, envelope, payload, acknowledge: None, claimed: false });
+        true
+    }
+
+    /// The end of a copy or fetch that served a receive.
+    pub(super) fn taken(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        landing: Landing,
+        envelope: &Envelope,
+        sender: Transfer,
+        actions: &mut Vec<Action>,
+    ) {
+        self.received(landing, envelope, actions);
+        let finished = Body::Finished { transfer: sender, refused: false };
+        self.submit(now, from, Job::control(finished), actions);
+    }
+
+    fn keep(&mut self, unexpected: Unexpected) -> MessageId {
+        let message = self.unexpected.push(unexpected);
+        let counters = &mut self.counters;
+        counters.peak_unexpected_messages =
+            counters.peak_unexpected_messages.max(u64::from(self.unexpected.count()));
+        counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.kept_bytes());
+        message
+    }
+
+    /// The oldest posted receive that accepts a message, with the room in it reserved.
+    #[inline]
+    fn match_posted(
+        &mut self,
+        space: Space,
+        envelope: &Envelope,
+        actions: &mut Vec<Action>,
+    ) -> Option<Landing> {
+        loop {
+            let (place, posted) = self.posted.find(space, envelope.from, envelope.tag)?;
+            let Posted { request, capacity_bytes, multi, .. } = posted;
+            let Some(index) = multi else {
+                self.posted.remove(place);
+                let bytes = envelope.length.min(capacity_bytes);
+                return Some(Landing { request, multi: None, offset: 0, bytes });
+            };
+            let buffer = &mut self.multi.buffers[index as usize];
+            let free_bytes = buffer.capacity_bytes - buffer.used_bytes;
+            let fits = envelope.length <= free_bytes || buffer.used_bytes == 0;
+            let landing =
+                Landing { request, multi, offset: buffer.used_bytes, bytes: envelope.length.min(free_bytes) };
+            if fits {
+                buffer.used_bytes += landing.bytes;
+                buffer.arriving += 1;
+            }
+            let full = buffer.capacity_bytes - buffer.used_bytes < buffer.min_free_bytes;
+            if !fits || full || buffer.used_bytes == buffer.capacity_bytes {
+                buffer.closed = true;
+                let idle = buffer.arriving == 0;
+                self.posted.remove(place);
+                if idle {
+                    self.multi.free.push(index);
+                    Self::complete(actions, request, Outcome::Released);
+                }
+            }
+            if fits {
+                return Some(landing);
+            }
+        }
+    }
+
+    /// Names the part of an arrived payload that fits into the landing. `offset` counts from the message's start.
+    #[inline]
+    fn place(&self, landing: Landing, offset: u64, bytes: u64, actions: &mut Vec<Action>) {
+        let bytes = bytes.min(landing.bytes.saturating_sub(offset));
+        if bytes > 0 {
+            let to = Destination::Request { request: landing.request, offset: landing.offset + offset };
+            actions.push(Action::Place { to, bytes });
+        }
+    }
+
+    /// A matched message has all its bytes.
+    #[inline]
+    pub(super) fn received(&mut self, landing: Landing, envelope: &Envelope, actions: &mut Vec<Action>) {
+        self.counters.messages_received += 1;
+        self.counters.bytes_received += landing.bytes;
+        let Landing { request, multi, offset, bytes } = landing;
+        let (last, canceled) = self.leave_multi(multi);
+        let last_message = last && !canceled;
+        let outcome = Outcome::Received { envelope: *envelope, bytes, offset, last: last_message };
+        Self::complete(actions, request, outcome);
+        if canceled && last {
+            Self::complete(actions, request, Outcome::Canceled);
+        }
+    }
+
+    /// A message of a multi-receive buffer has ended. Returns whether that ends the buffer, and whether it was canceled.
+    fn leave_multi(&mut self, multi: Option<u32>) -> (bool, bool) {
+        let Some(index) = multi else { return (true, false) };
+        let buffer = &mut self.multi.buffers[index as usize];
+        buffer.arriving -= 1;
+        let ended = buffer.closed && buffer.arriving == 0;
+        let canceled = buffer.canceled;
+        if ended {
+            self.multi.free.push(index);
+        }
+        (ended, canceled)
+    }
+
+    /// A matched message will never be complete: its sender is gone.
+    pub(super) fn receive_lost(
+        &mut self,
+        landing: Landing,
+        peer: Peer,
+        fault: PeerFault,
+        actions: &mut Vec<Action>,
+    ) {
+        // A lost message of a multi-receive buffer leaves a hole in it, and the buffer goes on.
+        let (ended, canceled) = self.leave_multi(landing.multi);
+        match (landing.multi, ended, canceled) {
+            (None, ..) => {
+                let outcome = Outcome::Lost { peer: Some(peer), fault };
+                Self::complete(actions, landing.request, outcome);
+            }
+            (Some(_), true, true) => Self::complete(actions, landing.request, Outcome::Canceled),
+            (Some(_), true, false) => Self::complete(actions, landing.request, Outcome::Released),
+            (Some(_), false, _) => {}
+        }
+    }
+
+    /// A directed multi-receive buffer whose sender is gone is given back when nothing arrives in it any more.
+    pub(super) fn release_multi(&mut self, index: u32, request: Request, actions: &mut Vec<Action>) {
+        let buffer = &mut self.multi.buffers[index as usize];
+        buffer.closed = true;
+        if buffer.arriving == 0 {
+            self.multi.free.push(index);
+            Self::complete(actions, request, Outcome::Released);
+        }
+    }
+
+    /// Gives an unexpected message to a receive of its own.
+    fn deliver_whole(
+        &mut self,
+        now: Instant,
+        message: MessageId,
+        request: Request,
+        capacity_bytes: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let length = self.unexpected.get(message).expect("a message to deliver exists").envelope.length;
+        let landing = Landing { request, multi: None, offset: 0, bytes: length.min(capacity_bytes) };
+        self.deliver(now, message, landing, actions);
+    }
+
+    fn deliver(&mut self, now: Instant, message: MessageId, landing: Landing, actions: &mut Vec<Action>) {
+        let unexpected = *self.unexpected.get(message).expect("a message to deliver exists");
+        let envelope = unexpected.envelope;
+        let from = envelope.from;
+        let kept_bytes = match unexpected.payload {
+            Payload::WithSender { transfer, address } => {
+                self.unexpected.remove(message);
+                self.take(now, landing, envelope, transfer, address, actions);
+                return;
+            }
+            Payload::Whole => envelope.length,
+            Payload::Arriving { bytes } => bytes,
+        };
+        let bytes = kept_bytes.min(landing.bytes);
+        if bytes > 0 {
+            let Landing { request, offset, .. } = landing;
+            actions.push(Action::Deliver { message, request, offset, bytes });
+        }
+        self.forget(message, actions);
+        if unexpected.payload == Payload::Whole {
+            self.received(landing, &envelope, actions);
+        } else if let Some(inbound) = &mut self.peer(from).inbound {
+            inbound.into = Into::Receive(landing);
+        } else {
+            // Its sender was lost before the rest came.
+            let fault = self.fault(from).unwrap_or(PeerFault::Died);
+            self.receive_lost(landing, from, fault, actions);
+        }
+        if let Some(transfer) = unexpected.acknowledge {
+            self.submit(now, from, Job::control(Body::Finished { transfer, refused: false }), actions);
+        }
+    }
+
+    /// Begins to take a rendezvous: by a copy between the processes, or through the mailbox.
+    fn take(
+        &mut self,
+        now: Instant,
+        landing: Landing,
+        envelope: Envelope,
+        sender: Transfer,
+        address: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let from = envelope.from;
+        if let Some(fault) = self.fault(from) {
+            self.receive_lost(landing, from, fault, actions);
+            return;
+        }
+        if landing.bytes == 0 {
+            self.taken(now, from, landing, &envelope, sender, actions);
+            return;
+        }
+        let Landing { request, multi, offset, bytes } = landing;
+        let transfer =
+            self.transfers.begin(from, State::Take { request, multi, sender, envelope, offset, bytes });
+        if address != 0 && self.peer(from).cross_memory {
+            self.counters.cross_memory_copies += 1;
+            self.counters.cross_memory_bytes += bytes;
+            let direction = Direction::Get;
+            actions.push(Action::Copy { transfer, request, peer: from, direction, address, offset, bytes });
+        } else {
+            let fetch = Body::Fetch { transfer: sender, reply: transfer, length: bytes };
+            self.submit(now, from, Job::control(fetch), actions);
+        }
+    }
+
+    /// Whether a receive can only be satisfied by the dead.
+    fn hopeless(&self, pattern: &Pattern) -> Option<Outcome> {
+        match pattern.from {
+            Some(peer) => match self.peers.get(peer.0 as usize)?.outbound {
+                Outbound::Lost(fault) => Some(Outcome::Lost { peer: Some(peer), fault }),
+                _ => None,
+            },
+            None if self.somebody_died => Some(Outcome::Lost { peer: None, fault: PeerFault::Died }),
+            None => None,
+        }
+    }
+}

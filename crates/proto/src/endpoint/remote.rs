@@ -1,0 +1,314 @@
+//! Remote reads and writes, fetches, and the end of transfers.
+//!
+//! Small ones travel in packets. For large ones the target only checks the bounds and names the address, and the
+//! initiator copies between the processes by itself:
+//! ```text
+//! initiator  Locate { transfer 0, key, offset, length }  ->  target checks
+//! initiator  <-  Located { transfer 0, address }
+//! initiator  Copy { transfer 0 }, CopyDone: complete      (the target's processor has no part in it)
+//! ```
+//! Where the kernel forbids that, the same transfers go on in packets.
+
+use alloc::vec::Vec;
+
+use super::Endpoint;
+use super::receiving::Landing;
+use super::sending::{Job, JobKind};
+use crate::action::{Action, Destination, Direction, Outcome, Source};
+use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Request, Transfer};
+use crate::packet::Body;
+use crate::time::Instant;
+use crate::transfer::State;
+
+impl Endpoint {
+    pub(super) fn read(&mut self, now: Instant, read: RemoteCommand, actions: &mut Vec<Action>) {
+        let RemoteCommand { request, peer, key, offset, bytes, .. } = read;
+        self.count_remote(bytes);
+        let transfer = self.transfers.begin(peer, State::Read { request, key, offset, bytes, left: bytes });
+        let body = if self.copies_itself(peer, bytes) {
+            Body::Locate { transfer, key, offset, length: bytes, write: false }
+        } else {
+            Body::Read { transfer, key, offset, length: bytes }
+        };
+        self.submit(now, peer, Job::control(body), actions);
+    }
+
+    pub(super) fn write(&mut self, now: Instant, write: RemoteCommand, actions: &mut Vec<Action>) {
+        let RemoteCommand { request, peer, key, offset, bytes, data } = write;
+        self.count_remote(bytes);
+        let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data });
+        let job = if self.copies_itself(peer, bytes) {
+            Job::control(Body::Locate { transfer, key, offset, length: bytes, write: true })
+        } else {
+            let kind = JobKind::Write { transfer, key, offset, data };
+            Job::payload(kind, bytes, Source::Request { request, offset: 0 })
+        };
+        self.submit(now, peer, job, actions);
+    }
+
+    /// An operation at the destination has ended.
+    pub(super) fn finished_arrived(
+        &mut self,
+        from: Peer,
+        transfer: Transfer,
+        refused: bool,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let Some(state) = self.transfers.get(transfer, from).copied() else { return false };
+        let request = match state {
+            State::Send { request, .. } if !refused => request,
+            State::Write { request, .. } => request,
+            State::Read { request, .. } if refused => request,
+            _ => return false,
+        };
+        if let Some(job) = self.unsent(from, request) {
+            // The first packet of an eager message can be matched before its last has left; the program's buffer is
+            // ours until then. Nothing else may end before we have sent it.
+            let JobKind::Eager { acknowledge, .. } = &mut job.kind else { return false };
+            *acknowledge = None;
+            job.complete = Some(request);
+            self.transfers.end(transfer);
+            return true;
+        }
+        self.transfers.end(transfer);
+        Self::complete(actions, request, if refused { Outcome::Refused } else { Outcome::Done });
+        true
+    }
+
+    /// What waits to be sent to `to` from the buffer of `request`.
+    pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut Job> {
+        self.peer(to).backlog.iter_mut().find(|job| {
+            matches!(job.payload, Source::Request { request: of, .. } if of == request) && job.bytes > 0
+        })
+    }
+
+    /// The receiver of a rendezvous cannot copy by itself.
+    pub(super) fn fetch_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        transfer: Transfer,
+        reply: Transfer,
+        length: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        match self.transfers.get(transfer, from) {
+            Some(&mut State::Send { request, length: whole }) if length <= whole => {
+                let payload = Source::Request { request, offset: 0 };
+                let pieces = Job::payload(JobKind::Pieces { transfer: reply }, length, payload);
+                self.submit(now, from, pieces, actions);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
+    pub(super) fn piece_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        transfer: Transfer,
+        offset: u64,
+        last: bool,
+        bytes: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        match self.transfers.get(transfer, from).copied() {
+            Some(State::Take { request, multi, sender, envelope, offset: start, bytes: whole }) => {
+                let end = offset.saturating_add(bytes);
+                if end > whole || last != (end == whole) {
+                    return false;
+                }
+                let to = Destination::Request { request, offset: start + offset };
+                actions.push(Action::Place { to, bytes });
+                if last {
+                    self.transfers.end(transfer);
+                    let landing = Landing { request, multi, offset: start, bytes: whole };
+                    self.taken(now, from, landing, &envelope, sender, actions);
+                }
+                true
+            }
+            Some(State::Read { request, key, offset: at, bytes: whole, left }) => {
+                if offset != whole - left || bytes > left || last != (bytes == left) {
+                    return false;
+                }
+                if bytes > 0 {
+                    actions.push(Action::Place { to: Destination::Request { request, offset }, bytes });
+                }
+                if last {
+                    self.transfers.end(transfer);
+                    Self::complete(actions, request, Outcome::Done);
+                } else if let Some(state) = self.transfers.get(transfer, from) {
+                    *state = State::Read { request, key, offset: at, bytes: whole, left: left - bytes };
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
+    pub(super) fn write_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        transfer: Transfer,
+        key: u64,
+        offset: u64,
+        left: u64,
+        data: Option<u64>,
+        bytes: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
+        let state = self.peer(from);
+        state.write_refused |= !allowed;
+        state.write_bytes += bytes;
+        let refused = state.write_refused;
+        if !refused && bytes > 0 {
+            actions.push(Action::Place { to: Destination::Region { key, offset }, bytes });
+        }
+        if left == 0 {
+            state.write_refused = false;
+            let bytes = core::mem::take(&mut state.write_bytes);
+            if let Some(data) = data
+                && !refused
+            {
+                actions.push(Action::Notify { from, data, bytes });
+            }
+            self.submit(now, from, Job::control(Body::Finished { transfer, refused }), actions);
+        }
+        true
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
+    pub(super) fn read_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        transfer: Transfer,
+        key: u64,
+        offset: u64,
+        length: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let job = if self.allows(key, offset, length, false) {
+            Job::payload(JobKind::Pieces { transfer }, length, Source::Region { key, offset })
+        } else {
+            Job::control(Body::Finished { transfer, refused: true })
+        };
+        self.submit(now, from, job, actions);
+        true
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the packet")]
+    pub(super) fn locate_arrived(
+        &mut self,
+        now: Instant,
+        from: Peer,
+        transfer: Transfer,
+        key: u64,
+        offset: u64,
+        length: u64,
+        write: bool,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let refused = !self.allows(key, offset, length, write);
+        let located = Body::Located { transfer, key, offset, address: 0, refused };
+        self.submit(now, from, Job::control(located), actions);
+        true
+    }
+
+    pub(super) fn located_arrived(
+        &mut self,
+        from: Peer,
+        transfer: Transfer,
+        address: u64,
+        refused: bool,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        let (request, bytes, direction) = match self.transfers.get(transfer, from) {
+            Some(&mut State::Read { request, bytes, .. }) => (request, bytes, Direction::Get),
+            Some(&mut State::Write { request, bytes, .. }) => (request, bytes, Direction::Put),
+            _ => return false,
+        };
+        if refused {
+            self.transfers.end(transfer);
+            Self::complete(actions, request, Outcome::Refused);
+            return true;
+        }
+        self.counters.cross_memory_copies += 1;
+        self.counters.cross_memory_bytes += bytes;
+        actions.push(Action::Copy { transfer, request, peer: from, direction, address, offset: 0, bytes });
+        true
+    }
+
+    pub(super) fn copy_done(
+        &mut self,
+        now: Instant,
+        transfer: Transfer,
+        result: Result<(), CopyFault>,
+        actions: &mut Vec<Action>,
+    ) {
+        // Not known any more: its peer was lost meanwhile.
+        let Some(entry) = self.transfers.entry(transfer) else { return };
+        let peer = entry.peer;
+        match result {
+            Ok(()) => self.copied(now, transfer, actions),
+            Err(CopyFault::Forbidden) => {
+                self.peer(peer).cross_memory = false;
+                let job = match entry.state {
+                    State::Take { sender, bytes, .. } => {
+                        Job::control(Body::Fetch { transfer: sender, reply: transfer, length: bytes })
+                    }
+                    State::Read { key, offset, bytes, .. } => {
+                        Job::control(Body::Read { transfer, key, offset, length: bytes })
+                    }
+                    State::Write { request, key, offset, bytes, data } => {
+                        let kind = JobKind::Write { transfer, key, offset, data };
+                        Job::payload(kind, bytes, Source::Request { request, offset: 0 })
+                    }
+                    State::Send { .. } => return,
+                };
+                self.submit(now, peer, job, actions);
+            }
+            Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, actions),
+            Err(CopyFault::BadAddress) => self.lose(peer, PeerFault::Malformed, actions),
+        }
+    }
+
+    fn copied(&mut self, now: Instant, transfer: Transfer, actions: &mut Vec<Action>) {
+        let Some(entry) = self.transfers.end(transfer) else { return };
+        match entry.state {
+            State::Take { request, multi, sender, envelope, offset, bytes } => {
+                let landing = Landing { request, multi, offset, bytes };
+                self.taken(now, entry.peer, landing, &envelope, sender, actions);
+            }
+            State::Read { request, .. } => Self::complete(actions, request, Outcome::Done),
+            State::Write { request, bytes, data, .. } => {
+                if let Some(data) = data {
+                    self.submit(now, entry.peer, Job::control(Body::Written { data, bytes }), actions);
+                }
+                Self::complete(actions, request, Outcome::Done);
+            }
+            State::Send { .. } => {}
+        }
+    }
+
+    fn copies_itself(&mut self, peer: Peer, bytes: u64) -> bool {
+        bytes > self.config.remote_inline_bytes && self.peer(peer).cross_memory
+    }
+
+    fn allows(&self, key: u64, offset: u64, bytes: u64, write: bool) -> bool {
+        self.regions.get(&key).is_some_and(|region| {
+            let right = if write { region.writable } else { region.readable };
+            right && offset.checked_add(bytes).is_some_and(|end| end <= region.bytes)
+        })
+    }
+
+    fn count_remote(&mut self, bytes: u64) {
+        self.counters.remote_operations += 1;
+        self.counters.remote_bytes += bytes;
+    }
+}

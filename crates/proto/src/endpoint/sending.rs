@@ -1,0 +1,274 @@
+//! Sending: the backlog of each peer, cut into packets as credits allow. The only place where packets leave.
+
+use alloc::vec::Vec;
+
+use super::{Endpoint, Outbound, PeerState};
+use crate::action::{Action, Outcome, Source};
+use crate::config::Scheme;
+use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
+use crate::packet::{Body, Geometry, Packet, Space};
+use crate::time::Instant;
+use crate::transfer::State;
+
+/// Something to be sent to one peer, in one packet or many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub kind: JobKind,
+    /// Payload bytes that have left.
+    pub sent: u64,
+    /// Payload bytes in all.
+    pub bytes: u64,
+    pub payload: Source,
+    /// To be completed when the last packet has left.
+    pub complete: Option<Request>,
+    number: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum JobKind {
+    /// A message that travels whole.
+    Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer> },
+    /// One packet without payload.
+    Control(Body),
+    /// The answer to a fetch or read of the peer's `transfer`.
+    Pieces { transfer: Transfer },
+    /// A remote write.
+    Write { transfer: Transfer, key: u64, offset: u64, data: Option<u64> },
+}
+
+impl Job {
+    pub(super) fn control(body: Body) -> Job {
+        Job {
+            kind: JobKind::Control(body),
+            sent: 0,
+            bytes: 0,
+            payload: Source::None,
+            complete: None,
+            number: 0,
+        }
+    }
+
+    pub(super) fn payload(kind: JobKind, bytes: u64, payload: Source) -> Job {
+        Job { kind, sent: 0, bytes, payload, complete: None, number: 0 }
+    }
+
+    /// The body of the next packet if it carries `payload_bytes` of payload.
+    fn body(&self, payload_bytes: u64) -> Body {
+        let last = self.sent + payload_bytes == self.bytes;
+        match self.kind {
+            JobKind::Eager { space, tag, data, acknowledge } if self.sent == 0 => {
+                Body::Eager { space, tag, data, length: self.bytes as u32, acknowledge }
+            }
+            JobKind::Eager { .. } => Body::More { offset: self.sent as u32 },
+            JobKind::Control(body) => body,
+            JobKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
+            JobKind::Write { transfer, key, offset, data } => {
+                let left = self.bytes - self.sent - payload_bytes;
+                let data = if last { data } else { None };
+                Body::Write { transfer, key, offset: offset + self.sent, left, data }
+            }
+        }
+    }
+
+    /// Cuts the next packet: as much of the rest as fits into one packet of at most `credits` slots. Returns the payload
+    /// bytes, the slots and the body.
+    #[inline]
+    fn cut(&self, geometry: &Geometry, credits: u32) -> (u32, u32, Body) {
+        let left = self.bytes - self.sent;
+        let header_bytes = geometry.header_bytes(&self.body(left));
+        if left == 0 {
+            return (0, 1, self.body(0));
+        }
+        let most_slots = credits.min(geometry.max_packet_slots);
+        let most_bytes = geometry.payload_bytes(header_bytes, most_slots);
+        if u64::from(most_bytes) >= left {
+            let bytes = left as u32;
+            return (bytes, geometry.slots(header_bytes, bytes), self.body(left));
+        }
+        (most_bytes, most_slots, self.body(u64::from(most_bytes)))
+    }
+}
+
+impl Endpoint {
+    pub(super) fn send(&mut self, now: Instant, send: SendCommand, actions: &mut Vec<Action>) {
+        let SendCommand { request, to, space, tag, data, bytes, level } = send;
+        self.counters.messages_sent += 1;
+        self.counters.bytes_sent += bytes;
+        let mut job = if bytes <= self.config.eager_bytes.min(u64::from(u32::MAX)) {
+            let acknowledge = (level == SendLevel::Matched)
+                .then(|| self.transfers.begin(to, State::Send { request, length: 0 }));
+            let payload = Source::Request { request, offset: 0 };
+            let mut job = Job::payload(JobKind::Eager { space, tag, data, acknowledge }, bytes, payload);
+            job.complete = acknowledge.is_none().then_some(request);
+            job
+        } else {
+            self.counters.rendezvous_sent += 1;
+            let transfer = self.transfers.begin(to, State::Send { request, length: bytes });
+            let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
+            // The driver looks up the address by the payload; none of it travels with this packet.
+            Job { payload: Source::Request { request, offset: 0 }, ..Job::control(body) }
+        };
+        let state = self.peer(to);
+        job.number = state.next_number;
+        state.next_number = state.next_number.wrapping_add(1);
+        self.submit(now, to, job, actions);
+    }
+
+    /// Sends `job`, or what of it the credits allow, after everything submitted before.
+    pub(super) fn submit(&mut self, now: Instant, to: Peer, job: Job, actions: &mut Vec<Action>) {
+        let state = self.peer(to);
+        match state.outbound {
+            Outbound::Absent => {
+                state.outbound = Outbound::Connecting;
+                actions.push(Action::Connect { to });
+            }
+            Outbound::Lost(fault) => {
+                if let Some(request) = self.requester(&job) {
+                    Self::complete(actions, request, Outcome::Lost { peer: Some(to), fault });
+                }
+                return;
+            }
+            Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+        state.backlog.push_back(job);
+        self.backlogged += 1;
+        self.send_while_credited(now, to, actions);
+    }
+
+    /// The request that a job serves, with its transfer ended: for jobs that will not be sent.
+    pub(super) fn requester(&mut self, job: &Job) -> Option<Request> {
+        let transfer = match job.kind {
+            JobKind::Eager { acknowledge, .. } => acknowledge,
+            JobKind::Write { transfer, .. } => Some(transfer),
+            JobKind::Control(
+                Body::Rendezvous { transfer, .. }
+                | Body::Read { transfer, .. }
+                | Body::Locate { transfer, .. },
+            ) => Some(transfer),
+            // Names of the peer's transfers, or none.
+            JobKind::Control(_) | JobKind::Pieces { .. } => None,
+        };
+        let of_transfer =
+            transfer.and_then(|transfer| self.transfers.end(transfer)).map(|entry| match entry.state {
+                State::Send { request, .. }
+                | State::Take { request, .. }
+                | State::Read { request, .. }
+                | State::Write { request, .. } => request,
+            });
+        job.complete.or(of_transfer)
+    }
+
+    /// Sends what waits for `to`, in order, until it or the credits are used up.
+    #[inline]
+    pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
+        let Endpoint { config, peers, counters, backlogged, regions, .. } = self;
+        let state = &mut peers[to.0 as usize];
+        if state.backlog.is_empty() {
+            return;
+        }
+        let Outbound::Connected(sender) = &mut state.outbound else { return };
+        while let Some(job) = state.backlog.front_mut() {
+            let credits = sender.credits();
+            if credits == 0 {
+                if state.stalled_since.is_none() {
+                    state.stalled_since = Some(now);
+                    counters.stalls += 1;
+                }
+                if sender.claims_conditionally() && !state.asked_room {
+                    state.asked_room = true;
+                    actions.push(Action::AskRoom { to });
+                }
+                return;
+            }
+            if let Some(since) = state.stalled_since.take() {
+                counters.stalled_ns += now.since_ns(since);
+            }
+            if let Source::Region { key, .. } = job.payload
+                && !regions.get(&key).is_some_and(|region| region.readable)
+            {
+                // Concealed while it was being read: the reader gets a refusal instead of the rest.
+                if let JobKind::Pieces { transfer } = job.kind {
+                    *job = Job::control(Body::Finished { transfer, refused: true });
+                }
+            }
+            let (payload_bytes, slots, body) = job.cut(&config.geometry, credits);
+            sender.spend(slots);
+            let payload = match job.payload {
+                Source::Request { request, offset } => Source::Request { request, offset: offset + job.sent },
+                Source::Region { key, offset } => Source::Region { key, offset: offset + job.sent },
+                Source::None => Source::None,
+            };
+            job.sent += u64::from(payload_bytes);
+            let finished = job.sent == job.bytes;
+            let mut packet = Packet {
+                epoch: 0,
+                credit_packets_read: state.credit_packets_read,
+                granted_total: 0,
+                origin: 0,
+                number: job.number,
+                payload_bytes,
+                body,
+            };
+            if let Some(receiver) = &mut state.receiver {
+                if finished && has_room_for_credits(&config.geometry, &packet, slots) {
+                    counters.piggybacked_credits_sent += u64::from(receiver.piggyback());
+                }
+                packet.granted_total = receiver.granted_total();
+            }
+            counters.packets_sent += 1;
+            counters.slots_sent += u64::from(slots);
+            actions.push(Action::Transmit { to, packet, payload });
+            if finished {
+                if let Some(request) = job.complete {
+                    actions.push(Action::Complete { request, outcome: Outcome::Done });
+                }
+                state.backlog.pop_front();
+                *backlogged -= 1;
+            }
+        }
+    }
+
+    /// Returns credits to `to` explicitly, if they are due. Credit packets cost none and never wait behind data.
+    #[inline]
+    pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
+        let Endpoint { config, peers, counters, .. } = self;
+        let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, .. }) =
+            peers.get_mut(to.0 as usize)
+        else {
+            return;
+        };
+        match outbound {
+            Outbound::Connected(_) => {}
+            Outbound::Absent if matches!(config.scheme, Scheme::Static { .. }) => {
+                // The first credits to a peer that we have nothing to say to: the way back must stand.
+                *outbound = Outbound::Connecting;
+                actions.push(Action::Connect { to });
+                return;
+            }
+            _ => return,
+        }
+        let _ = credit_slots;
+        let Some(credits) = receiver.grant() else { return };
+        counters.credit_packets_sent += 1;
+        counters.explicit_credits_sent += u64::from(credits);
+        counters.packets_sent += 1;
+        counters.slots_sent += 1;
+        let packet = Packet {
+            epoch: 0,
+            credit_packets_read: *credit_packets_read,
+            granted_total: receiver.granted_total(),
+            origin: 0,
+            number: 0,
+            payload_bytes: 0,
+            body: Body::Credit,
+        };
+        actions.push(Action::Transmit { to, packet, payload: Source::None });
+    }
+}
+
+/// Whether credits can travel with a packet: the header has a place for them, or the payload leaves some.
+#[inline]
+fn has_room_for_credits(geometry: &Geometry, packet: &Packet, slots: u32) -> bool {
+    let used = geometry.header_bytes(&packet.body) + packet.payload_bytes;
+    slots * geometry.slot_bytes >= used + geometry.piggyback_bytes
+}

@@ -1,0 +1,436 @@
+//! Exact actions of one machine. Longer stories are in `tests/`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::config::Scheme;
+use crate::event::{
+    MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
+};
+use crate::packet::{Geometry, Packet, Space};
+
+/// An endpoint under test, its time, and its actions in short.
+struct Bench {
+    machine: Endpoint,
+    now: Instant,
+    granted: u32,
+    credit_packets_read: u16,
+}
+
+const PEER: Peer = Peer(1);
+
+fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
+    let config = Config {
+        scheme,
+        geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
+        credit_slots: 1,
+        eager_bytes: 1000,
+        cross_memory: true,
+        remote_inline_bytes: 100,
+        max_unexpected: 4,
+    };
+    let mut bench =
+        Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
+    let connected = Event::Connected { peer: PEER, quota_slots, credit_slots: 1 };
+    assert_eq!(bench.event(connected), [""; 0]);
+    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots }), [""; 0]);
+    bench
+}
+
+fn with_credits(quota_slots: u32) -> Bench {
+    bench(Scheme::Static { piggyback: true }, quota_slots)
+}
+
+fn short(action: &Action) -> String {
+    match action {
+        Action::Transmit { packet, .. } => {
+            let kind = match packet.body {
+                Body::Eager { .. } => "eager",
+                Body::More { .. } => "more",
+                Body::Rendezvous { .. } => "rendezvous",
+                Body::Credit => return format!("credit total {}", packet.granted_total),
+                Body::Finished { refused, .. } => {
+                    return String::from(if refused { "refused" } else { "finished" });
+                }
+                Body::Fetch { .. } => "fetch",
+                Body::Piece { .. } => "piece",
+                Body::Write { .. } => "write",
+                Body::Read { .. } => "read",
+                Body::Locate { .. } => "locate",
+                Body::Located { .. } => "located",
+                Body::Written { .. } => "written",
+                Body::Goodbye => "goodbye",
+            };
+            format!("transmit {kind} {}", packet.payload_bytes)
+        }
+        Action::Complete { request, outcome } => {
+            let how = match outcome {
+                Outcome::Done => "done",
+                Outcome::Received { bytes, offset, last, .. } => {
+                    return format!("received {} {bytes} at {offset} last {last}", request.0);
+                }
+                Outcome::Released => "released",
+                Outcome::Found { .. } => "found",
+                Outcome::Absent => "absent",
+                Outcome::Canceled => "canceled",
+                Outcome::Lost { .. } => "lost",
+                Outcome::Refused => "refused",
+            };
+            format!("{how} {}", request.0)
+        }
+        Action::Connect { .. } => "connect".into(),
+        Action::AskRoom { .. } => "ask room".into(),
+        Action::Keep { bytes, .. } => format!("keep {bytes}"),
+        Action::Place { bytes, .. } => format!("place {bytes}"),
+        Action::Retire => "retire".into(),
+        Action::Deliver { bytes, .. } => format!("deliver {bytes}"),
+        Action::Forget { .. } => "forget".into(),
+        Action::Copy { bytes, .. } => format!("copy {bytes}"),
+        Action::Sever { .. } => "sever".into(),
+        Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
+    }
+}
+
+impl Bench {
+    fn at(&mut self, us: u64) -> &mut Bench {
+        self.now = Instant(us * 1000);
+        self
+    }
+
+    fn event(&mut self, event: Event) -> Vec<String> {
+        let mut actions = Vec::new();
+        self.machine.handle(self.now, event, &mut actions);
+        actions.iter().map(short).collect()
+    }
+
+    fn post(&mut self, command: Command) -> Vec<String> {
+        self.event(Event::Posted(command))
+    }
+
+    fn send(&mut self, request: u32, bytes: u64) -> Vec<String> {
+        self.send_at(request, bytes, SendLevel::Delivered)
+    }
+
+    fn send_at(&mut self, request: u32, bytes: u64, level: SendLevel) -> Vec<String> {
+        let (request, space) = (Request(request), Space::Tagged);
+        self.post(Command::Send(SendCommand { request, to: PEER, space, tag: 0, data: None, bytes, level }))
+    }
+
+    fn receive(&mut self, request: u32, capacity_bytes: u64, multi: Option<u64>) -> Vec<String> {
+        let request = Request(request);
+        self.post(Command::Receive(ReceiveCommand { request, pattern: ANY, capacity_bytes, multi }))
+    }
+
+    fn arrive(&mut self, body: Body, payload_bytes: u32) -> Vec<String> {
+        let packet = Packet {
+            epoch: 0,
+            credit_packets_read: self.credit_packets_read,
+            granted_total: self.granted,
+            origin: 0,
+            number: 0,
+            payload_bytes,
+            body,
+        };
+        self.event(Event::Arrived { from: PEER, packet })
+    }
+
+    fn eager(&mut self, length: u32, payload_bytes: u32) -> Vec<String> {
+        self.arrive(
+            Body::Eager { space: Space::Tagged, tag: 0, data: None, length, acknowledge: None },
+            payload_bytes,
+        )
+    }
+
+    fn credits_back(&mut self, credits: u32) -> Vec<String> {
+        self.granted += credits;
+        self.arrive(Body::Credit, 0)
+    }
+
+    fn rendezvous(&mut self, length: u64, address: u64) -> Vec<String> {
+        let (space, transfer) = (Space::Tagged, Transfer(7));
+        self.arrive(Body::Rendezvous { space, tag: 0, data: None, length, address, transfer }, 0)
+    }
+}
+
+const ANY: Pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
+
+#[test]
+fn a_send_without_credit_waits_for_the_return_and_the_stall_is_timed() {
+    let mut sender = with_credits(1);
+    assert_eq!(sender.at(0).send(0, 8), ["transmit eager 8", "done 0"]);
+    assert_eq!(sender.at(1).send(1, 8), [""; 0]); // no credit left: queued
+    assert_eq!(sender.at(5).credits_back(1), ["retire", "transmit eager 8", "done 1"]);
+    assert_eq!((sender.machine.counters().stalls, sender.machine.counters().stalled_ns), (1, 4000));
+}
+
+#[test]
+fn a_long_message_is_cut_as_credits_allow_and_completes_with_its_last_packet() {
+    let mut sender = with_credits(3);
+    // 3 slots behind a 48-byte header hold 144 bytes; one slot behind a 32-byte header holds 32.
+    assert_eq!(sender.send(0, 200), ["transmit eager 144"]);
+    assert_eq!(sender.credits_back(1), ["retire", "transmit more 32"]);
+    assert_eq!(sender.credits_back(1), ["retire", "transmit more 24", "done 0"]);
+}
+
+#[test]
+fn a_peer_is_connected_when_first_needed_and_what_was_posted_then_leaves_in_order() {
+    let mut sender = bench(Scheme::Static { piggyback: false }, 4);
+    let to = Peer(9);
+    let send = |request| {
+        let (request, space, level) = (Request(request), Space::Untagged, SendLevel::Delivered);
+        Command::Send(SendCommand { request, to, space, tag: 0, data: None, bytes: 0, level })
+    };
+    assert_eq!(sender.post(send(0)), ["connect"]);
+    assert_eq!(sender.post(send(1)), [""; 0]);
+    let connected = Event::Connected { peer: to, quota_slots: 2, credit_slots: 1 };
+    assert_eq!(sender.event(connected), ["transmit eager 0", "done 0", "transmit eager 0", "done 1"]);
+}
+
+#[test]
+fn credits_return_at_the_threshold_after_the_slots_are_free() {
+    let mut receiver = with_credits(2); // threshold 2
+    receiver.receive(0, 8, None);
+    receiver.receive(1, 8, None);
+    assert_eq!(receiver.eager(8, 8), ["place 8", "received 0 8 at 0 last true", "retire"]);
+    assert_eq!(receiver.eager(8, 8), ["place 8", "received 1 8 at 0 last true", "retire", "credit total 2"]);
+}
+
+#[test]
+fn credits_travel_with_the_last_packet_of_a_message_if_piggybacking_is_on() {
+    for (piggyback, carried) in [(true, 1), (false, 0)] {
+        let mut receiver = bench(Scheme::Static { piggyback }, 4);
+        receiver.receive(0, 8, None);
+        receiver.eager(8, 8);
+        receiver.send(1, 8);
+        assert_eq!(receiver.machine.counters().piggybacked_credits_sent, carried);
+        assert_eq!(receiver.machine.counters().credit_packets_sent, 0);
+    }
+}
+
+#[test]
+fn an_unexpected_message_is_kept_and_delivered_truncated_to_what_fits() {
+    let mut receiver = with_credits(8);
+    assert_eq!(receiver.eager(100, 100), ["keep 100", "place 100", "retire"]);
+    assert_eq!(receiver.receive(0, 60, None), ["deliver 60", "forget", "received 0 60 at 0 last true"]);
+}
+
+#[test]
+fn a_message_matched_halfway_gets_its_beginning_from_the_kept_copy() {
+    let mut receiver = with_credits(8);
+    assert_eq!(receiver.eager(100, 40), ["keep 100", "place 40", "retire"]);
+    assert_eq!(receiver.receive(0, 200, None), ["deliver 40", "forget"]);
+    let more = Body::More { offset: 40 };
+    assert_eq!(receiver.arrive(more, 60), ["place 60", "received 0 100 at 0 last true", "retire"]);
+}
+
+#[test]
+fn a_rendezvous_is_copied_once_it_matches_and_its_sender_told() {
+    let mut receiver = with_credits(8);
+    assert_eq!(receiver.rendezvous(5000, 1), ["retire"]);
+    assert_eq!(receiver.machine.counters().peak_unexpected_bytes, 0);
+    assert_eq!(receiver.receive(0, 5000, None), ["copy 5000"]);
+    let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
+    assert_eq!(receiver.event(done), ["received 0 5000 at 0 last true", "finished"]);
+}
+
+#[test]
+fn where_copies_are_forbidden_the_payload_is_fetched_and_nobody_tries_again() {
+    let mut receiver = with_credits(8);
+    receiver.receive(0, 5000, None);
+    receiver.receive(1, 5000, None);
+    assert_eq!(receiver.rendezvous(40, 1), ["copy 40", "retire"]);
+    let forbidden = crate::event::CopyFault::Forbidden;
+    let done = Event::CopyDone { transfer: Transfer(0), result: Err(forbidden) };
+    assert_eq!(receiver.event(done), ["transmit fetch 0"]);
+    let piece = Body::Piece { transfer: Transfer(0), offset: 0, last: true };
+    assert_eq!(
+        receiver.arrive(piece, 40),
+        ["place 40", "received 0 40 at 0 last true", "finished", "retire"]
+    );
+    assert_eq!(receiver.rendezvous(40, 1), ["transmit fetch 0", "retire"]);
+}
+
+#[test]
+fn a_send_that_completes_when_matched_waits_for_the_word_and_for_its_own_last_packet() {
+    let mut sender = with_credits(1);
+    assert_eq!(sender.send_at(0, 40, SendLevel::Matched), ["transmit eager 8"]);
+    let finished = Body::Finished { transfer: Transfer(0), refused: false };
+    assert_eq!(sender.arrive(finished, 0), ["retire", "credit total 1"]); // matched by its first packet; 32 bytes have not left
+    assert_eq!(sender.credits_back(1), ["retire", "transmit more 32", "done 0"]);
+}
+
+#[test]
+fn multi_receive_packs_without_gaps_and_is_released_with_its_last_message() {
+    let mut receiver = with_credits(64);
+    assert_eq!(receiver.receive(0, 100, Some(30)), [""; 0]);
+    assert_eq!(receiver.eager(45, 45), ["place 45", "received 0 45 at 0 last false", "retire"]);
+    assert_eq!(receiver.eager(25, 25), ["place 25", "received 0 25 at 45 last false", "retire"]);
+    // 30 bytes are free, which is not fewer than 30.
+    assert_eq!(receiver.eager(1, 1), ["place 1", "received 0 1 at 70 last true", "retire"]);
+}
+
+#[test]
+fn a_message_too_long_for_the_rest_of_a_multi_receive_buffer_goes_to_the_next() {
+    let mut receiver = with_credits(64);
+    receiver.receive(0, 100, Some(10));
+    receiver.receive(1, 100, Some(10));
+    receiver.eager(60, 60);
+    assert_eq!(receiver.eager(50, 50), ["released 0", "place 50", "received 1 50 at 0 last false", "retire"]);
+}
+
+#[test]
+fn a_multi_receive_buffer_is_released_after_a_message_that_is_still_coming() {
+    let mut receiver = with_credits(64);
+    receiver.receive(0, 100, Some(50));
+    assert_eq!(receiver.rendezvous(60, 1), ["copy 60", "retire"]); // closes it
+    let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
+    assert_eq!(receiver.event(done), ["received 0 60 at 0 last true", "finished"]);
+}
+
+#[test]
+fn messages_that_waited_fill_a_multi_receive_buffer_in_order() {
+    let mut receiver = with_credits(64);
+    receiver.eager(5, 5);
+    receiver.eager(6, 6);
+    assert_eq!(
+        receiver.receive(0, 100, Some(10)),
+        [
+            "deliver 5",
+            "forget",
+            "received 0 5 at 0 last false",
+            "deliver 6",
+            "forget",
+            "received 0 6 at 5 last false"
+        ]
+    );
+}
+
+#[test]
+fn a_multi_receive_buffer_can_be_canceled_before_and_during_a_message() {
+    let mut receiver = with_credits(64);
+    receiver.receive(0, 100, Some(10));
+    assert_eq!(receiver.post(Command::Cancel { request: Request(0) }), ["canceled 0"]);
+    receiver.receive(1, 100, Some(10));
+    receiver.rendezvous(60, 1);
+    assert_eq!(receiver.post(Command::Cancel { request: Request(1) }), [""; 0]);
+    let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
+    assert_eq!(receiver.event(done), ["received 1 60 at 0 last false", "canceled 1", "finished"]);
+}
+
+#[test]
+fn peek_leaves_claims_or_discards() {
+    let mut receiver = with_credits(64);
+    let peek = |request, then| Command::Peek { request: Request(request), pattern: ANY, then };
+    assert_eq!(receiver.post(peek(0, PeekThen::Leave)), ["absent 0"]);
+    receiver.eager(5, 5);
+    receiver.eager(6, 6);
+    assert_eq!(receiver.post(peek(1, PeekThen::Leave)), ["found 1"]);
+    assert_eq!(receiver.post(peek(2, PeekThen::Claim)), ["found 2"]);
+    assert_eq!(receiver.post(peek(3, PeekThen::Discard)), ["forget", "found 3"]); // the second message
+    assert_eq!(receiver.receive(4, 10, None), [""; 0]); // the claimed one is not there for others
+    let claimed = Command::ReceiveClaimed { request: Request(5), message: MessageId(0), capacity_bytes: 10 };
+    assert_eq!(receiver.post(claimed), ["deliver 5", "forget", "received 5 5 at 0 last true"]);
+}
+
+#[test]
+fn a_discarded_rendezvous_lets_its_sender_go() {
+    let mut receiver = with_credits(64);
+    receiver.rendezvous(5000, 1);
+    let discard = Command::Peek { request: Request(0), pattern: ANY, then: PeekThen::Discard };
+    assert_eq!(receiver.post(discard), ["finished", "found 0"]);
+}
+
+#[test]
+fn a_large_remote_write_is_copied_by_its_initiator() {
+    let mut initiator = with_credits(8);
+    let (request, peer, key) = (Request(0), PEER, 5);
+    let write = RemoteCommand { request, peer, key, offset: 0, bytes: 5000, data: Some(3) };
+    assert_eq!(initiator.post(Command::Write(write)), ["transmit locate 0"]);
+    let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 4096, refused: false };
+    assert_eq!(initiator.arrive(located, 0), ["copy 5000", "retire"]);
+    let done = Event::CopyDone { transfer: Transfer(0), result: Ok(()) };
+    assert_eq!(initiator.event(done), ["transmit written 0", "done 0"]);
+}
+
+#[test]
+fn what_makes_no_sense_costs_the_peer_its_lane_and_nobody_else() {
+    let nonsense = [
+        Body::More { offset: 0 },
+        Body::Finished { transfer: Transfer(3), refused: false },
+        Body::Fetch { transfer: Transfer(0), reply: Transfer(0), length: 8 },
+        Body::Piece { transfer: Transfer(0), offset: 0, last: true },
+        Body::Located { transfer: Transfer(0), key: 0, offset: 0, address: 0, refused: false },
+    ];
+    for body in nonsense {
+        let mut receiver = with_credits(8);
+        assert_eq!(receiver.arrive(body, 0), ["retire", "sever"], "{body:?}");
+        assert_eq!(receiver.machine.counters().malformed_packets, 1);
+        assert_eq!(receiver.send(0, 8), ["lost 0"]);
+    }
+}
+
+#[test]
+fn a_minted_grant_is_refused() {
+    let mut sender = with_credits(4);
+    sender.send(0, 8);
+    assert_eq!(sender.credits_back(2), ["retire", "sever"]);
+}
+
+#[test]
+fn the_death_of_a_peer_ends_what_depends_on_it_and_only_that() {
+    let mut survivor = with_credits(1);
+    survivor.send(0, 8);
+    survivor.send(1, 8); // waits for credit
+    survivor.send(2, 5000); // waits behind it
+    survivor.receive(3, 8, None); // from anybody
+    let pattern = Pattern { from: Some(Peer(2)), ..ANY };
+    let other = ReceiveCommand { request: Request(4), pattern, capacity_bytes: 8, multi: None };
+    survivor.post(Command::Receive(other));
+    let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
+    assert_eq!(survivor.event(lost), ["sever", "lost 1", "lost 2", "lost 3"]);
+    assert_eq!(survivor.receive(5, 8, None), ["lost 5"]); // nobody knows whose message it was to be
+    assert_eq!(survivor.post(Command::Cancel { request: Request(4) }), ["canceled 4"]);
+}
+
+#[test]
+fn an_orderly_end_fails_what_was_for_the_peer_and_leaves_receives_alone() {
+    let mut survivor = with_credits(1);
+    survivor.send(0, 8);
+    survivor.send(1, 8);
+    survivor.receive(2, 8, None);
+    let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
+    assert_eq!(survivor.event(lost), ["sever", "lost 1"]);
+    assert_eq!(survivor.post(Command::Cancel { request: Request(2) }), ["canceled 2"]);
+}
+
+#[test]
+fn two_that_close_do_not_wait_for_each_other() {
+    let mut closing = with_credits(4);
+    assert_eq!(closing.send(0, 5000), ["transmit rendezvous 0"]);
+    assert!(closing.machine.owes());
+    assert_eq!(closing.post(Command::Farewell), ["transmit goodbye 0"]);
+    assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
+    assert!(!closing.machine.owes());
+}
+
+#[test]
+fn without_credits_the_sender_asks_for_room_once() {
+    let mut sender = bench(Scheme::Unlimited, 4);
+    assert_eq!(sender.send(0, 8), ["ask room"]);
+    assert_eq!(sender.send(1, 8), [""; 0]);
+    let room = Event::Room { peer: PEER, slots: 1 };
+    assert_eq!(sender.event(room), ["transmit eager 8", "done 0", "ask room"]);
+}
+
+#[test]
+fn more_unexpected_messages_than_the_bound_cost_the_sender_its_lane() {
+    let mut receiver = with_credits(64);
+    for _ in 0..4 {
+        receiver.eager(0, 0);
+    }
+    assert_eq!(receiver.eager(0, 0), ["retire", "sever"]);
+    assert_eq!(vec![receiver.machine.counters().peak_unexpected_messages], [4]);
+}

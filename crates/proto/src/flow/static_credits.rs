@@ -1,0 +1,192 @@
+//! Static credits, mailbox form: a fixed quota per sender. Source: Prades, thesis, chapter 5.
+//!
+//! Worked exchange, quota 3, one credit slot, threshold 2: the sender sends a, b, c and has no credit. The receiver
+//! retrieves a (1 retrieved) and b (2 reaches the threshold): `credit, granted total 2`. The sender reads it and sends
+//! d, e, saying that it has read 1 credit packet. With piggybacking, a message of the receiver after a would
+//! have carried `granted total 1` in its last packet, and the count would begin again at b.
+//!
+//! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
+//! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
+
+use super::GrantError;
+use crate::mailbox::threshold;
+
+/// The sending side.
+#[derive(Debug)]
+pub struct Sender {
+    quota_slots: u32,
+    /// Quota plus all that was granted, modulo 2^32.
+    limit_total: u32,
+    /// Slots filled, modulo 2^32.
+    spent_total: u32,
+}
+
+impl Sender {
+    pub(super) fn new(quota_slots: u32) -> Sender {
+        Sender { quota_slots, limit_total: quota_slots, spent_total: 0 }
+    }
+
+    /// Slots that may be filled now.
+    #[inline]
+    pub fn credits(&self) -> u32 {
+        self.limit_total.wrapping_sub(self.spent_total)
+    }
+
+    /// Fills `slots` slots.
+    #[inline]
+    pub fn spend(&mut self, slots: u32) {
+        assert!(slots <= self.credits(), "{slots} slots filled with {} credits", self.credits());
+        self.spent_total = self.spent_total.wrapping_add(slots);
+    }
+
+    /// Takes note of a total granted.
+    ///
+    /// # Errors
+    /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
+    #[inline]
+    pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
+        let limit_total = self.quota_slots.wrapping_add(granted_total);
+        let credits = limit_total.wrapping_sub(self.spent_total);
+        if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
+            return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
+        }
+        self.limit_total = limit_total;
+        Ok(())
+    }
+}
+
+/// The receiving side.
+#[derive(Debug)]
+pub struct Receiver {
+    threshold: u32,
+    credit_slots: u32,
+    piggyback: bool,
+    /// Slots retrieved and not granted again.
+    retrieved: u32,
+    granted_total: u32,
+    /// Explicit credit packets sent, modulo 2^16.
+    packets_sent: u16,
+    /// Of those, read by the sender.
+    packets_read: u16,
+}
+
+impl Receiver {
+    pub(super) fn new(quota_slots: u32, credit_slots: u32, piggyback: bool) -> Receiver {
+        Receiver {
+            threshold: threshold(quota_slots, credit_slots),
+            credit_slots,
+            piggyback,
+            retrieved: 0,
+            granted_total: 0,
+            packets_sent: 0,
+            packets_read: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn retrieved(&mut self, slots: u32) {
+        self.retrieved += slots;
+    }
+
+    #[inline]
+    pub(super) fn credit_packets_read(&mut self, read: u16) {
+        // A total beyond what was sent is not believed: it would only make us too generous with credit packets.
+        if self.packets_sent.wrapping_sub(read) <= self.packets_sent.wrapping_sub(self.packets_read) {
+            self.packets_read = read;
+        }
+    }
+
+    #[inline]
+    pub(super) fn grant(&mut self) -> Option<u32> {
+        let unread = u32::from(self.packets_sent.wrapping_sub(self.packets_read));
+        // With equal settings on both sides the threshold alone keeps `unread` below `credit_slots` (I2). The
+        // totals let us check it, so that unequal settings delay a grant instead of overflowing a mailbox.
+        if self.retrieved < self.threshold || unread >= self.credit_slots {
+            return None;
+        }
+        self.packets_sent = self.packets_sent.wrapping_add(1);
+        Some(self.take())
+    }
+
+    #[inline]
+    pub(super) fn piggyback(&mut self) -> u32 {
+        if self.piggyback { self.take() } else { 0 }
+    }
+
+    #[inline]
+    pub(super) fn granted_total(&self) -> u32 {
+        self.granted_total
+    }
+
+    #[inline]
+    fn take(&mut self) -> u32 {
+        let credits = core::mem::take(&mut self.retrieved);
+        self.granted_total = self.granted_total.wrapping_add(credits);
+        credits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_come_back_at_the_threshold_all_that_were_counted() {
+        let mut receiver = Receiver::new(3, 1, false);
+        receiver.retrieved(1);
+        assert_eq!(receiver.grant(), None);
+        receiver.retrieved(2); // a run of two slots passes the threshold of 2
+        assert_eq!(receiver.grant(), Some(3));
+        assert_eq!(receiver.granted_total(), 3);
+    }
+
+    #[test]
+    fn a_credit_packet_waits_while_all_credit_slots_are_unread() {
+        let mut receiver = Receiver::new(3, 1, false);
+        receiver.retrieved(2);
+        assert_eq!(receiver.grant(), Some(2));
+        receiver.retrieved(2);
+        assert_eq!(receiver.grant(), None);
+        receiver.credit_packets_read(1);
+        assert_eq!(receiver.grant(), Some(2));
+    }
+
+    #[test]
+    fn piggybacked_credits_start_the_count_again() {
+        let mut receiver = Receiver::new(10, 2, true);
+        receiver.retrieved(3);
+        assert_eq!(receiver.piggyback(), 3);
+        receiver.retrieved(3);
+        assert_eq!(receiver.grant(), None); // threshold 4
+        receiver.retrieved(1);
+        assert_eq!(receiver.grant(), Some(4));
+        assert_eq!(receiver.granted_total(), 7);
+    }
+
+    #[test]
+    fn a_grant_that_was_never_earned_is_refused_and_changes_nothing() {
+        let mut sender = Sender::new(4);
+        sender.spend(2);
+        assert_eq!(sender.granted(3), Err(GrantError { granted_total: 3, credits: 5, quota_slots: 4 }));
+        assert_eq!(sender.credits(), 2);
+        assert_eq!(sender.granted(2), Ok(()));
+        assert_eq!(sender.granted(2), Ok(())); // repeated: nothing is minted
+        assert_eq!(sender.credits(), 4);
+        assert!(sender.granted(1).is_err()); // backwards
+    }
+
+    #[test]
+    fn totals_wrap() {
+        let mut sender = Sender::new(4);
+        let mut total = 0u32;
+        for _ in 0..5 {
+            sender.limit_total = sender.limit_total.wrapping_add(u32::MAX / 4);
+            sender.spent_total = sender.spent_total.wrapping_add(u32::MAX / 4);
+            total = total.wrapping_add(u32::MAX / 4);
+            sender.spend(4);
+            total = total.wrapping_add(4);
+            assert_eq!(sender.granted(total), Ok(()));
+            assert_eq!(sender.credits(), 4);
+        }
+    }
+}

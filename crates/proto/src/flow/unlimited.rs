@@ -1,0 +1,29 @@
+//! No flow control: the sender looks at the link whether there is room. The reference that overheads are
+//! measured against. On shared memory a lane is finite, so the sender claims conditionally; in the simulator the
+//! lane is as large as needed and the first look finds room for everything.
+
+/// The sending side.
+#[derive(Debug, Default)]
+pub struct Sender {
+    room_slots: u32,
+}
+
+impl Sender {
+    /// Slots known to be free.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.room_slots
+    }
+
+    /// Fills `slots` of them.
+    #[inline]
+    pub fn spend(&mut self, slots: u32) {
+        assert!(slots <= self.room_slots, "{slots} slots filled, {} known free", self.room_slots);
+        self.room_slots -= slots;
+    }
+
+    /// The link found more.
+    pub fn found_room(&mut self, slots: u32) {
+        self.room_slots = self.room_slots.saturating_add(slots);
+    }
+}

@@ -1,0 +1,96 @@
+//! Transfers: what is under way between us and a peer beyond single packets, by the name the peer answers to.
+
+use alloc::vec::Vec;
+
+use crate::action::Envelope;
+use crate::event::{Peer, Request, Transfer};
+
+/// One transfer. The peer that may answer to it is part of it, and checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State {
+    /// A send waits for `Finished`: its payload is to be taken (then `length` bytes may be fetched) or matched.
+    Send { request: Request, length: u64 },
+    /// A rendezvous is being taken into a receive.
+    Take {
+        request: Request,
+        multi: Option<u32>,
+        sender: Transfer,
+        envelope: Envelope,
+        offset: u64,
+        bytes: u64,
+    },
+    /// A remote read: `left` bytes have not come.
+    Read { request: Request, key: u64, offset: u64, bytes: u64, left: u64 },
+    /// A remote write.
+    Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64> },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub peer: Peer,
+    pub state: State,
+}
+
+/// All transfers of an endpoint; names are reused, lowest last freed first.
+#[derive(Debug, Default)]
+pub(crate) struct Transfers {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+}
+
+impl Transfers {
+    pub fn begin(&mut self, peer: Peer, state: State) -> Transfer {
+        let entry = Some(Entry { peer, state });
+        match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                Transfer(index)
+            }
+            None => {
+                self.entries.push(entry);
+                Transfer(self.entries.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// The transfer of that name with `peer`, if there is one: names come from the wire.
+    pub fn get(&mut self, transfer: Transfer, peer: Peer) -> Option<&mut State> {
+        let entry = self.entries.get_mut(transfer.0 as usize)?.as_mut()?;
+        (entry.peer == peer).then_some(&mut entry.state)
+    }
+
+    /// Our own transfer, whoever the peer is.
+    pub fn entry(&self, transfer: Transfer) -> Option<Entry> {
+        *self.entries.get(transfer.0 as usize)?
+    }
+
+    pub fn end(&mut self, transfer: Transfer) -> Option<Entry> {
+        let entry = self.entries.get_mut(transfer.0 as usize)?.take()?;
+        self.free.push(transfer.0);
+        Some(entry)
+    }
+
+    pub fn with_peer(&self, peer: Peer) -> Vec<Transfer> {
+        let with = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.peer == peer);
+        (0..self.entries.len()).filter(|&i| with(&self.entries[i])).map(|i| Transfer(i as u32)).collect()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    /// The peers that transfers are under way with, each at least once.
+    pub fn peers(&self) -> impl Iterator<Item = Peer> {
+        self.entries.iter().flatten().map(|entry| entry.peer)
+    }
+
+    /// Whether a peer may still come for payload of ours.
+    pub fn owes_payload(&self) -> bool {
+        self.entries.iter().flatten().any(|entry| matches!(entry.state, State::Send { .. }))
+    }
+
+    /// Whether payload of a peer is still coming to a receive.
+    pub fn takes_payload(&self) -> bool {
+        self.entries.iter().flatten().any(|entry| matches!(entry.state, State::Take { .. }))
+    }
+}
