@@ -90,7 +90,11 @@ impl From<PostError> for Error {
 impl From<&OpenError> for Error {
     fn from(error: &OpenError) -> Error {
         match error {
-            OpenError::Setting { .. } => Error::Invalid,
+            OpenError::Setting(_) => Error::Invalid,
+            OpenError::Mailbox(weir_link::shm::ShmError::Setting(_)) => Error::Invalid,
+            OpenError::Mailbox(weir_link::shm::ShmError::System(error)) => {
+                Error::System(error.source.raw_os_error().unwrap_or(libc::EIO))
+            }
             OpenError::System { source, .. } => Error::System(source.raw_os_error().unwrap_or(libc::EIO)),
         }
     }
