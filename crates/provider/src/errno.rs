@@ -91,6 +91,7 @@ impl From<&OpenError> for Error {
     fn from(error: &OpenError) -> Error {
         match error {
             OpenError::Setting { .. } => Error::Invalid,
+            OpenError::Mailbox(_) => Error::NoMemory,
             OpenError::System { source, .. } => Error::System(source.raw_os_error().unwrap_or(libc::EIO)),
         }
     }
