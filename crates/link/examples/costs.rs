@@ -168,6 +168,7 @@ fn main() {
                 std::hint::spin_loop();
             }
         });
+        std::thread::sleep(std::time::Duration::from_millis(50)); // until it runs
         ns_single("membarrier, other core busy in this process", rounds / 10, membarrier);
         stop.store(true, Ordering::Relaxed);
     });
@@ -180,12 +181,13 @@ fn main() {
                 cursor.fetch_add(1, Ordering::AcqRel);
             }
         });
+        std::thread::sleep(std::time::Duration::from_millis(50));
         let hundred = || {
             (0..100).for_each(|_| {
                 std::hint::black_box(cursor.fetch_add(1, Ordering::AcqRel));
             })
         };
-        ns_single("100 times fetch_add on a word that another core advances too", rounds / 100, hundred);
+        ns_single("100 times fetch_add on a word that another core advances too", rounds / 10, hundred);
         stop.store(true, Ordering::Relaxed);
     });
     let shared = Owner::shared(0_u64);

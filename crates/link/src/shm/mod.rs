@@ -184,7 +184,7 @@ impl ShmLink {
     /// Looks at an announced lane that is not being read.
     fn attached(&mut self, lane: u32) -> Option<Arrival> {
         // A bit without a claim, or for a lane that we know: somebody's mistake or late announcement.
-        if !matches!(self.lanes.get(lane as usize), Some(Lane::Free)) {
+        if !matches!(self.lanes.get(lane as usize), Some(Lane::Free)) || lane >= self.bell.claimed_lanes() {
             return None;
         }
         // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
