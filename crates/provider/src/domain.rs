@@ -36,7 +36,8 @@ static FID_OPS: FiOps<DomainHandle> = FiOps {
 
 static OPS: FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle> =
     FiOpsDomain {
-        size: size_of::<FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>>(),
+        size: size_of::<FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>>(
+        ),
         av_open,
         cq_open,
         endpoint,

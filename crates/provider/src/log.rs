@@ -21,8 +21,7 @@ const PARAM_STRING: c_int = 0;
 
 type LogEnabled = unsafe extern "C" fn(*const FiProvider, c_int, c_int) -> c_int;
 type Log = unsafe extern "C" fn(*const FiProvider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
-type ParamDefine =
-    unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
+type ParamDefine = unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
 
 /// A function of the core that has loaded us, if it can be found.
 fn core_function(name: &CStr) -> Option<*mut c_void> {
@@ -40,7 +39,9 @@ fn core_function(name: &CStr) -> Option<*mut c_void> {
 
 /// Writes to the core's log, at level info.
 pub fn info(text: impl FnOnce() -> String) {
-    let (Some(enabled), Some(log)) = (core_function(c"fi_log_enabled"), core_function(c"fi_log")) else { return };
+    let (Some(enabled), Some(log)) = (core_function(c"fi_log_enabled"), core_function(c"fi_log")) else {
+        return;
+    };
     // SAFETY: the core exports these names with these types, unchanged since 1.0.
     let (enabled, log) =
         unsafe { (std::mem::transmute::<_, LogEnabled>(enabled), std::mem::transmute::<_, Log>(log)) };
