@@ -56,7 +56,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
     /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
     /// Data slots of 64 bytes in each mailbox; 0: 256 for each sender (FI_WEIR_MAILBOX_SLOTS).
     #[arg(long, value_name = "N")]
@@ -147,9 +147,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         note(&format!("note: {line}"));
     }
     note(&format!(
-        "{} on {} ranks under {}",
+        "{} on {} under {}",
         checked.program.display(),
-        arguments.ranks,
+        number_of_ranks(u64::from(arguments.ranks)),
         checked.mpi.describe()
     ));
 
@@ -284,6 +284,10 @@ fn why_unused(checked: &Checked, status: ExitStatus) -> String {
     format!("the program did not use weir: {hint}")
 }
 
+fn number_of_ranks(ranks: u64) -> String {
+    if ranks == 1 { String::from("1 rank") } else { format!("{ranks} ranks") }
+}
+
 fn tell(
     arguments: &RunArguments,
     checked: &Checked,
@@ -294,8 +298,8 @@ fn tell(
 ) -> Result<(), Failure> {
     if !arguments.quiet && !job.ranks.is_empty() {
         eprintln!(
-            "\nweir: {} ranks, {:.2} s, exit status {}",
-            job.ranks.len(),
+            "\nweir: {}, {:.2} s, exit status {}",
+            number_of_ranks(job.ranks.len() as u64),
             elapsed.as_secs_f64(),
             job::exit_code(status)
         );

@@ -121,7 +121,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
         Ok(provider) => {
             add(Finding::ok("provider", provider.display().to_string()));
             let directory = provider_file::isolate(&provider, scratch.path())?;
-            add(mpis::provider_loads(&directory, &surroundings));
+            add(mpis::provider_loads(&provider, &directory, &surroundings));
             add(mpis::found(&found));
             for mpi in &found {
                 add(mpis::runs(mpi, &provider, &directory, scratch.path(), &surroundings)?);

@@ -39,6 +39,9 @@ pub fn render(job: &Job) -> String {
         table.add_row(row(format!("{number}{}", if rank.closed { "" } else { " !" }), &rank.share));
     }
     table.add_row(row(String::from("all"), &job.total));
+    for column in table.column_iter_mut() {
+        column.set_padding((1, 0));
+    }
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
         "{}\nUnexpected: the most at a time (all: the highest of any rank). Stalled: time in which some message waited \
