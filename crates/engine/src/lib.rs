@@ -170,6 +170,8 @@ pub struct Engine<L: Link = ShmLink> {
     events: VecDeque<Event>,
     cross_memory: bool,
     waiting: Waiting,
+    /// The thread that called last; 0: none yet.
+    caller: usize,
     origin: Clock,
     now: Instant,
     /// Calls of `progress`.
@@ -249,6 +251,7 @@ impl<L: Link> Engine<L> {
             events: VecDeque::new(),
             cross_memory: settings.cross_memory,
             waiting: Waiting::new(settings.spin, settings.sleep_us, crowded, several_threads),
+            caller: 0,
             origin,
             now: Instant(0),
             ticks: 0,
@@ -454,6 +457,21 @@ impl<L: Link> Engine<L> {
             && outstanding.memory.bytes() > 0
         {
             outstanding.detach();
+        }
+    }
+
+    /// Notices when a second thread calls, also where the program serialises its calls (`FI_THREAD_DOMAIN`): one may
+    /// then wait for a lock of the program's while the other sleeps in here.
+    #[inline]
+    pub(crate) fn notice_caller(&mut self) {
+        thread_local!(static HERE: u8 = const { 0 });
+        // Threads are told apart by the address of something that each has once.
+        let caller = HERE.with(|here| std::ptr::from_ref(here) as usize);
+        if caller != self.caller {
+            if self.caller != 0 {
+                self.waiting.share();
+            }
+            self.caller = caller;
         }
     }
 

@@ -48,6 +48,7 @@ impl<L: Link> Engine<L> {
     /// sleeps a little, depending on how often that has happened in a row and on how the ranks share the cores.
     #[inline]
     pub fn pause(&mut self) {
+        self.notice_caller();
         match self.waiting.pause(Clock::now) {
             Pause::Spin => std::hint::spin_loop(),
             Pause::Yield => {
@@ -137,6 +138,7 @@ impl<L: Link> Engine<L> {
 
     #[inline]
     pub(crate) fn post(&mut self, command: Command) {
+        self.notice_caller();
         self.handle(Event::Posted(command));
     }
 

@@ -8,11 +8,11 @@
 use std::time::{Duration, Instant};
 
 /// Polls that find nothing before the core is given away, ranks with a core each. One takes 30 to 100 ns.
-const SPIN_ALONE: u32 = 2000;
+const SPIN_ALONE: u32 = 100;
 /// The same with more ranks than cores.
 const SPIN_CROWDED: u32 = 20;
 /// Yields before sleeping, ranks with a core each: about as long as a sleep and its wake-up would cost.
-const YIELDS_ALONE: u32 = 100;
+const YIELDS_ALONE: u32 = 500;
 /// The same with more ranks than cores.
 const YIELDS_CROWDED: u32 = 50;
 /// A caller that comes back later than this has done something else in between.
@@ -58,6 +58,12 @@ impl Waiting {
             streak: 0,
             last: None,
         }
+    }
+
+    /// Several threads call: from now on sleeps are short, since another one may wait for the lock that this one holds.
+    #[cold]
+    pub fn share(&mut self) {
+        self.sleep_ns = self.sleep_ns.min(SHARED_SLEEP_NS);
     }
 
     /// Something happened: begin again.

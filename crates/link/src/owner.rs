@@ -20,9 +20,9 @@
 
 use crate::shm::sync::{
     AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, heavy_fence_inside, light_fence, lock,
-    register_inside, spin_hint, yield_now,
+    register_inside, spin_hint, this_thread, yield_now,
 };
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
@@ -66,20 +66,6 @@ pub struct Owner<T> {
 unsafe impl<T: Send> Sync for Owner<T> {}
 // SAFETY: nothing here belongs to a thread.
 unsafe impl<T: Send> Send for Owner<T> {}
-
-/// A number for the calling thread, never used by another one.
-#[inline]
-fn this_thread() -> u64 {
-    use core::sync::atomic::AtomicU64;
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
-}
 
 impl<T> Owner<T> {
     /// For callers on any threads (`FI_THREAD_SAFE`).

@@ -52,6 +52,10 @@ impl Default for Bell {
     }
 }
 
+/// The reader's count of its sleeps, times 4.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Episode(u32);
+
 /// The last sleep that a sender has ended itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Woken(u32);
@@ -80,9 +84,16 @@ impl Bell {
 
     #[cold]
     fn wake_sleeper(&self, word: u32, woken: &mut Woken) {
+        if self.mark_woken(word, woken) {
+            self.call();
+        }
+    }
+
+    /// First half of waking: makes a wait that has not begun return at once. `false`: we have woken this episode before.
+    fn mark_woken(&self, word: u32, woken: &mut Woken) -> bool {
         let episode = word | STAGES; // never 0, so that a new sender has woken nobody
         if woken.0 == episode {
-            return;
+            return false;
         }
         woken.0 = episode;
         if word & STAGES == ASLEEP {
@@ -90,7 +101,25 @@ impl Bell {
             let _ =
                 self.asleep.0.word().compare_exchange(word, word + 1, Ordering::AcqRel, Ordering::Relaxed);
         }
+        true
+    }
+
+    /// Second half: the system call.
+    fn call(&self) {
         self.asleep.0.wake();
+    }
+
+    /// The halves one by one, for tests that stop a sender between them.
+    #[cfg(test)]
+    pub fn mark_only(&self, woken: &mut Woken) -> bool {
+        let word = self.asleep.0.word().load(Ordering::Relaxed);
+        word & STAGES != 0 && self.mark_woken(word, woken)
+    }
+
+    /// See [`Bell::mark_only`].
+    #[cfg(test)]
+    pub fn call_only(&self) {
+        self.call();
     }
 
     /// Whether anybody has announced anything.
@@ -113,15 +142,17 @@ impl Bell {
         }
     }
 
-    /// Sleeps until woken, at most `at_most_ns`, unless `anything` has come. The reader's alone.
-    pub fn sleep(&self, at_most_ns: u64, anything: impl FnOnce() -> bool) {
+    /// Sleeps until woken, at most `at_most_ns`, unless `anything` has come. The reader's alone, with its own count
+    /// of episodes: what stands in the word may be anything.
+    pub fn sleep(&self, episode: &mut Episode, at_most_ns: u64, anything: impl FnOnce() -> bool) {
         let word = self.asleep.0.word();
-        let asleep = (word.load(Ordering::Relaxed) & !STAGES) | ASLEEP;
+        let asleep = episode.0 | ASLEEP;
         word.store(asleep, Ordering::Relaxed);
         let at_most_ns = if heavy_fence() { at_most_ns } else { at_most_ns.min(UNFENCED_SLEEP_NS) };
         if !anything() {
             self.asleep.0.wait(asleep, at_most_ns);
         }
-        word.store((asleep | STAGES).wrapping_add(1), Ordering::Relaxed);
+        episode.0 = episode.0.wrapping_add(STAGES + 1);
+        word.store(episode.0, Ordering::Relaxed);
     }
 }

@@ -16,7 +16,7 @@
 //! Polls alternate between the active set and the queue, and both are round robin, so that no lane waits
 //! for more than one packet of each other lane that has something, times two.
 
-use super::bell::Bell;
+use super::bell::{Bell, Episode};
 use super::ring::{LaneMemory, Reader};
 use super::sync::{Ordering, heavy_fence};
 use std::collections::VecDeque;
@@ -70,6 +70,7 @@ pub struct Inbox<L> {
     polls: u64,
     next_sweep: u64,
     limits: Limits,
+    episode: Episode,
 }
 
 impl<L: LaneMemory> Inbox<L> {
@@ -85,6 +86,7 @@ impl<L: LaneMemory> Inbox<L> {
             polls: 0,
             next_sweep: limits.idle_polls,
             limits,
+            episode: Episode::default(),
         }
     }
 
@@ -124,7 +126,13 @@ impl<L: LaneMemory> Inbox<L> {
     /// The next announced lane that is not being read.
     #[inline]
     pub fn next_stranger(&mut self) -> Option<u32> {
-        if self.strangers.is_empty() { None } else { self.strangers.pop_front() }
+        self.strangers.pop_front()
+    }
+
+    /// Whether [`Inbox::next_stranger`] would give one.
+    #[inline]
+    pub fn has_strangers(&self) -> bool {
+        !self.strangers.is_empty()
     }
 
     /// The next lane in which something has arrived.
@@ -245,7 +253,9 @@ impl<L: LaneMemory> Inbox<L> {
 
     /// Sleeps until something comes, at most `at_most_ns`.
     pub fn sleep(&mut self, bell: &Bell, at_most_ns: u64) {
-        bell.sleep(at_most_ns, || self.anything(bell));
+        let mut episode = self.episode;
+        bell.sleep(&mut episode, at_most_ns, || self.anything(bell));
+        self.episode = episode;
     }
 
     fn anything(&self, bell: &Bell) -> bool {

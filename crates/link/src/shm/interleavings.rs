@@ -1,1 +1,170 @@
+//! Every interleaving (under loom; otherwise many runs) of the ring, the announcements and the sleep.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-link --release loom`. A lost packet or wake-up shows as a deadlock, which
+//! loom reports; a slot read while it is written as a race. The lanes are on the heap, the code is the real one.
 
+use super::bell::Bell;
+use super::heap::{HeapLane, eager};
+use super::inbox::{Inbox, Limits};
+use super::outbox::{Outbox, Step};
+use super::ring::{LaneMemory, Reader, Writer};
+use super::sync::{Arc, explore, thread, yield_now};
+use crate::memory::UserMemory;
+
+const FOR_EVER_NS: u64 = u64::MAX;
+
+fn memory(bytes: &mut [u8]) -> UserMemory {
+    // SAFETY: the tests keep the bytes longer than the view.
+    unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn post(outbox: &mut Outbox<Arc<HeapLane>, Arc<Bell>>, mark: u8, bytes: usize) {
+    let mut payload = vec![mark; bytes];
+    outbox.send(&eager(bytes as u32), Some((&memory(&mut payload), 0)));
+}
+
+fn collect(inbox: &mut Inbox<Arc<HeapLane>>, lane: u32) -> Vec<u8> {
+    let reader = inbox.reader_mut(lane).expect("an open lane");
+    let bytes = look(reader);
+    bytes
+}
+
+fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
+    let found = reader.look().expect("a whole packet");
+    let mut bytes = vec![0; found.packet.payload_bytes as usize];
+    let length = bytes.len() as u64;
+    reader.take(&found, &memory(&mut bytes), 0, length);
+    reader.retire(&found);
+    bytes
+}
+
+/// A mailbox of two lanes, with limits so tight that every poll demotes.
+fn mailbox(limits: Limits) -> (Arc<Bell>, Inbox<Arc<HeapLane>>, [Outbox<Arc<HeapLane>, Arc<Bell>>; 2]) {
+    let bell = Arc::new(Bell::default());
+    let mut inbox = Inbox::new(limits);
+    let outboxes = [0, 1].map(|lane| {
+        let memory = Arc::new(HeapLane::new(3));
+        inbox.open(lane, Arc::clone(&memory));
+        Outbox::new(lane, memory, Arc::clone(&bell), false)
+    });
+    (bell, inbox, outboxes)
+}
+
+const EAGER_TO_DEMOTE: Limits = Limits { max_active: 2, keep_active: 0, idle_polls: 1 };
+const ONE_POLLED: Limits = Limits { max_active: 1, keep_active: 0, idle_polls: 2 };
+const NEVER_DEMOTE: Limits = Limits { max_active: 2, keep_active: 2, idle_polls: u64::MAX };
+
+fn receive_all(bell: &Bell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
+    while wanted.iter().any(|marks| !marks.is_empty()) {
+        match inbox.next(bell) {
+            Some(lane) => {
+                let bytes = collect(inbox, lane);
+                assert!(!wanted[lane as usize].is_empty(), "a packet too many");
+                let mark = wanted[lane as usize].remove(0);
+                assert!(bytes.iter().all(|&byte| byte == mark), "in order and whole");
+            }
+            None => inbox.sleep(bell, FOR_EVER_NS),
+        }
+    }
+}
+
+#[test]
+fn loom_slots_are_reused_only_when_read() {
+    explore(4, || {
+        let lane = Arc::new(HeapLane::new(2));
+        let mut writer = Writer::new(Arc::clone(&lane));
+        let mut reader = Reader::new(lane);
+        let sizes = [1_usize, 40, 8, 33];
+        let sender = thread::spawn(move || {
+            let mut room = 0;
+            for (mark, &bytes) in sizes.iter().enumerate() {
+                let slots = if bytes > 16 { 2 } else { 1 };
+                while room < slots {
+                    match writer.room() {
+                        0 => yield_now(),
+                        more => room += more,
+                    }
+                }
+                room -= slots;
+                let mut payload = vec![mark as u8 + 1; bytes];
+                let packet = eager(bytes as u32);
+                writer.fill(&packet, Some((&memory(&mut payload), 0)));
+                writer.publish(&packet);
+            }
+        });
+        for (mark, &bytes) in sizes.iter().enumerate() {
+            while !reader.arrived() {
+                yield_now();
+            }
+            assert_eq!(look(&mut reader), vec![mark as u8 + 1; bytes]);
+        }
+        sender.join().unwrap();
+    });
+}
+
+fn two_senders(preemptions: usize, limits: Limits, packets: [u8; 2]) {
+    explore(preemptions, move || {
+        let (bell, mut inbox, outboxes) = mailbox(limits);
+        let mut number = 0;
+        let senders = outboxes.map(|mut outbox| {
+            let count = packets[number];
+            number += 1;
+            thread::spawn(move || (1..=count).for_each(|mark| post(&mut outbox, mark, 4)))
+        });
+        receive_all(&bell, &mut inbox, packets.map(|count| (1..=count).collect()));
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn loom_polled_lanes_wake_the_sleeper() {
+    two_senders(2, NEVER_DEMOTE, [1, 1]);
+}
+
+#[test]
+fn loom_demotion_loses_nothing() {
+    two_senders(2, EAGER_TO_DEMOTE, [1, 1]);
+}
+
+#[test]
+fn loom_one_sender_through_demotions_and_sleeps() {
+    two_senders(3, EAGER_TO_DEMOTE, [2, 0]);
+}
+
+#[test]
+fn loom_a_full_active_set_loses_nothing() {
+    two_senders(2, ONE_POLLED, [1, 1]);
+}
+
+/// One sender stops for good after each step; the other one is heard, whatever the reader was doing.
+#[test]
+fn loom_a_stopped_sender_delays_nobody() {
+    for last in Step::ALL {
+        for limits in [EAGER_TO_DEMOTE, NEVER_DEMOTE] {
+            explore(2, move || {
+                let (bell, mut inbox, [mut stopped, mut other]) = mailbox(limits);
+                let first = thread::spawn(move || {
+                    stopped.send_until(last, &eager(4), Some((&memory(&mut [9; 4]), 0)));
+                });
+                let second = thread::spawn(move || post(&mut other, 1, 4));
+                loop {
+                    match inbox.next(&bell) {
+                        Some(1) => {
+                            assert_eq!(collect(&mut inbox, 1), [1; 4]);
+                            break;
+                        }
+                        Some(_) => {
+                            assert!(last >= Step::Publish);
+                            assert_eq!(collect(&mut inbox, 0), [9; 4], "all of a packet or nothing");
+                        }
+                        None => inbox.sleep(&bell, FOR_EVER_NS),
+                    }
+                }
+                first.join().unwrap();
+                second.join().unwrap();
+            });
+        }
+    }
+}

@@ -286,13 +286,17 @@ impl Link for ShmLink {
     fn poll(&mut self) -> Option<Arrival> {
         assert!(self.current.is_none(), "poll before the last packet was retired");
         let lane = loop {
+            while let Some(stranger) = self.inbox.next_stranger() {
+                if let Some(arrival) = self.attached(stranger) {
+                    return Some(arrival);
+                }
+            }
+            // This also takes the announcements, those of strangers among them.
             if let Some(lane) = self.inbox.next(&self.bell) {
                 break lane;
             }
-            // Looking for packets has also taken the announcements, those of strangers among them.
-            let stranger = self.inbox.next_stranger()?;
-            if let Some(arrival) = self.attached(stranger) {
-                return Some(arrival);
+            if !self.inbox.has_strangers() {
+                return None;
             }
         };
         let Lane::Open(from) = *self.lanes.get(lane as usize)? else { return None };

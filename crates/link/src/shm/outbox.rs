@@ -60,3 +60,60 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
         self.writer.room()
     }
 }
+
+/// The points between which a sender may be stopped, in order.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    Body,
+    Head,
+    Publish,
+    AnnounceLane,
+    AnnounceSummary,
+    MarkWoken,
+    Call,
+}
+
+#[cfg(test)]
+impl Step {
+    pub const ALL: [Step; 7] = [
+        Step::Body,
+        Step::Head,
+        Step::Publish,
+        Step::AnnounceLane,
+        Step::AnnounceSummary,
+        Step::MarkWoken,
+        Step::Call,
+    ];
+}
+
+#[cfg(test)]
+impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
+    /// [`Outbox::send`] up to and including step `last`, made of the same parts.
+    pub fn send_until(&mut self, last: Step, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+        let mut head = [0; weir_proto::wire::SLOT_BYTES];
+        let in_head = self.writer.begin(packet, payload, &mut head);
+        let mut quiet = false;
+        let mut call = false;
+        for step in Step::ALL.into_iter().take_while(|&step| step <= last) {
+            match step {
+                Step::Body => self.writer.fill_body(packet, payload, in_head),
+                Step::Head => self.writer.fill_head(&head),
+                Step::Publish => {
+                    self.writer.publish(packet);
+                    light_fence(self.full_fences);
+                    quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
+                }
+                Step::AnnounceLane if quiet => self.bell.announce_lane(self.lane),
+                Step::AnnounceSummary if quiet => {
+                    self.bell.announce_summary(self.lane);
+                    light_fence(self.full_fences);
+                }
+                Step::AnnounceLane | Step::AnnounceSummary => {}
+                Step::MarkWoken => call = self.bell.mark_only(&mut self.woken),
+                Step::Call if call => self.bell.call_only(),
+                Step::Call => {}
+            }
+        }
+    }
+}

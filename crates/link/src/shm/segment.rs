@@ -28,6 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 /// What was tried when the operating system refused.
@@ -57,37 +58,54 @@ pub struct OwnSegment {
     path: PathBuf,
 }
 
-/// The segments of this process, for those who must not open them again.
+/// The segments of one process, for those who must not open them again.
 struct Registry {
     pid: u32,
-    segments: Vec<Arc<OwnSegment>>,
+    segments: Mutex<Vec<Arc<OwnSegment>>>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { pid: 0, segments: Vec::new() });
+/// The registry of this process or, in a child that has not needed one yet, of its parent. Never freed: a small
+/// structure for each process.
+static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
 static AT_EXIT: Once = Once::new();
 
-fn registry() -> MutexGuard<'static, Registry> {
-    let mut registry = REGISTRY.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
     let pid = std::process::id();
-    if registry.pid != pid {
-        // First use, or we are a forked child: what is listed is our parent's. Closing it here harms nobody (record
-        // locks belong to the process that took them), and nothing is unlinked.
-        registry.segments.clear();
-        registry.pid = pid;
+    let mut found = REGISTRY.load(Ordering::Acquire);
+    loop {
+        // SAFETY: null or made by `Box::into_raw` below and never freed.
+        if let Some(registry) = unsafe { found.as_ref() }
+            && registry.pid == pid
+        {
+            return registry.segments.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        // First use, or we are a forked child. The parent's list stays as it is: not ours to close, and its lock may
+        // have been held by a thread that does not exist here.
+        let fresh = Box::into_raw(Box::new(Registry { pid, segments: Mutex::new(Vec::new()) }));
+        match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => found = fresh,
+            Err(now) => {
+                // SAFETY: made above, seen by nobody else.
+                drop(unsafe { Box::from_raw(fresh) });
+                found = now;
+            }
+        }
     }
-    registry
 }
 
 /// The segment `id`, if it is one of this process.
 pub fn own(id: u64) -> Option<Arc<OwnSegment>> {
-    registry().segments.iter().find(|own| own.facts.id == id).cloned()
+    registry().iter().find(|own| own.facts.id == id).cloned()
 }
 
 /// At the end of a process that has not closed everything: the names go; the state stays open, so that peers report a death.
 extern "C" fn remove_names_at_exit() {
-    let Ok(registry) = REGISTRY.try_lock() else { return };
-    if registry.pid == std::process::id() {
-        for own in &registry.segments {
+    // SAFETY: null or made by `Box::into_raw` in `registry` and never freed.
+    let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
+    if registry.pid == std::process::id()
+        && let Ok(segments) = registry.segments.try_lock()
+    {
+        for own in segments.iter() {
             let _ = std::fs::remove_file(&own.path);
         }
     }
@@ -118,7 +136,7 @@ impl OwnSegment {
         let (file, temporary) = unnamed_file(dir, &path)?;
         let made = OwnSegment::furnish(file, facts, &path).and_then(|own| {
             // On the list before the name exists.
-            registry().segments.push(Arc::clone(&own));
+            registry().push(Arc::clone(&own));
             let named = match &temporary {
                 None => give_name(own.file.as_fd(), &path),
                 Some(temporary) => std::fs::rename(temporary, &path),
@@ -200,7 +218,7 @@ impl OwnSegment {
     }
 
     fn unlist(&self) {
-        registry().segments.retain(|own| own.facts.id != self.facts.id);
+        registry().retain(|own| own.facts.id != self.facts.id);
     }
 }
 

@@ -129,6 +129,20 @@ mod native {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// A number for the calling thread, never used by another one.
+    #[inline]
+    pub fn this_thread() -> u64 {
+        use core::cell::Cell;
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+        NUMBER.with(|number| {
+            if number.get() == 0 {
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            }
+            number.get()
+        })
+    }
+
     /// Gives the core away.
     pub fn yield_now() {
         std::thread::yield_now();
@@ -236,6 +250,12 @@ mod modelled {
 
     pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap()
+    }
+    pub fn this_thread() -> u64 {
+        // Not part of the model: any number that differs between the threads of one run.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        loom::thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+        NUMBER.with(|number| *number)
     }
     pub fn yield_now() {
         loom::thread::yield_now();

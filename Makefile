@@ -1,0 +1,141 @@
+# weir: build, try, test. `make` alone lists what there is. Nothing is made outside out/ and target/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PREFIX ?= /usr/local
+CARGO ?= cargo
+PYTHON ?= python3
+# Where cargo builds; cargo's own variable, so that a build elsewhere is found too.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+export PYTHONDONTWRITEBYTECODE := 1
+DENY_VERSION := 0.20.2
+PYTEST := out/env/tools/bin/python -m pytest -p no:cacheprovider
+ENVS := mpich intel openmpi
+
+define say
+@printf '\n== %s\n' "$(1)"
+endef
+
+## help: this list
+.PHONY: help
+help:
+	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | awk -F'\t' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+
+## build: out/bin/weir and out/lib/libweir-fi.so
+.PHONY: build
+build:
+	$(call say,building the provider and the command)
+	$(CARGO) build --release --locked -p weir-provider -p weir-cli
+	@mkdir -p out/bin out/lib
+	@install -m 755 "$$CARGO_TARGET_DIR/release/weir" out/bin/weir
+	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_fi.so" out/lib/libweir-fi.so
+	@echo "built: out/bin/weir, out/lib/libweir-fi.so"
+
+## demo: set everything up, then Intel's MPI benchmarks over weir beside MPICH's own transport
+.PHONY: demo
+demo: build env-mpich env-intel
+	$(call say,IMB-MPI1 with 4 ranks over MPICH's own transport and over weir)
+	$(PYTHON) tools/demo.py
+
+## test: all tests: machines, links, engine, provider, then unmodified MPI programs
+.PHONY: test
+test: test-rust test-loom test-mpi
+	@echo "make test: all passed"
+
+.PHONY: test-rust test-loom test-mpi
+test-rust:
+	$(call say,cargo tests)
+	$(CARGO) test --locked --workspace
+
+test-loom:
+	$(call say,every interleaving of the ring (loom))
+	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
+		$(CARGO) test --locked -p weir-link --release --lib loom_
+
+test-mpi: build env
+	$(call say,unmodified MPI programs over weir)
+	$(PYTEST) --durations=5 -q tests/mpi
+
+## stress: the data-checking stress program at 2 to 8 ranks, smallest mailboxes, all settings
+.PHONY: stress
+stress: build env-mpich
+	$(call say,data-checking stress)
+	$(PYTHON) tools/stress.py
+
+## faults: ranks killed in the middle of traffic, and bad input
+.PHONY: faults
+faults: build env-mpich env-tools
+	$(call say,killed ranks and bad input)
+	$(PYTEST) -v tests/mpi/test_faults.py tests/mpi/test_bad_input.py
+
+## imb: Intel's MPI benchmarks with all their default sizes, under MPICH and Intel MPI
+.PHONY: imb
+imb: build env-mpich env-intel
+	$(call say,IMB-MPI1 with its default sizes)
+	$(PYTHON) tools/imb.py
+
+## compare-mpi4py: mpi4py's own test suite without and with weir; prints what differs
+.PHONY: compare-mpi4py
+compare-mpi4py: build env-mpich env-openmpi
+	$(call say,mpi4py's test suite without and with weir)
+	$(PYTHON) tools/mpi4py_compare.py $(ARGS)
+
+## bench: weir beside the other transports on this machine
+.PHONY: bench
+bench: build env
+	$(call say,micro benchmarks)
+	$(CARGO) bench --locked --workspace
+	$(call say,half round trip by size beside the other transports)
+	out/bin/weir bench pingpong
+
+## lint: format, clippy and documentation warnings as errors
+.PHONY: lint
+lint:
+	$(call say,format)
+	$(CARGO) fmt --all --check
+	$(call say,clippy)
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(call say,documentation)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	@echo "lint: clean"
+
+## licences: the licences and sources of all dependencies, by deny.toml
+.PHONY: licences
+licences: out/tools/bin/cargo-deny-$(DENY_VERSION)
+	$(call say,dependency licences)
+	PATH="$(CURDIR)/out/tools/bin:$$PATH" cargo-deny --locked --log-level error check licenses bans sources
+
+# Unoptimised: it builds in a minute and runs for a second.
+out/tools/bin/cargo-deny-$(DENY_VERSION):
+	$(call say,installing cargo-deny $(DENY_VERSION))
+	env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
+		CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		$(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --no-default-features --root out/tools
+	@touch $@
+
+## env: the private Python environments with MPICH, Intel MPI and Open MPI, in out/env
+.PHONY: env env-tools $(ENVS:%=env-%)
+env: $(ENVS:%=env-%) env-tools
+	@echo "env: ready in out/env"
+$(ENVS:%=env-%) env-tools: env-%: out/env/%/complete
+
+# One environment per MPI: they would overwrite each other's mpiexec.
+out/env/%/complete: tools/requirements/%.txt tools/make_env.sh
+	$(call say,private environment out/env/$*)
+	PYTHON="$(PYTHON)" tools/make_env.sh $* $<
+
+## install: into PREFIX (default /usr/local), below DESTDIR if given
+.PHONY: install
+install: build
+	install -D -m 755 out/bin/weir "$(DESTDIR)$(PREFIX)/bin/weir"
+	install -D -m 755 out/lib/libweir-fi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-fi.so"
+	@echo "installed: $(PREFIX)/bin/weir (see weir --help), $(PREFIX)/lib/weir/libweir-fi.so"
+
+## clean: remove out/ and target/
+.PHONY: clean
+clean:
+	rm -rf out target
+	@echo "clean"

@@ -1,0 +1,161 @@
+//! What the mailbox costs on this machine: `cargo run --release -p weir-link --example costs`.
+//!
+//! Expected: a message of 8 bytes about 10 ns to send and 10 ns to receive on one core; a round trip between two
+//! cores a few cache misses (0.2 to 0.6 us); a heavy fence about a microsecond with a busy second core.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Instant;
+use weir_link::memory::UserMemory;
+use weir_link::owner::Owner;
+use weir_link::shm::{ShmLink, ShmOptions};
+use weir_link::{Arrival, Link, cores};
+use weir_proto::{Body, Packet, Peer, Space};
+
+fn eager(bytes: u32) -> Packet {
+    let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length: bytes, acknowledge: None };
+    Packet {
+        epoch: 0,
+        credit_packets_read: 0,
+        granted_total: 0,
+        origin: 0,
+        number: 0,
+        payload_bytes: bytes,
+        body,
+    }
+}
+
+fn open() -> ShmLink {
+    ShmLink::open(&ShmOptions {
+        dir: "/dev/shm".into(),
+        quota_data_slots: 256,
+        quota_rest_lanes: 0,
+        credit_slots: 2,
+        max_lanes: 4096,
+        cross_memory: true,
+        conditional: false,
+    })
+    .expect("a mailbox in /dev/shm")
+}
+
+fn ns_each(what: &str, count: u32, mut run: impl FnMut()) {
+    let mut best = f64::INFINITY;
+    for _ in 0..5 {
+        let start = Instant::now();
+        (0..count).for_each(|_| run());
+        best = best.min(start.elapsed().as_nanos() as f64 / f64::from(count));
+    }
+    println!("{what:<60} {best:8.1} ns");
+}
+
+fn receive(link: &mut dyn Link, memory: &UserMemory) -> bool {
+    match link.poll() {
+        Some(Arrival::Packet { packet, .. }) => {
+            link.take(memory, 0, packet.payload_bytes.into());
+            link.retire();
+            true
+        }
+        Some(Arrival::Attached { lane, .. }) => {
+            link.admit(lane, Peer(0));
+            false
+        }
+        _ => false,
+    }
+}
+
+fn membarrier() {
+    // SAFETY: three integers; no memory is touched.
+    unsafe { libc::syscall(libc::SYS_membarrier, 1 << 1, 0, 0) };
+}
+
+/// One endpoint of the ping-pong; `first` begins.
+fn bounce(link: &mut dyn Link, rounds: u32, bytes: u32, first: bool) {
+    let mut buffer = vec![0_u8; bytes as usize];
+    // SAFETY: the buffer outlives the view.
+    let memory = unsafe { UserMemory::contiguous(buffer.as_mut_ptr(), buffer.len()) };
+    for round in 0..rounds {
+        if round > 0 || !first {
+            while !receive(link, &memory) {
+                std::hint::spin_loop();
+            }
+        }
+        link.transmit(Peer(0), &eager(bytes), Some((&memory, 0)));
+    }
+}
+
+fn main() {
+    let rounds = if std::env::args().any(|argument| argument == "--tiny") { 200 } else { 200_000 };
+    let (mut a, mut b): (Box<dyn Link>, Box<dyn Link>) = (Box::new(open()), Box::new(open()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    b.connect(Peer(0), &a.address()).expect("connected");
+    for bytes in [8_u32, 16, 64, 1024, 4000] {
+        let mut buffer = vec![0_u8; bytes as usize];
+        // SAFETY: the buffer outlives the view.
+        let memory = unsafe { UserMemory::contiguous(buffer.as_mut_ptr(), buffer.len()) };
+        receive(&mut *b, &memory);
+        let batch = if bytes > 100 { 2 } else { 64 };
+        let packet = eager(bytes);
+        let (mut sending, mut receiving) = (u128::MAX, u128::MAX);
+        for _ in 0..rounds / 100 {
+            let start = Instant::now();
+            (0..batch).for_each(|_| a.transmit(Peer(0), &packet, Some((&memory, 0))));
+            sending = sending.min(start.elapsed().as_nanos());
+            let start = Instant::now();
+            (0..batch).for_each(|_| assert!(receive(&mut *b, &memory)));
+            receiving = receiving.min(start.elapsed().as_nanos());
+        }
+        println!(
+            "{bytes:>5} bytes, one core: send {:.1} ns, receive {:.1} ns (best batch)",
+            sending as f64 / f64::from(batch),
+            receiving as f64 / f64::from(batch)
+        );
+    }
+    ns_each("empty poll, 1 lane", rounds, || assert!(b.poll().is_none()));
+    for bytes in [8, 1024] {
+        std::thread::scope(|scope| {
+            let start = Instant::now();
+            let (a, b) = (&mut *a, &mut *b);
+            scope.spawn(move || {
+                let _ = cores::pin(1);
+                bounce(b, rounds, bytes, false);
+            });
+            bounce(a, rounds, bytes, true);
+            let ns = start.elapsed().as_nanos() as f64 / f64::from(rounds);
+            println!("{bytes:>5} bytes, two threads: round trip {ns:.0} ns");
+        });
+        while b.poll().is_some() {
+            b.retire();
+        }
+        while a.poll().is_some() {
+            a.retire();
+        }
+    }
+    let stop = AtomicBool::new(false);
+    ns_each("SeqCst fence", rounds, || fence(Ordering::SeqCst));
+    let word = AtomicU64::new(0);
+    ns_each("locked or on an uncontended word", rounds, || {
+        word.fetch_or(1, Ordering::Release);
+    });
+    ns_each("membarrier, other core idle", rounds / 10, membarrier);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        ns_each("membarrier, other core busy in this process", rounds / 10, membarrier);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let shared = Owner::shared(0_u64);
+    ns_each("owner: enter and leave, shared mode", rounds, || *std::hint::black_box(shared.enter()) += 1);
+    // SAFETY: one guard at a time.
+    let serialised = unsafe { Owner::serialised(0_u64) };
+    ns_each("owner: enter and leave, serialised mode", rounds, || {
+        *std::hint::black_box(serialised.enter()) += 1
+    });
+    let mutex = std::sync::Mutex::new(0_u64);
+    ns_each("std mutex, uncontended", rounds, || {
+        if let Ok(mut value) = std::hint::black_box(&mutex).lock() {
+            *value += 1;
+        }
+    });
+}

@@ -1,0 +1,465 @@
+//! What goes wrong around a mailbox: deaths, forks, forbidden system calls, full memory, scribbled bytes.
+#![allow(missing_docs)]
+
+mod common;
+
+use common::*;
+use proptest::prelude::*;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering::SeqCst;
+use weir_link::memory::UserMemory;
+use weir_link::shm::{ShmLink, ShmOptions, cleanup};
+use weir_link::{Address, Arrival, Link, Liveness};
+use weir_proto::{CopyFault, Direction, Peer, PeerFault};
+
+/// Hands an address to or from a forked child.
+fn put(words: &[std::sync::atomic::AtomicU64; 64], at: usize, address: Address) {
+    for (word, part) in words[at + 1..].iter().zip(address.0.chunks_exact(8)) {
+        word.store(u64::from_ne_bytes(part.try_into().expect("8 bytes")), SeqCst);
+    }
+    words[at].store(1, SeqCst);
+}
+
+fn get(words: &[std::sync::atomic::AtomicU64; 64], at: usize) -> Address {
+    until("an address", || words[at].load(SeqCst) == 1);
+    let mut address = Address([0; 32]);
+    for (word, part) in words[at + 1..].iter().zip(address.0.chunks_exact_mut(8)) {
+        part.copy_from_slice(&word.load(SeqCst).to_ne_bytes());
+    }
+    address
+}
+
+fn sleep_ms(ms: u64) {
+    std::thread::sleep(std::time::Duration::from_millis(ms));
+}
+
+#[test]
+fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
+    let dir = directory();
+    let words = shared_words();
+    let child = fork(|| {
+        let b = open(dir.path());
+        put(words, 0, b.address());
+        sleep_ms(60_000);
+    });
+    let address = get(words, 0);
+    let (mut a, mut late) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &address).expect("connected");
+    assert_eq!(a.liveness(&address), Liveness::Alive);
+    kill(child);
+    reap(child);
+    send(&mut a, Peer(0), 0, b"to the dead");
+    assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Died));
+    assert_eq!(a.liveness(&address), Liveness::Dead);
+    assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
+    assert_eq!(late.liveness(&address), Liveness::Dead);
+    let mut bytes = [0; 8];
+    let gone = a.copy(Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
+    assert_eq!(gone, Err(CopyFault::Gone));
+}
+
+#[test]
+fn cleanup_removes_what_the_dead_left_and_nothing_else() {
+    let dir = directory();
+    let living = open(dir.path());
+    let words = shared_words();
+    let stranger = fork(|| {
+        let link = open(dir.path());
+        put(words, 0, link.address());
+        sleep_ms(60_000);
+        drop(link);
+    });
+    get(words, 0);
+    for _ in 0..3 {
+        let child = fork(|| {
+            let link = open(dir.path());
+            std::mem::forget(link);
+            // SAFETY: ends this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        });
+        reap(child);
+    }
+    // SAFETY: geteuid touches nothing.
+    let uid = unsafe { libc::geteuid() };
+    let unfinished = dir.path().join(format!("weir.{uid}.{:016x}.new", 5));
+    std::fs::write(&unfinished, b"half").expect("written");
+    for name in ["weir.x", &format!("weir.{uid}.zz"), "other"] {
+        std::fs::write(dir.path().join(name), b"not ours").expect("written");
+    }
+    let removed = cleanup(dir.path()).expect("a directory");
+    assert_eq!(removed.len(), 4, "{removed:?}");
+    assert!(removed.contains(&unfinished));
+    assert_eq!(cleanup(dir.path()).expect("a directory").len(), 0);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 5);
+    let mut probe = open(dir.path());
+    assert_eq!(
+        probe.liveness(&living.address()),
+        Liveness::Alive,
+        "cleaning up has not dropped our own lock"
+    );
+    assert_eq!(probe.liveness(&get(words, 0)), Liveness::Alive);
+    kill(stranger);
+    reap(stranger);
+}
+
+#[test]
+fn the_lock_survives_everything_that_this_process_does_with_its_segments() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    let own = a.address();
+    a.connect(Peer(1), &own).expect("connected");
+    a.liveness(&own);
+    a.liveness(&b.address());
+    b.liveness(&own);
+    cleanup(dir.path()).expect("a directory");
+    let (a, b) = (a.address(), b.address());
+    let child = fork(|| {
+        // Another process sees the locks.
+        let mut c = open(dir.path());
+        assert_eq!((c.liveness(&a), c.liveness(&b)), (Liveness::Alive, Liveness::Alive));
+        c.connect(Peer(0), &a).expect("connected");
+    });
+    assert_eq!(reap(child), 0);
+}
+
+#[test]
+fn a_forked_child_does_not_close_or_unlink_its_parents_mailbox() {
+    let dir = directory();
+    let mut a = open(dir.path());
+    let b = open(dir.path());
+    let address = b.address();
+    let path = b.path().expect("a name").to_owned();
+    a.connect(Peer(0), &address).expect("connected");
+    let mut b = Some(b);
+    let child = fork(|| {
+        if let Some(mut b) = b.take() {
+            b.close();
+        }
+        // SAFETY: the child's own exit, with exit hooks, unlike `_exit`.
+        unsafe { libc::exit(0) };
+    });
+    assert_eq!(reap(child), 0);
+    assert!(path.exists());
+    assert_eq!(a.liveness(&address), Liveness::Alive);
+    let child = fork(|| assert_eq!(open(dir.path()).liveness(&address), Liveness::Alive));
+    assert_eq!(reap(child), 0, "the lock is still held");
+}
+
+#[test]
+fn a_child_that_outlives_its_parent_does_not_pass_for_it() {
+    let dir = directory();
+    let words = shared_words();
+    let parent = fork(|| {
+        let b = open(dir.path());
+        put(words, 0, b.address());
+        words[20].store(fork(|| sleep_ms(30_000)) as u64, SeqCst);
+        sleep_ms(30_000);
+    });
+    let address = get(words, 0);
+    until("the grandchild", || words[20].load(SeqCst) != 0);
+    kill(parent);
+    reap(parent);
+    assert_eq!(open(dir.path()).liveness(&address), Liveness::Dead);
+    // SAFETY: a process forked above; it is not ours to reap.
+    unsafe { libc::kill(words[20].load(SeqCst) as i32, libc::SIGKILL) };
+}
+
+#[test]
+fn a_process_that_exits_without_closing_leaves_no_name() {
+    let dir = directory();
+    let child = fork(|| {
+        std::mem::forget(open(dir.path()));
+        // SAFETY: the child's exit, with exit hooks.
+        unsafe { libc::exit(0) };
+    });
+    assert_eq!(reap(child), 0);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
+}
+
+#[test]
+fn copies_between_processes_gather_pieces_and_name_bad_addresses() {
+    let dir = directory();
+    let words = shared_words();
+    let mut there: Vec<u8> = (0..3_000_000_u32).map(|i| (i * 7) as u8).collect();
+    let address = there.as_mut_ptr() as u64;
+    let child = fork(|| {
+        let mut b = open(dir.path());
+        b.connect(Peer(0), &get(words, 10)).expect("connected");
+        put(words, 0, b.address());
+        until("the copies", || words[20].load(SeqCst) == 1);
+        assert!(there[..100].iter().all(|&byte| byte == 0xee), "put arrived");
+    });
+    // a knows b only from its attachment.
+    let mut a = open(dir.path());
+    put(words, 10, a.address());
+    get(words, 0);
+    admit(&mut a, Peer(0));
+    let mut pieces: Vec<Vec<u8>> = (0..3000).map(|_| vec![0; 1000]).collect();
+    // SAFETY: the pieces outlive the view.
+    let scattered = unsafe { UserMemory::scattered(pieces.iter_mut().map(|p| (p.as_mut_ptr(), p.len()))) };
+    a.copy(Peer(0), Direction::Get, address, &scattered, 0, 3_000_000).expect("copied");
+    assert_eq!(pieces.concat(), there);
+    let mut ee = vec![0xee; 100];
+    a.copy(Peer(0), Direction::Put, address, &memory(&mut ee), 0, 100).expect("copied");
+    for bad in [0, 8, u64::MAX - 50] {
+        let result = a.copy(Peer(0), Direction::Get, bad, &memory(&mut ee), 0, 100);
+        assert_eq!(result, Err(CopyFault::BadAddress));
+    }
+    words[20].store(1, SeqCst);
+    assert_eq!(reap(child), 0);
+}
+
+/// From now on `system_call` fails with EPERM in this process. For children only: it cannot be undone.
+fn forbid(system_calls: &[libc::c_long]) {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = vec![op(LOAD, 0, 0, 0)];
+    for &call in system_calls {
+        program.push(op(JUMP_EQUAL, 0, 1, call as u32));
+        program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    }
+    program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program and its description live across the calls; the kernel checks them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+}
+
+#[test]
+fn cross_memory_attach_may_be_forbidden() {
+    let dir = directory();
+    let words = shared_words();
+    let mut bytes = [7_u8; 64];
+    let address = bytes.as_mut_ptr() as u64;
+    let mut b = open(dir.path());
+    put(words, 0, b.address());
+    let child = fork(|| {
+        forbid(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev]);
+        let mut a = open(dir.path());
+        a.connect(Peer(0), &get(words, 0)).expect("connected");
+        let mut here = [0; 64];
+        for direction in [Direction::Get, Direction::Put] {
+            let result = a.copy(Peer(0), direction, address, &memory(&mut here), 0, 64);
+            assert_eq!(result, Err(CopyFault::Forbidden));
+        }
+        send(&mut a, Peer(0), 1, b"by mailbox, then");
+    });
+    admit(&mut b, Peer(0));
+    assert_eq!(receive(&mut b).2, b"by mailbox, then");
+    assert_eq!(reap(child), 0);
+    let mut a = ShmLink::open(&ShmOptions { cross_memory: false, ..options(dir.path()) }).expect("a mailbox");
+    a.connect(Peer(0), &b.address()).expect("connected");
+    let result = a.copy(Peer(0), Direction::Get, address, &memory(&mut [0; 8]), 0, 8);
+    assert_eq!(result, Err(CopyFault::Forbidden));
+}
+
+#[test]
+fn without_membarrier_nothing_is_lost_either() {
+    let dir = directory();
+    // Who has none: the receiver from the beginning, the sender, the receiver later.
+    for case in 0..3 {
+        let words = shared_words();
+        let rounds = 2000;
+        let child = fork(|| {
+            if case == 0 {
+                forbid(&[libc::SYS_membarrier]);
+            }
+            let mut b = open(dir.path());
+            if case == 2 {
+                forbid(&[libc::SYS_membarrier]);
+            }
+            put(words, 0, b.address());
+            admit(&mut b, Peer(0));
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            let mut number = 0;
+            while number < rounds {
+                assert!(std::time::Instant::now() < end);
+                match b.poll() {
+                    Some(Arrival::Packet { packet, .. }) => {
+                        assert_eq!(tag(&packet), number);
+                        b.retire();
+                        number += 1;
+                        words[20].store(number, SeqCst);
+                    }
+                    _ => b.sleep(5_000_000_000),
+                }
+            }
+        });
+        let sender = fork(|| {
+            if case == 1 {
+                forbid(&[libc::SYS_membarrier]);
+            }
+            let mut a = open(dir.path());
+            a.connect(Peer(0), &get(words, 0)).expect("connected");
+            for number in 0..rounds {
+                // One at a time, so that the receiver sleeps most often.
+                until("room", || words[20].load(SeqCst) >= number);
+                send(&mut a, Peer(0), number, &[]);
+            }
+        });
+        assert_eq!((reap(child), reap(sender)), (0, 0), "case {case}");
+    }
+}
+
+#[test]
+fn a_full_file_system_is_an_error_and_not_a_signal() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = std::ffi::CString::new(dir.path().to_str().expect("a name")).expect("no NUL");
+    // Header page, and two lanes of two pages.
+    let size = c"size=20k";
+    // SAFETY: NUL-terminated strings that live across the call.
+    let mounted =
+        unsafe { libc::mount(c"tmpfs".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size.as_ptr().cast()) };
+    if mounted != 0 {
+        println!("skipped: cannot mount a small tmpfs: {}", std::io::Error::last_os_error());
+        return;
+    }
+    let elsewhere = directory();
+    {
+        let mut b = open(dir.path());
+        // Senders look for b in its directory, so they have their own (full) mailboxes' directory bound to the same.
+        let results: Vec<_> = (0..4)
+            .map(|_| {
+                let address = b.address();
+                b.connect(Peer(0), &address).map(|_| b.forget(Peer(0)))
+            })
+            .collect();
+        assert_eq!(results[..2], [Ok(()), Ok(())]);
+        assert_eq!(results[2], Err(PeerFault::Unreachable));
+        let error = ShmLink::open(&options(dir.path())).expect_err("no space").to_string();
+        assert!(error.contains("finding memory for"), "{error}");
+        assert!(error.contains("No space left"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 1, "nothing is left behind");
+    }
+    drop(elsewhere);
+    // SAFETY: as above.
+    unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+}
+
+/// A mailbox in another process, so that this one may open its file and write to it.
+fn scribbled(scribble: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut ShmLink)) {
+    let dir = directory();
+    let words = shared_words();
+    let mut a = None;
+    let child = fork(|| {
+        let mut b = open(dir.path());
+        put(words, 0, b.address());
+        admit(&mut b, Peer(3));
+        words[20].store(1, SeqCst);
+        until("the scribble", || words[21].load(SeqCst) == 1);
+        reader(&mut b);
+    });
+    let address = get(words, 0);
+    let sender = a.insert(open(dir.path()));
+    sender.connect(Peer(0), &address).expect("connected");
+    until("the admission", || words[20].load(SeqCst) == 1);
+    // Not our own segment: opening and closing it here drops no lock.
+    let own = sender.path().expect("a name").to_owned();
+    let path =
+        std::fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let path = path.into_iter().find(|path| *path != own).expect("the other one");
+    let file = std::fs::File::options().read(true).write(true).open(path).expect("a file");
+    scribble(&file);
+    words[21].store(1, SeqCst);
+    assert_eq!(reap(child), 0);
+}
+
+const LANE: u64 = 65536;
+const SLOTS: u64 = LANE + 256;
+
+#[test]
+fn a_packet_that_is_none_ends_its_lane() {
+    for head in [&[9_u8, 0, 0, 0][..], &[1, 0, 0, 0, 0xff, 1], &[1, 0, 0, 0, 0x10, 99]] {
+        scribbled(
+            |file| {
+                file.write_all_at(&head[4..], SLOTS + 4).expect("written");
+                file.write_all_at(&head[..4], SLOTS).expect("written");
+            },
+            |b| {
+                assert!(matches!(wait(b), Arrival::Malformed { from: Peer(3) }));
+                (0..100).for_each(|_| assert!(b.poll().is_none(), "its lane is not read any more"));
+            },
+        );
+    }
+}
+
+#[test]
+fn a_scribbled_header_of_a_peer_is_refused() {
+    let dir = directory();
+    for (at, byte) in [(0, 1), (8, 9), (12, 200), (20, 1), (56, 0), (59, 9), (64, 255), (71, 77), (72, 1)] {
+        let words = shared_words();
+        let child = fork(|| {
+            let b = open(dir.path());
+            put(words, 0, b.address());
+            until("the end", || words[20].load(SeqCst) == 1);
+        });
+        let address = get(words, 0);
+        let before: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").collect();
+        let path = before.into_iter().next().expect("a segment").expect("an entry").path();
+        let file = std::fs::File::options().write(true).open(path).expect("a file");
+        file.write_all_at(&[byte], at).expect("written");
+        let mut a = open(dir.path());
+        assert_eq!(a.connect(Peer(0), &address), Err(PeerFault::Unreachable), "byte {at}");
+        words[20].store(1, SeqCst);
+        assert_eq!(reap(child), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Whatever stands in lane, bitmap and control words: no panic, no endless loop, and at most one verdict per lane.
+    #[test]
+    fn random_bytes_never_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 1..2000),
+        plausible in any::<bool>(),
+        header in proptest::collection::vec(any::<u8>(), 0..640),
+    ) {
+        scribbled(
+            |file| {
+                let mut bytes = bytes;
+                if plausible {
+                    // So that decoding gets further: version, a known kind and flags in every slot.
+                    for (slot, chunk) in bytes.chunks_mut(64).enumerate() {
+                        if let [w0, w1, w2, w3, version, kind, flags0, flags1, ..] = chunk {
+                            (*w0, *w1, *w2, *w3) = (slot as u8 + 1, 0, 0, 0);
+                            *version = 0x10;
+                            *kind = *kind % 12 + 1;
+                            (*flags0, *flags1) = (*flags0 & 0x3f, 0);
+                        }
+                        if let Some(high) = chunk.get_mut(26..28) {
+                            high.fill(0); // of the payload length
+                        }
+                    }
+                }
+                file.write_all_at(&bytes, SLOTS).expect("written");
+                file.write_all_at(&header, 320).expect("written"); // summary and bitmap
+            },
+            |b| {
+                let mut bytes = vec![0; 5000];
+                let mut malformed = 0;
+                for _ in 0..20_000 {
+                    match b.poll() {
+                        Some(Arrival::Packet { packet, .. }) => {
+                            b.take(&memory(&mut bytes), 0, packet.payload_bytes.into());
+                            b.retire();
+                        }
+                        Some(Arrival::Malformed { from }) => {
+                            assert_eq!(from, Peer(3));
+                            malformed += 1;
+                        }
+                        Some(Arrival::Attached { lane, .. }) => b.admit(lane, Peer(9)),
+                        None => {}
+                    }
+                }
+                assert!(malformed <= 1);
+                b.sleep(1000);
+            },
+        );
+    }
+}

@@ -1,0 +1,39 @@
+"""What all MPI-level tests share. They need out/bin/weir, out/lib/libweir-fi.so and out/env: `make test-mpi`."""
+
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+
+import launch  # noqa: E402
+import pytest  # noqa: E402
+
+
+def pytest_sessionstart():
+    launch.require(launch.WEIR, launch.PROVIDER, *map(launch.env_dir, ("mpich", "intel", "openmpi")))
+
+
+@pytest.fixture
+def private_shm(tmp_path, monkeypatch):
+    """A directory in shared memory for the mailboxes of this test alone."""
+    with tempfile.TemporaryDirectory(prefix="weir-test-", dir="/dev/shm") as directory:
+        monkeypatch.setenv("FI_WEIR_SHM_DIR", directory)
+        yield pathlib.Path(directory)
+
+
+@pytest.fixture
+def over_weir(tmp_path, private_shm):
+    """Runs a program over weir; returns its outcome and the report, and sees to it that nothing is left behind."""
+
+    def run(ranks, program, *, timeout, mpi="mpich", flags=()):
+        report = tmp_path / "report.json"
+        report.unlink(missing_ok=True)
+        words = launch.weir_run(ranks, program, mpi=mpi, flags=flags, report=report)
+        outcome = launch.run(words, timeout=timeout)
+        assert outcome.ok, outcome
+        assert not outcome.leftovers, f"processes are left: {outcome.leftovers}\n{outcome}"
+        assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
+        return outcome, launch.read_report(report)
+
+    return run

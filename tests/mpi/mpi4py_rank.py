@@ -1,0 +1,72 @@
+"""One rank of mpi4py's own test suite: runs one test file and notes each test's outcome as soon as it is known.
+
+usage: mpi4py_rank.py SUITE_DIR RESULT_PREFIX TEST_FILE
+
+Writes RESULT_PREFIX.<rank>, one line `name<TAB>outcome` per test, flushed line by line, so that a hang or a
+crash loses nothing of what went before. The outcomes are started (and nothing after it: it hung or crashed),
+ok, skipped, failed, error, expected (failure) and unexpected (success).
+"""
+
+import os
+import pathlib
+import re
+import sys
+import unittest
+
+
+class Notes(unittest.TextTestResult):
+    file = None
+
+    def note(self, test, outcome):
+        print(test.id() if hasattr(test, "id") else str(test), outcome, sep="\t", file=Notes.file, flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.note(test, "started")
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.note(test, "ok")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.note(test, "skipped")
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.note(test, "failed")
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.note(test, "error")
+
+    def addExpectedFailure(self, test, err):
+        super().addExpectedFailure(test, err)
+        self.note(test, "expected")
+
+    def addUnexpectedSuccess(self, test):
+        super().addUnexpectedSuccess(test)
+        self.note(test, "unexpected")
+
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self.note(test, "failed")
+
+
+def main():
+    suite_dir, prefix, test_file = sys.argv[1:4]
+    sys.path.insert(0, os.path.join(suite_dir, "test"))
+    sys.argv = [os.path.join(suite_dir, "test", "main.py"), "-v", "-i", f"^{re.escape(test_file)}$"]
+    import main as suite  # mpi4py's
+
+    from mpi4py import MPI
+
+    path = pathlib.Path(f"{prefix}.{MPI.COMM_WORLD.Get_rank()}")
+    with path.open("w", encoding="utf-8") as Notes.file:
+        suite.TestProgram(module=None, testRunner=unittest.TextTestRunner(resultclass=Notes, verbosity=2), exit=False)
+        print("end of file", "ok", sep="\t", file=Notes.file, flush=True)
+
+
+if __name__ == "__main__":
+    main()

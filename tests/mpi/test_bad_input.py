@@ -1,0 +1,97 @@
+"""Wrong settings and commands: one clear line before anything starts, and a non-zero status."""
+
+import os
+import stat
+
+import launch
+import pytest
+
+
+@pytest.fixture
+def witness(tmp_path):
+    """A program that leaves a trace if it is ever started."""
+    trace = tmp_path / "started"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho started >> {trace}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program, trace
+
+
+def refused(words, env=None):
+    outcome = launch.run([launch.WEIR, "run", *words], timeout=20, env=env)
+    assert outcome.status not in (0, None), outcome
+    return outcome
+
+
+WRONG = {  # flags of `weir run` with 4 ranks: what the message must name
+    "unknown scheme": (["--flow", "magic"], ["FI_WEIR_FLOW", "magic", "unlimited", "static"]),
+    "mailbox too small": (["--mailbox-slots", "3"], ["FI_WEIR_MAILBOX_SLOTS", "3", "8"]),
+    "mailbox too small for one credit slot": (["--mailbox-slots", "3", "--credit-slots", "1"],
+                                              ["FI_WEIR_MAILBOX_SLOTS", "3", "4"]),
+    "out of range": (["--credit-slots", "17"], ["FI_WEIR_CREDIT_SLOTS", "17", "1 to 16"]),
+    "negative": (["--set", "FI_WEIR_EAGER_BYTES=-1"], ["FI_WEIR_EAGER_BYTES", "-1", "0 to"]),
+    "no number": (["--set", "FI_WEIR_SLEEP_US=soon"], ["FI_WEIR_SLEEP_US", "soon", "0 to"]),
+    "no switch": (["--set", "FI_WEIR_CROSS_MEMORY=maybe"], ["FI_WEIR_CROSS_MEMORY", "maybe", "0, 1"]),
+    "misspelled": (["--set", "FI_WEIR_MAILBOX_SLOT=9"], ["FI_WEIR_MAILBOX_SLOT", "FI_WEIR_MAILBOX_SLOTS"]),
+    "too few peers": (["--set", "FI_WEIR_MAX_PEERS=2"], ["FI_WEIR_MAX_PEERS", "2", "4"]),
+    "no such directory": (["--set", "FI_WEIR_SHM_DIR=/no/such"], ["FI_WEIR_SHM_DIR", "/no/such"]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_settings(witness, name):
+    program, trace = witness
+    flags, named = WRONG[name]
+    outcome = refused(["-n", "4", "--mpi", "mpich", *flags, "--", program])
+    lines = [line for line in outcome.output.splitlines() if line.strip()]
+    assert len(lines) == 1, outcome
+    assert all(word in lines[0] for word in named), outcome
+    assert not trace.exists(), "the program was started"
+
+
+def test_wrong_setting_in_the_environment(witness):
+    program, trace = witness
+    outcome = refused(["-n", "2", "--mpi", "mpich", "--", program], env={"FI_WEIR_FLOW": "magic"})
+    assert "FI_WEIR_FLOW=magic" in outcome.output, outcome
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("ranks", ["0", "-1", "many"])
+def test_wrong_number_of_ranks(witness, ranks):
+    program, trace = witness
+    outcome = refused([f"-n{ranks}", "--mpi", "mpich", "--", program])
+    assert ranks in outcome.output, outcome
+    assert not trace.exists()
+
+
+def test_program_missing():
+    outcome = refused(["-n", "2", "--mpi", "mpich", "--", "/no/such/program"])
+    assert len(outcome.output.splitlines()) == 1 and "/no/such/program" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("mpi", ["/no/such/mpi", "lammpi"])
+def test_no_mpi(witness, mpi):
+    program, trace = witness
+    outcome = refused(["-n", "2", "--mpi", mpi, "--", program])
+    assert len(outcome.output.splitlines()) == 1 and mpi in outcome.output, outcome
+    assert not trace.exists()
+
+
+def test_no_mpi_found_at_all(witness, tmp_path):
+    program, _ = witness
+    empty = {"PATH": "/usr/bin:/bin", "WEIR_ENV_PATH": str(tmp_path), "VIRTUAL_ENV": "", "I_MPI_ROOT": "", "WEIR_MPI": ""}
+    if any(os.path.exists(f"{folder}/mpiexec") for folder in ("/usr/bin", "/bin")):
+        pytest.skip("this host has an MPI of its own")
+    outcome = refused(["-n", "2", "--", program], env=empty)
+    assert len(outcome.output.splitlines()) == 1, outcome
+
+
+def test_the_provider_itself_refuses_wrong_settings():
+    """Without `weir run` in front: the MPI fails, and the reason is on the screen."""
+    env = launch.plain_environment("mpich")
+    env |= {"FI_PROVIDER_PATH": str(launch.PROVIDER.parent), "FI_PROVIDER": "weir", "MPIR_CVAR_CH4_NETMOD": "ofi",
+            "MPIR_CVAR_NOLOCAL": "1", "FI_WEIR_FLOW": "magic"}
+    words = [*launch.plain_mpiexec("mpich", 2), launch.imb(), "-msglog", "0:3", "PingPong"]
+    outcome = launch.run(words, timeout=60, env=env)
+    assert not outcome.ok, outcome
+    assert "FI_WEIR_FLOW=magic" in outcome.output and "unlimited, static" in outcome.output, outcome

@@ -1,0 +1,116 @@
+"""Ranks that are killed in the middle of traffic: the others are told within 5 seconds, and nothing is left behind.
+
+The launcher's own clean-up is disabled: it would end the survivors and hide whether they were told.
+"""
+
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import launch
+import pytest
+
+SOURCE = launch.ROOT / "tests" / "mpi" / "traffic.c"
+LIMIT_SECONDS = 5
+NO_CLEANUP = ["--launcher-arg", "-disable-auto-cleanup"]
+
+
+class Job:
+    """`traffic` over weir in the background, and when its processes ended."""
+
+    def __init__(self, ranks, directory, *arguments):
+        self.ranks, self.directory, self.ended, self.mark = ranks, directory, {}, launch.new_mark()
+        directory.mkdir()
+        program = [launch.compile_c(SOURCE), directory, *map(str, arguments)]
+        words = launch.weir_run(ranks, program, flags=NO_CLEANUP)
+        self.thread = threading.Thread(target=self._run, args=(words,))
+        self.thread.start()
+
+    def _run(self, words):
+        self.outcome = launch.run(words, timeout=60, mark=self.mark)
+
+    def kill_all(self):
+        """Everything at once: `weir run`, the launcher, its helpers, the ranks."""
+        for process, _ in launch.marked(self.mark):
+            os.kill(process, signal.SIGKILL)
+        self.thread.join()
+
+    def processes(self):
+        """{rank: process id}, as far as they have started."""
+        return {int(path.name): int(path.read_text()) for path in self.directory.iterdir() if path.name.isdigit()}
+
+    def wait_for_start(self):
+        deadline = time.monotonic() + 30
+        while len(self.processes()) < self.ranks and time.monotonic() < deadline and self.thread.is_alive():
+            time.sleep(0.02)
+        if len(self.processes()) < self.ranks:
+            self.thread.join()
+            pytest.fail(f"the job did not start: {self.outcome}")
+
+    def watch(self, seconds):
+        """Notes when each rank ends, until all have or `seconds` are over."""
+        deadline = time.monotonic() + seconds
+        while len(self.ended) < self.ranks and time.monotonic() < deadline:
+            for rank, process in self.processes().items():
+                if rank not in self.ended and not runs(process):
+                    self.ended[rank] = time.monotonic()
+            time.sleep(0.02)
+
+
+def runs(process):
+    try:
+        state = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.parametrize("mode,ranks", [("exchange", 2), ("exchange", 4), ("exchange", 8), ("wait", 3), ("any", 3),
+                                        ("barrier", 4)])
+def test_survivors_are_told(tmp_path, private_shm, mode, ranks):
+    job = Job(ranks, tmp_path / "ranks", mode, ranks - 1, 50)
+    job.wait_for_start()
+    job.watch(45)
+    job.thread.join()
+    died = job.ended.get(ranks - 1)
+    assert died, f"the victim did not get so far: {job.outcome}"
+    late = [rank for rank in range(ranks) if job.ended.get(rank, float("inf")) - died > LIMIT_SECONDS]
+    assert not late, f"ranks {late} did not end within {LIMIT_SECONDS} s: {job.outcome}"
+    assert job.outcome.status not in (0, None), job.outcome
+    assert not job.outcome.leftovers, job.outcome
+    assert launch.shm_files(private_shm) == [], "mailboxes are left after the run"
+
+
+def test_nothing_is_left_when_all_are_killed(tmp_path, private_shm):
+    """Ranks, launcher and `weir run` itself die at once; the next run removes what they left, and only that."""
+    job = Job(4, tmp_path / "ranks", "exchange", -1, 0)
+    job.wait_for_start()
+    time.sleep(0.5)
+    job.kill_all()
+    foreign = [private_shm / "weir.notours", private_shm / "other"]
+    for path in foreign:
+        path.write_text("x")
+    result = launch.run(launch.weir_run(2, [launch.python("mpich"), "-c", "from mpi4py import MPI"]), timeout=60)
+    assert result.ok, result
+    assert launch.shm_files(private_shm) == []
+    assert all(path.read_text() == "x" for path in foreign), "files of others were touched"
+
+
+def test_clean_removes_what_is_stale_and_spares_what_runs(tmp_path, private_shm):
+    dead = Job(2, tmp_path / "dead", "exchange", -1, 0)
+    dead.wait_for_start()
+    time.sleep(0.3)
+    dead.kill_all()
+    alive = Job(2, tmp_path / "alive", "exchange", -1, 0)
+    alive.wait_for_start()
+    time.sleep(0.3)
+    running = launch.shm_files(private_shm)
+    result = launch.run([launch.WEIR, "clean"], timeout=20)
+    assert result.ok, result
+    assert launch.shm_files(private_shm) == running and len(running) == 2
+    alive.kill_all()
+    assert launch.run([launch.WEIR, "clean"], timeout=20).ok
+    assert launch.shm_files(private_shm) == []
+

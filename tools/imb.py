@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Intel's MPI benchmarks (IMB-MPI1) over weir with all their default sizes, and the reader of their tables."""
+
+import argparse
+import sys
+
+import launch
+
+MPICH = ("PingPong PingPing Sendrecv Exchange Allreduce Reduce Reduce_scatter Allgather Allgatherv Gather Scatter "
+         "Alltoall Alltoallv Bcast Barrier").split()
+INTEL = "PingPong Exchange Alltoall Barrier".split()
+
+
+def rows(output):
+    """{(benchmark, processes, bytes): time in microseconds}; bytes is None for Barrier, the time is t[usec] or t_avg."""
+    found, name, processes, columns = {}, None, None, []
+    for line in output.splitlines():
+        words = line.split()
+        if line.startswith("# Benchmarking "):
+            name, columns = words[2], []
+        elif line.startswith("# #processes = "):
+            processes = int(words[3])
+        elif words and words[0] in ("#bytes", "#repetitions"):
+            columns = words
+        elif len(words) == len(columns) > 0 and words[0].isdigit():
+            row = dict(zip(columns, words))
+            time = row.get("t_avg[usec]", row.get("t[usec]"))
+            found[name, processes, int(row["#bytes"]) if "#bytes" in row else None] = float(time)
+    return found
+
+
+def program(ranks, benchmarks, *options):
+    return [launch.imb(), "-npmin", str(ranks), *options, *benchmarks]
+
+
+def complete(output, benchmarks):
+    """Whether all benchmarks printed rows, none ran out of its time, and the program came to its end."""
+    seen = {name for name, _, _ in rows(output)}
+    return "# All processes entering MPI_Finalize" in output and "time-out" not in output and seen == set(benchmarks)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--timeout", type=float, default=900, help="seconds per run (default: %(default)s)")
+    options = parser.parse_args()
+    launch.require(launch.WEIR, launch.PROVIDER, launch.imb())
+    failed = 0
+    for mpi, ranks, benchmarks in [*(("mpich", ranks, MPICH) for ranks in (2, 4, 8)), *(("intel", ranks, INTEL) for ranks in (2, 4))]:
+        for benchmark in benchmarks:
+            # The generous time per sample keeps IMB from leaving sizes out on a slow machine.
+            words = launch.weir_run(ranks, program(ranks, [benchmark], "-time", "100"), mpi=mpi, flags=["--quiet"])
+            result = launch.run(words, timeout=options.timeout)
+            good = result.ok and complete(result.output, [benchmark])
+            failed += not good
+            print(f"{mpi:6} {ranks} ranks  {benchmark:15} {'ok' if good else 'FAILED':6} {result.seconds:7.1f} s", flush=True)
+            if not good:
+                print(result)
+    print(f"{failed} of the benchmarks failed" if failed else "all benchmarks completed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

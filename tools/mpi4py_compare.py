@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Runs mpi4py's own test suite without and with weir and prints the tests that differ.
+
+A test counts as passing on a rank if the rank said so; a test that only passes without weir is a difference,
+whether weir's run failed, crashed or hung in it. Each test file is a run of its own with its own time limit, and
+results stay in out/mpi4py, so that a broken-off comparison goes on where it stopped: results without weir are
+kept for good, results with weir until the provider changes.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+
+import launch
+
+WORK = launch.OUT / "mpi4py"
+SUITE = WORK / "mpi4py-4.1.2"
+RANK_SCRIPT = launch.ROOT / "tests" / "mpi" / "mpi4py_rank.py"
+PASSED = {"ok", "skipped", "expected"}
+
+# What is asked of each MPI: every test under MPICH; point-to-point and collectives under Open MPI.
+FILES = {"mpich": "test_", "openmpi": r"test_p2p_ test_cco_ test_msg test_request test_pack.py test_util_pkl5".split()}
+QUICK = ["test_p2p_buf.py", "test_p2p_obj_matched.py", "test_cco_buf.py", "test_cco_nb_buf.py", "test_request.py"]
+
+
+def fetch_suite():
+    """The suite comes from the source distribution on PyPI, checked against the pinned hash."""
+    if SUITE.is_dir():
+        return
+    WORK.mkdir(parents=True, exist_ok=True)
+    print("fetching mpi4py's source distribution from PyPI", flush=True)
+    pip = [launch.python("mpich"), "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "mpi4py"]
+    requirement = launch.ROOT / "tools" / "mpi4py-sdist.txt"
+    subprocess.run([*pip, "--require-hashes", "-r", requirement, "-d", WORK], check=True)
+    with tarfile.open(WORK / "mpi4py-4.1.2.tar.gz") as archive:
+        archive.extractall(WORK, filter="data")
+
+
+def test_files(mpi, only):
+    wanted = only or FILES[mpi]
+    wanted = [wanted] if isinstance(wanted, str) else wanted
+    names = sorted(path.name for path in (SUITE / "test").glob("test_*.py"))
+    return [name for name in names if any(part in name for part in wanted)]
+
+
+def command(mpi, ranks, transport, prefix, name):
+    """The command and environment of one test file's run, and a stamp of what it measured."""
+    program = [launch.python(mpi), RANK_SCRIPT, SUITE, prefix, name]
+    if transport == "weir":
+        stamp = hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest()
+        return launch.weir_run(ranks, program, mpi=mpi, flags=["--quiet"]), {}, stamp
+    env = launch.plain_environment(mpi)
+    if transport == "tcp":
+        env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
+    return [*launch.plain_mpiexec(mpi, ranks), *program], env, "plain"
+
+
+def outcomes(mpi, ranks, transport, name, limit):
+    """{rank: {test: outcome}} of one test file, from an earlier run if that still holds."""
+    folder = WORK / "results" / f"{mpi}-{transport}-{ranks}"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept, prefix = folder / f"{name}.json", folder / f"{name}.rank"
+    words, env, stamp = command(mpi, ranks, transport, prefix, name)
+    if kept.exists():
+        record = json.loads(kept.read_text())
+        if record["stamp"] == stamp:
+            return record
+    for old in folder.glob(f"{name}.rank.*"):
+        old.unlink()
+    result = launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
+    (folder / f"{name}.log").write_text(str(result))
+    tests = {}
+    for rank in range(ranks):
+        path = pathlib.Path(f"{prefix}.{rank}")
+        lines = path.read_text().splitlines() if path.exists() else []
+        tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last word on a test holds
+    record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1), "tests": tests}
+    record = json.loads(json.dumps(record))  # the form in which it is read back: ranks are strings
+    kept.write_text(json.dumps(record))
+    return record
+
+
+def failing(record):
+    """Tests of one record that did not pass on some rank: a set of (test, rank, outcome)."""
+    return {(test, rank, how) for rank, tests in record["tests"].items() for test, how in tests.items()
+            if how not in PASSED}
+
+
+def differences(before, after):
+    """Tests that pass without weir on every rank of theirs and not with it: {test: {rank: outcome}}."""
+    unsteady = {test for test, _, _ in failing(before)}
+    found = {}
+    for rank, tests in before["tests"].items():
+        with_weir = after["tests"].get(rank, {})
+        for test in tests.keys() - unsteady:
+            how = with_weir.get(test, "not reached")
+            if how not in PASSED:
+                found.setdefault(test, {})[rank] = how
+    return found
+
+
+def compare(mpi, ranks, names, limit, transport):
+    """Prints one line per test file and returns what differs."""
+    print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}", flush=True)
+    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8}")
+    total = {}
+    for name in names:
+        before = outcomes(mpi, ranks, "own", name, limit)
+        after = outcomes(mpi, ranks, transport, name, limit)
+        found = differences(before, after)
+        total |= found
+        count = len(before["tests"]["0"]) - 1
+        bad = len({test for test, _, _ in failing(before)}) + (before["status"] is None)
+        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {before['seconds']:7.1f} {after['seconds']:8.1f}", flush=True)
+        for test, ranks_of in sorted(found.items()):
+            print(f"    passes without {transport} only: {test} "
+                  f"({', '.join(f'rank {rank}: {how}' for rank, how in sorted(ranks_of.items()))})", flush=True)
+    return total
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, with commas (default: %(default)s)")
+    parser.add_argument("--mpi", default="mpich,openmpi", help="MPIs, with commas (default: %(default)s)")
+    parser.add_argument("--only", action="append", metavar="PART", help="only test files whose name holds PART")
+    parser.add_argument("--quick", action="store_true", help="the subset that `make test` runs")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds per test file (default: %(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
+    parser.add_argument("--against", choices=["weir", "tcp"], default="weir",
+                        help="tcp: libfabric's tcp provider in weir's place, to tell the MPI's own failures over libfabric")
+    options = parser.parse_args()
+
+    mpis = options.mpi.split(",")
+    if unknown := [mpi for mpi in mpis if mpi not in FILES]:
+        parser.error(f"--mpi {unknown[0]}: choose from {', '.join(FILES)}")
+    launch.require(*[launch.python(mpi) for mpi in mpis], *[launch.PROVIDER, launch.WEIR] * (options.against == "weir"))
+    fetch_suite()
+    if options.fresh:
+        for old in (WORK / "results").glob("*/*"):
+            old.unlink()
+    total = {}
+    for mpi in mpis:
+        names = QUICK if options.quick else test_files(mpi, options.only)
+        for ranks in map(int, options.ranks.split(",")):
+            found = compare(mpi, ranks, names, options.timeout, options.against)
+            total |= {f"{mpi} {ranks} {test}": how for test, how in found.items()}
+    print(f"\n{len(total)} differences" + ("" if total else f": every test that passes without {options.against} passes with it"))
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.exit(main())
