@@ -39,7 +39,7 @@ Exit status: the program's (128 and the signal's number if a signal ended the la
 The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), an active Python virtual environment, PATH, I_MPI_ROOT, \
 weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
 programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
-../lib beside the command.
+../lib and ../lib/weir beside the command.
 
 Examples:
   weir run -n 4 -- ./my_mpi_program --its-option

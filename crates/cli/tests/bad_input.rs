@@ -15,7 +15,7 @@ fn refused(world: &World, command: &mut std::process::Command, status: i32, line
 #[test]
 fn wrong_options() {
     let world = World::new("");
-    let mut check = |words: &[&str], line: &str| refused(&world, &mut world.weir(words), 2, line);
+    let check = |words: &[&str], line: &str| refused(&world, &mut world.weir(words), 2, line);
     check(
         &["run", "-n", "0", "--", "program"],
         "invalid value '0' for '--ranks <N>': 0 is not in 1..=4096 (see --help)",

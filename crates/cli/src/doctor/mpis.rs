@@ -41,10 +41,7 @@ pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surround
         Ok(output) => Finding::fail(
             CHECK,
             format!("{} does not list it: {}", fi_info.display(), first_line(&output.stderr)),
-            format!(
-                "FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why",
-                holder(provider)
-            ),
+            format!("FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why", holder(provider)),
         ),
     }
 }
