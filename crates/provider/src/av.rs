@@ -1,0 +1,241 @@
+//! Address vectors: the program's numbers for addresses. Numbers are dense from 0 in the order of insertion, for tables and
+//! maps alike (MPICH relies on it); a removed one is used again.
+//!
+//! A vector may be filled before any endpoint exists, so it knows addresses only. Endpoints number their peers
+//! themselves and remember which entry is which peer.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int};
+use std::fmt::Write;
+use std::sync::Arc;
+
+use weir_link::{ADDRESS_BYTES, Address};
+
+use crate::errno::{Error, status};
+use crate::ffi::*;
+use crate::handle::Domain;
+
+/// What a domain keeps of an address vector.
+#[derive(Default)]
+pub struct AddressVector {
+    /// Address and how often it was inserted.
+    entries: Vec<Option<(Address, u32)>>,
+    free: Vec<FiAddr>,
+    numbers: HashMap<Address, FiAddr>,
+    /// How many addresses the program said it would insert; 0: it did not say.
+    pub expected: usize,
+}
+
+impl AddressVector {
+    /// Adds an address. One that is there already keeps its number.
+    pub fn insert(&mut self, address: Address) -> FiAddr {
+        if let Some(&number) = self.numbers.get(&address) {
+            if let Some((_, uses)) = &mut self.entries[number as usize] {
+                *uses += 1;
+            }
+            return number;
+        }
+        let number = self.free.pop().unwrap_or(self.entries.len() as FiAddr);
+        if number as usize == self.entries.len() {
+            self.entries.push(None);
+        }
+        self.entries[number as usize] = Some((address, 1));
+        self.numbers.insert(address, number);
+        number
+    }
+
+    /// Takes an address out, when it has been removed as often as inserted. Returns whether it is gone now.
+    ///
+    /// # Errors
+    /// No such entry.
+    pub fn remove(&mut self, number: FiAddr) -> Result<bool, Error> {
+        let place = self.entries.get_mut(number as usize).ok_or(Error::Invalid)?;
+        let (address, uses) = place.as_mut().ok_or(Error::Invalid)?;
+        *uses -= 1;
+        if *uses > 0 {
+            return Ok(false);
+        }
+        self.numbers.remove(address);
+        *place = None;
+        self.free.push(number);
+        Ok(true)
+    }
+
+    /// The address of an entry.
+    pub fn address(&self, number: FiAddr) -> Option<Address> {
+        let entry = self.entries.get(usize::try_from(number).ok()?)?;
+        entry.map(|(address, _)| address)
+    }
+
+    /// The entry of an address.
+    pub fn number(&self, address: &Address) -> Option<FiAddr> {
+        self.numbers.get(address).copied()
+    }
+}
+
+/// The object that C holds.
+#[repr(C)]
+pub struct VectorHandle {
+    fid: Fid,
+    ops: *const FiOpsAv<VectorHandle>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) index: usize,
+}
+
+object!(VectorHandle, class::AV, FID_OPS);
+
+static FID_OPS: FiOps<VectorHandle> = FiOps {
+    size: size_of::<FiOps<VectorHandle>>(),
+    close,
+    bind,
+    control: crate::fabric::no_control,
+    ops_open: not_implemented,
+    tostr: not_implemented,
+    ops_set: not_implemented,
+};
+
+static OPS: FiOpsAv<VectorHandle> = FiOpsAv {
+    size: size_of::<FiOpsAv<VectorHandle>>(),
+    insert,
+    insertsvc: not_implemented,
+    insertsym: not_implemented,
+    remove,
+    lookup,
+    straddr,
+    av_set: not_implemented,
+    insert_auth_key: not_implemented,
+    lookup_auth_key: not_implemented,
+    set_user_id: not_implemented,
+};
+
+/// `fi_av_open`. Fills in the type if the program left it open.
+///
+/// # Errors
+/// Shared (named) vectors, insertion by events and several receive contexts: not implemented.
+pub fn open(
+    domain: &Arc<Domain>,
+    attr: Option<&mut FiAvAttr>,
+    context: usize,
+) -> Result<*mut VectorHandle, Error> {
+    let mut vector = AddressVector::default();
+    if let Some(attr) = attr {
+        if !attr.name.is_null() || attr.flags != 0 || attr.rx_ctx_bits != 0 {
+            return Err(Error::NotImplemented);
+        }
+        if attr.av_type == av_type::UNSPEC {
+            attr.av_type = av_type::TABLE;
+        }
+        vector.expected = attr.count;
+    }
+    let index = domain.enter().vectors.insert(vector);
+    let fid = Fid { fclass: class::AV, context, ops: (&raw const FID_OPS).cast() };
+    Ok(hand_out(VectorHandle { fid, ops: &OPS, domain: domain.clone(), index }))
+}
+
+extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
+    let mut state = vector.domain.enter();
+    if state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
+        drop(state);
+        Box::leak(vector); // it stays the program's
+        return Error::Busy.code();
+    }
+    state.vectors.remove(vector.index);
+    0
+}
+
+/// Event queues may be bound; nothing is ever reported there, since insertion is done on return.
+extern "C" fn bind(_vector: &VectorHandle, other: AnyObject, _flags: u64) -> c_int {
+    status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::Invalid) })
+}
+
+extern "C" fn insert(
+    vector: &VectorHandle,
+    addresses: InArray<[u8; ADDRESS_BYTES]>,
+    count: usize,
+    mut numbers: OutArray<FiAddr>,
+    flags: u64,
+    mut errors: OutArray<c_int>,
+) -> c_int {
+    let mut state = vector.domain.enter();
+    let table = &mut state.vectors[vector.index];
+    for index in 0..count {
+        let Some(address) = addresses.at(index) else { return Error::Invalid.code() };
+        numbers.set(index, table.insert(Address(address)));
+        if flags & flags::SYNC_ERR != 0 {
+            errors.set(index, 0);
+        }
+    }
+    count as c_int
+}
+
+extern "C" fn remove(vector: &VectorHandle, numbers: InArray<FiAddr>, count: usize, _flags: u64) -> c_int {
+    let mut state = vector.domain.enter();
+    for index in 0..count {
+        let number = numbers.at(index).ok_or(Error::Invalid);
+        match number.and_then(|number| state.vectors[vector.index].remove(number)) {
+            Err(error) => return error.code(),
+            Ok(false) => {}
+            Ok(true) => {
+                for endpoint in state.endpoints.iter_mut().filter(|endpoint| endpoint.uses_vector(vector.index)) {
+                    endpoint.forget_numbers();
+                }
+            }
+        }
+    }
+    0
+}
+
+extern "C" fn lookup(
+    vector: &VectorHandle,
+    number: FiAddr,
+    mut to: OutArray<u8>,
+    mut bytes: Out<usize>,
+) -> c_int {
+    let Some(address) = vector.domain.enter().vectors[vector.index].address(number) else {
+        return Error::Invalid.code();
+    };
+    let room = bytes.value().unwrap_or(0).min(ADDRESS_BYTES);
+    to.set_bytes(&address.0[..room]);
+    bytes.set(ADDRESS_BYTES);
+    0
+}
+
+extern "C" fn straddr(
+    _vector: &VectorHandle,
+    address: InArray<[u8; ADDRESS_BYTES]>,
+    mut to: OutArray<u8>,
+    mut bytes: Out<usize>,
+) -> *const c_char {
+    let mut text = String::from("weir:");
+    for byte in address.at(0).unwrap_or_default() {
+        let _ = write!(text, "{byte:02x}"); // writing to a string cannot fail
+    }
+    text.push('\0');
+    let room = bytes.value().unwrap_or(0).min(text.len());
+    if room > 0 {
+        to.set_bytes(&text.as_bytes()[..room - 1]);
+        to.set(room - 1, 0);
+    }
+    bytes.set(text.len());
+    to.as_ptr().cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_dense_and_a_removed_one_is_used_again() {
+        let mut vector = AddressVector::default();
+        let address = |byte| Address([byte; ADDRESS_BYTES]);
+        assert_eq!([1, 2, 3].map(|byte| vector.insert(address(byte))), [0, 1, 2]);
+        assert_eq!(vector.insert(address(2)), 1);
+        assert_eq!(vector.remove(1), Ok(false)); // it was inserted twice
+        assert_eq!(vector.remove(1), Ok(true));
+        assert_eq!(vector.remove(1), Err(Error::Invalid));
+        assert_eq!(vector.number(&address(2)), None);
+        assert_eq!(vector.insert(address(4)), 1);
+        assert_eq!(vector.address(1), Some(address(4)));
+        assert_eq!(vector.address(u64::MAX), None);
+    }
+}

@@ -1,0 +1,207 @@
+//! From the engine's completions to what the program reads: queue entries and counters.
+//!
+//! Who gets an entry (libfabric's rules, and what MPI libraries rely on):
+//! - errors always, peeks always, the release of a multi-receive buffer always;
+//! - successes if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call asked for it ([`WANTED`]);
+//! - injected messages never. Counters count them all the same, each operation once.
+
+use std::ffi::c_int;
+use weir_engine::{Completion, Operation};
+use weir_proto::{Envelope, Outcome, Space};
+
+use crate::cq::Entry;
+use crate::errno::completion as number;
+use crate::ffi::{ADDR_UNSPEC, flags};
+
+/// Bit in the cookie of a post: a success makes a queue entry.
+pub const WANTED: u64 = 1;
+
+/// Which side's queue an entry belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Sends, reads and writes.
+    Transmit,
+    /// Receives, and what peers do to our memory.
+    Receive,
+}
+
+/// A completion as the program shall see it.
+#[derive(Debug)]
+pub struct Report {
+    /// Whose queue.
+    pub side: Side,
+    /// The entry. Its source is still unknown here.
+    pub entry: Entry,
+    /// Whether it goes to the queue.
+    pub queued: bool,
+    /// The counters of which operation it counts for, if any: one of the operation bits of [`flags`].
+    pub counted: Option<u64>,
+    /// The message it is about, for its source and claim.
+    pub envelope: Option<Envelope>,
+}
+
+/// Flags that say what an operation was.
+fn nature(completion: &Completion) -> (Side, u64) {
+    let space = match completion.space {
+        Space::Tagged => flags::TAGGED,
+        Space::Untagged => flags::MSG,
+    };
+    match completion.operation {
+        Operation::Send => (Side::Transmit, flags::SEND | space),
+        Operation::Read => (Side::Transmit, flags::RMA | flags::READ),
+        Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
+        Operation::Receive | Operation::MultiReceive | Operation::Peek => (Side::Receive, flags::RECV | space),
+        Operation::RemoteWrite { .. } => (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA),
+    }
+}
+
+/// Which counter an operation counts for.
+fn counter_of(operation: Operation) -> Option<u64> {
+    match operation {
+        Operation::Send => Some(flags::SEND),
+        Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
+        Operation::Read => Some(flags::READ),
+        Operation::Write => Some(flags::WRITE),
+        Operation::RemoteWrite { .. } => Some(flags::REMOTE_WRITE),
+        Operation::Peek => None,
+    }
+}
+
+/// Translates one completion.
+pub fn report(completion: &Completion) -> Report {
+    let (side, nature) = nature(completion);
+    let multi = completion.operation == Operation::MultiReceive;
+    let mut entry = Entry {
+        context: completion.post.context,
+        flags: nature,
+        length: 0,
+        buffer: 0,
+        data: 0,
+        tag: 0,
+        source: ADDR_UNSPEC,
+        excess: 0,
+        error: 0,
+    };
+    let mut queued = completion.post.cookie & WANTED != 0 || completion.operation == Operation::Peek;
+    let mut counted = counter_of(completion.operation);
+    let mut about = None;
+    match completion.outcome {
+        Outcome::Done => {
+            if let Operation::RemoteWrite { data, bytes } = completion.operation {
+                (entry.context, entry.data, entry.length, queued) = (0, data, bytes, true);
+            }
+        }
+        Outcome::Received { envelope, bytes, last, .. } => {
+            describe(&mut entry, &envelope);
+            entry.length = bytes;
+            entry.buffer = completion.buffer;
+            if envelope.length > bytes {
+                fail(&mut entry, number::TRUNCATED);
+                entry.excess = envelope.length - bytes;
+            }
+            if multi && last {
+                entry.flags |= flags::MULTI_RECV;
+                queued = true;
+            }
+            about = Some(envelope);
+        }
+        Outcome::Released => {
+            // No FI_RECV: MPI libraries take that for a message.
+            entry.flags = flags::MULTI_RECV;
+            queued = true;
+            counted = None;
+        }
+        Outcome::Found { envelope, .. } => {
+            describe(&mut entry, &envelope);
+            entry.length = envelope.length;
+            about = Some(envelope);
+        }
+        Outcome::Absent => fail(&mut entry, number::NO_MESSAGE),
+        Outcome::Canceled => fail(&mut entry, number::CANCELED),
+        Outcome::Lost { fault, .. } => fail(&mut entry, number::lost(fault)),
+        Outcome::Refused => fail(&mut entry, number::REFUSED),
+    }
+    if entry.error != 0 {
+        queued = true;
+        if multi && matches!(completion.outcome, Outcome::Canceled | Outcome::Lost { .. }) {
+            entry.flags |= flags::MULTI_RECV; // the buffer is the program's again
+        }
+    }
+    Report { side, entry, queued, counted, envelope: about }
+}
+
+fn describe(entry: &mut Entry, envelope: &Envelope) {
+    entry.tag = envelope.tag;
+    if let Some(data) = envelope.data {
+        entry.data = data;
+        entry.flags |= flags::REMOTE_CQ_DATA;
+    }
+}
+
+fn fail(entry: &mut Entry, error: c_int) {
+    entry.error = error;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_engine::Post;
+    use weir_proto::Peer;
+
+    fn completion(operation: Operation, outcome: Outcome, cookie: u64) -> Completion {
+        Completion {
+            post: Post { context: 77, cookie },
+            operation,
+            space: Space::Tagged,
+            outcome,
+            buffer: 4096,
+        }
+    }
+
+    fn received(length: u64, bytes: u64, last: bool) -> Outcome {
+        let envelope = Envelope { from: Peer(3), tag: 9, data: Some(5), length };
+        Outcome::Received { envelope, bytes, offset: 0, last }
+    }
+
+    #[test]
+    fn a_silent_send_counts_but_makes_no_entry() {
+        let report = report(&completion(Operation::Send, Outcome::Done, 0));
+        assert!(!report.queued);
+        assert_eq!(report.counted, Some(flags::SEND));
+    }
+
+    #[test]
+    fn a_tagged_receive_with_data_has_the_flags_that_mpi_expects() {
+        let entry = report(&completion(Operation::Receive, received(8, 8, true), WANTED)).entry;
+        assert_eq!((entry.flags, entry.length, entry.tag, entry.data), (0x20408, 8, 9, 5));
+    }
+
+    #[test]
+    fn a_truncated_receive_is_an_error_with_both_lengths() {
+        let report = report(&completion(Operation::Receive, received(10, 4, true), 0));
+        assert!(report.queued);
+        assert_eq!((report.entry.error, report.entry.length, report.entry.excess), (265, 4, 6));
+    }
+
+    #[test]
+    fn a_released_buffer_is_reported_without_the_receive_flag_even_when_silent() {
+        let report = report(&completion(Operation::MultiReceive, Outcome::Released, 0));
+        assert!(report.queued && report.counted.is_none());
+        assert_eq!(report.entry.flags, flags::MULTI_RECV);
+    }
+
+    #[test]
+    fn a_cancelled_multi_receive_has_the_flags_that_intel_mpi_waits_for() {
+        let mut canceled = completion(Operation::MultiReceive, Outcome::Canceled, 0);
+        canceled.space = Space::Untagged;
+        let entry = report(&canceled).entry;
+        assert_eq!((entry.error, entry.flags), (125, flags::MULTI_RECV | flags::RECV | flags::MSG));
+    }
+
+    #[test]
+    fn a_peek_that_finds_nothing_is_an_error_entry() {
+        let report = report(&completion(Operation::Peek, Outcome::Absent, 0));
+        assert!(report.queued && report.counted.is_none());
+        assert_eq!(report.entry.error, 42);
+    }
+}

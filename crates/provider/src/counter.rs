@@ -1,0 +1,140 @@
+//! Counters: how many operations of a kind have ended, well or badly. Reading one makes progress, since some
+//! programs do nothing else while they wait (MPICH's window flush).
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use crate::cq::{deadline, left_ns};
+use crate::errno::{Error, status};
+use crate::ffi::*;
+use crate::handle::{Domain, Watch};
+
+/// What a domain keeps of a counter.
+#[derive(Default)]
+pub struct Counter {
+    /// Operations that ended well.
+    pub value: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// The endpoints that count here.
+    pub endpoints: Vec<usize>,
+}
+
+/// The object that C holds.
+#[repr(C)]
+pub struct CounterHandle {
+    fid: Fid,
+    ops: *const FiOpsCntr<CounterHandle>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) index: usize,
+}
+
+object!(CounterHandle, class::CNTR, FID_OPS);
+
+static FID_OPS: FiOps<CounterHandle> = FiOps {
+    size: size_of::<FiOps<CounterHandle>>(),
+    close,
+    bind: crate::fabric::no_bind,
+    control: crate::fabric::no_control,
+    ops_open: not_implemented,
+    tostr: not_implemented,
+    ops_set: not_implemented,
+};
+
+static OPS: FiOpsCntr<CounterHandle> =
+    FiOpsCntr { size: size_of::<FiOpsCntr<CounterHandle>>(), read, readerr, add, set, wait, adderr, seterr };
+
+/// `fi_cntr_open`.
+///
+/// # Errors
+/// Wait objects other than none, unspecified and yield, or events other than completions: not implemented.
+pub fn open(
+    domain: &Arc<Domain>,
+    attr: Option<&FiCntrAttr>,
+    context: usize,
+) -> Result<*mut CounterHandle, Error> {
+    let (events, wait) = attr.map_or((0, wait_obj::NONE), |attr| (attr.events, attr.wait_obj));
+    if events != 0 || !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
+        return Err(Error::NotImplemented);
+    }
+    let index = domain.enter().counters.insert(Counter::default());
+    let fid = Fid { fclass: class::CNTR, context, ops: (&raw const FID_OPS).cast() };
+    Ok(hand_out(CounterHandle { fid, ops: &OPS, domain: domain.clone(), index }))
+}
+
+extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
+    let mut state = counter.domain.enter();
+    if !state.counters[counter.index].endpoints.is_empty() {
+        drop(state);
+        Box::leak(counter); // it stays the program's
+        return Error::Busy.code();
+    }
+    state.counters.remove(counter.index);
+    0
+}
+
+impl CounterHandle {
+    fn change(&self, change: impl FnOnce(&mut Counter)) -> c_int {
+        change(&mut self.domain.enter().counters[self.index]);
+        0
+    }
+
+    fn look(&self) -> (u64, u64) {
+        let mut state = self.domain.enter();
+        state.progress(Watch::Counter(self.index));
+        let counter = &state.counters[self.index];
+        (counter.value, counter.errors)
+    }
+
+    /// Waits until the counter reaches `threshold`.
+    ///
+    /// # Errors
+    /// The error count changes, or the time is over.
+    fn wait(&self, threshold: u64, timeout_ms: c_int) -> Result<(), Error> {
+        let deadline = deadline(timeout_ms);
+        let (_, errors_before) = self.look();
+        loop {
+            let mut state = self.domain.enter();
+            state.progress(Watch::Counter(self.index));
+            let counter = &state.counters[self.index];
+            if counter.value >= threshold {
+                return Ok(());
+            }
+            if counter.errors != errors_before {
+                return Err(Error::ErrorAvailable);
+            }
+            let left_ns = left_ns(deadline).ok_or(Error::TimedOut)?;
+            state.wait(Watch::Counter(self.index), left_ns.min(self.domain.longest_wait_ns()));
+            drop(state);
+            std::thread::yield_now(); // other threads may want the domain
+        }
+    }
+}
+
+extern "C" fn read(counter: &CounterHandle) -> u64 {
+    counter.look().0
+}
+
+extern "C" fn readerr(counter: &CounterHandle) -> u64 {
+    counter.look().1
+}
+
+extern "C" fn add(counter: &CounterHandle, value: u64) -> c_int {
+    counter.change(|counter| counter.value = counter.value.wrapping_add(value))
+}
+
+extern "C" fn set(counter: &CounterHandle, value: u64) -> c_int {
+    counter.change(|counter| counter.value = value)
+}
+
+extern "C" fn adderr(counter: &CounterHandle, value: u64) -> c_int {
+    counter.change(|counter| counter.errors = counter.errors.wrapping_add(value))
+}
+
+extern "C" fn seterr(counter: &CounterHandle, value: u64) -> c_int {
+    counter.change(|counter| counter.errors = value)
+}
+
+extern "C" fn wait(counter: &CounterHandle, threshold: u64, timeout_ms: c_int) -> c_int {
+    status(counter.wait(threshold, timeout_ms))
+}

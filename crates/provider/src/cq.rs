@@ -1,0 +1,292 @@
+//! Completion queues. Entries are kept in one compact form and turned into the caller's format when read.
+//!
+//! The queue grows as needed: sizes given by programs are hints (MPICH gives 0, Open MPI 100), and `FI_RM_ENABLED` promises
+//! that nothing is lost. Errors stay in order: what came before one is read first, then reads say `-FI_EAVAIL`
+//! until `fi_cq_readerr` has taken it.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::errno::{Error, amount, explain_into, status};
+use crate::ffi::*;
+use crate::handle::{Domain, State, Watch};
+
+/// A completion, in all its formats at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The program's context.
+    pub context: usize,
+    /// What it was.
+    pub flags: u64,
+    /// Bytes received.
+    pub length: u64,
+    /// Where they are (multi-receive).
+    pub buffer: usize,
+    /// Remote completion data.
+    pub data: u64,
+    /// Tag.
+    pub tag: u64,
+    /// Who sent it.
+    pub source: FiAddr,
+    /// Bytes that did not fit.
+    pub excess: u64,
+    /// 0, or a positive error number.
+    pub error: c_int,
+}
+
+impl Entry {
+    fn tagged(&self) -> FiCqTaggedEntry {
+        FiCqTaggedEntry {
+            op_context: self.context,
+            flags: self.flags,
+            len: self.length as usize,
+            buf: self.buffer,
+            data: self.data,
+            tag: self.tag,
+        }
+    }
+
+    fn error(&self) -> FiCqErrEntry {
+        FiCqErrEntry {
+            op_context: self.context,
+            flags: self.flags,
+            len: self.length as usize,
+            buf: self.buffer,
+            data: self.data,
+            tag: self.tag,
+            olen: self.excess as usize,
+            err: self.error,
+            prov_errno: self.error,
+            err_data: std::ptr::null_mut(),
+            err_data_size: 0,
+            src_addr: self.source,
+        }
+    }
+}
+
+/// What a domain keeps of a queue.
+#[derive(Default)]
+pub struct CompletionQueue {
+    /// Oldest first.
+    pub entries: VecDeque<Entry>,
+    /// The endpoints that put entries here.
+    pub endpoints: Vec<usize>,
+    /// `fi_cq_signal` was called: the next blocking read returns.
+    signalled: bool,
+}
+
+/// The object that C holds.
+#[repr(C)]
+pub struct QueueHandle {
+    fid: Fid,
+    ops: *const FiOpsCq<QueueHandle>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) index: usize,
+    format: c_int,
+}
+
+object!(QueueHandle, class::CQ, FID_OPS);
+
+static FID_OPS: FiOps<QueueHandle> = FiOps {
+    size: size_of::<FiOps<QueueHandle>>(),
+    close,
+    bind: crate::fabric::no_bind,
+    control: crate::fabric::no_control,
+    ops_open: not_implemented,
+    tostr: not_implemented,
+    ops_set: not_implemented,
+};
+
+static OPS: FiOpsCq<QueueHandle> =
+    FiOpsCq { size: size_of::<FiOpsCq<QueueHandle>>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
+
+/// `fi_cq_open`.
+///
+/// # Errors
+/// Wait objects other than none, unspecified and yield: not implemented. Unknown format: invalid.
+pub fn open(domain: &Arc<Domain>, attr: Option<&FiCqAttr>, context: usize) -> Result<*mut QueueHandle, Error> {
+    let (format, wait) = attr.map_or((cq_format::UNSPEC, wait_obj::NONE), |attr| (attr.format, attr.wait_obj));
+    if !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
+        return Err(Error::NotImplemented);
+    }
+    if !(cq_format::UNSPEC..=cq_format::TAGGED).contains(&format) {
+        return Err(Error::Invalid);
+    }
+    let index = domain.enter().queues.insert(CompletionQueue::default());
+    let fid = Fid { fclass: class::CQ, context, ops: (&raw const FID_OPS).cast() };
+    Ok(hand_out(QueueHandle { fid, ops: &OPS, domain: domain.clone(), index, format }))
+}
+
+extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
+    let mut state = queue.domain.enter();
+    if !state.queues[queue.index].endpoints.is_empty() {
+        drop(state);
+        Box::leak(queue); // it stays the program's
+        return Error::Busy.code();
+    }
+    state.queues.remove(queue.index);
+    0
+}
+
+impl QueueHandle {
+    /// Reads up to `count` entries, making progress if there are none.
+    fn take(
+        &self,
+        state: &mut State,
+        buffer: OutArray<u8>,
+        count: usize,
+        sources: OutArray<FiAddr>,
+        pause: bool,
+    ) -> Result<usize, Error> {
+        let watch = Watch::Queue(self.index);
+        if count == 0 || state.queues[self.index].entries.is_empty() {
+            let happened = state.progress(watch);
+            if state.queues[self.index].entries.is_empty() {
+                if happened == 0 && pause {
+                    state.pause(watch);
+                }
+                return Err(Error::Again);
+            }
+        }
+        let entries = &mut state.queues[self.index].entries;
+        match self.format {
+            cq_format::MSG => drain(entries, buffer.cast(), count, sources, |entry| {
+                [entry.context as u64, entry.flags, entry.length]
+            }),
+            cq_format::DATA => drain(entries, buffer.cast(), count, sources, |entry| {
+                [entry.context as u64, entry.flags, entry.length, entry.buffer as u64, entry.data]
+            }),
+            cq_format::TAGGED => drain(entries, buffer.cast(), count, sources, Entry::tagged),
+            _ => drain(entries, buffer.cast(), count, sources, |entry| entry.context),
+        }
+    }
+
+    /// Reads, waiting up to `timeout_ms` (forever if negative).
+    fn take_blocking(
+        &self,
+        buffer: OutArray<u8>,
+        count: usize,
+        sources: OutArray<FiAddr>,
+        timeout_ms: c_int,
+    ) -> Result<usize, Error> {
+        let deadline = deadline(timeout_ms);
+        loop {
+            let mut state = self.domain.enter();
+            match self.take(&mut state, buffer.again(), count, sources.again(), false) {
+                Err(Error::Again) => {}
+                done => return done,
+            }
+            if std::mem::take(&mut state.queues[self.index].signalled) {
+                return Err(Error::Again);
+            }
+            let Some(left_ns) = left_ns(deadline) else { return Err(Error::Again) };
+            state.wait(Watch::Queue(self.index), left_ns.min(self.domain.longest_wait_ns()));
+            drop(state);
+            std::thread::yield_now(); // other threads may want the domain
+        }
+    }
+}
+
+/// When a call with this timeout gives up; `None`: never.
+pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
+    let timeout_ms = u64::try_from(timeout_ms).ok()?;
+    Some(Instant::now() + Duration::from_millis(timeout_ms))
+}
+
+/// Time left until the deadline; `None`: it has passed.
+pub(crate) fn left_ns(deadline: Option<Instant>) -> Option<u64> {
+    match deadline {
+        None => Some(u64::MAX),
+        Some(deadline) => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            (!left.is_zero()).then_some(left.as_nanos() as u64)
+        }
+    }
+}
+
+/// Moves successes from the queue to the caller, at most `count` and not past an error.
+fn drain<T>(
+    entries: &mut VecDeque<Entry>,
+    mut to: OutArray<T>,
+    count: usize,
+    mut sources: OutArray<FiAddr>,
+    convert: impl Fn(&Entry) -> T,
+) -> Result<usize, Error> {
+    let mut done = 0;
+    while done < count && let Some(entry) = entries.front() {
+        if entry.error != 0 {
+            break;
+        }
+        to.set(done, convert(entry));
+        sources.set(done, entry.source);
+        entries.pop_front();
+        done += 1;
+    }
+    if done == 0 && count > 0 { Err(Error::ErrorAvailable) } else { Ok(done) }
+}
+
+extern "C" fn read(queue: &QueueHandle, buffer: OutArray<u8>, count: usize) -> isize {
+    let mut state = queue.domain.enter();
+    amount(queue.take(&mut state, buffer, count, OutArray::none(), count > 0))
+}
+
+extern "C" fn readfrom(
+    queue: &QueueHandle,
+    buffer: OutArray<u8>,
+    count: usize,
+    sources: OutArray<FiAddr>,
+) -> isize {
+    let mut state = queue.domain.enter();
+    amount(queue.take(&mut state, buffer, count, sources, count > 0))
+}
+
+extern "C" fn readerr(queue: &QueueHandle, to: CqErrorOut, _flags: u64) -> isize {
+    let mut state = queue.domain.enter();
+    let entries = &mut state.queues[queue.index].entries;
+    match entries.front() {
+        Some(entry) if entry.error != 0 => {
+            to.fill(&entry.error(), queue.domain.api_version);
+            entries.pop_front();
+            1
+        }
+        _ => Error::Again.code() as isize,
+    }
+}
+
+extern "C" fn sread(
+    queue: &QueueHandle,
+    buffer: OutArray<u8>,
+    count: usize,
+    _condition: *const c_void,
+    timeout_ms: c_int,
+) -> isize {
+    amount(queue.take_blocking(buffer, count, OutArray::none(), timeout_ms))
+}
+
+extern "C" fn sreadfrom(
+    queue: &QueueHandle,
+    buffer: OutArray<u8>,
+    count: usize,
+    sources: OutArray<FiAddr>,
+    _condition: *const c_void,
+    timeout_ms: c_int,
+) -> isize {
+    amount(queue.take_blocking(buffer, count, sources, timeout_ms))
+}
+
+extern "C" fn signal(queue: &QueueHandle) -> c_int {
+    queue.domain.enter().queues[queue.index].signalled = true;
+    status(Ok(()))
+}
+
+extern "C" fn strerror(
+    _queue: &QueueHandle,
+    number: c_int,
+    _data: *const c_void,
+    mut buffer: OutArray<u8>,
+    bytes: usize,
+) -> *const c_char {
+    explain_into(number, &mut buffer, bytes)
+}

@@ -1,0 +1,146 @@
+//! Domains: where endpoints, queues, counters, address vectors and regions are opened.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use crate::av::{self, VectorHandle};
+use crate::counter::{self, CounterHandle};
+use crate::cq::{self, QueueHandle};
+use crate::endpoint::{self, EndpointHandle, Wishes};
+use crate::errno::{Error, status};
+use crate::ffi::*;
+use crate::handle::{Domain, Mode};
+use crate::mr::{self, RegionHandle};
+use crate::{info, settings};
+
+/// The object that C holds; the first members are `fid_domain`.
+#[repr(C)]
+pub struct DomainHandle {
+    fid: Fid,
+    ops: *const FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>,
+    mr: *const FiOpsMr<DomainHandle, RegionHandle>,
+    domain: Arc<Domain>,
+}
+
+object!(DomainHandle, class::DOMAIN, FID_OPS);
+
+static FID_OPS: FiOps<DomainHandle> = FiOps {
+    size: size_of::<FiOps<DomainHandle>>(),
+    close,
+    bind,
+    control: crate::fabric::no_control,
+    ops_open: not_implemented,
+    tostr: not_implemented,
+    ops_set: not_implemented,
+};
+
+static OPS: FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle> =
+    FiOpsDomain {
+        size: size_of::<FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>>(),
+        av_open,
+        cq_open,
+        endpoint,
+        scalable_ep: not_implemented,
+        cntr_open,
+        poll_open: not_implemented,
+        stx_ctx: not_implemented,
+        srx_ctx: not_implemented,
+        query_atomic: not_supported,
+        query_collective: not_implemented,
+        endpoint2,
+    };
+
+impl DomainHandle {
+    /// What stands behind the object.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+}
+
+/// `fi_domain`.
+///
+/// # Errors
+/// A setting is wrong: invalid.
+pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*mut DomainHandle, Error> {
+    let settings = settings::read()?;
+    let threading = info.and_then(|info| inner(info.domain_attr)).map_or(0, |attr| attr.threading);
+    let mode = if threading == threading::DOMAIN { Mode::Serialised } else { Mode::Shared };
+    Ok(hand_out(DomainHandle {
+        fid: Fid { fclass: class::DOMAIN, context, ops: (&raw const FID_OPS).cast() },
+        ops: &OPS,
+        mr: &mr::OPS,
+        domain: Domain::open(mode, api_version, settings),
+    }))
+}
+
+/// What is still open in the domain keeps it alive.
+extern "C" fn close(domain: Box<DomainHandle>) -> c_int {
+    drop(domain);
+    0
+}
+
+/// Event queues may be bound; nothing is ever reported there.
+extern "C" fn bind(_domain: &DomainHandle, other: AnyObject, _flags: u64) -> c_int {
+    status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::Invalid) })
+}
+
+extern "C" fn av_open(
+    domain: &DomainHandle,
+    attr: Option<&mut FiAvAttr>,
+    mut to: Out<*mut VectorHandle>,
+    context: usize,
+) -> c_int {
+    status(av::open(&domain.domain, attr, context).map(|vector| to.set(vector)))
+}
+
+extern "C" fn cq_open(
+    domain: &DomainHandle,
+    attr: Option<&FiCqAttr>,
+    mut to: Out<*mut QueueHandle>,
+    context: usize,
+) -> c_int {
+    status(cq::open(&domain.domain, attr, context).map(|queue| to.set(queue)))
+}
+
+extern "C" fn cntr_open(
+    domain: &DomainHandle,
+    attr: Option<&FiCntrAttr>,
+    mut to: Out<*mut CounterHandle>,
+    context: usize,
+) -> c_int {
+    status(counter::open(&domain.domain, attr, context).map(|counter| to.set(counter)))
+}
+
+extern "C" fn endpoint(
+    domain: &DomainHandle,
+    info: Option<&FiInfo>,
+    mut to: Out<*mut EndpointHandle>,
+    context: usize,
+) -> c_int {
+    let Some(info) = info else { return Error::Invalid.code() };
+    if let Some(attr) = inner(info.ep_attr)
+        && !matches!(attr.ep_type, ep_type::UNSPEC | ep_type::RDM)
+    {
+        return Error::Invalid.code();
+    }
+    let wishes = Wishes {
+        caps: if info.caps == 0 { info::CAPS } else { info.caps },
+        transmit_flags: inner(info.tx_attr).map_or(0, |attr| attr.op_flags),
+        receive_flags: inner(info.rx_attr).map_or(0, |attr| attr.op_flags),
+    };
+    to.set(endpoint::open(&domain.domain, wishes, context));
+    0
+}
+
+extern "C" fn endpoint2(
+    domain: &DomainHandle,
+    info: Option<&FiInfo>,
+    to: Out<*mut EndpointHandle>,
+    flags: u64,
+    context: usize,
+) -> c_int {
+    match flags {
+        0 => endpoint(domain, info, to, context),
+        _ => Error::NotImplemented.code(), // peer transfers and the like
+    }
+}

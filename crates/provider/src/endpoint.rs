@@ -1,0 +1,526 @@
+//! Endpoints: an engine, and what is bound to it.
+//!
+//! The engine is made when the endpoint is enabled: only then is it known how many peers there will be (the address
+//! vector's count), and only from then on has the endpoint an address.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use weir_engine::{Engine, Operation, Post};
+use weir_link::ADDRESS_BYTES;
+use weir_proto::{MessageId, Outcome, Peer, SendLevel};
+
+use crate::av::{AddressVector, VectorHandle};
+use crate::completion::{self, Side, WANTED};
+use crate::counter::{Counter, CounterHandle};
+use crate::cq::{CompletionQueue, QueueHandle};
+use crate::eq::EventQueueHandle;
+use crate::errno::{Error, amount, status};
+use crate::ffi::*;
+use crate::handle::{Domain, Mode, State, Table};
+use crate::{atomic, collective, log, message, rma, tagged};
+
+/// A completion queue bound to one side of an endpoint.
+#[derive(Clone, Copy)]
+struct Binding {
+    queue: usize,
+    /// Only operations that ask for it make entries.
+    selective: bool,
+}
+
+/// What the program asked for when it opened the endpoint.
+#[derive(Clone, Copy)]
+pub struct Wishes {
+    /// Capabilities.
+    pub caps: u64,
+    /// Flags of sends, reads and writes that carry none themselves.
+    pub transmit_flags: u64,
+    /// Flags of receives that carry none themselves.
+    pub receive_flags: u64,
+}
+
+/// What a domain keeps of an endpoint.
+pub struct Endpoint {
+    engine: Option<Engine>,
+    wishes: Wishes,
+    transmit: Option<Binding>,
+    receive: Option<Binding>,
+    /// Counters, by operation: [`counter_place`].
+    counters: [Option<usize>; COUNTED.len()],
+    vector: Option<usize>,
+    min_multi_recv: usize,
+    /// Peer of each entry of the address vector, where known.
+    peers: Vec<Option<Peer>>,
+    /// Entry of each peer, where known.
+    numbers: Vec<FiAddr>,
+    /// Messages that a peek has claimed, by the context of the peek.
+    claimed: HashMap<usize, MessageId>,
+}
+
+/// Operations that counters can be bound to.
+const COUNTED: [u64; 6] =
+    [flags::SEND, flags::RECV, flags::READ, flags::WRITE, flags::REMOTE_READ, flags::REMOTE_WRITE];
+
+fn counter_place(operation: u64) -> Option<usize> {
+    COUNTED.iter().position(|&counted| counted == operation)
+}
+
+/// Flags of an operation: where they come from.
+#[derive(Clone, Copy)]
+pub enum Flags {
+    /// The call has none: those given with the endpoint.
+    Default,
+    /// The call gave them; the endpoint's do not matter.
+    Given(u64),
+    /// An inject call: silent, and the buffer is copied.
+    Inject,
+}
+
+impl Endpoint {
+    fn new(wishes: Wishes) -> Endpoint {
+        Endpoint {
+            engine: None,
+            wishes,
+            transmit: None,
+            receive: None,
+            counters: [None; COUNTED.len()],
+            vector: None,
+            min_multi_recv: 64,
+            peers: Vec::new(),
+            numbers: Vec::new(),
+            claimed: HashMap::new(),
+        }
+    }
+
+    /// Whether the endpoint finds its addresses in this vector.
+    pub fn uses_vector(&self, vector: usize) -> bool {
+        self.vector == Some(vector)
+    }
+
+    /// The vector's numbers have changed.
+    pub fn forget_numbers(&mut self) {
+        self.peers.clear();
+        self.numbers.clear();
+    }
+
+    /// Handles what has arrived and files what has ended. Returns how many things happened.
+    #[inline]
+    pub fn progress(
+        &mut self,
+        queues: &mut Table<CompletionQueue>,
+        counters: &mut Table<Counter>,
+        vectors: &Table<AddressVector>,
+    ) -> usize {
+        let Some(engine) = &mut self.engine else { return 0 };
+        let mut happened = engine.progress();
+        while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
+            happened += 1;
+            let mut report = completion::report(&ended);
+            if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) = (ended.operation, ended.outcome) {
+                self.claimed.insert(ended.post.context, message);
+            }
+            if let Some(operation) = report.counted
+                && let Some(counter) = counter_place(operation).and_then(|place| self.counters[place])
+            {
+                match report.entry.error {
+                    0 => counters[counter].value += 1,
+                    _ => counters[counter].errors += 1,
+                }
+            }
+            let binding = match report.side {
+                Side::Transmit => self.transmit,
+                Side::Receive => self.receive,
+            };
+            if let Some(binding) = binding.filter(|_| report.queued) {
+                if let Some(envelope) = report.envelope {
+                    report.entry.source = self.source(envelope.from, vectors);
+                }
+                queues[binding.queue].entries.push_back(report.entry);
+            }
+        }
+        happened
+    }
+
+    /// Nothing was found: see [`Engine::pause`].
+    pub fn pause(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.pause();
+        }
+    }
+
+    /// Sleeps until something arrives, at most `at_most_ns`.
+    pub fn wait(&mut self, at_most_ns: u64) {
+        match &mut self.engine {
+            Some(engine) => engine.wait(at_most_ns),
+            None => std::thread::yield_now(),
+        }
+    }
+
+    /// Sends out what is queued and closes the mailbox. The endpoint is dead then.
+    pub fn close(&mut self) {
+        if let Some(mut engine) = self.engine.take() {
+            engine.close();
+        }
+    }
+
+    /// The entry of a peer in the address vector, if the program asked to be told.
+    fn source(&mut self, peer: Peer, vectors: &Table<AddressVector>) -> FiAddr {
+        if self.wishes.caps & caps::SOURCE == 0 {
+            return ADDR_UNSPEC;
+        }
+        let place = peer.0 as usize;
+        if let Some(&number) = self.numbers.get(place)
+            && number != ADDR_UNSPEC
+        {
+            return number;
+        }
+        // Not known yet, or not inserted yet: look again each time until it is.
+        let (Some(engine), Some(vector)) = (&self.engine, self.vector) else { return ADDR_UNSPEC };
+        let Some(number) = vectors[vector].number(&engine.address_of(peer)) else { return ADDR_UNSPEC };
+        if self.numbers.len() <= place {
+            self.numbers.resize(place + 1, ADDR_UNSPEC);
+        }
+        self.numbers[place] = number;
+        number
+    }
+
+    /// Readies an operation: everything but the call to the engine.
+    fn post(&self, side: Side, context: usize, flags: Flags) -> (Post, u64) {
+        let (binding, default) = match side {
+            Side::Transmit => (self.transmit, self.wishes.transmit_flags),
+            Side::Receive => (self.receive, self.wishes.receive_flags),
+        };
+        let given = match flags {
+            Flags::Default => default,
+            Flags::Given(given) => given,
+            Flags::Inject => flags::INJECT,
+        };
+        let silent = matches!(flags, Flags::Inject)
+            || binding.is_some_and(|binding| binding.selective) && given & flags::COMPLETION == 0;
+        (Post { context, cookie: if silent { 0 } else { WANTED } }, given)
+    }
+}
+
+/// An operation about to be handed to the engine.
+pub struct Posting<'a> {
+    /// The engine.
+    pub engine: &'a mut Engine,
+    /// Context and note.
+    pub post: Post,
+    /// Flags in force.
+    pub flags: u64,
+    /// The peer that the call names, if it names one.
+    pub peer: Option<Peer>,
+    /// What fewer free bytes than releases a multi-receive buffer.
+    pub min_multi_recv: u64,
+    /// Messages that a peek has claimed.
+    pub claimed: &'a mut HashMap<usize, MessageId>,
+}
+
+impl Posting<'_> {
+    /// When a send with these flags completes.
+    pub fn level(&self) -> SendLevel {
+        if self.flags & flags::MATCH_COMPLETE != 0 {
+            SendLevel::Matched
+        } else if self.flags & flags::DELIVERY_COMPLETE != 0 {
+            SendLevel::Delivered
+        } else {
+            SendLevel::Buffered
+        }
+    }
+}
+
+/// The object that C holds.
+#[repr(C)]
+pub struct EndpointHandle {
+    fid: Fid,
+    ops: *const FiOpsEp<EndpointHandle>,
+    cm: *const FiOpsCm<EndpointHandle>,
+    msg: *const FiOpsMsg<EndpointHandle>,
+    rma: *const FiOpsRma<EndpointHandle>,
+    tagged: *const FiOpsTagged<EndpointHandle>,
+    atomic: *const FiOpsAtomic,
+    collective: *const FiOpsCollective,
+    domain: Arc<Domain>,
+    index: usize,
+}
+
+const _: () = assert!(std::mem::offset_of!(EndpointHandle, domain) == 80); // fid_ep
+
+object!(EndpointHandle, class::EP, FID_OPS);
+
+static FID_OPS: FiOps<EndpointHandle> = FiOps {
+    size: size_of::<FiOps<EndpointHandle>>(),
+    close,
+    bind,
+    control,
+    ops_open: not_implemented,
+    tostr: not_implemented,
+    ops_set: not_implemented,
+};
+
+static OPS: FiOpsEp<EndpointHandle> = FiOpsEp {
+    size: size_of::<FiOpsEp<EndpointHandle>>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: not_implemented,
+    rx_ctx: not_implemented,
+    rx_size_left: not_implemented,
+    tx_size_left: not_implemented,
+};
+
+static CM: FiOpsCm<EndpointHandle> = FiOpsCm {
+    size: size_of::<FiOpsCm<EndpointHandle>>(),
+    setname: not_implemented,
+    getname,
+    getpeer: not_implemented,
+    connect: not_implemented,
+    listen: not_implemented,
+    accept: not_implemented,
+    reject: not_implemented,
+    shutdown: not_implemented,
+    join: not_implemented,
+};
+
+/// `fi_endpoint`.
+pub fn open(domain: &Arc<Domain>, wishes: Wishes, context: usize) -> *mut EndpointHandle {
+    let index = domain.enter().endpoints.insert(Endpoint::new(wishes));
+    hand_out(EndpointHandle {
+        fid: Fid { fclass: class::EP, context, ops: (&raw const FID_OPS).cast() },
+        ops: &OPS,
+        cm: &CM,
+        msg: &message::OPS,
+        rma: &rma::OPS,
+        tagged: &tagged::OPS,
+        atomic: &atomic::OPS,
+        collective: &collective::OPS,
+        domain: domain.clone(),
+        index,
+    })
+}
+
+extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
+    let mut state = handle.domain.enter();
+    let State { endpoints, queues, counters, .. } = &mut *state;
+    if let Some(mut endpoint) = endpoints.remove(handle.index) {
+        endpoint.close();
+    }
+    for bound in queues.iter_mut().map(|queue| &mut queue.endpoints) {
+        bound.retain(|&index| index != handle.index);
+    }
+    for bound in counters.iter_mut().map(|counter| &mut counter.endpoints) {
+        bound.retain(|&index| index != handle.index);
+    }
+    0
+}
+
+extern "C" fn bind(handle: &EndpointHandle, other: AnyObject, flags: u64) -> c_int {
+    status(handle.bind(other, flags))
+}
+
+extern "C" fn control(handle: &EndpointHandle, command: c_int, _argument: *mut c_void) -> c_int {
+    match command {
+        control::ENABLE => status(handle.enable()),
+        _ => Error::NotImplemented.code(),
+    }
+}
+
+impl EndpointHandle {
+    /// Readies an operation and hands it to `act`, which gives it to the engine. `address` names the peer;
+    /// [`ADDR_UNSPEC`] names none.
+    ///
+    /// # Errors
+    /// The endpoint is not enabled, or the address is not in the vector; else what `act` says.
+    #[inline]
+    pub fn post<R>(
+        &self,
+        side: Side,
+        address: FiAddr,
+        context: usize,
+        flags: Flags,
+        act: impl FnOnce(Posting) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut state = self.domain.enter();
+        let State { endpoints, vectors, .. } = &mut *state;
+        let endpoint = &mut endpoints[self.index];
+        let (post, flags) = endpoint.post(side, context, flags);
+        let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
+        let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
+        let peer = if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
+            None // a claimed message is found by its context; Open MPI gives rubbish here
+        } else if let Some(&Some(peer)) = endpoint.peers.get(address as usize) {
+            Some(peer)
+        } else {
+            let vector = endpoint.vector.ok_or(Error::NoVector)?;
+            let known = vectors[vector].address(address).ok_or(Error::Invalid)?;
+            let peer = engine.peer(&known);
+            let place = address as usize;
+            if endpoint.peers.len() <= place {
+                endpoint.peers.resize(place + 1, None);
+            }
+            endpoint.peers[place] = Some(peer);
+            Some(peer)
+        };
+        let min_multi_recv = endpoint.min_multi_recv as u64;
+        act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed })
+    }
+
+    fn bind(&self, other: AnyObject, flags: u64) -> Result<(), Error> {
+        if let Some(queue) = other.of::<QueueHandle>() {
+            self.bind_queue(queue, flags)
+        } else if let Some(counter) = other.of::<CounterHandle>() {
+            self.bind_counter(counter, flags)
+        } else if let Some(vector) = other.of::<VectorHandle>() {
+            self.same_domain(&vector.domain)?;
+            self.domain.enter().endpoints[self.index].vector = Some(vector.index);
+            Ok(())
+        } else if let Some(events) = other.of::<EventQueueHandle>() {
+            events.watch(&self.domain);
+            Ok(())
+        } else {
+            Err(Error::Invalid)
+        }
+    }
+
+    fn same_domain(&self, domain: &Arc<Domain>) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.domain, domain) { Ok(()) } else { Err(Error::OtherDomain) }
+    }
+
+    fn bind_queue(&self, queue: &QueueHandle, flags: u64) -> Result<(), Error> {
+        self.same_domain(&queue.domain)?;
+        if flags & !(flags::SEND | flags::RECV | flags::SELECTIVE_COMPLETION) != 0 {
+            return Err(Error::BadFlags);
+        }
+        let binding = Binding { queue: queue.index, selective: flags & flags::SELECTIVE_COMPLETION != 0 };
+        let mut state = self.domain.enter();
+        let endpoint = &mut state.endpoints[self.index];
+        for (bit, side) in [(flags::SEND, &mut endpoint.transmit), (flags::RECV, &mut endpoint.receive)] {
+            if flags & bit != 0 {
+                if side.is_some() {
+                    return Err(Error::Invalid);
+                }
+                *side = Some(binding);
+            }
+        }
+        note(&mut state.queues[queue.index].endpoints, self.index);
+        Ok(())
+    }
+
+    fn bind_counter(&self, counter: &CounterHandle, flags: u64) -> Result<(), Error> {
+        self.same_domain(&counter.domain)?;
+        let all = COUNTED.iter().fold(0, |all, bit| all | bit);
+        if flags & !all != 0 {
+            return Err(Error::BadFlags);
+        }
+        let mut state = self.domain.enter();
+        let places = COUNTED.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);
+        for (place, _) in places {
+            state.endpoints[self.index].counters[place] = Some(counter.index);
+        }
+        note(&mut state.counters[counter.index].endpoints, self.index);
+        Ok(())
+    }
+
+    fn enable(&self) -> Result<(), Error> {
+        let mut state = self.domain.enter();
+        let State { endpoints, vectors, regions, .. } = &mut *state;
+        let endpoint = &mut endpoints[self.index];
+        if endpoint.engine.is_some() {
+            return Ok(());
+        }
+        let vector = endpoint.vector.ok_or(Error::NoVector)?;
+        if endpoint.transmit.is_none() && endpoint.receive.is_none() {
+            return Err(Error::NoQueue);
+        }
+        let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
+        let opened = Engine::open(&self.domain.settings, peers, self.domain.mode == Mode::Shared);
+        let mut engine = opened.map_err(|error| {
+            log::error(&format!("cannot open an endpoint: {error}"));
+            Error::from(&error)
+        })?;
+        for (&key, region) in regions.iter() {
+            engine.expose(key, region.memory.clone(), region.readable, region.writable);
+        }
+        endpoint.engine = Some(engine);
+        Ok(())
+    }
+
+    fn name(&self, mut to: OutArray<u8>, mut bytes: Out<usize>) -> Result<(), Error> {
+        let mut state = self.domain.enter();
+        let engine = state.endpoints[self.index].engine().ok_or(Error::BadState)?;
+        let room = bytes.value().ok_or(Error::Invalid)?;
+        let whole = room >= ADDRESS_BYTES && to.is_some();
+        if whole {
+            to.set_bytes(&engine.address().0);
+        }
+        bytes.set(ADDRESS_BYTES);
+        if whole { Ok(()) } else { Err(Error::TooSmall) }
+    }
+}
+
+impl Endpoint {
+    /// The engine, once the endpoint is enabled.
+    pub fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
+    }
+}
+
+fn note(indices: &mut Vec<usize>, index: usize) {
+    if !indices.contains(&index) {
+        indices.push(index);
+    }
+}
+
+extern "C" fn getname(handle: &EndpointHandle, to: OutArray<u8>, bytes: Out<usize>) -> c_int {
+    status(handle.name(to, bytes))
+}
+
+extern "C" fn cancel(handle: &EndpointHandle, context: usize) -> isize {
+    let mut state = handle.domain.enter();
+    let engine = state.endpoints[handle.index].engine().ok_or(Error::BadState);
+    amount(engine.and_then(|engine| if engine.cancel(context) { Ok(0) } else { Err(Error::NoEntry) }))
+}
+
+/// The one option that we have.
+fn check_option(level: c_int, name: c_int) -> Result<(), Error> {
+    match (level, name) {
+        (option::LEVEL_ENDPOINT, option::MIN_MULTI_RECV) => Ok(()),
+        _ => Err(Error::NoOption),
+    }
+}
+
+extern "C" fn getopt(
+    handle: &EndpointHandle,
+    level: c_int,
+    name: c_int,
+    mut value: Out<usize>,
+    mut bytes: Out<usize>,
+) -> c_int {
+    status(check_option(level, name).and_then(|()| {
+        let room = bytes.value().ok_or(Error::Invalid)?;
+        bytes.set(size_of::<usize>());
+        if room < size_of::<usize>() {
+            return Err(Error::TooSmall);
+        }
+        value.set(handle.domain.enter().endpoints[handle.index].min_multi_recv);
+        Ok(())
+    }))
+}
+
+extern "C" fn setopt(
+    handle: &EndpointHandle,
+    level: c_int,
+    name: c_int,
+    value: InArray<usize>,
+    bytes: usize,
+) -> c_int {
+    status(check_option(level, name).and_then(|()| {
+        if bytes != size_of::<usize>() {
+            return Err(Error::Invalid);
+        }
+        handle.domain.enter().endpoints[handle.index].min_multi_recv = value.at(0).ok_or(Error::Invalid)?;
+        Ok(())
+    }))
+}

@@ -1,0 +1,166 @@
+//! Errors as libfabric counts them: the only place that knows `-FI_EAGAIN`.
+
+use std::ffi::{CStr, c_char, c_int};
+use weir_engine::{OpenError, PostError};
+use weir_proto::PeerFault;
+
+use crate::ffi::OutArray;
+
+/// Why a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Not now; progress helps.
+    Again,
+    /// Nothing matches what was asked.
+    NoData,
+    /// An argument makes no sense.
+    Invalid,
+    /// The object is not in the state for this (an endpoint before `fi_enable`, most often).
+    BadState,
+    /// Unknown flags.
+    BadFlags,
+    /// The caller's buffer is too small.
+    TooSmall,
+    /// Longer than allowed.
+    MessageSize,
+    /// We do not have that.
+    NotImplemented,
+    /// We do not have that operation.
+    NotSupported,
+    /// Unknown option.
+    NoOption,
+    /// The key is taken.
+    NoKey,
+    /// No address vector is bound.
+    NoVector,
+    /// No completion queue is bound.
+    NoQueue,
+    /// The object belongs to another domain.
+    OtherDomain,
+    /// Other objects still use it.
+    Busy,
+    /// Nothing of that name.
+    NoEntry,
+    /// No memory, or no room in shared memory.
+    NoMemory,
+    /// An error waits in the queue.
+    ErrorAvailable,
+    /// The time is over.
+    TimedOut,
+    /// The operating system refused; its own number.
+    System(c_int),
+}
+
+impl Error {
+    /// The negative number that libfabric returns.
+    pub fn code(self) -> c_int {
+        -match self {
+            Error::Again => libc::EAGAIN,
+            Error::NoData => libc::ENODATA,
+            Error::Invalid => libc::EINVAL,
+            Error::BadState => 258,
+            Error::BadFlags => 260,
+            Error::TooSmall => 257,
+            Error::MessageSize => libc::EMSGSIZE,
+            Error::NotImplemented => libc::ENOSYS,
+            Error::NotSupported => libc::EOPNOTSUPP,
+            Error::NoOption => libc::ENOPROTOOPT,
+            Error::NoKey => 266,
+            Error::NoVector => 267,
+            Error::NoQueue => 263,
+            Error::OtherDomain => 262,
+            Error::Busy => libc::EBUSY,
+            Error::NoEntry => libc::ENOENT,
+            Error::NoMemory => libc::ENOMEM,
+            Error::ErrorAvailable => 259,
+            Error::TimedOut => libc::ETIMEDOUT,
+            Error::System(number) => number,
+        }
+    }
+}
+
+impl From<PostError> for Error {
+    fn from(error: PostError) -> Error {
+        match error {
+            PostError::Again { .. } => Error::Again,
+        }
+    }
+}
+
+impl From<&OpenError> for Error {
+    fn from(error: &OpenError) -> Error {
+        match error {
+            OpenError::Setting { .. } => Error::Invalid,
+            OpenError::Mailbox(_) => Error::NoMemory,
+            OpenError::System { source, .. } => Error::System(source.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+/// What a call that returns `int` returns.
+pub fn status(result: Result<(), Error>) -> c_int {
+    result.map_or_else(Error::code, |()| 0)
+}
+
+/// What a call that returns `ssize_t` returns.
+#[inline]
+pub fn amount(result: Result<usize, Error>) -> isize {
+    match result {
+        Ok(amount) => amount as isize,
+        Err(error) => error.code() as isize,
+    }
+}
+
+/// Numbers in error entries of completion queues (positive there).
+pub mod completion {
+    use super::{PeerFault, c_int};
+
+    /// The message was longer than the buffer: `FI_ETRUNC`.
+    pub const TRUNCATED: c_int = 265;
+    /// A peek found nothing: `FI_ENOMSG`.
+    pub const NO_MESSAGE: c_int = libc::ENOMSG;
+    /// The operation was cancelled: `FI_ECANCELED`.
+    pub const CANCELED: c_int = libc::ECANCELED;
+    /// The peer refused a remote read or write (key, bounds or rights): `FI_EACCES`.
+    pub const REFUSED: c_int = libc::EACCES;
+
+    /// The peer is gone: reset (its process died), no route (never reached), aborted (it sent nonsense),
+    /// shut down (it closed its endpoint).
+    pub fn lost(fault: PeerFault) -> c_int {
+        match fault {
+            PeerFault::Died => libc::ECONNRESET,
+            PeerFault::Unreachable => libc::EHOSTUNREACH,
+            PeerFault::Malformed => libc::ECONNABORTED,
+            PeerFault::Closed => libc::ESHUTDOWN,
+        }
+    }
+}
+
+/// What `fi_cq_strerror` and `fi_eq_strerror` say on an error number of an entry of ours.
+fn explain(number: c_int) -> &'static CStr {
+    match number {
+        0 => c"no error",
+        completion::TRUNCATED => c"weir: the message was longer than the posted buffer",
+        completion::NO_MESSAGE => c"weir: no unexpected message matches",
+        completion::CANCELED => c"weir: the operation was cancelled",
+        completion::REFUSED => c"weir: the peer refused the access to its memory (key, bounds or rights)",
+        libc::ECONNRESET => c"weir: the peer's process ended without closing its endpoint",
+        libc::EHOSTUNREACH => c"weir: the peer cannot be reached (gone, another version, or no free lane there)",
+        libc::ECONNABORTED => c"weir: the peer sent something malformed",
+        libc::ESHUTDOWN => c"weir: the peer has closed its endpoint",
+        _ => c"weir: unknown error",
+    }
+}
+
+/// Copies the explanation of `number` into the caller's buffer of `bytes` bytes, if there is one, and returns a string.
+pub fn explain_into(number: c_int, buffer: &mut OutArray<u8>, bytes: usize) -> *const c_char {
+    let text = explain(number);
+    let with_end = text.to_bytes_with_nul();
+    if !buffer.is_some() || bytes == 0 {
+        return text.as_ptr();
+    }
+    let room = (bytes - 1).min(with_end.len() - 1);
+    buffer.set_bytes(&with_end[..room]);
+    buffer.set(room, 0);
+    buffer.as_ptr().cast()
+}

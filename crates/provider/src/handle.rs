@@ -1,0 +1,221 @@
+//! What stands behind the objects that C holds.
+//!
+//! Everything of a domain (its endpoints, queues, counters, address vectors and memory regions) is one value with one
+//! [`Owner`]: a call enters once and finds all it touches, so that no order of locks exists and none can be wrong. A C
+//! object holds the domain and a number, its place in one of the domain's tables.
+//!
+//! Serialised ownership (no lock at all) is taken for `FI_THREAD_DOMAIN`, where the program promises one thread at a time
+//! in a domain. `FI_THREAD_COMPLETION` promises less (two queues of a domain may be read at once) and is shared.
+
+use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use weir_engine::config::Settings;
+use weir_link::memory::UserMemory;
+use weir_link::owner::{Guard, Owner};
+
+use crate::av::AddressVector;
+use crate::counter::Counter;
+use crate::cq::CompletionQueue;
+use crate::endpoint::Endpoint;
+
+/// How many threads may call into a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One at a time; the program sees to it.
+    Serialised,
+    /// Any number.
+    Shared,
+}
+
+/// Objects of one kind, by number. Numbers are reused.
+pub struct Table<T>(Vec<Option<T>>);
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table(Vec::new())
+    }
+}
+
+impl<T> Table<T> {
+    /// Adds an object and returns its number.
+    pub fn insert(&mut self, value: T) -> usize {
+        let free = self.0.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.0.len());
+        match free {
+            Some(index) => self.0[index] = Some(value),
+            None => self.0.push(Some(value)),
+        }
+        index
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, index: usize) -> Option<T> {
+        self.0.get_mut(index)?.take()
+    }
+
+    /// All objects.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().flatten()
+    }
+}
+
+impl<T> Index<usize> for Table<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        self.0[index].as_ref().expect("an open object has its place in the table")
+    }
+}
+
+impl<T> IndexMut<usize> for Table<T> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        self.0[index].as_mut().expect("an open object has its place in the table")
+    }
+}
+
+/// Memory that peers may use, under a key.
+#[derive(Clone)]
+pub struct Region {
+    /// The memory.
+    pub memory: UserMemory,
+    /// Peers may read it.
+    pub readable: bool,
+    /// Peers may write it.
+    pub writable: bool,
+}
+
+/// All objects of a domain.
+#[derive(Default)]
+pub struct State {
+    /// Endpoints.
+    pub endpoints: Table<Endpoint>,
+    /// Completion queues.
+    pub queues: Table<CompletionQueue>,
+    /// Counters.
+    pub counters: Table<Counter>,
+    /// Address vectors.
+    pub vectors: Table<AddressVector>,
+    /// Memory regions.
+    pub regions: HashMap<u64, Region>,
+}
+
+/// Whose progress a call makes.
+#[derive(Clone, Copy)]
+pub enum Watch {
+    /// The endpoints bound to a completion queue.
+    Queue(usize),
+    /// The endpoints bound to a counter.
+    Counter(usize),
+}
+
+impl State {
+    fn watched(&self, watch: Watch) -> &[usize] {
+        match watch {
+            Watch::Queue(index) => &self.queues[index].endpoints,
+            Watch::Counter(index) => &self.counters[index].endpoints,
+        }
+    }
+
+    /// Makes progress on the endpoints of a queue or counter and files their completions. Returns how much happened.
+    pub fn progress(&mut self, watch: Watch) -> usize {
+        let mut happened = 0;
+        for nth in 0..self.watched(watch).len() {
+            happened += self.progress_endpoint(self.watched(watch)[nth]);
+        }
+        happened
+    }
+
+    /// Makes progress on all endpoints.
+    pub fn progress_all(&mut self) {
+        let State { endpoints, queues, counters, vectors, .. } = self;
+        for endpoint in endpoints.iter_mut() {
+            endpoint.progress(queues, counters, vectors);
+        }
+    }
+
+    #[inline]
+    fn progress_endpoint(&mut self, index: usize) -> usize {
+        let State { endpoints, queues, counters, vectors, .. } = self;
+        endpoints[index].progress(queues, counters, vectors)
+    }
+
+    /// Nothing was found: lets others have the core, as the engine thinks fit. With several endpoints none may
+    /// sleep, since the next packet may be another's.
+    pub fn pause(&mut self, watch: Watch) {
+        match *self.watched(watch) {
+            [only] => self.endpoints[only].pause(),
+            _ => std::thread::yield_now(),
+        }
+    }
+
+    /// Sleeps until something arrives, at most `at_most_ns`.
+    pub fn wait(&mut self, watch: Watch, at_most_ns: u64) {
+        match *self.watched(watch) {
+            [only] => self.endpoints[only].wait(at_most_ns),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+/// A domain: the value and what never changes about it.
+pub struct Domain {
+    owner: Owner<State>,
+    /// How many threads call.
+    pub mode: Mode,
+    /// The version of the API that the program was written for.
+    pub api_version: u32,
+    /// The settings, read when the program asked for the provider.
+    pub settings: Settings,
+    /// Who opened it: a forked child must leave it alone.
+    process: u32,
+}
+
+/// All open domains, for [`close_all`].
+static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
+
+impl Domain {
+    /// Opens a domain.
+    pub fn open(mode: Mode, api_version: u32, settings: Settings) -> Arc<Domain> {
+        let owner = match mode {
+            // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, by which it promises to serialise all
+            // calls on the domain and on what belongs to it. We enter by ourselves only in those calls and in
+            // `close_all`, at exit, when no call may be under way; event queues, which belong to no domain, leave
+            // serialised domains alone (`eq`).
+            Mode::Serialised => unsafe { Owner::serialised(State::default()) },
+            Mode::Shared => Owner::shared(State::default()),
+        };
+        let process = std::process::id();
+        let domain = Arc::new(Domain { owner, mode, api_version, settings, process });
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|domain| domain.strong_count() > 0);
+        open.push(Arc::downgrade(&domain));
+        domain
+    }
+
+    /// Becomes its owner.
+    #[inline]
+    pub fn enter(&self) -> Guard<'_, State> {
+        self.owner.enter()
+    }
+
+    /// The longest that a blocking call may keep the domain to itself. Unit: nanoseconds.
+    pub fn longest_wait_ns(&self) -> u64 {
+        match self.mode {
+            Mode::Serialised => 1_000_000,
+            Mode::Shared => 50_000,
+        }
+    }
+}
+
+/// Closes what the program has left open: called when the core is unloaded. Queued messages still leave.
+pub fn close_all() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    for domain in open.iter().filter_map(Weak::upgrade) {
+        if domain.process == std::process::id() {
+            domain.enter().endpoints.iter_mut().for_each(Endpoint::close);
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! What the provider can do, and whether that is what a program asks for.
+//!
+//! One answer exists: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it as libfabric's own
+//! `ofi_check_info` does (levels: ours must be at least as strong as asked), and what the program may choose is echoed, as
+//! `ofi_alter_info` does. Each mismatch names the field, what was asked and what we have; `FI_LOG_LEVEL=info` shows it.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use crate::errno::Error;
+use crate::ffi::*;
+use crate::{log, settings};
+
+/// Everything that we can do. No atomics, no collectives: only what works is advertised, since MPICH uses all it sees.
+pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
+/// What a program must ask for to get it (or ask for nothing at all).
+const PRIMARY: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::DIRECTED_RECV;
+/// Directions. Asking for none means all that make sense.
+const MODIFIERS: u64 = MESSAGE_MODIFIERS | REMOTE_MODIFIERS;
+const MESSAGE_MODIFIERS: u64 = caps::SEND | caps::RECV;
+const REMOTE_MODIFIERS: u64 = caps::READ | caps::WRITE | caps::REMOTE_READ | caps::REMOTE_WRITE;
+/// What a program gets without asking, except [`caps::SOURCE`], which costs a look-up.
+const SECONDARY: u64 = caps::MULTI_RECV | caps::SOURCE | DOMAIN_CAPS;
+const DOMAIN_CAPS: u64 = caps::LOCAL_COMM | caps::REMOTE_COMM;
+
+const COMMUNICATION: u64 = caps::MSG | caps::TAGGED | caps::RMA;
+const TX_CAPS: u64 = COMMUNICATION | caps::SEND | caps::READ | caps::WRITE | DOMAIN_CAPS;
+const RX_CAPS: u64 = COMMUNICATION
+    | caps::RECV
+    | caps::REMOTE_READ
+    | caps::REMOTE_WRITE
+    | caps::DIRECTED_RECV
+    | caps::MULTI_RECV
+    | caps::SOURCE
+    | DOMAIN_CAPS;
+
+const TX_FLAGS: u64 = flags::COMPLETION
+    | flags::INJECT
+    | flags::INJECT_COMPLETE
+    | flags::TRANSMIT_COMPLETE
+    | flags::DELIVERY_COMPLETE
+    | flags::MATCH_COMPLETE;
+const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
+
+/// Messages of a pair stay in order. The orders of atomic operations hold because there are none; MPICH asks for them.
+const TX_ORDER: u64 = order::SEND_AFTER_SEND | order::ATOMIC;
+const RX_ORDER: u64 = TX_ORDER;
+
+/// Longest message that is sent by copying. MPICH and Open MPI inject everything up to here. Unit: bytes.
+pub const INJECT_BYTES: usize = 4096;
+/// Pieces of a scattered buffer.
+pub const IOV_LIMIT: usize = 32;
+/// Pieces of remote memory in one operation.
+pub const RMA_IOV_LIMIT: usize = 1;
+/// Operations that may be outstanding, as told to programs (which use it as a queue size).
+const QUEUE_SIZE: usize = 1024;
+/// Objects of a kind, as told to programs.
+const MANY: usize = 1024;
+/// Bytes of remote completion data, and of keys.
+const DATA_BYTES: usize = 8;
+const MAX_MESSAGE_BYTES: usize = i64::MAX as usize;
+/// All 64 bits of a tag are the program's. The pattern says so: fields of one bit each, from the top.
+const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
+/// Addresses are opaque to everybody else: a private format (top bit).
+pub const ADDRESS_FORMAT: u32 = 0x8000_7765;
+/// The protocol, equally private.
+const PROTOCOL: u32 = 0x8000_7765;
+
+const FABRIC_NAME: &CStr = c"weir";
+const DOMAIN_NAME: &CStr = c"weir";
+
+/// Why hints do not fit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    field: &'static str,
+    asked: u64,
+    have: u64,
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Mismatch { field, asked, have } = self;
+        write!(formatter, "the hints do not fit: {field} is {asked:#x}, weir has {have:#x}")
+    }
+}
+
+/// Bits that are asked for must be among ours.
+fn within(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
+    if asked & !have == 0 { Ok(()) } else { Err(Mismatch { field, asked, have }) }
+}
+
+/// An amount that is asked for must not be above ours.
+fn at_most(field: &'static str, asked: usize, have: usize) -> Result<(), Mismatch> {
+    if asked <= have { Ok(()) } else { Err(Mismatch { field, asked: asked as u64, have: have as u64 }) }
+}
+
+/// A value that is asked for must be ours; 0 asks for nothing.
+fn equal(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
+    if asked == 0 || asked == have { Ok(()) } else { Err(Mismatch { field, asked, have }) }
+}
+
+/// Hints, or an answer: `fi_info` with what hangs below it, as values.
+#[derive(Clone, Copy)]
+struct Answer {
+    info: FiInfo,
+    tx: FiTxAttr,
+    rx: FiRxAttr,
+    ep: FiEpAttr,
+    domain: FiDomainAttr,
+    fabric: FiFabricAttr,
+}
+
+/// The answer to a program without wishes.
+fn everything() -> Answer {
+    Answer {
+        info: FiInfo {
+            next: null_mut(),
+            caps: CAPS,
+            mode: 0,
+            addr_format: ADDRESS_FORMAT,
+            src_addrlen: 0,
+            dest_addrlen: 0,
+            src_addr: null_mut(),
+            dest_addr: null_mut(),
+            handle: null_mut(),
+            tx_attr: null_mut(),
+            rx_attr: null_mut(),
+            ep_attr: null_mut(),
+            domain_attr: null_mut(),
+            fabric_attr: null_mut(),
+            nic: null_mut(),
+        },
+        tx: FiTxAttr {
+            caps: TX_CAPS,
+            mode: 0,
+            op_flags: 0,
+            msg_order: TX_ORDER,
+            comp_order: 0,
+            inject_size: INJECT_BYTES,
+            size: QUEUE_SIZE,
+            iov_limit: IOV_LIMIT,
+            rma_iov_limit: RMA_IOV_LIMIT,
+            tclass: 0,
+        },
+        rx: FiRxAttr {
+            caps: RX_CAPS,
+            mode: 0,
+            op_flags: 0,
+            msg_order: RX_ORDER,
+            comp_order: 0,
+            total_buffered_recv: 0,
+            size: QUEUE_SIZE,
+            iov_limit: IOV_LIMIT,
+        },
+        ep: FiEpAttr {
+            ep_type: ep_type::RDM,
+            protocol: PROTOCOL,
+            protocol_version: 1,
+            max_msg_size: MAX_MESSAGE_BYTES,
+            msg_prefix_size: 0,
+            max_order_raw_size: 0,
+            max_order_war_size: 0,
+            max_order_waw_size: 0,
+            mem_tag_format: TAG_FORMAT,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            auth_key_size: 0,
+            auth_key: null_mut(),
+        },
+        domain: FiDomainAttr {
+            domain: null_mut(),
+            name: null_mut(),
+            threading: threading::SAFE,
+            control_progress: progress::MANUAL,
+            data_progress: progress::MANUAL,
+            resource_mgmt: resource_mgmt::ENABLED,
+            av_type: av_type::UNSPEC,
+            mr_mode: 0,
+            mr_key_size: DATA_BYTES,
+            cq_data_size: DATA_BYTES,
+            cq_cnt: MANY,
+            ep_cnt: MANY,
+            tx_ctx_cnt: MANY,
+            rx_ctx_cnt: MANY,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            max_ep_stx_ctx: 0,
+            max_ep_srx_ctx: 0,
+            cntr_cnt: MANY,
+            mr_iov_limit: IOV_LIMIT,
+            caps: DOMAIN_CAPS,
+            mode: 0,
+            auth_key: null_mut(),
+            auth_key_size: 0,
+            max_err_data: 0,
+            mr_cnt: 65536,
+            tclass: 0,
+        },
+        fabric: FiFabricAttr {
+            fabric: null_mut(),
+            name: null_mut(),
+            prov_name: null_mut(), // the core fills it in, and appends to what it finds
+            prov_version: 0,
+            api_version: 0,
+        },
+    }
+}
+
+/// Replaces `ours` by what was asked for, if anything was.
+fn echo<T: Copy + Default + PartialEq>(ours: &mut T, asked: T) {
+    if asked != T::default() {
+        *ours = asked;
+    }
+}
+
+impl Answer {
+    /// Fits the answer to the hints.
+    fn fit(&mut self, hints: &FiInfo, api_version: u32) -> Result<(), Mismatch> {
+        within("caps", hints.caps, CAPS)?;
+        equal("addr_format", hints.addr_format.into(), ADDRESS_FORMAT.into())?;
+        self.fit_caps(hints.caps);
+        self.info.handle = hints.handle;
+        if let Some(asked) = inner(hints.ep_attr) {
+            self.fit_endpoint(asked)?;
+        }
+        if let Some(asked) = inner(hints.tx_attr) {
+            self.fit_transmit(asked)?;
+        }
+        if let Some(asked) = inner(hints.rx_attr) {
+            self.fit_receive(asked)?;
+        }
+        if let Some(asked) = inner(hints.domain_attr) {
+            self.fit_domain(asked, api_version)?;
+        }
+        if let Some(asked) = inner(hints.fabric_attr) {
+            self.fit_fabric(asked)?;
+        }
+        Ok(())
+    }
+
+    /// Capabilities: the primary ones that were asked for, with their directions, and the secondary ones.
+    fn fit_caps(&mut self, asked: u64) {
+        let mut caps = CAPS;
+        if asked != 0 {
+            caps = asked & (PRIMARY | MODIFIERS) | SECONDARY;
+            if asked & (caps::MSG | caps::TAGGED) == 0 {
+                caps &= !MESSAGE_MODIFIERS;
+            } else if asked & MESSAGE_MODIFIERS == 0 {
+                caps |= MESSAGE_MODIFIERS;
+            }
+            if asked & caps::RMA == 0 {
+                caps &= !REMOTE_MODIFIERS;
+            } else if asked & REMOTE_MODIFIERS == 0 {
+                caps |= REMOTE_MODIFIERS;
+            }
+            if asked & caps::SOURCE == 0 {
+                caps &= !caps::SOURCE;
+            }
+        }
+        self.info.caps = caps;
+        self.tx.caps = caps & TX_CAPS;
+        self.rx.caps = caps & RX_CAPS;
+    }
+
+    fn fit_endpoint(&mut self, asked: &FiEpAttr) -> Result<(), Mismatch> {
+        equal("ep_attr->type", asked.ep_type as u64, ep_type::RDM as u64)?;
+        equal("ep_attr->protocol", asked.protocol.into(), PROTOCOL.into())?;
+        at_most("ep_attr->protocol_version", asked.protocol_version as usize, 1)?;
+        at_most("ep_attr->max_msg_size", asked.max_msg_size, MAX_MESSAGE_BYTES)?;
+        at_most("ep_attr->msg_prefix_size", asked.msg_prefix_size, 0)?;
+        at_most("ep_attr->max_order_raw_size", asked.max_order_raw_size, 0)?;
+        at_most("ep_attr->max_order_war_size", asked.max_order_war_size, 0)?;
+        at_most("ep_attr->max_order_waw_size", asked.max_order_waw_size, 0)?;
+        at_most("ep_attr->tx_ctx_cnt", asked.tx_ctx_cnt, 1)?;
+        at_most("ep_attr->rx_ctx_cnt", asked.rx_ctx_cnt, 1)?;
+        at_most("ep_attr->auth_key_size", asked.auth_key_size, 0)
+    }
+
+    fn fit_transmit(&mut self, asked: &FiTxAttr) -> Result<(), Mismatch> {
+        within("tx_attr->caps", asked.caps, TX_CAPS)?;
+        within("tx_attr->op_flags", asked.op_flags, TX_FLAGS)?;
+        within("tx_attr->msg_order", asked.msg_order, TX_ORDER)?;
+        within("tx_attr->comp_order", asked.comp_order, 0)?;
+        at_most("tx_attr->inject_size", asked.inject_size, INJECT_BYTES)?;
+        at_most("tx_attr->size", asked.size, QUEUE_SIZE)?;
+        at_most("tx_attr->iov_limit", asked.iov_limit, IOV_LIMIT)?;
+        at_most("tx_attr->rma_iov_limit", asked.rma_iov_limit, RMA_IOV_LIMIT)?;
+        if asked.caps != 0 {
+            self.tx.caps &= asked.caps | DOMAIN_CAPS;
+        }
+        self.tx.op_flags = asked.op_flags;
+        echo(&mut self.tx.inject_size, asked.inject_size);
+        echo(&mut self.tx.size, asked.size);
+        echo(&mut self.tx.iov_limit, asked.iov_limit);
+        echo(&mut self.tx.rma_iov_limit, asked.rma_iov_limit);
+        Ok(())
+    }
+
+    fn fit_receive(&mut self, asked: &FiRxAttr) -> Result<(), Mismatch> {
+        within("rx_attr->caps", asked.caps, RX_CAPS)?;
+        within("rx_attr->op_flags", asked.op_flags, RX_FLAGS)?;
+        within("rx_attr->msg_order", asked.msg_order, RX_ORDER)?;
+        within("rx_attr->comp_order", asked.comp_order, 0)?;
+        at_most("rx_attr->total_buffered_recv", asked.total_buffered_recv, 0)?;
+        at_most("rx_attr->size", asked.size, QUEUE_SIZE)?;
+        at_most("rx_attr->iov_limit", asked.iov_limit, IOV_LIMIT)?;
+        if asked.caps != 0 {
+            self.rx.caps &= asked.caps | SECONDARY;
+        }
+        self.rx.op_flags = asked.op_flags;
+        echo(&mut self.rx.size, asked.size);
+        echo(&mut self.rx.iov_limit, asked.iov_limit);
+        Ok(())
+    }
+
+    fn fit_domain(&mut self, asked: &FiDomainAttr, api_version: u32) -> Result<(), Mismatch> {
+        if let Some(name) = inner_string(asked.name)
+            && !name.to_bytes().eq_ignore_ascii_case(DOMAIN_NAME.to_bytes())
+        {
+            return Err(Mismatch { field: "domain_attr->name", asked: 0, have: 0 });
+        }
+        let open = AnyObject::from(asked.domain.cast_const().cast::<Fid>());
+        if !asked.domain.is_null() && open.of::<crate::domain::DomainHandle>().is_none() {
+            return Err(Mismatch { field: "domain_attr->domain", asked: asked.domain as u64, have: 0 });
+        }
+        // Automatic progress would need a thread.
+        for (field, asked) in [
+            ("domain_attr->control_progress", asked.control_progress),
+            ("domain_attr->data_progress", asked.data_progress),
+        ] {
+            if asked == progress::AUTO {
+                return Err(Mismatch { field, asked: asked as u64, have: progress::MANUAL as u64 });
+            }
+        }
+        // Programs that count on virtual addresses and keys of ours, from before these were separate bits.
+        if asked.mr_mode == mr_mode::BASIC {
+            return Err(Mismatch { field: "domain_attr->mr_mode", asked: asked.mr_mode as u64, have: 0 });
+        }
+        at_most("domain_attr->mr_key_size", asked.mr_key_size, DATA_BYTES)?;
+        at_most("domain_attr->cq_data_size", asked.cq_data_size, DATA_BYTES)?;
+        at_most("domain_attr->max_ep_stx_ctx", asked.max_ep_stx_ctx, 0)?;
+        at_most("domain_attr->max_ep_srx_ctx", asked.max_ep_srx_ctx, 0)?;
+        at_most("domain_attr->cntr_cnt", asked.cntr_cnt, MANY)?;
+        at_most("domain_attr->mr_iov_limit", asked.mr_iov_limit, IOV_LIMIT)?;
+        at_most("domain_attr->mr_cnt", asked.mr_cnt, self.domain.mr_cnt)?;
+        at_most("domain_attr->auth_key_size", asked.auth_key_size, 0)?;
+        within("domain_attr->caps", asked.caps, DOMAIN_CAPS)?;
+        self.domain.domain = asked.domain;
+        echo(&mut self.domain.threading, asked.threading);
+        echo(&mut self.domain.control_progress, asked.control_progress);
+        echo(&mut self.domain.data_progress, asked.data_progress);
+        echo(&mut self.domain.resource_mgmt, asked.resource_mgmt);
+        echo(&mut self.domain.av_type, asked.av_type);
+        if asked.mr_mode == mr_mode::SCALABLE || api_version < version(1, 5) && asked.mr_mode != 0 {
+            self.domain.mr_mode = mr_mode::SCALABLE;
+        }
+        Ok(())
+    }
+
+    fn fit_fabric(&mut self, asked: &FiFabricAttr) -> Result<(), Mismatch> {
+        if let Some(name) = inner_string(asked.name)
+            && !name.to_bytes().eq_ignore_ascii_case(FABRIC_NAME.to_bytes())
+        {
+            return Err(Mismatch { field: "fabric_attr->name", asked: 0, have: 0 });
+        }
+        let open = AnyObject::from(asked.fabric.cast_const().cast::<Fid>());
+        if !asked.fabric.is_null() && open.of::<crate::fabric::FabricHandle>().is_none() {
+            return Err(Mismatch { field: "fabric_attr->fabric", asked: asked.fabric as u64, have: 0 });
+        }
+        self.fabric.fabric = asked.fabric;
+        Ok(())
+    }
+
+    /// Copies the answer to memory that the core frees piece by piece with `free`.
+    fn hand_out(self, hints: Option<&FiInfo>) -> Option<*mut FiInfo> {
+        let domain = FiDomainAttrWhole {
+            common: FiDomainAttr { name: c_string(DOMAIN_NAME)?, ..self.domain },
+            max_ep_auth_key: 0,
+            max_group_id: 0,
+            max_cntr_value: u64::MAX,
+            max_err_cntr_value: u64::MAX,
+        };
+        let (src_addr, src_addrlen) = hints.map_or((null_mut(), 0), |hints| copy(hints.src_addr, hints.src_addrlen));
+        let (dest_addr, dest_addrlen) =
+            hints.map_or((null_mut(), 0), |hints| copy(hints.dest_addr, hints.dest_addrlen));
+        allocate(FiInfo {
+            src_addr,
+            src_addrlen,
+            dest_addr,
+            dest_addrlen,
+            tx_attr: allocate(self.tx)?,
+            rx_attr: allocate(self.rx)?,
+            ep_attr: allocate(self.ep)?,
+            domain_attr: allocate(domain)?.cast(),
+            fabric_attr: allocate(FiFabricAttr { name: c_string(FABRIC_NAME)?, ..self.fabric })?,
+            ..self.info
+        })
+    }
+}
+
+/// Memory from the C library with `value` in it. `None` if there is none left (what was taken before is lost then,
+/// a few hundred bytes in a process that is about to fail).
+fn allocate<T>(value: T) -> Option<*mut T> {
+    // SAFETY: the allocation is large enough for a T and aligned for any of C's types, which T is made of.
+    unsafe {
+        let place = libc::calloc(1, size_of::<T>()).cast::<T>();
+        (!place.is_null()).then(|| {
+            place.write(value);
+            place
+        })
+    }
+}
+
+fn c_string(text: &CStr) -> Option<*mut c_char> {
+    // SAFETY: a CStr ends with NUL.
+    let copy = unsafe { libc::strdup(text.as_ptr()) };
+    (!copy.is_null()).then_some(copy)
+}
+
+/// A copy of an address that the hints carry.
+fn copy(address: *const c_void, bytes: usize) -> (*mut c_void, usize) {
+    if address.is_null() || bytes == 0 {
+        return (null_mut(), 0);
+    }
+    // SAFETY: the program says that `bytes` bytes stand at `address`; the copy is as long.
+    unsafe {
+        let place = libc::malloc(bytes);
+        if place.is_null() {
+            return (null_mut(), 0);
+        }
+        place.copy_from_nonoverlapping(address, bytes);
+        (place, bytes)
+    }
+}
+
+/// `fi_getinfo`, by way of the core.
+pub extern "C" fn getinfo(
+    api_version: u32,
+    node: *const c_char,
+    _service: *const c_char,
+    flags: u64,
+    hints: Option<&FiInfo>,
+    mut info: Out<*mut FiInfo>,
+) -> c_int {
+    match find(api_version, !node.is_null(), flags, hints) {
+        Ok(found) => {
+            info.set(found);
+            0
+        }
+        Err(error) => error.code(),
+    }
+}
+
+fn find(api_version: u32, node: bool, flags: u64, hints: Option<&FiInfo>) -> Result<*mut FiInfo, Error> {
+    // A layer of the core asks for itself. We have all it could add.
+    if flags & flags::CORE_PROVIDER_ONLY != 0 {
+        return Err(Error::NoData);
+    }
+    // Addresses come from endpoints, not from host names: a destination by name is nowhere to be found.
+    if node && flags & flags::SOURCE == 0 {
+        log::info(|| "destinations by node and service name are not known to weir".to_string());
+        return Err(Error::NoData);
+    }
+    settings::read()?;
+    let mut answer = everything();
+    if let Some(hints) = hints {
+        answer.fit(hints, api_version).map_err(|mismatch| {
+            log::info(|| mismatch.to_string());
+            Error::NoData
+        })?;
+    }
+    answer.hand_out(hints).ok_or(Error::NoMemory)
+}
+
+#[cfg(test)]
+mod tests;

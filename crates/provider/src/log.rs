@@ -1,0 +1,66 @@
+//! What we tell the user, and the core's functions that we use if they are there.
+//!
+//! No symbol of the core is linked: a plug-in that needs one does not load when the core itself was loaded privately
+//! (Python, Open MPI's components), and symbol versions differ between cores. They are looked up instead.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use crate::ffi::FiProvider;
+
+/// Tells the user that something is wrong, whatever the log level.
+pub fn error(text: &str) {
+    eprintln!("weir: {text}");
+}
+
+/// `FI_LOG_INFO` of libfabric's log levels: shown with `FI_LOG_LEVEL=info`.
+const LEVEL_INFO: c_int = 2;
+/// `FI_LOG_CORE` of its subsystems.
+const SUBSYSTEM_CORE: c_int = 0;
+/// `FI_PARAM_STRING`.
+const PARAM_STRING: c_int = 0;
+
+type LogEnabled = unsafe extern "C" fn(*const FiProvider, c_int, c_int) -> c_int;
+type Log = unsafe extern "C" fn(*const FiProvider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
+type ParamDefine =
+    unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
+
+/// A function of the core that has loaded us, if it can be found.
+fn core_function(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: both calls take NUL-terminated strings. RTLD_NOLOAD only finds what is loaded already; the handle
+    // is kept open, which keeps the core in memory no longer than it keeps us.
+    let symbol = unsafe {
+        let core = libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
+        if core.is_null() {
+            return None;
+        }
+        libc::dlsym(core, name.as_ptr())
+    };
+    (!symbol.is_null()).then_some(symbol)
+}
+
+/// Writes to the core's log, at level info.
+pub fn info(text: impl FnOnce() -> String) {
+    let (Some(enabled), Some(log)) = (core_function(c"fi_log_enabled"), core_function(c"fi_log")) else { return };
+    // SAFETY: the core exports these names with these types, unchanged since 1.0.
+    let (enabled, log) =
+        unsafe { (std::mem::transmute::<_, LogEnabled>(enabled), std::mem::transmute::<_, Log>(log)) };
+    let provider = crate::provider().cast_const();
+    let Ok(text) = CString::new(text()) else { return };
+    // SAFETY: the provider is our static structure, the strings end with NUL, and "%s" takes the one argument.
+    unsafe {
+        if enabled(provider, LEVEL_INFO, SUBSYSTEM_CORE) != 0 {
+            let function = c"weir".as_ptr();
+            log(provider, LEVEL_INFO, SUBSYSTEM_CORE, function, 0, c"%s\n".as_ptr(), text.as_ptr());
+        }
+    }
+}
+
+/// Makes the core list a setting. `name` without `FI_WEIR_`, in lower case.
+pub fn define(name: &CStr, help: &CStr) {
+    let Some(define) = core_function(c"fi_param_define") else { return };
+    // SAFETY: as in `info`.
+    unsafe {
+        let define = std::mem::transmute::<_, ParamDefine>(define);
+        define(crate::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr());
+    }
+}

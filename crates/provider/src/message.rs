@@ -1,0 +1,240 @@
+//! Two-sided messages without tags, and what both kinds of message share: how a call becomes an operation of the engine.
+
+use weir_engine::SendArguments;
+use weir_link::memory::UserMemory;
+use weir_proto::{Pattern, PeekThen, Space};
+
+use crate::completion::Side;
+use crate::endpoint::{EndpointHandle, Flags};
+use crate::errno::{Error, amount};
+use crate::ffi::*;
+use crate::info::IOV_LIMIT;
+
+/// A send, tagged or not, as the call gave it.
+pub struct Send {
+    /// Tagged or not.
+    pub space: Space,
+    /// What.
+    pub memory: UserMemory,
+    /// Where to.
+    pub to: FiAddr,
+    /// Tag.
+    pub tag: u64,
+    /// Remote completion data.
+    pub data: Option<u64>,
+    /// The program's context.
+    pub context: usize,
+    /// Flags.
+    pub flags: Flags,
+}
+
+impl Send {
+    /// Hands the send to the engine. Returns what the call returns.
+    #[inline]
+    pub fn post(self, endpoint: &EndpointHandle) -> isize {
+        let Send { space, memory, to, tag, data, context, flags } = self;
+        amount(endpoint.post(Side::Transmit, to, context, flags, |posting| {
+            let to = posting.peer.ok_or(Error::Invalid)?;
+            let inject = posting.flags & flags::INJECT != 0;
+            let level = posting.level();
+            let arguments = SendArguments { to, space, tag, data, level, memory, inject };
+            posting.engine.send(posting.post, arguments)?;
+            Ok(0)
+        }))
+    }
+}
+
+/// A receive or a peek, tagged or not, as the call gave it.
+pub struct Receive {
+    /// Tagged or not.
+    pub space: Space,
+    /// Where to put it.
+    pub memory: UserMemory,
+    /// From whom; [`ADDR_UNSPEC`]: anybody.
+    pub from: FiAddr,
+    /// Wanted tag.
+    pub tag: u64,
+    /// Bits of the tag that do not matter.
+    pub ignore: u64,
+    /// The program's context.
+    pub context: usize,
+    /// Flags.
+    pub flags: Flags,
+}
+
+impl Receive {
+    /// Hands the receive, peek, claim or discard to the engine. Returns what the call returns.
+    ///
+    /// A message that `FI_PEEK | FI_CLAIM` found is known by the context of that call from then on; what else a
+    /// later `FI_CLAIM` says is not looked at.
+    #[inline]
+    pub fn post(self, endpoint: &EndpointHandle) -> isize {
+        let Receive { space, memory, from, tag, ignore, context, flags } = self;
+        amount(endpoint.post(Side::Receive, from, context, flags, |posting| {
+            let pattern = Pattern { space, from: posting.peer, tag, ignore };
+            let flag = |bit| posting.flags & bit != 0;
+            if flag(flags::PEEK) {
+                let then = match (flag(flags::CLAIM), flag(flags::DISCARD)) {
+                    (true, _) => PeekThen::Claim,
+                    (false, true) => PeekThen::Discard,
+                    (false, false) => PeekThen::Leave,
+                };
+                posting.engine.peek(posting.post, pattern, then)?;
+            } else if flag(flags::CLAIM) {
+                let message = *posting.claimed.get(&context).ok_or(Error::Invalid)?;
+                match flag(flags::DISCARD) {
+                    true => posting.engine.discard_claimed(posting.post, message)?,
+                    false => posting.engine.receive_claimed(posting.post, message, memory)?,
+                }
+                posting.claimed.remove(&context);
+            } else {
+                let multi = flag(flags::MULTI_RECV).then_some(posting.min_multi_recv);
+                posting.engine.receive(posting.post, pattern, memory, multi)?;
+            }
+            Ok(0)
+        }))
+    }
+}
+
+/// A scattered buffer of a call.
+///
+/// # Errors
+/// More pieces than we have said we take.
+#[inline]
+pub fn scattered(pieces: UserVector, count: usize) -> Result<UserMemory, Error> {
+    if count > IOV_LIMIT { Err(Error::Invalid) } else { Ok(pieces.memory(count)) }
+}
+
+/// The data that a `*msg` call sends along, if its flags say so.
+#[inline]
+pub fn data_of(flags: u64, data: u64) -> Option<u64> {
+    (flags & flags::REMOTE_CQ_DATA != 0).then_some(data)
+}
+
+fn send_untagged(
+    endpoint: &EndpointHandle,
+    memory: UserMemory,
+    to: FiAddr,
+    data: Option<u64>,
+    context: usize,
+    flags: Flags,
+) -> isize {
+    Send { space: Space::Untagged, memory, to, tag: 0, data, context, flags }.post(endpoint)
+}
+
+fn receive_untagged(
+    endpoint: &EndpointHandle,
+    memory: UserMemory,
+    from: FiAddr,
+    context: usize,
+    flags: Flags,
+) -> isize {
+    Receive { space: Space::Untagged, memory, from, tag: 0, ignore: 0, context, flags }.post(endpoint)
+}
+
+/// The table that endpoints carry.
+pub static OPS: FiOpsMsg<EndpointHandle> = FiOpsMsg {
+    size: size_of::<FiOpsMsg<EndpointHandle>>(),
+    recv,
+    recvv,
+    recvmsg,
+    send,
+    sendv,
+    sendmsg,
+    inject,
+    senddata,
+    injectdata,
+};
+
+extern "C" fn recv(
+    endpoint: &EndpointHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    _desc: Desc,
+    from: FiAddr,
+    context: usize,
+) -> isize {
+    receive_untagged(endpoint, buffer.memory(bytes), from, context, Flags::Default)
+}
+
+extern "C" fn recvv(
+    endpoint: &EndpointHandle,
+    pieces: UserVector,
+    _desc: Desc,
+    count: usize,
+    from: FiAddr,
+    context: usize,
+) -> isize {
+    match scattered(pieces, count) {
+        Ok(memory) => receive_untagged(endpoint, memory, from, context, Flags::Default),
+        Err(error) => error.code() as isize,
+    }
+}
+
+extern "C" fn recvmsg(endpoint: &EndpointHandle, message: &FiMsg, flags: u64) -> isize {
+    match scattered(message.msg_iov, message.iov_count) {
+        Ok(memory) => receive_untagged(endpoint, memory, message.addr, message.context, Flags::Given(flags)),
+        Err(error) => error.code() as isize,
+    }
+}
+
+extern "C" fn send(
+    endpoint: &EndpointHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    _desc: Desc,
+    to: FiAddr,
+    context: usize,
+) -> isize {
+    send_untagged(endpoint, buffer.memory(bytes), to, None, context, Flags::Default)
+}
+
+extern "C" fn sendv(
+    endpoint: &EndpointHandle,
+    pieces: UserVector,
+    _desc: Desc,
+    count: usize,
+    to: FiAddr,
+    context: usize,
+) -> isize {
+    match scattered(pieces, count) {
+        Ok(memory) => send_untagged(endpoint, memory, to, None, context, Flags::Default),
+        Err(error) => error.code() as isize,
+    }
+}
+
+extern "C" fn sendmsg(endpoint: &EndpointHandle, message: &FiMsg, flags: u64) -> isize {
+    match scattered(message.msg_iov, message.iov_count) {
+        Ok(memory) => {
+            let data = data_of(flags, message.data);
+            send_untagged(endpoint, memory, message.addr, data, message.context, Flags::Given(flags))
+        }
+        Err(error) => error.code() as isize,
+    }
+}
+
+extern "C" fn inject(endpoint: &EndpointHandle, buffer: UserBuffer, bytes: usize, to: FiAddr) -> isize {
+    send_untagged(endpoint, buffer.memory(bytes), to, None, 0, Flags::Inject)
+}
+
+extern "C" fn senddata(
+    endpoint: &EndpointHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    _desc: Desc,
+    data: u64,
+    to: FiAddr,
+    context: usize,
+) -> isize {
+    send_untagged(endpoint, buffer.memory(bytes), to, Some(data), context, Flags::Default)
+}
+
+extern "C" fn injectdata(
+    endpoint: &EndpointHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    data: u64,
+    to: FiAddr,
+) -> isize {
+    send_untagged(endpoint, buffer.memory(bytes), to, Some(data), 0, Flags::Inject)
+}

@@ -1,0 +1,135 @@
+//! Memory regions. Keys are the program's (64 bits, unique in the domain), addresses are offsets from the start of the
+//! region: `mr_mode` 0. A region from NULL with length 2^64 - 1 is the whole address space (MPICH's dynamic windows).
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use weir_link::memory::UserMemory;
+
+use crate::domain::DomainHandle;
+use crate::errno::{Error, status};
+use crate::ffi::*;
+use crate::handle::{Domain, Region, State};
+
+/// The object that C holds; the first members are `fid_mr`.
+#[repr(C)]
+pub struct RegionHandle {
+    fid: Fid,
+    mem_desc: *mut c_void,
+    key: u64,
+    domain: Arc<Domain>,
+}
+
+static FID_OPS: FiOps<RegionHandle> = FiOps {
+    size: size_of::<FiOps<RegionHandle>>(),
+    close,
+    bind,
+    control,
+    ops_open: not_implemented,
+    tostr: not_implemented,
+    ops_set: not_implemented,
+};
+
+/// The table that domains carry.
+pub static OPS: FiOpsMr<DomainHandle, RegionHandle> =
+    FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };
+
+/// Registers `memory` under `key` and exposes it on every endpoint of the domain, also on those enabled later.
+///
+/// # Errors
+/// The key is taken.
+fn register(
+    domain: &DomainHandle,
+    memory: UserMemory,
+    access: u64,
+    key: u64,
+    context: usize,
+) -> Result<*mut RegionHandle, Error> {
+    let domain = domain.domain();
+    let mut state = domain.enter();
+    let State { endpoints, regions, .. } = &mut *state;
+    if regions.contains_key(&key) {
+        return Err(Error::NoKey);
+    }
+    let region = Region {
+        memory,
+        readable: access & flags::REMOTE_READ != 0,
+        writable: access & flags::REMOTE_WRITE != 0,
+    };
+    for engine in endpoints.iter_mut().filter_map(|endpoint| endpoint.engine()) {
+        engine.expose(key, region.memory.clone(), region.readable, region.writable);
+    }
+    regions.insert(key, region);
+    let fid = Fid { fclass: class::MR, context, ops: (&raw const FID_OPS).cast() };
+    let mem_desc = std::ptr::null_mut();
+    Ok(hand_out(RegionHandle { fid, mem_desc, key, domain: domain.clone() }))
+}
+
+extern "C" fn close(region: Box<RegionHandle>) -> c_int {
+    let mut state = region.domain.enter();
+    let State { endpoints, regions, .. } = &mut *state;
+    regions.remove(&region.key);
+    for engine in endpoints.iter_mut().filter_map(|endpoint| endpoint.engine()) {
+        engine.conceal(region.key);
+    }
+    0
+}
+
+/// `FI_MR_ENDPOINT` is not asked for; programs that bind and enable all the same find it done.
+extern "C" fn bind(_region: &RegionHandle, _other: AnyObject, _flags: u64) -> c_int {
+    0
+}
+
+extern "C" fn control(_region: &RegionHandle, command: c_int, _argument: *mut c_void) -> c_int {
+    match command {
+        control::ENABLE | control::REFRESH => 0,
+        _ => Error::NotImplemented.code(),
+    }
+}
+
+fn give(mut to: Out<*mut RegionHandle>, made: Result<*mut RegionHandle, Error>) -> c_int {
+    status(made.map(|region| to.set(region)))
+}
+
+extern "C" fn reg(
+    domain: &DomainHandle,
+    buffer: UserBuffer,
+    bytes: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    _flags: u64,
+    to: Out<*mut RegionHandle>,
+    context: usize,
+) -> c_int {
+    give(to, register(domain, buffer.memory(bytes), access, key, context))
+}
+
+extern "C" fn regv(
+    domain: &DomainHandle,
+    pieces: UserVector,
+    count: usize,
+    access: u64,
+    _offset: u64,
+    key: u64,
+    _flags: u64,
+    to: Out<*mut RegionHandle>,
+    context: usize,
+) -> c_int {
+    give(to, register(domain, pieces.memory(count), access, key, context))
+}
+
+extern "C" fn regattr(
+    domain: &DomainHandle,
+    attr: Option<&FiMrAttr>,
+    _flags: u64,
+    to: Out<*mut RegionHandle>,
+) -> c_int {
+    give(
+        to,
+        attr.ok_or(Error::Invalid).and_then(|attr| {
+            let memory = attr.mr_iov.memory(attr.iov_count);
+            register(domain, memory, attr.access, attr.requested_key, attr.context)
+        }),
+    )
+}
