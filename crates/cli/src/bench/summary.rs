@@ -135,7 +135,7 @@ impl Results {
             && let Some(weir) = self.spread(measure, Transport::Weir)
         {
             let ratio = quantity::three_digits(spread.median / weir.median);
-            let noise = if spread.overlaps(&weir) { ", within noise" } else { "" };
+            let noise = if spread.overlaps(&weir) { "\nwithin noise" } else { "" };
             text.push_str(&format!("\n{ratio} x weir{noise}"));
         }
         // A failure after some good rounds: the numbers stand, and the remark below.
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(results.cell(HALF, Transport::Weir), "1.00 us\n900 ns .. 1.20 us");
         assert_eq!(
             results.cell(HALF, Transport::OfiShm),
-            "2.00 us\n1.10 us .. 3.00 us\n2.00 x weir, within noise"
+            "2.00 us\n1.10 us .. 3.00 us\n2.00 x weir\nwithin noise"
         );
         assert_eq!(results.cell(HALF, Transport::OfiTcp), "5.00 us\n4.00 us .. 6.00 us\n5.00 x weir");
         assert_eq!(results.cell(HALF, Transport::Ucx), "-");
