@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::launch::{Carrier, Launch};
 use crate::mpi::{self, Mpi, Surroundings};
 use crate::report::Job;
-use crate::{job, mailboxes, program, provider_file};
+use crate::{job, mailboxes, program, provider_file, scratch};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -123,8 +123,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     };
     tell_removed(&checked.settings.shm_dir, &note);
 
-    let scratch = tempfile::Builder::new().prefix("weir-run-").tempdir();
-    let scratch = scratch.map_err(Failure::system("a directory for this run"))?;
+    let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
     let stats_directory = match &checked.settings.stats_dir {
         Some(directory) => directory.clone(),

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::job::{self, CaptureError, End};
 use crate::launch::{Carrier, Launch};
 use crate::mpi::{self, Kind, Mpi, Surroundings};
-use crate::{mailboxes, program, provider_file, run};
+use crate::{mailboxes, program, provider_file, run, scratch};
 use clap::{Args, Subcommand, ValueEnum};
 use imb::Measure;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -144,8 +144,7 @@ fn pingpong(arguments: &PingpongArguments) -> Result<u8, Failure> {
     bins.extend(surroundings.private_bins());
     let imb =
         program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
-    let scratch = tempfile::Builder::new().prefix("weir-bench-").tempdir();
-    let scratch = scratch.map_err(Failure::system("a directory for the benchmark"))?;
+    let scratch = scratch::directory()?;
     let provider = match run::find_provider() {
         Ok(provider) => Ok(provider_file::isolate(&provider, scratch.path())?),
         Err(failure) => Err(failure.to_string()),
