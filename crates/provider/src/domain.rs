@@ -11,7 +11,7 @@ use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::handle::{Domain, Mode};
 use crate::mr::{self, RegionHandle};
-use crate::{info, log, settings};
+use crate::{info, settings};
 
 /// The object that C holds; the first members are `fid_domain`.
 #[repr(C)]
@@ -62,10 +62,7 @@ impl DomainHandle {
 /// # Errors
 /// A setting is wrong: invalid.
 pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*mut DomainHandle, Error> {
-    let settings = settings::read().map_err(|problem| {
-        log::error(&problem);
-        Error::Invalid
-    })?;
+    let settings = settings::read()?;
     let threading = info.and_then(|info| inner(info.domain_attr)).map_or(0, |attr| attr.threading);
     let mode = if threading == threading::DOMAIN { Mode::Serialised } else { Mode::Shared };
     Ok(hand_out(DomainHandle {

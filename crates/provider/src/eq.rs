@@ -1,5 +1,6 @@
 //! Event queues. weir reports nothing by events (nothing is asynchronous but data); they carry what the program
-//! itself writes, and reading one makes progress on the domains whose endpoints are bound to it.
+//! itself writes, and reading one makes progress on the domains whose endpoints are bound to it (not on those opened with
+//! `FI_THREAD_DOMAIN`: that promise does not cover calls on event queues, so we must not enter).
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::cq::{deadline, left_ns};
 use crate::errno::{Error, amount, explain_into};
 use crate::ffi::*;
-use crate::handle::Domain;
+use crate::handle::{Domain, Mode};
 
 struct Event {
     number: u32,
@@ -72,6 +73,9 @@ impl EventQueueHandle {
 
     /// Makes progress on this domain whenever the queue is read.
     pub fn watch(&self, domain: &Arc<Domain>) {
+        if domain.mode == Mode::Serialised {
+            return;
+        }
         let mut queue = self.lock();
         queue.watched.retain(|watched| watched.strong_count() > 0);
         if !queue.watched.iter().any(|watched| watched.as_ptr() == Arc::as_ptr(domain)) {

@@ -90,11 +90,8 @@ impl From<PostError> for Error {
 impl From<&OpenError> for Error {
     fn from(error: &OpenError) -> Error {
         match error {
-            OpenError::Setting(_) => Error::Invalid,
-            OpenError::Mailbox(weir_link::shm::ShmError::Setting(_)) => Error::Invalid,
-            OpenError::Mailbox(weir_link::shm::ShmError::System(error)) => {
-                Error::System(error.source.raw_os_error().unwrap_or(libc::EIO))
-            }
+            OpenError::Setting { .. } => Error::Invalid,
+            OpenError::Mailbox(_) => Error::NoMemory,
             OpenError::System { source, .. } => Error::System(source.raw_os_error().unwrap_or(libc::EIO)),
         }
     }

@@ -9,10 +9,11 @@
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use weir_engine::config::Settings;
 use weir_link::memory::UserMemory;
+use weir_link::owner::{Guard, Owner};
 
 use crate::av::AddressVector;
 use crate::counter::Counter;
@@ -26,22 +27,6 @@ pub enum Mode {
     Serialised,
     /// Any number.
     Shared,
-}
-
-/// Stand-in for `weir_link::owner::Owner` until that is merged.
-pub struct Owner<T>(Mutex<T>);
-
-impl<T> Owner<T> {
-    /// Puts `value` under ownership.
-    pub fn new(value: T, _mode: Mode) -> Owner<T> {
-        Owner(Mutex::new(value))
-    }
-
-    /// Becomes the owner until the guard is dropped.
-    #[inline]
-    pub fn enter(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Objects of one kind, by number. Numbers are reused.
@@ -194,7 +179,14 @@ static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
 impl Domain {
     /// Opens a domain.
     pub fn open(mode: Mode, api_version: u32, settings: Settings) -> Arc<Domain> {
-        let owner = Owner::new(State::default(), mode);
+        let owner = match mode {
+            // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, by which it promises to serialise all
+            // calls on the domain and on what belongs to it. We enter by ourselves only in those calls and in
+            // `close_all`, at exit, when no call may be under way; event queues, which belong to no domain, leave
+            // serialised domains alone (`eq`).
+            Mode::Serialised => unsafe { Owner::serialised(State::default()) },
+            Mode::Shared => Owner::shared(State::default()),
+        };
         let process = std::process::id();
         let domain = Arc::new(Domain { owner, mode, api_version, settings, process });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -205,7 +197,7 @@ impl Domain {
 
     /// Becomes its owner.
     #[inline]
-    pub fn enter(&self) -> impl std::ops::DerefMut<Target = State> + '_ {
+    pub fn enter(&self) -> Guard<'_, State> {
         self.owner.enter()
     }
 

@@ -461,10 +461,7 @@ fn find(api_version: u32, node: bool, flags: u64, hints: Option<&FiInfo>) -> Res
         log::info(|| "destinations by node and service name are not known to weir".to_string());
         return Err(Error::NoData);
     }
-    if let Err(problem) = settings::read() {
-        log::error(&problem);
-        return Err(Error::Invalid);
-    }
+    settings::read()?;
     let mut answer = everything();
     if let Some(hints) = hints {
         answer.fit(hints, api_version).map_err(|mismatch| {

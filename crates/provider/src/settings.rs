@@ -1,16 +1,32 @@
-//! Settings: from where, and their listing by `fi_info -e` and `fi_info -g`.
+//! Settings: from the environment, and their listing by `fi_info -e` and `fi_info -g weir`.
 
-use weir_engine::config::Settings;
+use std::ffi::CString;
+use std::sync::Once;
 
-/// The settings of this process.
+use weir_engine::config::{SETTINGS, Settings};
+
+use crate::errno::Error;
+use crate::log;
+
+/// The settings of this process. A wrong one is reported to the user, once: the core would only say that no provider was
+/// found.
 ///
 /// # Errors
-/// One line that names the variable, its value and what is allowed.
-pub fn read() -> Result<Settings, String> {
-    Ok(Settings::default()) // until `Settings::from_environment` is merged
+/// [`Error::Invalid`].
+pub fn read() -> Result<Settings, Error> {
+    static COMPLAIN: Once = Once::new();
+    Settings::from_environment().map_err(|problem| {
+        COMPLAIN.call_once(|| log::error(&problem.to_string()));
+        Error::Invalid
+    })
 }
 
 /// Makes the core list our settings.
 pub fn list() {
-    // until `config::SETTINGS` is merged
+    for setting in SETTINGS {
+        let help = format!("{} Allowed: {}. (default: {})", setting.help, setting.allowed, setting.default);
+        if let (Ok(name), Ok(help)) = (CString::new(setting.parameter()), CString::new(help)) {
+            log::define(&name, &help);
+        }
+    }
 }
