@@ -52,7 +52,7 @@ test-rust:
 
 test-loom:
 	$(call say,every interleaving of the ring (loom))
-	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
+	CARGO_TARGET_DIR="$$CARGO_TARGET_DIR/loom" CARGO_PROFILE_RELEASE_LTO=off RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
 		$(CARGO) test --locked -p weir-link --release --lib loom_
 
 test-mpi: build env

