@@ -50,8 +50,12 @@ fn nature(completion: &Completion) -> (Side, u64) {
         Operation::Send => (Side::Transmit, flags::SEND | space),
         Operation::Read => (Side::Transmit, flags::RMA | flags::READ),
         Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
-        Operation::Receive | Operation::MultiReceive | Operation::Peek => (Side::Receive, flags::RECV | space),
-        Operation::RemoteWrite { .. } => (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA),
+        Operation::Receive | Operation::MultiReceive | Operation::Peek => {
+            (Side::Receive, flags::RECV | space)
+        }
+        Operation::RemoteWrite { .. } => {
+            (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA)
+        }
     }
 }
 
