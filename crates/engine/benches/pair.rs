@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput};
 use weir_engine::config::Settings;
 use weir_engine::{Engine, Operation, Post, SendArguments};
 use weir_link::memory::OwnedMemory;
@@ -106,5 +106,9 @@ fn configured() -> Criterion {
         .measurement_time(Duration::from_secs(1))
 }
 
-criterion_group! { name = benches; config = configured(); targets = code_alone, half_round_trip }
-criterion_main!(benches);
+fn main() {
+    let mut criterion = configured().configure_from_args();
+    code_alone(&mut criterion);
+    half_round_trip(&mut criterion);
+    criterion.final_summary();
+}

@@ -136,8 +136,8 @@ fn no_sender_is_kept_waiting_by_the_others() {
         receive(&mut b);
     }
     // All idle now: the polled set shrinks, and who speaks up is still heard.
-    (0..100_000).for_each(|_| assert!(b.poll().is_none()));
-    assert!(b.polled_lanes() <= 4, "{}", b.polled_lanes());
+    (0..200_000).for_each(|_| assert!(b.poll().is_none()));
+    assert!(b.polled_lanes() <= 8, "{}", b.polled_lanes());
     for (number, sender) in senders.iter_mut().enumerate().rev() {
         send(sender, Peer(0), 99, &[]);
         assert_eq!(receive(&mut b), (Peer(number as u32), 99, vec![]));

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn the_formula_with_q_div_n_plus_1_deadlocks_with_one_credit_slot() {
-        assert_eq!(flow(100, 1, 100 / 1 + 1), None);
+        let wrong = |q: u32, n: u32| q / n + 1;
+        assert_eq!(flow(100, 1, wrong(100, 1)), None);
     }
 
     #[test]

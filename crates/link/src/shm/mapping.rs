@@ -112,6 +112,11 @@ impl MappedHeader {
         self.words().state.0.store(state, Ordering::Release);
     }
 
+    /// Lane numbers below this have been taken, if what stands there can be believed.
+    pub fn claimed_lanes(&self) -> u32 {
+        self.words().next_lane.0.load(Ordering::Acquire)
+    }
+
     /// Takes the next lane number below `max_lanes`.
     pub fn claim_lane(&self, max_lanes: u32) -> Option<u32> {
         let next = &self.words().next_lane.0;

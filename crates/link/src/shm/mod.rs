@@ -36,7 +36,7 @@ use inbox::{Inbox, Limits};
 use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
-use ring::{Found, GEOMETRY};
+use ring::{Found, GEOMETRY, Head};
 use segment::{Absent, OwnSegment, PeerSegment};
 pub use segment::{SystemError, cleanup};
 use std::path::{Path, PathBuf};
@@ -111,6 +111,8 @@ pub struct ShmLink {
     outboxes: Vec<Option<Outbox<MappedLane, MappedHeader>>>,
     inbox: Inbox<MappedLane>,
     current: Option<Current>,
+    /// Its head, copied out.
+    head: Head,
     bell: MappedHeader,
     lanes: Vec<Lane>,
     acquaintances: Vec<Acquaintance>,
@@ -146,6 +148,7 @@ impl ShmLink {
             outboxes: Vec::new(),
             inbox: Inbox::new(Limits::default()),
             current: None,
+            head: [0; _],
             bell: own.header(),
             lanes: vec![Lane::Free; shape.max_lanes as usize],
             acquaintances: Vec::new(),
@@ -181,7 +184,7 @@ impl ShmLink {
     /// Looks at an announced lane that is not being read.
     fn attached(&mut self, lane: u32) -> Option<Arrival> {
         // A bit without a claim, or for a lane that we know: somebody's mistake or late announcement.
-        if !matches!(self.lanes.get(lane as usize), Some(Lane::Free)) {
+        if !matches!(self.lanes.get(lane as usize), Some(Lane::Free)) || lane >= self.bell.claimed_lanes() {
             return None;
         }
         // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
@@ -300,9 +303,8 @@ impl Link for ShmLink {
             }
         };
         let Lane::Open(from) = *self.lanes.get(lane as usize)? else { return None };
-        match self.inbox.reader(lane)?.look() {
-            Ok(found) => {
-                let packet = found.packet;
+        match self.inbox.reader(lane)?.look(&mut self.head) {
+            Ok((packet, found)) => {
                 self.current = Some(Current { lane, found });
                 Some(Arrival::Packet { from, packet })
             }
@@ -331,7 +333,7 @@ impl Link for ShmLink {
         if let Some(Current { lane, found }) = &self.current
             && let Some(reader) = self.inbox.reader(*lane)
         {
-            reader.take(found, memory, offset, bytes);
+            reader.take(&self.head, found, memory, offset, bytes);
         }
     }
 

@@ -242,13 +242,13 @@ impl<L: LaneMemory> Writer<L> {
     }
 }
 
-/// A packet as the reader found it: the head copied out, then checked. Nothing below looks at the head in
-/// shared memory again.
+/// The head of a packet, copied out of shared memory before anything in it is looked at.
+pub type Head = [u8; SLOT_BYTES];
+
+/// What the checked header says about the run. Nothing looks at the head in shared memory again.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    head: [u8; SLOT_BYTES],
-    /// The checked header.
-    pub packet: Packet,
+    payload_bytes: u32,
     header_bytes: u32,
     slots: u32,
 }
@@ -282,41 +282,42 @@ impl<L: LaneMemory> Reader<L> {
         self.lane.word(self.at.slot).load(Ordering::Acquire) != 0
     }
 
-    /// Copies out and checks the packet at the head of the lane, after [`Reader::arrived`].
+    /// Copies the head of the packet at the head of the lane to `head` and checks the copy, after [`Reader::arrived`].
     ///
     /// # Errors
     /// [`NoPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
     #[inline]
-    pub fn look(&self) -> Result<Found, NoPacket> {
+    pub fn look(&self, head: &mut Head) -> Result<(Packet, Found), NoPacket> {
         if self.lane.word(self.at.slot).load(Ordering::Acquire) != publish_word(self.at.position) {
             return Err(NoPacket);
         }
-        let mut head = [0; SLOT_BYTES];
         // SAFETY: one whole slot of the ring, published (the Acquire load above).
         unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
-        let packet = wire::decode(&head, MAX_PAYLOAD_BYTES).map_err(|_| NoPacket)?;
+        let packet = wire::decode(head, MAX_PAYLOAD_BYTES).map_err(|_| NoPacket)?;
         let slots = GEOMETRY.packet_slots(&packet);
         if slots > GEOMETRY.max_packet_slots || slots > self.lane.slots() {
             return Err(NoPacket);
         }
-        Ok(Found { head, packet, header_bytes: GEOMETRY.header_bytes(&packet.body), slots })
+        let header_bytes = GEOMETRY.header_bytes(&packet.body);
+        Ok((packet, Found { payload_bytes: packet.payload_bytes, header_bytes, slots }))
     }
 
-    /// Copies the first `bytes` payload bytes of `found`, the packet at the head of the lane, to `memory`.
+    /// Copies the first `bytes` payload bytes of the packet at the head of the lane to `memory`; `head` and `found` are
+    /// what [`Reader::look`] gave.
     ///
     /// # Panics
     /// If the packet has fewer, or the memory.
     #[inline]
-    pub fn take(&self, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
+    pub fn take(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
         assert!(
-            bytes <= u64::from(found.packet.payload_bytes),
+            bytes <= u64::from(found.payload_bytes),
             "{bytes} bytes wanted of a packet with {}",
-            found.packet.payload_bytes
+            found.payload_bytes
         );
         let header_bytes = found.header_bytes as usize;
         let in_head = (bytes as usize).min(SLOT_BYTES - header_bytes);
         if in_head > 0 {
-            memory.write(offset, &found.head[header_bytes..header_bytes + in_head]);
+            memory.write(offset, &head[header_bytes..header_bytes + in_head]);
         }
         if bytes > in_head as u64 {
             self.take_body(memory, offset + in_head as u64, bytes - in_head as u64);
@@ -371,11 +372,12 @@ mod tests {
 
     fn receive(reader: &mut Reader<Arc<HeapLane>>) -> Option<Vec<u8>> {
         reader.arrived().then(|| {
-            let found = reader.look().expect("a packet");
-            let mut bytes = vec![0; found.packet.payload_bytes as usize];
+            let mut head = [0; SLOT_BYTES];
+            let (packet, found) = reader.look(&mut head).expect("a packet");
+            let mut bytes = vec![0; packet.payload_bytes as usize];
             // SAFETY: the vector outlives the view.
             let memory = unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) };
-            reader.take(&found, &memory, 0, bytes.len() as u64);
+            reader.take(&head, &found, &memory, 0, bytes.len() as u64);
             reader.retire(&found);
             bytes
         })
@@ -445,6 +447,6 @@ mod tests {
         writer.fill(&credit(), None);
         writer.lane.word(0).store(9, Ordering::Release);
         assert!(reader.arrived());
-        assert_eq!(reader.look().err(), Some(NoPacket));
+        assert_eq!(reader.look(&mut [0; SLOT_BYTES]).err(), Some(NoPacket));
     }
 }

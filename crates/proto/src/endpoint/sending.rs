@@ -247,8 +247,7 @@ impl Endpoint {
             }
             _ => return,
         }
-        let _ = credit_slots;
-        let Some(credits) = receiver.grant() else { return };
+        let Some(credits) = receiver.grant(*credit_slots) else { return };
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;

@@ -93,8 +93,8 @@ pub enum Receiver {
 }
 
 impl Receiver {
-    /// The side of a receiver whose sender owns `quota_slots` data slots here, and that may leave
-    /// `credit_slots` credit packets unread there.
+    /// The side of a receiver whose sender owns `quota_slots` data slots here; the threshold is for `credit_slots` slots
+    /// for credit packets there.
     pub fn new(scheme: Scheme, quota_slots: u32, credit_slots: u32) -> Receiver {
         match scheme {
             Scheme::Unlimited => Receiver::Unlimited,
@@ -120,12 +120,13 @@ impl Receiver {
         }
     }
 
-    /// Credits for an explicit credit packet, if one is due now. They count as granted.
+    /// Credits for an explicit credit packet, if one is due now and one of the `credit_slots` slots for it at the sender is
+    /// free. They count as granted.
     #[inline]
-    pub fn grant(&mut self) -> Option<u32> {
+    pub fn grant(&mut self, credit_slots: u32) -> Option<u32> {
         match self {
             Receiver::Unlimited => None,
-            Receiver::Static(receiver) => receiver.grant(),
+            Receiver::Static(receiver) => receiver.grant(credit_slots),
         }
     }
 

@@ -59,7 +59,6 @@ impl Sender {
 #[derive(Debug)]
 pub struct Receiver {
     threshold: u32,
-    credit_slots: u32,
     piggyback: bool,
     /// Slots retrieved and not granted again.
     retrieved: u32,
@@ -74,7 +73,6 @@ impl Receiver {
     pub(super) fn new(quota_slots: u32, credit_slots: u32, piggyback: bool) -> Receiver {
         Receiver {
             threshold: threshold(quota_slots, credit_slots),
-            credit_slots,
             piggyback,
             retrieved: 0,
             granted_total: 0,
@@ -97,11 +95,11 @@ impl Receiver {
     }
 
     #[inline]
-    pub(super) fn grant(&mut self) -> Option<u32> {
+    pub(super) fn grant(&mut self, credit_slots: u32) -> Option<u32> {
         let unread = u32::from(self.packets_sent.wrapping_sub(self.packets_read));
         // With equal settings on both sides the threshold alone keeps `unread` below `credit_slots` (I2). The
         // totals let us check it, so that unequal settings delay a grant instead of overflowing a mailbox.
-        if self.retrieved < self.threshold || unread >= self.credit_slots {
+        if self.retrieved < self.threshold || unread >= credit_slots {
             return None;
         }
         self.packets_sent = self.packets_sent.wrapping_add(1);
@@ -132,34 +130,37 @@ mod tests {
 
     #[test]
     fn credits_come_back_at_the_threshold_all_that_were_counted() {
-        let mut receiver = Receiver::new(3, 1, false);
+        const N: u32 = 1;
+        let mut receiver = Receiver::new(3, N, false);
         receiver.retrieved(1);
-        assert_eq!(receiver.grant(), None);
+        assert_eq!(receiver.grant(N), None);
         receiver.retrieved(2); // a run of two slots passes the threshold of 2
-        assert_eq!(receiver.grant(), Some(3));
+        assert_eq!(receiver.grant(N), Some(3));
         assert_eq!(receiver.granted_total(), 3);
     }
 
     #[test]
     fn a_credit_packet_waits_while_all_credit_slots_are_unread() {
-        let mut receiver = Receiver::new(3, 1, false);
+        const N: u32 = 1;
+        let mut receiver = Receiver::new(3, N, false);
         receiver.retrieved(2);
-        assert_eq!(receiver.grant(), Some(2));
+        assert_eq!(receiver.grant(N), Some(2));
         receiver.retrieved(2);
-        assert_eq!(receiver.grant(), None);
+        assert_eq!(receiver.grant(N), None);
         receiver.credit_packets_read(1);
-        assert_eq!(receiver.grant(), Some(2));
+        assert_eq!(receiver.grant(N), Some(2));
     }
 
     #[test]
     fn piggybacked_credits_start_the_count_again() {
-        let mut receiver = Receiver::new(10, 2, true);
+        const N: u32 = 2;
+        let mut receiver = Receiver::new(10, N, true);
         receiver.retrieved(3);
         assert_eq!(receiver.piggyback(), 3);
         receiver.retrieved(3);
-        assert_eq!(receiver.grant(), None); // threshold 4
+        assert_eq!(receiver.grant(N), None); // threshold 4
         receiver.retrieved(1);
-        assert_eq!(receiver.grant(), Some(4));
+        assert_eq!(receiver.grant(N), Some(4));
         assert_eq!(receiver.granted_total(), 7);
     }
 
