@@ -76,8 +76,8 @@ impl AddressVector {
 /// The object that C holds.
 #[repr(C)]
 pub struct VectorHandle {
-    fid: Fid,
-    ops: *const FiOpsAv<VectorHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsAv<VectorHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
 }

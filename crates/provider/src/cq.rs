@@ -80,8 +80,8 @@ pub struct CompletionQueue {
 /// The object that C holds.
 #[repr(C)]
 pub struct QueueHandle {
-    fid: Fid,
-    ops: *const FiOpsCq<QueueHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsCq<QueueHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
     format: c_int,

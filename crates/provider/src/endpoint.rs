@@ -236,12 +236,12 @@ impl Posting<'_> {
 /// The object that C holds.
 #[repr(C)]
 pub struct EndpointHandle {
-    fid: Fid,
-    ops: *const FiOpsEp<EndpointHandle>,
-    cm: *const FiOpsCm<EndpointHandle>,
-    msg: *const FiOpsMsg<EndpointHandle>,
-    rma: *const FiOpsRma<EndpointHandle>,
-    tagged: *const FiOpsTagged<EndpointHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsEp<EndpointHandle>,
+    pub(crate) cm: *const FiOpsCm<EndpointHandle>,
+    pub(crate) msg: *const FiOpsMsg<EndpointHandle>,
+    pub(crate) rma: *const FiOpsRma<EndpointHandle>,
+    pub(crate) tagged: *const FiOpsTagged<EndpointHandle>,
     atomic: *const FiOpsAtomic,
     collective: *const FiOpsCollective,
     domain: Arc<Domain>,

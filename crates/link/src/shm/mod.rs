@@ -146,6 +146,9 @@ impl ShmLink {
         // Before anybody can send to us: from now on the others' heavy fences reach this process.
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;
+        if options.cross_memory {
+            attach::allow_siblings();
+        }
         let own = OwnSegment::create(&options.dir, shape, full_fences)?;
         let facts = *own.facts();
         Ok(ShmLink {
