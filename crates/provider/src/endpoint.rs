@@ -93,6 +93,11 @@ impl Endpoint {
         }
     }
 
+    /// The engine, once the endpoint is enabled.
+    pub fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
+    }
+
     /// Whether the endpoint finds its addresses in this vector.
     pub fn uses_vector(&self, vector: usize) -> bool {
         self.vector == Some(vector)
@@ -460,13 +465,6 @@ impl EndpointHandle {
         }
         bytes.set(ADDRESS_BYTES);
         if whole { Ok(()) } else { Err(Error::TooSmall) }
-    }
-}
-
-impl Endpoint {
-    /// The engine, once the endpoint is enabled.
-    pub fn engine(&mut self) -> Option<&mut Engine> {
-        self.engine.as_mut()
     }
 }
 
