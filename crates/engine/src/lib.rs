@@ -295,8 +295,15 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
         let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
-        self.admit_sends(to)?;
         let bytes = memory.bytes();
+        if let Some(packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
+            self.notice_caller();
+            self.link.transmit(to, &packet, (bytes > 0).then_some((&memory, 0)));
+            let (operation, outcome) = (Operation::Send, Outcome::Done);
+            self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
+            return Ok(());
+        }
+        self.admit_sends(to)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
         let announced = bytes > self.machine.config().eager_bytes;
         if inject && announced {

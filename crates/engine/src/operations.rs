@@ -43,6 +43,7 @@ impl Operations {
         self.table.len() - self.free.len()
     }
 
+    #[inline]
     pub fn begin(&mut self, outstanding: Outstanding) -> Request {
         match self.free.pop() {
             Some(index) => {
@@ -56,6 +57,7 @@ impl Operations {
         }
     }
 
+    #[inline]
     pub fn get(&self, request: Request) -> Option<&Outstanding> {
         self.table.get(request.0 as usize)?.as_ref()
     }
@@ -64,10 +66,11 @@ impl Operations {
         self.table.get_mut(request.0 as usize)?.as_mut()
     }
 
-    pub fn end(&mut self, request: Request) -> Option<Outstanding> {
-        let outstanding = self.table.get_mut(request.0 as usize)?.take()?;
+    /// Forgets an operation. It must be outstanding.
+    #[inline]
+    pub fn end(&mut self, request: Request) {
+        self.table[request.0 as usize] = None;
         self.free.push(request.0);
-        Some(outstanding)
     }
 
     /// A posted receive with this context; if there are several, the one with the highest request.

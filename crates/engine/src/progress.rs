@@ -147,9 +147,10 @@ impl<L: Link> Engine<L> {
         let mut actions = std::mem::take(&mut self.actions);
         self.machine.handle(self.now, event, &mut actions);
         loop {
-            for action in actions.drain(..) {
+            for action in &actions {
                 self.perform(action);
             }
+            actions.clear();
             let Some(event) = self.events.pop_front() else { break };
             self.machine.handle(self.now, event, &mut actions);
         }
@@ -157,10 +158,10 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline]
-    fn perform(&mut self, action: Action) {
-        match action {
-            Action::Transmit { to, packet, payload } => self.transmit(to, packet, payload),
-            Action::Complete { request, outcome } => self.complete(request, outcome),
+    fn perform(&mut self, action: &Action) {
+        match *action {
+            Action::Transmit { to, ref packet, payload } => self.transmit(to, packet, payload),
+            Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
             Action::Keep { message, bytes } => self.keep(message, bytes),
@@ -205,19 +206,10 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline]
-    fn transmit(&mut self, to: Peer, mut packet: Packet, payload: Source) {
-        match &mut packet.body {
-            Body::Rendezvous { address, .. } => {
-                *address = self.announced_address(payload);
-                self.link.transmit(to, &packet, None);
-                return;
-            }
-            Body::Located { key, offset, address, refused: false, .. } => {
-                // The machine has checked the bounds; a region is one piece.
-                let start = self.regions.get(key).and_then(UserMemory::contiguous_address);
-                *address = start.map_or(0, |start| (start as u64).wrapping_add(*offset));
-            }
-            _ => {}
+    fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
+        if let Body::Rendezvous { .. } | Body::Located { refused: false, .. } = packet.body {
+            let packet = self.addressed(*packet, payload);
+            return self.link.transmit(to, &packet, None);
         }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
@@ -228,7 +220,21 @@ impl<L: Link> Engine<L> {
             }
             Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
         };
-        link.transmit(to, &packet, from);
+        link.transmit(to, packet, from);
+    }
+
+    /// The packet with the address in our memory that it announces.
+    fn addressed(&self, mut packet: Packet, payload: Source) -> Packet {
+        match &mut packet.body {
+            Body::Rendezvous { address, .. } => *address = self.announced_address(payload),
+            Body::Located { key, offset, address, .. } => {
+                // The machine has checked the bounds; a region is one piece.
+                let start = self.regions.get(key).and_then(UserMemory::contiguous_address);
+                *address = start.map_or(0, |start| (start as u64).wrapping_add(*offset));
+            }
+            _ => {}
+        }
+        packet
     }
 
     /// Where a peer may read the payload of a rendezvous; 0 where it may not.
@@ -272,23 +278,19 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline]
-    fn complete(&mut self, request: Request, outcome: Outcome) {
-        let goes_on = matches!(outcome, Outcome::Received { last: false, .. });
-        let completion = {
-            let outstanding = self.operations.get(request).expect("completed operations are outstanding");
-            let buffer = match outcome {
-                Outcome::Received { offset, .. } => {
-                    outstanding.memory.contiguous_address().map_or(0, |start| start + offset as usize)
-                }
-                _ => 0,
-            };
-            let (post, operation, space) = (outstanding.post, outstanding.operation, outstanding.space);
-            Completion { post, operation, space, outcome, buffer }
+    fn complete(&mut self, request: Request, outcome: &Outcome) {
+        let outstanding = self.operations.get(request).expect("completed operations are outstanding");
+        let buffer = match outcome {
+            Outcome::Received { offset, .. } => {
+                outstanding.memory.contiguous_address().map_or(0, |start| start + *offset as usize)
+            }
+            _ => 0,
         };
-        if !goes_on {
+        let (post, operation, space) = (outstanding.post, outstanding.operation, outstanding.space);
+        self.completions.push_back(Completion { post, operation, space, outcome: *outcome, buffer });
+        if !matches!(outcome, Outcome::Received { last: false, .. }) {
             self.operations.end(request);
         }
-        self.completions.push_back(completion);
     }
 
     fn look_for_room(&mut self) -> usize {

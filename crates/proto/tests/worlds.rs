@@ -89,7 +89,12 @@ fn world(seed: u64) -> u64 {
                 let level = [SendLevel::Delivered, SendLevel::Matched][rng.usize(..2)];
                 let data = Some(u64::from(number));
                 let (to, space, bytes) = (Peer(to), Space::Tagged, bytes as u64);
-                world.post(from, Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
+                let send = SendCommand { request, to, space, tag, data, bytes, level };
+                if rng.bool() {
+                    world.send_quickly(from, send);
+                } else {
+                    world.post(from, Command::Send(send));
+                }
             }
             1 if next_receive < receives.len() => {
                 let (node, pattern) = receives[next_receive];

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Outcome, Source};
 use crate::config::Scheme;
+use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
+use crate::flow;
 use crate::packet::{Body, Geometry, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
@@ -114,6 +116,49 @@ impl Endpoint {
         self.submit(now, to, job, actions);
     }
 
+    /// The packet of a message that can leave whole at once: it fits in one packet, the credits are there and nothing waits
+    /// before it. `None`: post it. The effects are those of `handle` with `Posted(Send)` whose actions would be one
+    /// `Transmit` and one `Complete`; the driver is spared a request for a message that is gone when it returns.
+    #[inline]
+    pub fn send_now(
+        &mut self,
+        to: Peer,
+        space: Space,
+        tag: u64,
+        data: Option<u64>,
+        bytes: u64,
+        level: SendLevel,
+    ) -> Option<Packet> {
+        let Endpoint { config, peers, counters, .. } = self;
+        let state = peers.get_mut(to.0 as usize)?;
+        let Outbound::Connected(sender) = &mut state.outbound else { return None };
+        let geometry = &config.geometry;
+        let most_bytes = geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
+        if bytes > config.eager_bytes.min(u64::from(most_bytes)) || level == SendLevel::Matched {
+            return None;
+        }
+        let length = bytes as u32;
+        let slots = if length == 0 { 1 } else { geometry.slots(geometry.eager_header_bytes, length) };
+        if !state.backlog.is_empty() || sender.credits() < slots {
+            return None;
+        }
+        sender.spend(slots);
+        let mut packet = Packet {
+            epoch: 0,
+            credit_packets_read: state.credit_packets_read,
+            granted_total: 0,
+            origin: 0,
+            number: state.next_number,
+            payload_bytes: length,
+            body: Body::Eager { space, tag, data, length, acknowledge: None },
+        };
+        carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), counters);
+        state.next_number = state.next_number.wrapping_add(1);
+        counters.messages_sent += 1;
+        counters.bytes_sent += bytes;
+        Some(packet)
+    }
+
     /// Sends `job`, or what of it the credits allow, after everything submitted before.
     pub(super) fn submit(&mut self, now: Instant, to: Peer, job: Job, actions: &mut Vec<Action>) {
         let state = self.peer(to);
@@ -209,14 +254,8 @@ impl Endpoint {
                 payload_bytes,
                 body,
             };
-            if let Some(receiver) = &mut state.receiver {
-                if finished && has_room_for_credits(&config.geometry, &packet, slots) {
-                    counters.piggybacked_credits_sent += u64::from(receiver.piggyback());
-                }
-                packet.granted_total = receiver.granted_total();
-            }
-            counters.packets_sent += 1;
-            counters.slots_sent += u64::from(slots);
+            let receiver = state.receiver.as_mut();
+            carry_credits(&config.geometry, &mut packet, slots, finished, receiver, counters);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
                 if let Some(request) = job.complete {
@@ -265,9 +304,23 @@ impl Endpoint {
     }
 }
 
-/// Whether credits can travel with a packet: the header has a place for them, or the payload leaves some.
+/// Counts a data packet and writes what has been granted into it; the last one of a message takes along what is not
+/// granted yet, if it has room: the header has a place for it, or the payload leaves some.
 #[inline]
-fn has_room_for_credits(geometry: &Geometry, packet: &Packet, slots: u32) -> bool {
-    let used = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    slots * geometry.slot_bytes >= used + geometry.piggyback_bytes
+fn carry_credits(
+    geometry: &Geometry,
+    packet: &mut Packet,
+    slots: u32,
+    last: bool,
+    receiver: Option<&mut flow::Receiver>,
+    counters: &mut Counters,
+) {
+    counters.packets_sent += 1;
+    counters.slots_sent += u64::from(slots);
+    let Some(receiver) = receiver else { return };
+    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
+    if last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes {
+        counters.piggybacked_credits_sent += u64::from(receiver.piggyback());
+    }
+    packet.granted_total = receiver.granted_total();
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, Destination, Direction, Endpoint, Event, Geometry, Instant,
-    MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, Source,
+    MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
 };
 
 /// What all endpoints of a world have in common.
@@ -112,6 +112,19 @@ impl World {
 
     pub fn post(&mut self, node: u32, command: Command) {
         self.handle(node, Event::Posted(command));
+    }
+
+    /// Sends by `send_now` where that is possible, else by posting.
+    pub fn send_quickly(&mut self, from: u32, send: SendCommand) {
+        let SendCommand { request, to, space, tag, data, bytes, level } = send;
+        let machine = &mut self.nodes[from as usize].machine;
+        match machine.send_now(to, space, tag, data, bytes, level) {
+            None => self.post(from, Command::Send(send)),
+            Some(packet) => {
+                self.transmit(from, to, packet, Source::Request { request, offset: 0 });
+                self.perform(from, None, Action::Complete { request, outcome: Outcome::Done });
+            }
+        }
     }
 
     /// The endpoint of `node` stops: its packets stay, it handles nothing more.
