@@ -14,6 +14,7 @@ mod provider_file;
 mod quantity;
 mod report;
 mod run;
+mod scratch;
 mod settings;
 
 use clap::{Parser, Subcommand};

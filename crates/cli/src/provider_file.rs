@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 const INSTALLED_NAME: &str = "libweir-fi.so";
 const CARGO_NAME: &str = "libweir_fi.so";
 
-/// Finds the plug-in: `WEIR_PROVIDER_PATH` (the file or its directory), `../lib` from the command as installed, or
-/// beside a command that cargo has built.
+/// Finds the plug-in: `WEIR_PROVIDER_PATH` (the file or its directory), `../lib` or `../lib/weir` from the command
+/// (as built by make, and as installed), or beside a command that cargo has built.
 ///
 /// # Errors
 /// [`Failure::NoProvider`].
@@ -27,10 +27,12 @@ pub fn find(configured: Option<&OsStr>, executable: &Path) -> Result<PathBuf, Fa
         }
         None => {
             let directory = executable.parent().unwrap_or(Path::new("/"));
-            looked_at.push(directory.parent().unwrap_or(directory).join("lib").join(INSTALLED_NAME));
+            let prefix = directory.parent().unwrap_or(directory);
+            looked_at.push(prefix.join("lib").join(INSTALLED_NAME));
+            looked_at.push(prefix.join("lib/weir").join(INSTALLED_NAME));
             looked_at.push(directory.join(CARGO_NAME));
             // Tests of cargo run from `deps`.
-            looked_at.push(directory.parent().unwrap_or(directory).join(CARGO_NAME));
+            looked_at.push(prefix.join(CARGO_NAME));
         }
     }
     match looked_at.iter().find(|path| path.is_file()) {
@@ -70,6 +72,10 @@ mod tests {
         let beside = root.join("bin/libweir_fi.so");
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find(None, &executable).unwrap(), beside);
+        std::fs::create_dir_all(root.join("lib/weir")).unwrap();
+        let own_place = root.join("lib/weir/libweir-fi.so");
+        std::fs::write(&own_place, "").unwrap();
+        assert_eq!(find(None, &executable).unwrap(), own_place);
         let installed = root.join("lib/libweir-fi.so");
         std::fs::write(&installed, "").unwrap();
         assert_eq!(find(None, &executable).unwrap(), installed);

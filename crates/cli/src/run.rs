@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::launch::{Carrier, Launch};
 use crate::mpi::{self, Mpi, Surroundings};
 use crate::report::Job;
-use crate::{job, mailboxes, program, provider_file};
+use crate::{job, mailboxes, program, provider_file, scratch};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ Exit status: the program's (128 and the signal's number if a signal ended the la
 The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), an active Python virtual environment, PATH, I_MPI_ROOT, \
 weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
 programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
-../lib beside the command.
+../lib and ../lib/weir beside the command.
 
 Examples:
   weir run -n 4 -- ./my_mpi_program --its-option
@@ -56,7 +56,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
     /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
     /// Data slots of 64 bytes in each mailbox; 0: 256 for each sender (FI_WEIR_MAILBOX_SLOTS).
     #[arg(long, value_name = "N")]
@@ -123,8 +123,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     };
     tell_removed(&checked.settings.shm_dir, &note);
 
-    let scratch = tempfile::Builder::new().prefix("weir-run-").tempdir();
-    let scratch = scratch.map_err(Failure::system("a directory for this run"))?;
+    let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
     let stats_directory = match &checked.settings.stats_dir {
         Some(directory) => directory.clone(),
@@ -147,9 +146,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         note(&format!("note: {line}"));
     }
     note(&format!(
-        "{} on {} ranks under {}",
+        "{} on {} under {}",
         checked.program.display(),
-        arguments.ranks,
+        number_of_ranks(u64::from(arguments.ranks)),
         checked.mpi.describe()
     ));
 
@@ -284,6 +283,10 @@ fn why_unused(checked: &Checked, status: ExitStatus) -> String {
     format!("the program did not use weir: {hint}")
 }
 
+fn number_of_ranks(ranks: u64) -> String {
+    if ranks == 1 { String::from("1 rank") } else { format!("{ranks} ranks") }
+}
+
 fn tell(
     arguments: &RunArguments,
     checked: &Checked,
@@ -294,8 +297,8 @@ fn tell(
 ) -> Result<(), Failure> {
     if !arguments.quiet && !job.ranks.is_empty() {
         eprintln!(
-            "\nweir: {} ranks, {:.2} s, exit status {}",
-            job.ranks.len(),
+            "\nweir: {}, {:.2} s, exit status {}",
+            number_of_ranks(job.ranks.len() as u64),
             elapsed.as_secs_f64(),
             job::exit_code(status)
         );

@@ -205,6 +205,7 @@ impl Engine<ShmLink> {
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
+            full_fences: is_crowded(peers),
             conditional,
         };
         let link = ShmLink::open(&options)?;
@@ -223,6 +224,11 @@ impl Engine<ShmLink> {
 /// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
 const UNLIMITED_SLOTS: u32 = 1024;
 
+/// Whether the ranks of this node outnumber its cores. All peers are on this node as long as links are.
+fn is_crowded(peers: u32) -> bool {
+    peers as usize > weir_link::cores::available()
+}
+
 impl<L: Link> Engine<L> {
     /// Makes an endpoint over any link. Arguments as for [`Engine::open`].
     pub fn with_link(link: L, settings: &Settings, peers: u32, several_threads: bool) -> Engine<L> {
@@ -235,7 +241,6 @@ impl<L: Link> Engine<L> {
             remote_inline_bytes: REMOTE_INLINE_BYTES,
             max_unexpected: MAX_UNEXPECTED,
         };
-        let crowded = peers as usize > weir_link::cores::available();
         let origin = Clock::now();
         Engine {
             machine: Endpoint::new(config),
@@ -250,7 +255,7 @@ impl<L: Link> Engine<L> {
             actions: Vec::new(),
             events: VecDeque::new(),
             cross_memory: settings.cross_memory,
-            waiting: Waiting::new(settings.spin, settings.sleep_us, crowded, several_threads),
+            waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
             caller: 0,
             origin,
             now: Instant(0),

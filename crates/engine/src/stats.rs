@@ -2,7 +2,7 @@
 //!
 //! An endpoint keeps its file mapped and stores into it while it works ([`Writer`]); whoever started the job reads the
 //! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]: what is known from the beginning is its
-//! metadata ([`metadata`]), what changes are its counters: the words of [`word`], then [`Counters::values`]. A reader
+//! metadata (`metadata`), what changes are its counters: the words of `word`, then [`Counters::values`]. A reader
 //! trusts nothing: a file that is foreign, torn or of another version is named in [`Reports::skipped`].
 
 use std::io;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 /// Polls that find nothing before the core is given away, ranks with a core each. One takes 30 to 100 ns.
 const SPIN_ALONE: u32 = 100;
 /// The same with more ranks than cores.
-const SPIN_CROWDED: u32 = 20;
+const SPIN_CROWDED: u32 = 5;
 /// Yields before sleeping, ranks with a core each: about as long as a sleep and its wake-up would cost.
 const YIELDS_ALONE: u32 = 500;
 /// The same with more ranks than cores.
-const YIELDS_CROWDED: u32 = 50;
+const YIELDS_CROWDED: u32 = 2;
 /// A caller that comes back later than this has done something else in between.
 const GAP: Duration = Duration::from_micros(10);
 /// Longest sleep inside a read while several threads call.

@@ -33,6 +33,7 @@ fn open() -> ShmLink {
         credit_slots: 2,
         max_lanes: 4096,
         cross_memory: true,
+        full_fences: false,
         conditional: false,
     })
     .expect("a mailbox in /dev/shm")

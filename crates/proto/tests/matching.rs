@@ -124,8 +124,8 @@ fn machine() -> Endpoint {
 
 /// Messages are told apart by their completion data.
 fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
+    let transfer = weir_proto::Transfer(data as u32);
     let data = Some(data);
-    let transfer = weir_proto::Transfer(data.unwrap_or(0) as u32);
     let body = if rendezvous {
         Body::Rendezvous { space, tag, data, length: 8, address: 1, transfer }
     } else {

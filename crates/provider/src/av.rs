@@ -76,8 +76,8 @@ impl AddressVector {
 /// The object that C holds.
 #[repr(C)]
 pub struct VectorHandle {
-    fid: Fid,
-    ops: *const FiOpsAv<VectorHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsAv<VectorHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
 }
@@ -176,7 +176,9 @@ extern "C" fn remove(vector: &VectorHandle, numbers: InArray<FiAddr>, count: usi
             Err(error) => return error.code(),
             Ok(false) => {}
             Ok(true) => {
-                for endpoint in state.endpoints.iter_mut().filter(|endpoint| endpoint.uses_vector(vector.index)) {
+                for endpoint in
+                    state.endpoints.iter_mut().filter(|endpoint| endpoint.uses_vector(vector.index))
+                {
                     endpoint.forget_numbers();
                 }
             }

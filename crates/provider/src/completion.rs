@@ -1,7 +1,7 @@
 //! From the engine's completions to what the program reads: queue entries and counters.
 //!
 //! Who gets an entry (libfabric's rules, and what MPI libraries rely on):
-//! - errors always, peeks always, the release of a multi-receive buffer always;
+//! - errors, peeks, writes of a peer that carry data, and the release of a multi-receive buffer always;
 //! - successes if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call asked for it ([`WANTED`]);
 //! - injected messages never. Counters count them all the same, each operation once.
 
@@ -50,8 +50,12 @@ fn nature(completion: &Completion) -> (Side, u64) {
         Operation::Send => (Side::Transmit, flags::SEND | space),
         Operation::Read => (Side::Transmit, flags::RMA | flags::READ),
         Operation::Write => (Side::Transmit, flags::RMA | flags::WRITE),
-        Operation::Receive | Operation::MultiReceive | Operation::Peek => (Side::Receive, flags::RECV | space),
-        Operation::RemoteWrite { .. } => (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA),
+        Operation::Receive | Operation::MultiReceive | Operation::Peek => {
+            (Side::Receive, flags::RECV | space)
+        }
+        Operation::RemoteWrite { .. } => {
+            (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA)
+        }
     }
 }
 
@@ -82,15 +86,12 @@ pub fn report(completion: &Completion) -> Report {
         excess: 0,
         error: 0,
     };
-    let mut queued = completion.post.cookie & WANTED != 0 || completion.operation == Operation::Peek;
+    let unasked = matches!(completion.operation, Operation::Peek | Operation::RemoteWrite { .. });
+    let mut queued = unasked || completion.post.cookie & WANTED != 0;
     let mut counted = counter_of(completion.operation);
     let mut about = None;
     match completion.outcome {
-        Outcome::Done => {
-            if let Operation::RemoteWrite { data, bytes } = completion.operation {
-                (entry.context, entry.data, entry.length, queued) = (0, data, bytes, true);
-            }
-        }
+        Outcome::Done => {}
         Outcome::Received { envelope, bytes, last, .. } => {
             describe(&mut entry, &envelope);
             entry.length = bytes;

@@ -23,8 +23,8 @@ pub struct Counter {
 /// The object that C holds.
 #[repr(C)]
 pub struct CounterHandle {
-    fid: Fid,
-    ops: *const FiOpsCntr<CounterHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsCntr<CounterHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
 }

@@ -80,8 +80,8 @@ pub struct CompletionQueue {
 /// The object that C holds.
 #[repr(C)]
 pub struct QueueHandle {
-    fid: Fid,
-    ops: *const FiOpsCq<QueueHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsCq<QueueHandle>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) index: usize,
     format: c_int,
@@ -99,15 +99,28 @@ static FID_OPS: FiOps<QueueHandle> = FiOps {
     ops_set: not_implemented,
 };
 
-static OPS: FiOpsCq<QueueHandle> =
-    FiOpsCq { size: size_of::<FiOpsCq<QueueHandle>>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
+static OPS: FiOpsCq<QueueHandle> = FiOpsCq {
+    size: size_of::<FiOpsCq<QueueHandle>>(),
+    read,
+    readfrom,
+    readerr,
+    sread,
+    sreadfrom,
+    signal,
+    strerror,
+};
 
 /// `fi_cq_open`.
 ///
 /// # Errors
 /// Wait objects other than none, unspecified and yield: not implemented. Unknown format: invalid.
-pub fn open(domain: &Arc<Domain>, attr: Option<&FiCqAttr>, context: usize) -> Result<*mut QueueHandle, Error> {
-    let (format, wait) = attr.map_or((cq_format::UNSPEC, wait_obj::NONE), |attr| (attr.format, attr.wait_obj));
+pub fn open(
+    domain: &Arc<Domain>,
+    attr: Option<&FiCqAttr>,
+    context: usize,
+) -> Result<*mut QueueHandle, Error> {
+    let (format, wait) =
+        attr.map_or((cq_format::UNSPEC, wait_obj::NONE), |attr| (attr.format, attr.wait_obj));
     if !matches!(wait, wait_obj::NONE | wait_obj::UNSPEC | wait_obj::YIELD) {
         return Err(Error::NotImplemented);
     }
@@ -215,7 +228,9 @@ fn drain<T>(
     convert: impl Fn(&Entry) -> T,
 ) -> Result<usize, Error> {
     let mut done = 0;
-    while done < count && let Some(entry) = entries.front() {
+    while done < count
+        && let Some(entry) = entries.front()
+    {
         if entry.error != 0 {
             break;
         }

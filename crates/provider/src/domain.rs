@@ -16,9 +16,10 @@ use crate::{info, settings};
 /// The object that C holds; the first members are `fid_domain`.
 #[repr(C)]
 pub struct DomainHandle {
-    fid: Fid,
-    ops: *const FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>,
-    mr: *const FiOpsMr<DomainHandle, RegionHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops:
+        *const FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>,
+    pub(crate) mr: *const FiOpsMr<DomainHandle, RegionHandle>,
     domain: Arc<Domain>,
 }
 
@@ -36,7 +37,8 @@ static FID_OPS: FiOps<DomainHandle> = FiOps {
 
 static OPS: FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle> =
     FiOpsDomain {
-        size: size_of::<FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>>(),
+        size: size_of::<FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle, CounterHandle>>(
+        ),
         av_open,
         cq_open,
         endpoint,

@@ -93,6 +93,11 @@ impl Endpoint {
         }
     }
 
+    /// The engine, once the endpoint is enabled.
+    pub fn engine(&mut self) -> Option<&mut Engine> {
+        self.engine.as_mut()
+    }
+
     /// Whether the endpoint finds its addresses in this vector.
     pub fn uses_vector(&self, vector: usize) -> bool {
         self.vector == Some(vector)
@@ -117,7 +122,9 @@ impl Endpoint {
         while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
             happened += 1;
             let mut report = completion::report(&ended);
-            if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) = (ended.operation, ended.outcome) {
+            if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
+                (ended.operation, ended.outcome)
+            {
                 self.claimed.insert(ended.post.context, message);
             }
             if let Some(operation) = report.counted
@@ -234,12 +241,12 @@ impl Posting<'_> {
 /// The object that C holds.
 #[repr(C)]
 pub struct EndpointHandle {
-    fid: Fid,
-    ops: *const FiOpsEp<EndpointHandle>,
-    cm: *const FiOpsCm<EndpointHandle>,
-    msg: *const FiOpsMsg<EndpointHandle>,
-    rma: *const FiOpsRma<EndpointHandle>,
-    tagged: *const FiOpsTagged<EndpointHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsEp<EndpointHandle>,
+    pub(crate) cm: *const FiOpsCm<EndpointHandle>,
+    pub(crate) msg: *const FiOpsMsg<EndpointHandle>,
+    pub(crate) rma: *const FiOpsRma<EndpointHandle>,
+    pub(crate) tagged: *const FiOpsTagged<EndpointHandle>,
     atomic: *const FiOpsAtomic,
     collective: *const FiOpsCollective,
     domain: Arc<Domain>,
@@ -348,21 +355,22 @@ impl EndpointHandle {
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
         let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
-        let peer = if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
-            None // a claimed message is found by its context; Open MPI gives rubbish here
-        } else if let Some(&Some(peer)) = endpoint.peers.get(address as usize) {
-            Some(peer)
-        } else {
-            let vector = endpoint.vector.ok_or(Error::NoVector)?;
-            let known = vectors[vector].address(address).ok_or(Error::Invalid)?;
-            let peer = engine.peer(&known);
-            let place = address as usize;
-            if endpoint.peers.len() <= place {
-                endpoint.peers.resize(place + 1, None);
-            }
-            endpoint.peers[place] = Some(peer);
-            Some(peer)
-        };
+        let peer =
+            if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
+                None // a claimed message is found by its context; Open MPI gives rubbish here
+            } else if let Some(&Some(peer)) = endpoint.peers.get(address as usize) {
+                Some(peer)
+            } else {
+                let vector = endpoint.vector.ok_or(Error::NoVector)?;
+                let known = vectors[vector].address(address).ok_or(Error::Invalid)?;
+                let peer = engine.peer(&known);
+                let place = address as usize;
+                if endpoint.peers.len() <= place {
+                    endpoint.peers.resize(place + 1, None);
+                }
+                endpoint.peers[place] = Some(peer);
+                Some(peer)
+            };
         let min_multi_recv = endpoint.min_multi_recv as u64;
         act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed })
     }
@@ -457,13 +465,6 @@ impl EndpointHandle {
         }
         bytes.set(ADDRESS_BYTES);
         if whole { Ok(()) } else { Err(Error::TooSmall) }
-    }
-}
-
-impl Endpoint {
-    /// The engine, once the endpoint is enabled.
-    pub fn engine(&mut self) -> Option<&mut Engine> {
-        self.engine.as_mut()
     }
 }
 

@@ -26,8 +26,8 @@ struct EventQueue {
 /// calls takes a domain while holding it.
 #[repr(C)]
 pub struct EventQueueHandle {
-    fid: Fid,
-    ops: *const FiOpsEq<EventQueueHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsEq<EventQueueHandle>,
     queue: Mutex<EventQueue>,
     writable: bool,
 }

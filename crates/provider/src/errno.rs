@@ -145,7 +145,9 @@ fn explain(number: c_int) -> &'static CStr {
         completion::CANCELED => c"weir: the operation was cancelled",
         completion::REFUSED => c"weir: the peer refused the access to its memory (key, bounds or rights)",
         libc::ECONNRESET => c"weir: the peer's process ended without closing its endpoint",
-        libc::EHOSTUNREACH => c"weir: the peer cannot be reached (gone, another version, or no free lane there)",
+        libc::EHOSTUNREACH => {
+            c"weir: the peer cannot be reached (gone, another version, or no free lane there)"
+        }
         libc::ECONNABORTED => c"weir: the peer sent something malformed",
         libc::ESHUTDOWN => c"weir: the peer has closed its endpoint",
         _ => c"weir: unknown error",

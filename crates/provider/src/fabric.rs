@@ -10,8 +10,8 @@ use crate::ffi::*;
 /// The object that C holds; the first members are `fid_fabric`.
 #[repr(C)]
 pub struct FabricHandle {
-    fid: Fid,
-    ops: *const FiOpsFabric<FabricHandle, DomainHandle, EventQueueHandle>,
+    pub(crate) fid: Fid,
+    pub(crate) ops: *const FiOpsFabric<FabricHandle, DomainHandle, EventQueueHandle>,
     /// The core writes here after [`open`] has returned: do not read.
     _written_by_the_core: u32,
     api_version: u32,

@@ -380,7 +380,8 @@ impl Answer {
             max_cntr_value: u64::MAX,
             max_err_cntr_value: u64::MAX,
         };
-        let (src_addr, src_addrlen) = hints.map_or((null_mut(), 0), |hints| copy(hints.src_addr, hints.src_addrlen));
+        let (src_addr, src_addrlen) =
+            hints.map_or((null_mut(), 0), |hints| copy(hints.src_addr, hints.src_addrlen));
         let (dest_addr, dest_addrlen) =
             hints.map_or((null_mut(), 0), |hints| copy(hints.dest_addr, hints.dest_addrlen));
         allocate(FiInfo {

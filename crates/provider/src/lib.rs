@@ -32,6 +32,9 @@ pub mod rma;
 pub mod settings;
 pub mod tagged;
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::UnsafeCell;
 use std::sync::Once;
 

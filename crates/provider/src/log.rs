@@ -21,11 +21,14 @@ const PARAM_STRING: c_int = 0;
 
 type LogEnabled = unsafe extern "C" fn(*const FiProvider, c_int, c_int) -> c_int;
 type Log = unsafe extern "C" fn(*const FiProvider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
-type ParamDefine =
-    unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
+type ParamDefine = unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
 
-/// A function of the core that has loaded us, if it can be found.
-fn core_function(name: &CStr) -> Option<*mut c_void> {
+/// The function `name` of the core that has loaded us, if it can be found.
+///
+/// # Safety
+/// `F` must be the function pointer type of the core's function of this name.
+unsafe fn core_function<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     // SAFETY: both calls take NUL-terminated strings. RTLD_NOLOAD only finds what is loaded already; the handle
     // is kept open, which keeps the core in memory no longer than it keeps us.
     let symbol = unsafe {
@@ -35,15 +38,16 @@ fn core_function(name: &CStr) -> Option<*mut c_void> {
         }
         libc::dlsym(core, name.as_ptr())
     };
-    (!symbol.is_null()).then_some(symbol)
+    // SAFETY: a function pointer of the right type (promise of the caller) and size (asserted), and not null.
+    (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&symbol) })
 }
 
 /// Writes to the core's log, at level info.
 pub fn info(text: impl FnOnce() -> String) {
-    let (Some(enabled), Some(log)) = (core_function(c"fi_log_enabled"), core_function(c"fi_log")) else { return };
     // SAFETY: the core exports these names with these types, unchanged since 1.0.
-    let (enabled, log) =
-        unsafe { (std::mem::transmute::<_, LogEnabled>(enabled), std::mem::transmute::<_, Log>(log)) };
+    let functions =
+        unsafe { (core_function::<LogEnabled>(c"fi_log_enabled"), core_function::<Log>(c"fi_log")) };
+    let (Some(enabled), Some(log)) = functions else { return };
     let provider = crate::provider().cast_const();
     let Ok(text) = CString::new(text()) else { return };
     // SAFETY: the provider is our static structure, the strings end with NUL, and "%s" takes the one argument.
@@ -57,10 +61,8 @@ pub fn info(text: impl FnOnce() -> String) {
 
 /// Makes the core list a setting. `name` without `FI_WEIR_`, in lower case.
 pub fn define(name: &CStr, help: &CStr) {
-    let Some(define) = core_function(c"fi_param_define") else { return };
     // SAFETY: as in `info`.
-    unsafe {
-        let define = std::mem::transmute::<_, ParamDefine>(define);
-        define(crate::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr());
-    }
+    let Some(define) = (unsafe { core_function::<ParamDefine>(c"fi_param_define") }) else { return };
+    // SAFETY: the provider is our static structure, the strings end with NUL, and "%s" takes the one argument.
+    unsafe { define(crate::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr()) };
 }

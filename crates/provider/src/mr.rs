@@ -14,9 +14,9 @@ use crate::handle::{Domain, Region, State};
 /// The object that C holds; the first members are `fid_mr`.
 #[repr(C)]
 pub struct RegionHandle {
-    fid: Fid,
+    pub(crate) fid: Fid,
     mem_desc: *mut c_void,
-    key: u64,
+    pub(crate) key: u64,
     domain: Arc<Domain>,
 }
 

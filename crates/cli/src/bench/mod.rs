@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::job::{self, CaptureError, End};
 use crate::launch::{Carrier, Launch};
 use crate::mpi::{self, Kind, Mpi, Surroundings};
-use crate::{mailboxes, program, provider_file, run};
+use crate::{mailboxes, program, provider_file, run, scratch};
 use clap::{Args, Subcommand, ValueEnum};
 use imb::Measure;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -55,7 +55,9 @@ Each cell of the table has the median of the rounds, the least and the greatest,
 spread of a transport overlaps with weir's, the difference is marked as within noise.
 
 Needs an MPICH with libfabric and UCX (pip install mpich) and IMB-MPI1 (pip install impi-rt): by default those of weir's \
-own environments. Settings of weir are taken from the environment (see `weir settings`).")]
+own environments. Settings of weir are taken from the environment (see `weir settings`).
+
+Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out.")]
 pub struct PingpongArguments {
     /// Ranks of the barrier.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]
@@ -142,8 +144,7 @@ fn pingpong(arguments: &PingpongArguments) -> Result<u8, Failure> {
     bins.extend(surroundings.private_bins());
     let imb =
         program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
-    let scratch = tempfile::Builder::new().prefix("weir-bench-").tempdir();
-    let scratch = scratch.map_err(Failure::system("a directory for the benchmark"))?;
+    let scratch = scratch::directory()?;
     let provider = match run::find_provider() {
         Ok(provider) => Ok(provider_file::isolate(&provider, scratch.path())?),
         Err(failure) => Err(failure.to_string()),
@@ -162,13 +163,13 @@ fn pingpong(arguments: &PingpongArguments) -> Result<u8, Failure> {
         provider,
         shm_dir: settings.shm_dir.clone(),
     };
-    let results = bench.measure()?;
     let machine = Machine::of_this();
+    let results = bench.measure()?;
     println!("{}", summary::render(&results, &machine, &bench.mpi, arguments.repeat));
     if let Some(target) = &arguments.json {
         run::write_json(&bench.record(&results, &machine, &settings), target)?;
     }
-    Ok(0)
+    Ok(u8::from(!results.is_complete()))
 }
 
 /// What `--json` writes: enough to draw a figure from, and to know what it shows.

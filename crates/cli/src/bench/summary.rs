@@ -18,8 +18,8 @@ pub struct Machine {
     pub cores: usize,
     /// Kernel release.
     pub kernel: String,
-    /// Processes that ran or waited for a core when the benchmark ended, mean over a minute. Others than ours count.
-    pub load: String,
+    /// Processes that ran or waited for a core before the benchmark began, mean over a minute.
+    pub load: f64,
 }
 
 impl Machine {
@@ -32,7 +32,11 @@ impl Machine {
             processor: processor.map_or_else(|| String::from("unknown"), |(_, name)| name.trim().to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load: read("/proc/loadavg").split_whitespace().next().unwrap_or("unknown").to_owned(),
+            load: read("/proc/loadavg")
+                .split_whitespace()
+                .next()
+                .and_then(|load| load.parse().ok())
+                .unwrap_or(0.0),
         }
     }
 }
@@ -111,6 +115,11 @@ impl Results {
         self.missing.contains_key(&transport) || self.failures.contains_key(&(group, transport))
     }
 
+    /// Whether nothing is missing or has failed.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.failures.is_empty()
+    }
+
     fn spread(&self, measure: Measure, transport: Transport) -> Option<Spread> {
         Spread::of(self.samples.get(&(measure, transport))?)
     }
@@ -126,7 +135,7 @@ impl Results {
             && let Some(weir) = self.spread(measure, Transport::Weir)
         {
             let ratio = quantity::three_digits(spread.median / weir.median);
-            let noise = if spread.overlaps(&weir) { ", within noise" } else { "" };
+            let noise = if spread.overlaps(&weir) { "\nwithin noise" } else { "" };
             text.push_str(&format!("\n{ratio} x weir{noise}"));
         }
         // A failure after some good rounds: the numbers stand, and the remark below.
@@ -152,7 +161,7 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
     }
     let mut lines = vec![table.to_string()];
     lines.push(format!(
-        "Median, least .. greatest of {rounds} interleaved rounds; {} {}, {}, {} cores, Linux {}, load {}.",
+        "Median, least .. greatest of {rounds} interleaved rounds; {} {}, {}, {} cores, Linux {}, load before {}.",
         mpi.kind.name(),
         mpi.version,
         machine.processor,
@@ -163,6 +172,12 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
     lines.push(String::from(
         "Within noise: the spreads overlap, so these rounds do not tell the two apart. Other work on the machine widens them.",
     ));
+    if machine.load > 0.5 {
+        lines.push(format!(
+            "The machine was not idle (load {}): on {} cores the numbers say more about the other work than about transports.",
+            machine.load, machine.cores
+        ));
+    }
     lines.extend(results.missing.iter().map(|(transport, why)| format!("{}: {why}", transport.word())));
     let failures = results.failures.iter();
     lines.extend(
@@ -247,7 +262,7 @@ mod tests {
         assert_eq!(results.cell(HALF, Transport::Weir), "1.00 us\n900 ns .. 1.20 us");
         assert_eq!(
             results.cell(HALF, Transport::OfiShm),
-            "2.00 us\n1.10 us .. 3.00 us\n2.00 x weir, within noise"
+            "2.00 us\n1.10 us .. 3.00 us\n2.00 x weir\nwithin noise"
         );
         assert_eq!(results.cell(HALF, Transport::OfiTcp), "5.00 us\n4.00 us .. 6.00 us\n5.00 x weir");
         assert_eq!(results.cell(HALF, Transport::Ucx), "-");

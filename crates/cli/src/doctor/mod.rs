@@ -9,7 +9,7 @@ mod mpis;
 
 use crate::failure::Failure;
 use crate::mpi::{self, Surroundings};
-use crate::{provider_file, run};
+use crate::{provider_file, run, scratch};
 use clap::Args;
 use serde::Serialize;
 use weir_engine::config::Settings;
@@ -109,8 +109,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
             Settings::default()
         }
     };
-    let scratch = tempfile::Builder::new().prefix("weir-doctor-").tempdir();
-    let scratch = scratch.map_err(Failure::system("a directory for the checks"))?;
+    let scratch = scratch::directory()?;
     let surroundings = Surroundings::of_process();
     let found = mpi::find_all(&surroundings);
     match run::find_provider() {
@@ -121,7 +120,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
         Ok(provider) => {
             add(Finding::ok("provider", provider.display().to_string()));
             let directory = provider_file::isolate(&provider, scratch.path())?;
-            add(mpis::provider_loads(&directory, &surroundings));
+            add(mpis::provider_loads(&provider, &directory, &surroundings));
             add(mpis::found(&found));
             for mpi in &found {
                 add(mpis::runs(mpi, &provider, &directory, scratch.path(), &surroundings)?);

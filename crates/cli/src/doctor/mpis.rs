@@ -17,7 +17,7 @@ pub const RUNS: &str = "runs";
 const TRIAL: Duration = Duration::from_secs(30);
 
 /// Whether a libfabric loads the plug-in, by any `fi_info` of this machine.
-pub fn provider_loads(directory: &Path, surroundings: &Surroundings) -> Finding {
+pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surroundings) -> Finding {
     const CHECK: &str = "loads";
     // Intel's is a wrapper around a second one that needs no set-up.
     let bins = surroundings.private_bins().into_iter().map(|bin| bin.join("libfabric"));
@@ -41,12 +41,14 @@ pub fn provider_loads(directory: &Path, surroundings: &Surroundings) -> Finding 
         Ok(output) => Finding::fail(
             CHECK,
             format!("{} does not list it: {}", fi_info.display(), first_line(&output.stderr)),
-            format!(
-                "FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why",
-                directory.display()
-            ),
+            format!("FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why", holder(provider)),
         ),
     }
+}
+
+/// The directory of the plug-in, for people: `directory` of the checks is gone when they read about it.
+fn holder(provider: &Path) -> String {
+    provider.parent().unwrap_or(Path::new("/")).display().to_string()
 }
 
 fn lists_weir(fi_info: &str) -> bool {
@@ -82,8 +84,7 @@ pub fn runs(
     if let Some(why) = &mpi.unusable {
         return Ok(Finding::warn(RUNS, format!("{name}: {why}"), "use another MPI"));
     }
-    let lasting = provider.parent().unwrap_or(directory);
-    let recipe = launch::recipe(mpi, lasting);
+    let recipe = launch::recipe(mpi, Path::new(&holder(provider)));
     let Some((program, arguments)) = trial_program(mpi, surroundings) else {
         return Ok(Finding::warn(
             RUNS,
@@ -144,13 +145,11 @@ fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec
     Some((imb, ["Barrier", "-iter", "10"].map(String::from).to_vec()))
 }
 
-/// The line of an MPI's output that tells most: one that speaks of an error, else the first.
+/// The line of an MPI's output that tells most: Open MPI's summary, the innermost of an error stack, or the first.
 fn complaint(output: &job::Output) -> String {
     let both = format!("{}\n{}", output.stderr, output.stdout);
-    let telling = both.lines().find(|line| {
-        let line = line.to_ascii_lowercase();
-        line.contains("weir") || line.contains("error") || line.contains("no components")
-    });
+    let innermost = || both.lines().rfind(|line| line.contains("failed") || line.contains("error"));
+    let telling = both.lines().find(|line| line.starts_with("No components")).or_else(innermost);
     telling.map_or_else(|| first_line(&both), |line| line.trim().to_owned())
 }
 
@@ -178,6 +177,10 @@ mod tests {
 
     #[test]
     fn the_telling_line_is_found() {
+        let output =
+            |stderr: &str| job::Output { end: End::TimedOut, stdout: String::new(), stderr: stderr.into() };
+        assert_eq!(complaint(&output("Fatal error in x:\nMPI_Init failed\n find failed\n\n")), "find failed");
+        assert_eq!(complaint(&output("a\nNo components were able\nerror")), "No components were able");
         assert_eq!(first_line("\n  a\nb"), "a");
         assert_eq!(first_line(""), "it says nothing");
     }

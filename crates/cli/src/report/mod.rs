@@ -84,7 +84,7 @@ impl Job {
         let open = self.ranks.iter().filter(|rank| !rank.closed).map(Rank::name).collect::<Vec<_>>();
         if !open.is_empty() {
             remarks.push(format!(
-                "{} ended without closing the endpoint (killed, aborted, or no MPI_Finalize); its numbers are the last it told",
+                "{} ended without closing the endpoint (killed, aborted, or no MPI_Finalize): the numbers are the last ones told",
                 open.join(", ")
             ));
         }

@@ -2,7 +2,7 @@
 
 use super::{Job, Share};
 use crate::quantity::{bytes, count, time_ns};
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
 /// Heading and content of a column.
 type Column = (&'static str, fn(&Share) -> String);
@@ -24,7 +24,9 @@ const COLUMNS: [Column; 11] = [
 /// Ranks below each other, then the sum. Unexpected messages are peaks: the last line has the highest.
 pub fn render(job: &Job) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
+        .set_content_arrangement(ContentArrangement::Disabled);
     table
         .set_header(std::iter::once(Cell::new("rank")).chain(
             COLUMNS.iter().map(|(heading, _)| Cell::new(heading).set_alignment(CellAlignment::Right)),
@@ -39,10 +41,13 @@ pub fn render(job: &Job) -> String {
         table.add_row(row(format!("{number}{}", if rank.closed { "" } else { " !" }), &rank.share));
     }
     table.add_row(row(String::from("all"), &job.total));
+    for column in table.column_iter_mut() {
+        column.set_padding((1, 0));
+    }
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
-        "{}\nUnexpected: the most at a time (all: the highest of any rank). Stalled: time in which some message waited \
-         for credit, summed over peers.",
+        "{}\nUnexpected: the most at a time (all: the highest of any rank). Stalled: time in which some message \
+         waited for credit,\nsummed over peers. Bytes: of messages; packets: of 64 B slots, credit packets included.",
         lines.join("\n")
     )
 }

@@ -18,6 +18,14 @@ const MAX_PIECES: usize = 1024;
 /// Bound on the length of one call, below the kernel's of 2^31 less a page. Unit: bytes.
 const MAX_CALL_BYTES: u64 = 1 << 30;
 
+/// Lets other processes of this user copy from and to this one where the Yama security module restricts that to
+/// descendants (`ptrace_scope` 1, as on Ubuntu). Without Yama this does nothing. With it, a process of the same user could
+/// trace us too, as it could without Yama.
+pub fn allow_siblings() {
+    // SAFETY: this prctl takes integers and changes nothing but who may attach to us.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+}
+
 /// Copies `bytes` bytes between `memory` at `offset` and `address` in process `pid`.
 ///
 /// # Errors

@@ -143,12 +143,19 @@ impl Bell {
     }
 
     /// Sleeps until woken, at most `at_most_ns`, unless `anything` has come. The reader's alone, with its own count
-    /// of episodes: what stands in the word may be anything.
-    pub fn sleep(&self, episode: &mut Episode, at_most_ns: u64, anything: impl FnOnce() -> bool) {
+    /// of episodes: what stands in the word may be anything. `full_fences`: all senders pay full fences.
+    pub fn sleep(
+        &self,
+        episode: &mut Episode,
+        full_fences: bool,
+        at_most_ns: u64,
+        anything: impl FnOnce() -> bool,
+    ) {
         let word = self.asleep.0.word();
         let asleep = episode.0 | ASLEEP;
         word.store(asleep, Ordering::Relaxed);
-        let at_most_ns = if heavy_fence() { at_most_ns } else { at_most_ns.min(UNFENCED_SLEEP_NS) };
+        let at_most_ns =
+            if heavy_fence(full_fences) { at_most_ns } else { at_most_ns.min(UNFENCED_SLEEP_NS) };
         if !anything() {
             self.asleep.0.wait(asleep, at_most_ns);
         }

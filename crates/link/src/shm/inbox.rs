@@ -30,13 +30,15 @@ pub struct Limits {
     pub keep_active: usize,
     /// Polls without an arrival after which a lane is demoted, and between two looks for such lanes.
     pub idle_polls: u64,
+    /// All senders pay full fences, so that going idle is cheap for us.
+    pub full_fences: bool,
 }
 
 /// An empty poll takes 4 ns and more, a heavy fence up to 20 us (see [`super::sync`]): with at least 260 us between two
 /// looks, fences cost at most a few percent of a reader that only polls.
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_active: 64, keep_active: 8, idle_polls: 65_536 }
+        Limits { max_active: 64, keep_active: 8, idle_polls: 65_536, full_fences: false }
     }
 }
 
@@ -234,7 +236,7 @@ impl<L: LaneMemory> Inbox<L> {
         for &lane in &idle {
             self.set_polled(lane, 0);
         }
-        let fenced = heavy_fence();
+        let fenced = heavy_fence(self.limits.full_fences);
         for lane in idle {
             let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { continue };
             if !fenced || entry.reader.arrived() {
@@ -256,7 +258,7 @@ impl<L: LaneMemory> Inbox<L> {
     /// Sleeps until something comes, at most `at_most_ns`.
     pub fn sleep(&mut self, bell: &Bell, at_most_ns: u64) {
         let mut episode = self.episode;
-        bell.sleep(&mut episode, at_most_ns, || self.anything(bell));
+        bell.sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.anything(bell));
         self.episode = episode;
     }
 

@@ -52,9 +52,10 @@ fn mailbox(limits: Limits) -> (Arc<Bell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
     (bell, inbox, outboxes)
 }
 
-const EAGER_TO_DEMOTE: Limits = Limits { max_active: 2, keep_active: 0, idle_polls: 1 };
-const ONE_POLLED: Limits = Limits { max_active: 1, keep_active: 0, idle_polls: 2 };
-const NEVER_DEMOTE: Limits = Limits { max_active: 2, keep_active: 2, idle_polls: u64::MAX };
+const EAGER_TO_DEMOTE: Limits = Limits { max_active: 2, keep_active: 0, idle_polls: 1, full_fences: false };
+const ONE_POLLED: Limits = Limits { max_active: 1, keep_active: 0, idle_polls: 2, full_fences: false };
+const NEVER_DEMOTE: Limits =
+    Limits { max_active: 2, keep_active: 2, idle_polls: u64::MAX, full_fences: false };
 
 fn receive_all(bell: &Bell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
     while wanted.iter().any(|marks| !marks.is_empty()) {

@@ -16,6 +16,7 @@ fn open(dir: &Path) -> ShmLink {
         credit_slots: 2,
         max_lanes: 64,
         cross_memory: true,
+        full_fences: false,
         conditional: false,
     })
     .expect("a mailbox")

@@ -15,6 +15,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         credit_slots: 2,
         max_lanes: 16,
         cross_memory: true,
+        full_fences: false,
         conditional: false,
     }
 }

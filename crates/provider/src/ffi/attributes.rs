@@ -232,7 +232,7 @@ pub struct FiMsgRma {
 
 /// `fi_cq_tagged_entry`; the shorter formats are its beginnings.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct FiCqTaggedEntry {
     pub op_context: usize,
     pub flags: u64,

@@ -6,7 +6,7 @@
 //! arrive as `&Handle` (made by us with [`hand_out`], not closed yet) and, in `fi_close`, as `Box<Handle>` (made by us, given back
 //! once, no other call under way). Optional structures arrive as `Option<&T>`, which is a C pointer that may be NULL.
 
-use super::{Fid, FiCqErrEntry};
+use super::{FiCqErrEntry, Fid};
 use libc::{c_char, c_void, iovec};
 use std::ffi::CStr;
 use std::marker::PhantomData;

@@ -1,1 +1,222 @@
+//! The rules for hints, asked the way the core asks: through the structure that `fi_prov_ini` returns.
 
+use super::*;
+
+/// Hints with room for everything below them, all zero.
+struct Hints {
+    tx: Box<FiTxAttr>,
+    rx: Box<FiRxAttr>,
+    ep: Box<FiEpAttr>,
+    domain: Box<FiDomainAttr>,
+    fabric: Box<FiFabricAttr>,
+    info: FiInfo,
+}
+
+fn zeroed<T>() -> T {
+    // SAFETY: used for plain C structures of numbers and pointers only, for which zero is a value.
+    unsafe { std::mem::zeroed() }
+}
+
+impl Hints {
+    fn new(caps: u64) -> Hints {
+        let mut hints = Hints {
+            tx: Box::new(zeroed()),
+            rx: Box::new(zeroed()),
+            ep: Box::new(zeroed()),
+            domain: Box::new(zeroed()),
+            fabric: Box::new(zeroed()),
+            info: zeroed(),
+        };
+        hints.info.caps = caps;
+        hints
+    }
+
+    fn ask(&mut self) -> Result<Found, c_int> {
+        self.info.tx_attr = &raw mut *self.tx;
+        self.info.rx_attr = &raw mut *self.rx;
+        self.info.ep_attr = &raw mut *self.ep;
+        self.info.domain_attr = &raw mut *self.domain;
+        self.info.fabric_attr = &raw mut *self.fabric;
+        ask(version(2, 5), 0, Some(&self.info))
+    }
+}
+
+/// An answer. The tests leak it: the core would free it piece by piece.
+#[derive(Debug)]
+struct Found(*mut FiInfo);
+
+impl Found {
+    fn info(&self) -> &FiInfo {
+        inner(self.0).expect("there is an answer")
+    }
+    fn tx(&self) -> &FiTxAttr {
+        inner(self.info().tx_attr).expect("tx_attr")
+    }
+    fn rx(&self) -> &FiRxAttr {
+        inner(self.info().rx_attr).expect("rx_attr")
+    }
+    fn domain(&self) -> &FiDomainAttr {
+        inner(self.info().domain_attr).expect("domain_attr")
+    }
+    fn fabric(&self) -> &FiFabricAttr {
+        inner(self.info().fabric_attr).expect("fabric_attr")
+    }
+}
+
+fn ask(api_version: u32, flags: u64, hints: Option<&FiInfo>) -> Result<Found, c_int> {
+    let provider = inner(crate::fi_prov_ini()).expect("the provider is there");
+    let mut found = null_mut();
+    let null = std::ptr::null();
+    match (provider.getinfo)(api_version, null, null, flags, hints, Out::from(&mut found)) {
+        0 => Ok(Found(found)),
+        error => Err(error),
+    }
+}
+
+const NO_DATA: c_int = -61;
+
+#[test]
+fn the_provider_structure_is_what_cores_look_for() {
+    let provider = inner(crate::fi_prov_ini()).expect("the provider is there");
+    assert_eq!(inner_string(provider.name), Some(c"weir"));
+    assert_eq!(provider.fi_version, 2 << 16 | 6);
+    assert_eq!(provider.context, [0; 4]);
+}
+
+#[test]
+fn no_hints_get_everything() {
+    for api_version in [0, version(1, 5), version(1, 17), version(2, 5)] {
+        let found = ask(api_version, 0, None).expect("an answer"); // Intel MPI says version 0.0
+        assert_eq!(found.info().caps, CAPS);
+        assert_eq!(found.info().mode, 0);
+        assert!(found.fabric().prov_name.is_null()); // the core appends to what it finds
+        assert_eq!(inner_string(found.fabric().name), Some(c"weir"));
+        assert_eq!(inner_string(found.domain().name), Some(c"weir"));
+        assert_eq!((found.domain().mr_mode, found.domain().threading), (0, threading::SAFE));
+        assert!(found.info().next.is_null());
+    }
+}
+
+#[test]
+fn counters_have_no_limit_in_the_members_of_later_versions() {
+    let found = ask(version(2, 5), 0, None).expect("an answer");
+    let whole: &FiDomainAttrWhole = inner(found.info().domain_attr.cast()).expect("domain_attr");
+    assert_eq!((whole.max_cntr_value, whole.max_err_cntr_value), (u64::MAX, u64::MAX));
+}
+
+#[test]
+fn layers_of_the_core_get_nothing_to_stand_on() {
+    assert_eq!(ask(version(2, 5), 1 << 59, None).unwrap_err(), NO_DATA);
+    for msg_or_dgram in [1, 2] {
+        let mut hints = Hints::new(0);
+        hints.ep.ep_type = msg_or_dgram;
+        assert_eq!(hints.ask().unwrap_err(), NO_DATA);
+    }
+}
+
+#[test]
+fn a_destination_by_host_name_is_not_known() {
+    let provider = inner(crate::fi_prov_ini()).expect("the provider is there");
+    let (node, null) = (c"localhost".as_ptr(), std::ptr::null());
+    let mut found = null_mut();
+    let mut ask = |flags| (provider.getinfo)(version(2, 5), node, null, flags, None, Out::from(&mut found));
+    assert_eq!(ask(0), NO_DATA);
+    assert_eq!(ask(flags::SOURCE), 0);
+}
+
+#[test]
+fn open_mpi_asks_for_device_memory_first_and_then_for_what_we_have() {
+    let caps = caps::MSG | caps::TAGGED | caps::LOCAL_COMM | caps::REMOTE_COMM | caps::DIRECTED_RECV;
+    let mut hints = Hints::new(caps | caps::HMEM);
+    hints.domain.mr_mode = 1 << 10 | 1 << 5;
+    assert_eq!(hints.ask().unwrap_err(), NO_DATA);
+
+    let mut hints = Hints::new(caps);
+    hints.info.mode = 1 << 59 | 1 << 52;
+    (hints.tx.op_flags, hints.rx.op_flags) = (flags::COMPLETION, flags::COMPLETION);
+    (hints.tx.msg_order, hints.rx.msg_order) = (1 << 8, 1 << 8);
+    hints.ep.ep_type = ep_type::RDM;
+    hints.domain.threading = threading::SAFE;
+    hints.domain.resource_mgmt = resource_mgmt::ENABLED;
+    hints.domain.av_type = 1;
+    hints.domain.mr_mode = 1 << 5;
+    hints.domain.cq_data_size = 4;
+    let found = hints.ask().expect("an answer");
+    assert_eq!(found.info().caps & caps, caps);
+    assert_eq!(found.info().caps & (caps::RMA | caps::WRITE | caps::SOURCE), 0);
+    assert_eq!((found.domain().av_type, found.domain().mr_mode), (1, 0));
+    assert_eq!(inner(found.info().ep_attr).map(|ep| ep.mem_tag_format >> 63), Some(1));
+}
+
+#[test]
+fn mpich_gets_the_threading_it_asks_for_and_delivery_complete() {
+    let mut hints = Hints::new(CAPS);
+    hints.info.mode = 0xF << 56;
+    hints.tx.op_flags = flags::COMPLETION | flags::DELIVERY_COMPLETE;
+    hints.tx.msg_order = 1 << 8 | 0xF << 36;
+    hints.rx.op_flags = flags::COMPLETION;
+    hints.ep.mem_tag_format = 0x00c0_0000_7fff_ffff;
+    hints.domain.threading = threading::DOMAIN;
+    hints.domain.control_progress = progress::MANUAL;
+    hints.domain.data_progress = progress::MANUAL;
+    hints.domain.av_type = av_type::TABLE;
+    hints.domain.mr_mode = 1 << 9;
+    let found = hints.ask().expect("an answer");
+    assert_eq!(found.info().caps, CAPS);
+    assert_eq!(found.domain().threading, threading::DOMAIN);
+    assert_eq!(found.tx().op_flags, flags::COMPLETION | flags::DELIVERY_COMPLETE);
+    assert_eq!(found.tx().msg_order & hints.tx.msg_order, hints.tx.msg_order);
+}
+
+#[test]
+fn one_direction_is_one_direction_on_each_side() {
+    let found = Hints::new(caps::TAGGED | caps::SEND).ask().expect("an answer");
+    assert_eq!(found.info().caps & (caps::SEND | caps::RECV), caps::SEND);
+    assert_eq!(found.tx().caps & (caps::RECV | caps::MULTI_RECV | caps::DIRECTED_RECV), 0);
+    assert_eq!(found.rx().caps & caps::SEND, 0);
+}
+
+#[test]
+fn what_we_do_not_have_is_refused() {
+    type Change = fn(&mut Hints);
+    let changes: &[Change] = &[
+        |hints| hints.info.caps |= caps::ATOMIC,
+        |hints| hints.info.caps |= 1 << 6, // collectives
+        |hints| hints.info.addr_format = 2,
+        |hints| hints.tx.inject_size = INJECT_BYTES + 1,
+        |hints| hints.tx.iov_limit = IOV_LIMIT + 1,
+        |hints| hints.tx.op_flags = 1 << 30, // commit complete
+        |hints| hints.tx.msg_order = 1,
+        |hints| hints.tx.comp_order = 1,
+        |hints| hints.rx.total_buffered_recv = 1,
+        |hints| hints.ep.max_order_raw_size = 8,
+        |hints| hints.ep.tx_ctx_cnt = usize::MAX,
+        |hints| hints.domain.cq_data_size = 9,
+        |hints| hints.domain.data_progress = progress::AUTO,
+        |hints| hints.domain.mr_mode = mr_mode::BASIC,
+        |hints| hints.domain.name = c"other".as_ptr().cast_mut(),
+        |hints| hints.fabric.name = c"other".as_ptr().cast_mut(),
+    ];
+    for (number, change) in changes.iter().enumerate() {
+        let mut hints = Hints::new(caps::TAGGED | caps::RMA);
+        assert!(hints.ask().is_ok());
+        change(&mut hints);
+        assert_eq!(hints.ask().unwrap_err(), NO_DATA, "change {number}");
+    }
+}
+
+#[test]
+fn amounts_are_echoed() {
+    let mut hints = Hints::new(caps::TAGGED);
+    (hints.tx.size, hints.rx.size, hints.tx.inject_size) = (100, 200, 64);
+    let found = hints.ask().expect("an answer");
+    assert_eq!((found.tx().size, found.rx().size, found.tx().inject_size), (100, 200, 64));
+}
+
+#[test]
+fn a_foreign_open_domain_is_refused() {
+    let mut foreign = Fid { fclass: class::DOMAIN, context: 0, ops: std::ptr::null() };
+    let mut hints = Hints::new(caps::TAGGED);
+    hints.domain.domain = (&raw mut foreign).cast();
+    assert_eq!(hints.ask().unwrap_err(), NO_DATA);
+}

@@ -1,0 +1,121 @@
+//! Whatever is wrong is told in one line that names it, with a status that is not 0, before anything starts.
+#![allow(missing_docs, reason = "test code")]
+
+mod common;
+use common::{World, output};
+
+#[track_caller]
+fn refused(world: &World, command: &mut std::process::Command, status: i32, line: &str) {
+    let (code, stdout, stderr) = output(command);
+    assert_eq!(stderr, format!("weir: {line}\n"));
+    assert_eq!((code, stdout.as_str()), (Some(status), ""));
+    assert_eq!(world.launches(), "", "nothing may have been started");
+}
+
+#[test]
+fn wrong_options() {
+    let world = World::new("");
+    let check = |words: &[&str], line: &str| refused(&world, &mut world.weir(words), 2, line);
+    check(
+        &["run", "-n", "0", "--", "program"],
+        "invalid value '0' for '--ranks <N>': 0 is not in 1..=4096 (see --help)",
+    );
+    check(
+        &["run", "--", "program"],
+        "the following required arguments were not provided: --ranks <N> (see --help)",
+    );
+    check(
+        &["run", "-n", "2", "--set", "FLOW=static", "--", "program"],
+        "--set FLOW=static: a setting is given as FI_WEIR_NAME=VALUE (see `weir settings`)",
+    );
+    check(&["bench", "pingpong", "--sizes", "2147483648"], "--sizes 2147483648: at most 1073741824 bytes");
+    check(
+        &["bench", "pingpong", "--ranks-barrier", "1"],
+        "invalid value '1' for '--ranks-barrier <N>': 1 is not in 2..=1024 (see --help)",
+    );
+}
+
+#[test]
+fn wrong_settings_whatever_way_they_come() {
+    let world = World::new("");
+    let run = |options: &[&str]| {
+        let words = [&["run", "-n", "8"], options, &["--", "program"]].concat();
+        world.weir(&words)
+    };
+    refused(&world, &mut run(&["--flow", "fast"]), 2, "FI_WEIR_FLOW=fast: allowed are unlimited, static");
+    refused(
+        &world,
+        run(&[]).env("FI_WEIR_FLOW", "fast"),
+        2,
+        "FI_WEIR_FLOW=fast: allowed are unlimited, static",
+    );
+    refused(&world, &mut run(&["--set", "FI_WEIR_SPIN=-1"]), 2, "FI_WEIR_SPIN=-1: allowed are 0 to 1000000");
+    refused(&world, &mut run(&["--credit-slots", "17"]), 2, "FI_WEIR_CREDIT_SLOTS=17: allowed are 1 to 16");
+    refused(
+        &world,
+        &mut run(&["--mailbox-slots", "10"]),
+        2,
+        "FI_WEIR_MAILBOX_SLOTS=10: 8 ranks with 2 credit slots each need at least 16",
+    );
+    refused(
+        &world,
+        run(&[]).env("FI_WEIR_SHM_DIR", "/no/such"),
+        2,
+        "FI_WEIR_SHM_DIR=/no/such: is not an existing directory",
+    );
+    refused(
+        &world,
+        &mut run(&["--flow", "static", "--set", "FI_WEIR_FLOW=unlimited"]),
+        2,
+        "FI_WEIR_FLOW is given twice: static and unlimited",
+    );
+    for command in [run(&[]).env("FI_WEIR_FLOWS", "static"), &mut run(&["--set", "FI_WEIR_FLOWS=static"])] {
+        let (code, _, stderr) = output(command);
+        assert_eq!(code, Some(2));
+        assert!(
+            stderr.starts_with("weir: FI_WEIR_FLOWS: no such setting; did you mean FI_WEIR_FLOW? "),
+            "{stderr}"
+        );
+        assert_eq!(stderr.lines().count(), 1);
+    }
+}
+
+#[test]
+fn programs_that_are_missing_or_no_programs() {
+    let world = World::new("");
+    let bins = format!("PATH, {}", world.at("mpi/bin").display());
+    let run = |program: &str| world.weir(&["run", "-n", "2", "--", program]);
+    refused(&world, &mut run("no-such"), 127, &format!("no-such: program not found (looked at {bins})"));
+    refused(&world, &mut run("/no/such"), 127, "/no/such: program not found (looked at that path)");
+    refused(&world, &mut run("/etc/passwd"), 126, "/etc/passwd: is not an executable file");
+}
+
+#[test]
+fn no_mpi_and_no_plug_in() {
+    let world = World::new("");
+    let run = || world.weir(&["run", "-n", "2", "--", "true"]);
+    // No MPI may be in PATH for this: an empty one.
+    refused(
+        &world,
+        run().env_remove("WEIR_MPI").env("PATH", world.at("empty")),
+        127,
+        "no MPI found (looked for mpiexec in WEIR_MPI, an active virtual environment, PATH, I_MPI_ROOT and weir's own \
+         environments); name one with --mpi PATH",
+    );
+    refused(
+        &world,
+        run().env("WEIR_MPI", "/no/such"),
+        127,
+        "WEIR_MPI /no/such: is no mpich, openmpi or intel, no prefix with bin/mpiexec, and no mpiexec",
+    );
+    refused(
+        &world,
+        run().env("WEIR_PROVIDER_PATH", "/no/such"),
+        1,
+        "libweir-fi.so was not found (looked at /no/such); build it with `make build`, or set WEIR_PROVIDER_PATH",
+    );
+    world.script("mpi/bin/mpiexec", "echo slurm 23");
+    let (code, _, stderr) = output(&mut run());
+    assert_eq!(code, Some(127));
+    assert!(stderr.ends_with("is the launcher of no MPI that weir knows (it says: slurm 23)\n"), "{stderr}");
+}

@@ -1,0 +1,186 @@
+//! `weir run` with an MPI that is a shell script: what it is told, what comes back.
+#![allow(missing_docs, reason = "test code")]
+
+mod common;
+use common::{World, is_empty, output};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use weir_engine::stats::{State, Writer};
+use weir_proto::{Counters, Scheme};
+
+/// Leaves the counters of two endpoints in `counters` of the world: one closed, one as after SIGKILL.
+fn leave_counters(world: &World) {
+    let directory = world.at("counters");
+    std::fs::create_dir(&directory).unwrap();
+    let counters =
+        Counters { messages_sent: 1234, packets_sent: 1300, stalled_ns: 2_000_000, ..Counters::default() };
+    let state = State { mailbox_bytes: 33792, peers: 2 };
+    let closed = Writer::create(&directory, Scheme::Unlimited).unwrap();
+    closed.close(&counters, state);
+    let killed = Writer::create(&directory, Scheme::Unlimited).unwrap();
+    killed.update(&counters, state);
+}
+
+#[test]
+fn the_launcher_gets_ranks_environment_and_program() {
+    let world = World::new(
+        "env | grep -E '^(FI_|MPIR_|MPICH_|PMI_)' | sort; ls -L $FI_PROVIDER_PATH; test -d $FI_WEIR_STATS",
+    );
+    let (code, stdout, stderr) = output(
+        world
+            .weir(&[
+                "run",
+                "-n",
+                "3",
+                "--flow",
+                "unlimited",
+                "--launcher-arg",
+                "-l",
+                "--",
+                "program",
+                "-n",
+                "7",
+            ])
+            .env("FI_PROVIDER", "tcp")
+            .env("PMI_RANK", "5")
+            .env("MPICH_NO_LOCAL", "0"),
+    );
+    // The script takes two words off; `-l` is one more.
+    assert_ne!(code, Some(0));
+    assert_eq!(
+        world.launches(),
+        format!("launched -l -n 3 {} -n 7\n", world.at("mpi/bin/program").display())
+    );
+    let lines: Vec<_> =
+        stdout.lines().filter(|line| !line.contains("_PATH=") && !line.contains("STATS=")).collect();
+    assert_eq!(
+        lines,
+        [
+            "FI_PROVIDER=weir",
+            "FI_WEIR_FLOW=unlimited",
+            &format!("FI_WEIR_SHM_DIR={}", world.at("shm").display()),
+            "MPIR_CVAR_CH4_NETMOD=ofi",
+            "MPIR_CVAR_NOLOCAL=1",
+            "libweir-fi.so",
+        ]
+    );
+    assert!(
+        stderr.contains("weir: note: FI_PROVIDER=tcp from the environment is replaced by FI_PROVIDER=weir\n")
+    );
+    assert!(stderr.contains("weir: note: MPICH_NO_LOCAL=0 from the environment is not passed on\n"));
+}
+
+#[test]
+fn output_and_status_are_passed_on() {
+    let world = World::new("");
+    let (code, stdout, stderr) = output(&mut world.weir(&["run", "-n", "2", "--", "program", "a b", "c"]));
+    assert_eq!((code, stdout.as_str()), (Some(0), "ran a b c\n"));
+    assert!(
+        stderr.contains("weir: the program did not use weir: it ended well without opening an endpoint"),
+        "{stderr}"
+    );
+    let status =
+        |script: &str| output(&mut world.weir(&["run", "-q", "-n", "1", "--", "sh", "-c", script])).0;
+    assert_eq!(status("exit 7"), Some(7));
+    assert_eq!(status("kill -9 $$"), Some(137));
+}
+
+#[test]
+fn counters_become_a_table_and_a_record() {
+    let world = World::new("");
+    leave_counters(&world);
+    let copy = format!("cp {}/* $FI_WEIR_STATS/", world.at("counters").display());
+    let record = world.at("report.json");
+    let (code, _, stderr) = output(&mut world.weir(&[
+        "run",
+        "-n",
+        "1",
+        "--json",
+        record.to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        &copy,
+    ]));
+    assert_eq!(code, Some(0));
+    let pid = std::process::id();
+    assert!(
+        stderr.contains("2,468") && stderr.contains("4.00 ms") && stderr.contains("66.0 KiB"),
+        "{stderr}"
+    );
+    assert!(stderr.contains(&format!("weir: process {pid} ended without closing the endpoint")), "{stderr}");
+    let record: serde_json::Value = serde_json::from_slice(&std::fs::read(record).unwrap()).unwrap();
+    assert_eq!(record["schema"], "weir-run-1");
+    assert_eq!(record["used_weir"], true);
+    assert_eq!(record["exit_status"], 0);
+    assert_eq!(record["ranks"][0]["pid"], pid);
+    assert_eq!(record["ranks"][0]["closed"], false);
+    assert_eq!(record["ranks"][0]["endpoints"], 2);
+    assert_eq!(record["total"]["counters"]["messages_sent"], 2468);
+    assert_eq!(record["settings"]["FI_WEIR_FLOW"], "static");
+    assert_eq!(record["mpi"]["kind"], "mpich");
+}
+
+#[test]
+fn json_can_follow_the_programs_output_and_quiet_leaves_only_what_is_wrong() {
+    let world = World::new("");
+    leave_counters(&world);
+    let copy = format!("cp {}/* $FI_WEIR_STATS/; echo hello", world.at("counters").display());
+    let (_, stdout, stderr) =
+        output(&mut world.weir(&["run", "-n", "1", "-q", "--json", "--", "sh", "-c", &copy]));
+    let json = stdout.strip_prefix("hello\n").unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(json).is_ok());
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[test]
+fn counters_that_were_there_before_are_not_ours() {
+    let world = World::new("");
+    leave_counters(&world);
+    let mut command = world.weir(&["run", "-n", "1", "--", "true"]);
+    let (_, _, stderr) = output(command.env("FI_WEIR_STATS", world.at("counters")));
+    assert!(stderr.contains("the program did not use weir"), "{stderr}");
+}
+
+#[test]
+fn a_signal_reaches_the_launcher_and_nothing_is_left() {
+    let world = World::new("");
+    let scratch = world.at("tmp");
+    std::fs::create_dir(&scratch).unwrap();
+    let script = "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = world
+        .weir(&["run", "-n", "1", "--", "sh", "-c", script])
+        .env("TMPDIR", &scratch)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let kill = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(kill.success());
+    assert_eq!(lines.next().unwrap().unwrap(), "got it");
+    let begun = Instant::now();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(5));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(is_empty(&scratch));
+}
+
+#[test]
+fn help_is_a_manual() {
+    let world = World::new("");
+    let (code, stdout, _) = output(&mut world.weir(&["help", "settings"]));
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains("FI_WEIR_MAILBOX_SLOTS  (allowed: 0, or 1 to 16777216; default: 0)"), "{stdout}");
+    let (_, listed, _) = output(&mut world.weir(&["settings"]));
+    for setting in weir_engine::config::SETTINGS {
+        assert!(stdout.contains(setting.variable) && listed.contains(setting.variable));
+    }
+    for words in
+        [&["--help"][..], &["run", "--help"], &["doctor", "--help"], &["bench", "pingpong", "--help"]]
+    {
+        assert_eq!(output(&mut world.weir(words)).0, Some(0));
+    }
+}

@@ -1,0 +1,58 @@
+//! The plug-in in a real core of libfabric, by way of its `fi_info`, where one is installed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A directory with nothing but the plug-in, under the name that it is installed by.
+fn provider_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a file");
+    // Beside the test: the copy one directory up is only renewed by `cargo build`.
+    let built = test.parent().expect("target/profile/deps").join("libweir_fi.so");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("core-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory for the test");
+    let installed = directory.join("libweir-fi.so");
+    if !installed.exists() {
+        // Two tests may be here at once: whoever comes second finds it done.
+        let _ = std::os::unix::fs::symlink(built, &installed);
+    }
+    directory
+}
+
+/// Runs `fi_info`; `None` if there is none.
+fn fi_info(arguments: &[&str], variables: &[(&str, &str)]) -> Option<Output> {
+    let mut command = Command::new("fi_info");
+    command.args(arguments).envs(variables.iter().copied()).env("FI_PROVIDER_PATH", provider_directory());
+    match command.output() {
+        Ok(output) => Some(output),
+        Err(_) => {
+            eprintln!("skipped: no fi_info here");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_core_lists_the_provider_once_and_without_layers() {
+    let Some(output) = fi_info(&["-p", "weir"], &[]) else { return };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert_eq!(text.matches("provider: weir\n").count(), 1, "{text}");
+    assert_eq!(text.matches("provider:").count(), 1, "{text}");
+}
+
+#[test]
+fn the_core_lists_the_settings() {
+    let Some(output) = fi_info(&["-g", "weir"], &[]) else { return };
+    let text = String::from_utf8_lossy(&output.stdout);
+    for setting in weir_engine::config::SETTINGS {
+        assert!(text.contains(setting.variable), "{} is missing in {text}", setting.variable);
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_named_once() {
+    let Some(output) = fi_info(&["-p", "weir"], &[("FI_WEIR_FLOW", "flood")]) else { return };
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text.matches("FI_WEIR_FLOW=flood: allowed are").count(), 1, "{text}");
+}
