@@ -254,7 +254,7 @@ fn parse_version(text: &str) -> Option<(Kind, String)> {
     };
     if text.contains("Intel(R) MPI Library") {
         Some((Kind::Intel, after(", Version ").unwrap_or_else(|| String::from("?"))))
-    } else if let Some(version) = after("(Open MPI)") {
+    } else if let Some(version) = after("(Open MPI)").or_else(|| after("(OpenRTE)")) {
         Some((Kind::OpenMpi, version))
     } else if text.contains("HYDRA build details") {
         Some((Kind::Mpich, after("Version:").unwrap_or_else(|| String::from("?"))))
@@ -289,6 +289,7 @@ mod tests {
         );
         assert_eq!(parsed("mpiexec (Open MPI) 5.0.11\n\nReport bugs"), Some(("openmpi", "5.0.11".into())));
         assert_eq!(parsed("mpirun (Open MPI) 4.1.4\n"), Some(("openmpi", "4.1.4".into())));
+        assert_eq!(parsed("mpiexec (OpenRTE) 4.1.4\n"), Some(("openmpi", "4.1.4".into())));
         assert_eq!(parsed("slurm 23"), None);
     }
 
