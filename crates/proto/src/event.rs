@@ -229,6 +229,9 @@ pub struct ReceiveCommand {
 pub enum PeekThen {
     /// It stays where it is.
     Leave,
+    /// It stays, and is reported only to the second peek of this kind that finds it; to the first the answer is that
+    /// there is none. For programs that have a second source of messages to look at in between.
+    LeaveUntilSeenTwice,
     /// It leaves the queue and waits for its `ReceiveClaimed` or `DiscardClaimed`.
     Claim,
     /// It is consumed.

@@ -11,7 +11,7 @@ pub enum Space {
     Tagged,
 }
 
-/// One packet. It fills [`Packet::slots`] slots of the receiver's mailbox.
+/// One packet. It fills [`Geometry::packet_slots`] slots of the receiver's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packet {
     /// Life of the pair: packets of an earlier one are dropped. 0 until peers can be evicted.

@@ -65,6 +65,11 @@ pub struct Receive {
 impl Receive {
     /// Hands the receive, peek, claim or discard to the engine. Returns what the call returns.
     ///
+    /// A peek for a message from anybody reports what it sees for the second time. MPICH keeps the messages of a
+    /// process to itself away from its provider; `MPI_Probe` with `MPI_ANY_SOURCE` asks the provider before it has looked
+    /// at those, but the receive that follows prefers them, and its own `MPI_Dist_graph_create` takes the one for the
+    /// other. Between two peeks it looks. (Rare with slow providers, certain with fast ones.)
+    ///
     /// A message that `FI_PEEK | FI_CLAIM` found is known by the context of that call from then on; what else a
     /// later `FI_CLAIM` says is not looked at.
     #[inline]
@@ -77,6 +82,7 @@ impl Receive {
                 let then = match (flag(flags::CLAIM), flag(flags::DISCARD)) {
                     (true, _) => PeekThen::Claim,
                     (false, true) => PeekThen::Discard,
+                    (false, false) if pattern.from.is_none() => PeekThen::LeaveUntilSeenTwice,
                     (false, false) => PeekThen::Leave,
                 };
                 posting.engine.peek(posting.post, pattern, then)?;

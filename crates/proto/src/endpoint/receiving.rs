@@ -142,6 +142,14 @@ impl Endpoint {
         let envelope = self.unexpected.get(message).expect("found").envelope;
         let claimed = match then {
             PeekThen::Leave => None,
+            PeekThen::LeaveUntilSeenTwice => {
+                let unexpected = self.unexpected.get_mut(message).expect("found");
+                if !core::mem::replace(&mut unexpected.seen, true) {
+                    Self::complete(actions, request, Outcome::Absent);
+                    return;
+                }
+                None
+            }
             PeekThen::Claim => {
                 self.unexpected.claim(message);
                 Some(message)
@@ -232,7 +240,14 @@ impl Endpoint {
                     return false;
                 }
                 let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes } };
-                let message = self.keep(Unexpected { space, envelope, payload, acknowledge, claimed: false });
+                let message = self.keep(Unexpected {
+                    space,
+                    envelope,
+                    payload,
+                    acknowledge,
+                    claimed: false,
+                    seen: false,
+                });
                 if length > 0 {
                     actions.push(Action::Keep { message, bytes: envelope.length });
                     let to = Destination::Message { message, offset: 0 };
@@ -309,7 +324,7 @@ impl Endpoint {
             return false;
         }
         let payload = Payload::WithSender { transfer, address };
-        self.keep(Unexpected { space, envelope, payload, acknowledge: None, claimed: false });
+        self.keep(Unexpected { space, envelope, payload, acknowledge: None, claimed: false, seen: false });
         true
     }
 

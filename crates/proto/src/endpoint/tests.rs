@@ -336,6 +336,17 @@ fn peek_leaves_claims_or_discards() {
 }
 
 #[test]
+fn a_patient_peek_reports_what_it_sees_twice() {
+    let mut receiver = with_credits(64);
+    receiver.eager(5, 5);
+    let then = PeekThen::LeaveUntilSeenTwice;
+    let peek = |request| Command::Peek { request: Request(request), pattern: ANY, then };
+    assert_eq!(receiver.post(peek(0)), ["absent 0"]);
+    assert_eq!(receiver.post(peek(1)), ["found 1"]);
+    assert_eq!(receiver.post(peek(2)), ["found 2"]);
+}
+
+#[test]
 fn a_discarded_rendezvous_lets_its_sender_go() {
     let mut receiver = with_credits(64);
     receiver.rendezvous(5000, 1);

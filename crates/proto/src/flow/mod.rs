@@ -4,8 +4,8 @@
 //! back. Neither knows messages. What is granted travels as a cumulative total, so that a repeated or late grant
 //! neither mints nor loses credit and the totals can be checked instead of believed.
 
-mod static_credits;
-mod unlimited;
+pub mod static_credits;
+pub mod unlimited;
 
 use crate::config::Scheme;
 

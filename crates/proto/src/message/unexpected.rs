@@ -30,6 +30,8 @@ pub(crate) struct Unexpected {
     pub acknowledge: Option<Transfer>,
     /// A peek has taken it out of the lists.
     pub claimed: bool,
+    /// A peek that reports only what it sees twice has seen it.
+    pub seen: bool,
 }
 
 const NONE: u32 = u32::MAX;
