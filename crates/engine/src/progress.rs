@@ -330,6 +330,7 @@ impl<L: Link> Engine<L> {
                 Liveness::Alive => continue,
                 Liveness::Closed => PeerFault::Closed,
                 Liveness::Dead => PeerFault::Died,
+                Liveness::Unknown => PeerFault::Unreachable,
             };
             // What it sent while it lived is still valid.
             while let Some(arrival) = self.link.poll() {

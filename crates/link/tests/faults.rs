@@ -52,7 +52,8 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
     assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Died));
     assert_eq!(a.liveness(&address), Liveness::Dead);
     assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
-    assert_eq!(late.liveness(&address), Liveness::Dead);
+    assert_eq!(late.liveness(&address), Liveness::Unknown, "it never saw more than a name");
+    assert_eq!(a.liveness(&address), Liveness::Dead, "it had it mapped");
     let mut bytes = [0; 8];
     let gone = a.copy(Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
     assert_eq!(gone, Err(CopyFault::Gone));
