@@ -330,7 +330,7 @@ impl<L: Link> Engine<L> {
                 Liveness::Alive => continue,
                 Liveness::Closed => PeerFault::Closed,
                 Liveness::Dead => PeerFault::Died,
-                Liveness::Unknown => PeerFault::Unreachable,
+                Liveness::Unknown | Liveness::Refused => PeerFault::Unreachable,
             };
             // What it sent while it lived is still valid.
             while let Some(arrival) = self.link.poll() {

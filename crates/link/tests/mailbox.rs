@@ -226,4 +226,9 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     send(&mut b, Peer(4), 1, b"unsaid");
     assert!(b.poll().is_none());
     assert!(a.poll().is_none());
+    // Who is not read learns it, lest it wait for credit for ever.
+    assert_eq!(a.liveness(&b.address()), Liveness::Refused);
+    let address = b.address();
+    drop(b);
+    assert_eq!(a.liveness(&address), Liveness::Closed);
 }

@@ -380,12 +380,16 @@ impl Link for ShmLink {
 
     fn liveness(&mut self, address: &Address) -> Liveness {
         let Some(place) = Place::parse(address) else { return Liveness::Unknown };
-        let known = self
-            .acquaintances
-            .iter()
-            .find(|known| known.address.as_ref() == Some(address))
-            .and_then(|known| known.segment.as_ref());
-        segment::liveness(&self.dir, &place, known.map(PeerSegment::header))
+        let index = self.acquaintances.iter().position(|known| known.address.as_ref() == Some(address));
+        let known = index.and_then(|index| self.acquaintances[index].segment.as_ref());
+        let found = segment::liveness(&self.dir, &place, known.map(PeerSegment::header));
+        let outbox = index.and_then(|index| self.outboxes.get(index)?.as_ref());
+        match outbox {
+            Some(outbox) if found == Liveness::Alive && outbox.lane().state() == lane_state::REFUSED => {
+                Liveness::Refused
+            }
+            _ => found,
+        }
     }
 
     fn forget(&mut self, peer: Peer) {
