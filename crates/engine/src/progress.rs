@@ -353,6 +353,7 @@ impl<L: Link> Engine<L> {
                 Liveness::Alive => continue,
                 Liveness::Closed => PeerFault::Closed,
                 Liveness::Dead => PeerFault::Died,
+                Liveness::Unknown | Liveness::Refused => PeerFault::Unreachable,
             };
             // What it sent while it lived is still valid.
             self.unreachable.push((peer, fault));

@@ -63,8 +63,12 @@ pub enum Liveness {
     Alive,
     /// It was closed in good order.
     Closed,
-    /// Its process ended without closing it, or it never was.
+    /// Its process ended without closing it.
     Dead,
+    /// There is no such mailbox any more and we never saw one: closed and removed, or cleaned up after a death.
+    Unknown,
+    /// It does, but it does not read what we send any more: we have sent it something malformed, or it has given us up.
+    Refused,
 }
 
 /// A way for packets between endpoints. One owner at a time; `Send`, so that ownership can be handed over.

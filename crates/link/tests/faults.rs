@@ -52,7 +52,8 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
     assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Died));
     assert_eq!(a.liveness(&address), Liveness::Dead);
     assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
-    assert_eq!(late.liveness(&address), Liveness::Dead);
+    assert_eq!(late.liveness(&address), Liveness::Unknown, "it never saw more than a name");
+    assert_eq!(a.liveness(&address), Liveness::Dead, "it had it mapped");
     let mut bytes = [0; 8];
     let gone = a.copy(Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
     assert_eq!(gone, Err(CopyFault::Gone));
@@ -343,6 +344,15 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
 
 /// A mailbox in another process, so that this one may open its file and write to it.
 fn scribbled(scribble: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut ShmLink)) {
+    scribbled_and_told(scribble, reader, |_, _| ());
+}
+
+/// The same; `told` gets our own side and the address of the mailbox after `reader` is done.
+fn scribbled_and_told(
+    scribble: impl FnOnce(&std::fs::File),
+    reader: impl FnOnce(&mut ShmLink),
+    told: impl FnOnce(&mut ShmLink, &Address),
+) {
     let dir = directory();
     let words = shared_words();
     let mut a = None;
@@ -353,6 +363,8 @@ fn scribbled(scribble: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut Shm
         words[20].store(1, SeqCst);
         until("the scribble", || words[21].load(SeqCst) == 1);
         reader(&mut b);
+        words[22].store(1, SeqCst);
+        until("the end", || words[23].load(SeqCst) == 1);
     });
     let address = get(words, 0);
     let sender = a.insert(open(dir.path()));
@@ -366,6 +378,9 @@ fn scribbled(scribble: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut Shm
     let file = std::fs::File::options().read(true).write(true).open(path).expect("a file");
     scribble(&file);
     words[21].store(1, SeqCst);
+    until("the reading", || words[22].load(SeqCst) == 1 || ended(child));
+    told(sender, &address);
+    words[23].store(1, SeqCst);
     assert_eq!(reap(child), 0);
 }
 
@@ -375,7 +390,7 @@ const SLOTS: u64 = LANE + 256;
 #[test]
 fn a_packet_that_is_none_ends_its_lane() {
     for head in [&[9_u8, 0, 0, 0][..], &[1, 0, 0, 0, 0xff, 1], &[1, 0, 0, 0, 0x10, 99]] {
-        scribbled(
+        scribbled_and_told(
             |file| {
                 file.write_all_at(&head[4..], SLOTS + 4).expect("written");
                 file.write_all_at(&head[..4], SLOTS).expect("written");
@@ -384,6 +399,7 @@ fn a_packet_that_is_none_ends_its_lane() {
                 assert!(matches!(wait(b), Arrival::Malformed { from: Peer(3) }));
                 (0..100).for_each(|_| assert!(b.poll().is_none(), "its lane is not read any more"));
             },
+            |a, address| assert_eq!(a.liveness(address), Liveness::Refused, "its sender can know"),
         );
     }
 }

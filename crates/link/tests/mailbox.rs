@@ -178,6 +178,25 @@ fn closing_is_seen_and_harms_nobody() {
 }
 
 #[test]
+fn how_a_peer_ended_that_only_attached_to_us_is_known() {
+    let dir = directory();
+    let mut b = open(dir.path());
+    let mut a = open(dir.path());
+    let address = a.address();
+    a.connect(Peer(0), &b.address()).expect("connected");
+    admit(&mut b, Peer(7));
+    drop(a);
+    assert_eq!(b.liveness(&address), Liveness::Closed);
+    // Gone before we admitted it: closed or dead, who knows.
+    let mut a = open(dir.path());
+    let address = a.address();
+    a.connect(Peer(0), &b.address()).expect("connected");
+    drop(a);
+    admit(&mut b, Peer(8));
+    assert_eq!(b.liveness(&address), Liveness::Unknown);
+}
+
+#[test]
 fn copies_inside_the_process_work_both_ways() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
@@ -207,4 +226,9 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     send(&mut b, Peer(4), 1, b"unsaid");
     assert!(b.poll().is_none());
     assert!(a.poll().is_none());
+    // Who is not read learns it, lest it wait for credit for ever.
+    assert_eq!(a.liveness(&b.address()), Liveness::Refused);
+    let address = b.address();
+    drop(b);
+    assert_eq!(a.liveness(&address), Liveness::Closed);
 }

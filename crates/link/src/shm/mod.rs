@@ -332,6 +332,9 @@ impl Link for ShmLink {
             let known = self.acquaintance(peer);
             known.address = Some(address);
             known.lane = Some(lane);
+            // While it has a name: how it ended is told by its header, which we see as long as we have it mapped. If it
+            // is gone already, nobody can tell.
+            let _ = self.segment_of(peer);
         }
     }
 
@@ -376,13 +379,17 @@ impl Link for ShmLink {
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
-        let Some(place) = Place::parse(address) else { return Liveness::Dead };
-        let known = self
-            .acquaintances
-            .iter()
-            .find(|known| known.address.as_ref() == Some(address))
-            .and_then(|known| known.segment.as_ref());
-        segment::liveness(&self.dir, &place, known.map(PeerSegment::header))
+        let Some(place) = Place::parse(address) else { return Liveness::Unknown };
+        let index = self.acquaintances.iter().position(|known| known.address.as_ref() == Some(address));
+        let known = index.and_then(|index| self.acquaintances[index].segment.as_ref());
+        let found = segment::liveness(&self.dir, &place, known.map(PeerSegment::header));
+        let outbox = index.and_then(|index| self.outboxes.get(index)?.as_ref());
+        match outbox {
+            Some(outbox) if found == Liveness::Alive && outbox.lane().state() == lane_state::REFUSED => {
+                Liveness::Refused
+            }
+            _ => found,
+        }
     }
 
     fn forget(&mut self, peer: Peer) {
@@ -390,16 +397,19 @@ impl Link for ShmLink {
             *outbox = None;
         }
         let known = self.acquaintance(peer);
+        let (lane, address) = (known.lane.take(), known.address);
+        if let Some(lane) = lane {
+            self.refuse(lane);
+            // Asked while its header is mapped: the name may be gone.
+            let dead = address.is_some_and(|address| self.liveness(&address) == Liveness::Dead);
+            if dead && let Some(own) = &self.own {
+                own.punch(lane);
+            }
+        }
+        let known = self.acquaintance(peer);
         known.forgotten = true;
         known.quota = None;
         known.segment = None;
-        let (lane, address) = (known.lane.take(), known.address);
-        let Some(lane) = lane else { return };
-        self.refuse(lane);
-        let dead = address.is_some_and(|address| self.liveness(&address) == Liveness::Dead);
-        if dead && let Some(own) = &self.own {
-            own.punch(lane);
-        }
     }
 
     fn sleep(&mut self, at_most_ns: u64) {

@@ -55,6 +55,11 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
         light_fence(self.full_fences); // between the summary and `asleep`
     }
 
+    /// Our lane.
+    pub fn lane(&self) -> &L {
+        self.writer.lane()
+    }
+
     /// Slots that have become free since the last call.
     pub fn room(&mut self) -> u32 {
         self.writer.room()

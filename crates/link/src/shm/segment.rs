@@ -309,7 +309,11 @@ pub fn liveness(dir: &Path, place: &Place, known: Option<&MappedHeader>) -> Live
         return Liveness::Closed;
     }
     let path = dir.join(file_name(uid(), place.id));
-    let Ok(file) = open_existing(&path, false) else { return state(known, Liveness::Dead) };
+    let Ok(file) = open_existing(&path, false) else {
+        // If it was mapped it was there, and an orderly end would show in its header.
+        let without_name = if known.is_some() { Liveness::Dead } else { Liveness::Unknown };
+        return state(known, without_name);
+    };
     if is_locked(&file) {
         return Liveness::Alive;
     }

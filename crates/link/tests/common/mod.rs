@@ -120,6 +120,17 @@ pub fn reap(pid: i32) -> i32 {
     status
 }
 
+/// Whether a forked child has ended; it can still be reaped.
+pub fn ended(pid: i32) -> bool {
+    // SAFETY: for `siginfo_t` zero is a value; it lives across the call, which leaves the child waitable.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        assert_eq!(libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, flags), 0);
+        info.si_pid() == pid
+    }
+}
+
 pub fn kill(pid: i32) {
     // SAFETY: a child that we have forked and not reaped.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
