@@ -33,6 +33,7 @@ pub(crate) mod sync;
 use crate::memory::UserMemory;
 use crate::{Address, Arrival, Link, Liveness, Quota};
 use inbox::{Inbox, Limits};
+pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
