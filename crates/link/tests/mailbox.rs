@@ -76,8 +76,8 @@ fn the_lane_is_full_after_quota_and_credit_packets() {
 #[test]
 fn senders_without_credit_look_for_room() {
     let dir = directory();
-    let mut a = open(dir.path());
     let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
+    let mut a = ShmLink::open(&conditional).expect("a mailbox");
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
     assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 8, credit_slots: 0 }));
     admit(&mut b, Peer(0));
@@ -159,6 +159,17 @@ fn the_key_the_name_and_the_version_are_checked() {
     let nowhere = ShmOptions { dir: "/nonexistent".into(), ..options(dir.path()) };
     let error = ShmLink::open(&nowhere).expect_err("no directory").to_string();
     assert_eq!(error, "creating a segment in /nonexistent: No such file or directory (os error 2)");
+}
+
+#[test]
+fn endpoints_with_and_without_credits_do_not_connect() {
+    let dir = directory();
+    let mut a = open(dir.path());
+    let mut b = ShmLink::open(&ShmOptions { conditional: true, ..options(dir.path()) }).expect("a mailbox");
+    let (to_a, to_b) = (a.address(), b.address());
+    assert_eq!(a.connect(Peer(0), &to_b), Err(PeerFault::Unreachable));
+    assert_eq!(b.connect(Peer(0), &to_a), Err(PeerFault::Unreachable));
+    assert!(a.poll().is_none() && b.poll().is_none(), "no lane was taken");
 }
 
 #[test]

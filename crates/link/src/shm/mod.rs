@@ -29,6 +29,7 @@ mod segment;
 #[cfg(test)]
 mod steps;
 pub(crate) mod sync;
+mod told;
 
 use crate::memory::UserMemory;
 use crate::{Address, Arrival, Link, Liveness, Quota};
@@ -237,8 +238,16 @@ impl ShmLink {
             Absent::Closed => PeerFault::Closed,
         })?;
         let facts = segment.facts();
+        // One side would wait for credits that the other does not give.
+        if facts.shape.conditional != self.shape.conditional {
+            told::other_flow(self.shape.conditional);
+            return Err(PeerFault::Unreachable);
+        }
         let lane = segment.header().claim_lane(facts.shape.max_lanes).ok_or(PeerFault::Unreachable)?;
-        let memory = segment.lane(lane).map_err(|_| PeerFault::Unreachable)?;
+        let memory = segment.lane(lane).map_err(|error| {
+            told::no_room(facts.shape.stride, &self.dir, &error);
+            PeerFault::Unreachable
+        })?;
         memory.set_owner(&self.place.address().0);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;
