@@ -225,6 +225,31 @@ fn copies_inside_the_process_work_both_ways() {
 }
 
 #[test]
+fn a_second_lane_of_an_address_is_refused() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    admit(&mut b, Peer(7));
+    send(&mut a, Peer(0), 1, b"first lane");
+    // Under another number a has no lane yet, as if it had lost what it knew.
+    a.connect(Peer(1), &b.address()).expect("connected");
+    send(&mut a, Peer(1), 2, b"second lane");
+    assert_eq!(receive(&mut b), (Peer(7), 1, b"first lane".to_vec()));
+    assert!(b.poll().is_none());
+    send(&mut a, Peer(0), 3, b"first lane");
+    assert_eq!(receive(&mut b), (Peer(7), 3, b"first lane".to_vec()));
+    // The same before the first one is admitted, and after it was given up.
+    let mut c = open(dir.path());
+    c.connect(Peer(0), &b.address()).expect("connected");
+    c.connect(Peer(1), &b.address()).expect("connected");
+    admit(&mut b, Peer(8));
+    assert!(b.poll().is_none());
+    b.forget(Peer(8));
+    c.connect(Peer(2), &b.address()).expect("connected");
+    assert!(b.poll().is_none());
+}
+
+#[test]
 fn a_forgotten_peer_is_neither_read_nor_written() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));

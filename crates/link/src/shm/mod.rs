@@ -40,6 +40,7 @@ use outbox::Outbox;
 use ring::{Found, GEOMETRY, Head};
 use segment::{Absent, OwnSegment, PeerSegment};
 pub use segment::{SystemError, cleanup};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
@@ -119,6 +120,8 @@ pub struct ShmLink {
     head: Head,
     bell: MappedHeader,
     lanes: Vec<Lane>,
+    /// Who has had a lane of our mailbox: at most one each, for good.
+    claimants: HashSet<Address>,
     acquaintances: Vec<Acquaintance>,
     own: Option<Arc<OwnSegment>>,
     place: Place,
@@ -159,6 +162,7 @@ impl ShmLink {
             head: [0; _],
             bell: own.header(),
             lanes: vec![Lane::Free; shape.max_lanes as usize],
+            claimants: HashSet::new(),
             acquaintances: Vec::new(),
             own: Some(own),
             place: Place { id: facts.id, key: facts.key },
@@ -201,6 +205,12 @@ impl ShmLink {
             return None;
         }
         let address = Address(memory.owner());
+        // Messages in a second lane would overtake those in the first, and begin to count anew in the middle.
+        if !self.claimants.insert(address) {
+            memory.set_state(lane_state::REFUSED);
+            self.lanes[lane as usize] = Lane::Refused;
+            return None;
+        }
         self.lanes[lane as usize] = Lane::Waiting(address, memory);
         Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane) })
     }
