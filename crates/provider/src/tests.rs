@@ -508,6 +508,44 @@ fn blocking_reads_end_in_time_and_on_a_signal() {
 }
 
 #[test]
+fn a_forked_child_that_closes_everything_leaves_its_parent_alone() {
+    for threading in [threading::SAFE, threading::DOMAIN] {
+        let (mut one, other) = pair(threading, 0);
+        let exchange = |one: &Side, tag: u64| {
+            let (mut from, mut to) = ([tag as u8; 4], [[0_u8; 4]; 2]);
+            for (side, to) in [one, &other].into_iter().zip(&mut to) {
+                side.receive(to, 1, tag, 1);
+            }
+            one.inject(&mut from, tag);
+            other.inject(&mut from, tag);
+            assert_eq!(one.read(&other).expect("a message").0.tag, tag);
+            assert_eq!(other.read(one).expect("a message").0.tag, tag);
+            assert_eq!(to, [[tag as u8; 4]; 2]);
+        };
+        exchange(&one, 1);
+        // SAFETY: the child only closes, which allocates nothing and takes no lock there, and `_exit`s.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let endpoint = one.endpoint.take().expect("open");
+            let mut ended = (ops::<EndpointHandle>(&endpoint.fid).close)(endpoint);
+            let vector = one.vector.take().expect("open");
+            ended |= (ops::<VectorHandle>(&vector.fid).close)(vector);
+            let queue = one.queue.take().expect("open");
+            ended |= (ops::<QueueHandle>(&queue.fid).close)(queue);
+            // SAFETY: the end of the child.
+            unsafe { libc::_exit(ended) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child; the status lives across the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        other.poke(); // a farewell from the child would be read here
+        exchange(&one, 2);
+        exchange(&one, 3);
+    }
+}
+
+#[test]
 fn a_queue_in_use_cannot_be_closed() {
     let mut side = Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
     let queue = side.queue.take().expect("open");
