@@ -327,6 +327,10 @@ fn peeks_leave_claim_and_discard() {
         one.send(&mut from, 50 + tag, tag, 0);
         one.read(&other).expect("the send");
     }
+    // From anybody, and seen for the first time: see `Receive::post`.
+    assert_eq!(other.look(2, 30, flags::PEEK), 0);
+    assert_eq!(other.read(&one).unwrap_err(), -259);
+    assert_eq!(other.error().err, 42);
     assert_eq!(other.look(2, 30, flags::PEEK), 0);
     let (entry, source) = other.read(&one).expect("found");
     assert_eq!((entry.len, entry.tag, entry.data, entry.buf, source), (16, 2, 52, 0, 1));
