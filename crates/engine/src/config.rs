@@ -6,6 +6,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::Scheme;
 
 /// What all variables begin with: libfabric's prefix, and the provider's name.
@@ -165,6 +166,18 @@ pub enum SettingError {
         /// What would do.
         least: u64,
     },
+    /// Fits by itself, but is more than this many ranks can share: a sender's part has a bound of its own.
+    #[error("{variable}={value}: {ranks} ranks can have at most {most}, {MAX_LANE_SLOTS} slots each")]
+    TooMany {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: u32,
+        /// Endpoints of the job.
+        ranks: u32,
+        /// What would do.
+        most: u64,
+    },
     /// No setting has this name.
     #[error("{variable}: no such setting; did you mean {nearest}? Known are {}", known_variables())]
     Unknown {
@@ -181,7 +194,8 @@ impl SettingError {
         match self {
             SettingError::NotAllowed { variable, .. }
             | SettingError::NoDirectory { variable, .. }
-            | SettingError::TooFew { variable, .. } => variable,
+            | SettingError::TooFew { variable, .. }
+            | SettingError::TooMany { variable, .. } => variable,
             SettingError::Unknown { variable, .. } => variable,
         }
     }
@@ -310,7 +324,8 @@ impl Settings {
     /// Source: spec/flow-control.md, 2a, formula 5.2.
     ///
     /// # Errors
-    /// [`SettingError::TooFew`], if the mailbox is too small or has too few lanes.
+    /// [`SettingError::TooFew`], if the mailbox is too small or has too few lanes, [`SettingError::TooMany`], if a
+    /// sender's part would be larger than a lane can be.
     pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
         let peers = peers.max(1);
         let too_few = |variable, value, with, least| {
@@ -330,6 +345,15 @@ impl Settings {
         let least = u64::from(least_per_sender) * u64::from(peers);
         if u64::from(self.mailbox_slots) < least {
             return too_few(MAILBOX_SLOTS, self.mailbox_slots, with, least);
+        }
+        let most_per_sender = MAX_LANE_SLOTS - credit_slots - 1; // one more for the rest
+        if self.mailbox_slots / peers > most_per_sender {
+            return Err(SettingError::TooMany {
+                variable: MAILBOX_SLOTS,
+                value: self.mailbox_slots,
+                ranks: peers,
+                most: u64::from(most_per_sender) * u64::from(peers),
+            });
         }
         let rest_lanes = match self.quota_rest {
             QuotaRest::First => self.mailbox_slots % peers,
@@ -607,6 +631,15 @@ mod tests {
             unlimited.quota(11).unwrap_err().to_string(),
             "FI_WEIR_MAILBOX_SLOTS=10: 11 ranks need at least 11"
         );
+    }
+
+    #[test]
+    fn a_sender_gets_no_more_slots_than_a_lane_can_have() {
+        let settings = Settings { mailbox_slots: 1 << 24, ..Settings::default() };
+        let refused = settings.quota(2).map_err(|error| error.to_string());
+        let text = "FI_WEIR_MAILBOX_SLOTS=16777216: 2 ranks can have at most 2097146, 1048576 slots each";
+        assert_eq!(refused, Err(text.into()));
+        assert!(settings.quota(32).is_ok());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
     Action, Command, Config, Counters, Endpoint, Event, Instant, MessageId, Outcome, Pattern, PeekThen, Peer,
-    ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+    PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
@@ -168,6 +168,9 @@ pub struct Engine<L: Link = ShmLink> {
     actions: Vec<Action>,
     /// What performing actions has brought about, to be handled next.
     events: VecDeque<Event>,
+    /// Peers that could not be reached. They are lost when everything that has arrived is handled: what they sent
+    /// while they lived is still valid.
+    unreachable: Vec<(Peer, PeerFault)>,
     cross_memory: bool,
     waiting: Waiting,
     /// The thread that called last; 0: none yet.
@@ -254,6 +257,7 @@ impl<L: Link> Engine<L> {
             asking: Vec::new(),
             actions: Vec::new(),
             events: VecDeque::new(),
+            unreachable: Vec::new(),
             cross_memory: settings.cross_memory,
             waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
             caller: 0,
@@ -389,7 +393,7 @@ impl<L: Link> Engine<L> {
         let RemoteArguments { peer, key, offset, memory, .. } = arguments;
         self.admit_sends(peer)?;
         let bytes = memory.bytes();
-        let request = self.begin(post, Operation::Read, Space::Untagged, memory)?;
+        let request = self.operations.begin(Outstanding::new(post, Operation::Read, Space::Untagged, memory));
         self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
         Ok(())
     }
@@ -402,11 +406,12 @@ impl<L: Link> Engine<L> {
         let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
         self.admit_sends(peer)?;
         let bytes = memory.bytes();
-        let request = self.begin(post, Operation::Write, Space::Untagged, memory)?;
+        let request =
+            self.operations.begin(Outstanding::new(post, Operation::Write, Space::Untagged, memory));
+        self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
         if inject {
             self.detach(request);
         }
-        self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
         Ok(())
     }
 

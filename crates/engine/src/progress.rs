@@ -34,6 +34,9 @@ impl<L: Link> Engine<L> {
         if !self.asking.is_empty() {
             handled += self.look_for_room();
         }
+        if !self.unreachable.is_empty() && handled < BATCH {
+            handled += self.lose_unreachable();
+        }
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
             handled += self.watch_if_due(Clock::now());
@@ -51,18 +54,22 @@ impl<L: Link> Engine<L> {
         self.notice_caller();
         match self.waiting.pause(Clock::now) {
             Pause::Spin => std::hint::spin_loop(),
-            Pause::Yield => {
+            // A caller that has been away does not wait, but its peers may die all the same.
+            Pause::Away { now } => {
+                self.watch_if_due(now);
+            }
+            Pause::Yield { now } => {
                 weir_link::cores::yield_now();
-                self.after_pause();
+                self.after_pause(Some(now));
             }
             // Room shows in the peer's memory, not by a packet: nothing would wake us.
             Pause::Sleep { .. } if !self.asking.is_empty() => {
-                std::thread::yield_now();
-                self.after_pause();
+                weir_link::cores::yield_now();
+                self.after_pause(None);
             }
             Pause::Sleep { at_most_ns } => {
                 self.link.sleep(at_most_ns);
-                self.after_pause();
+                self.after_pause(None);
             }
         }
     }
@@ -74,7 +81,7 @@ impl<L: Link> Engine<L> {
         } else {
             weir_link::cores::yield_now();
         }
-        self.after_pause();
+        self.after_pause(None);
     }
 
     /// Sends out what is queued, waits (bounded by `FI_WEIR_CLOSE_MS`) until peers have taken what only we hold,
@@ -112,9 +119,9 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    fn after_pause(&mut self) {
+    fn after_pause(&mut self, yielded: Option<Clock>) {
         let now = Clock::now();
-        self.waiting.resumed(now);
+        self.waiting.resumed(yielded, now);
         self.watch_if_due(now);
     }
 
@@ -173,14 +180,14 @@ impl<L: Link> Engine<L> {
             Action::Forget { message } => self.kept[message.0 as usize] = None,
             Action::Connect { to } => {
                 let address = self.address_of(to);
-                self.events.push_back(match self.link.connect(to, &address) {
-                    Ok(quota) => Event::Connected {
+                match self.link.connect(to, &address) {
+                    Ok(quota) => self.events.push_back(Event::Connected {
                         peer: to,
                         quota_slots: quota.data_slots,
                         credit_slots: quota.credit_slots,
-                    },
-                    Err(fault) => Event::Lost { peer: to, fault },
-                });
+                    }),
+                    Err(fault) => self.unreachable.push((to, fault)),
+                }
             }
             Action::AskRoom { to } => match self.link.room(to) {
                 0 => self.asking.push(to),
@@ -293,6 +300,22 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    /// Everything that has arrived is handled: now those are lost that could not be reached.
+    #[cold]
+    fn lose_unreachable(&mut self) -> usize {
+        let unreachable = std::mem::take(&mut self.unreachable);
+        for &(peer, fault) in &unreachable {
+            // Why there is nobody any more: an orderly end is told apart, if we knew the peer.
+            let fault = match self.link.liveness(&self.address_of(peer)) {
+                Liveness::Closed => PeerFault::Closed,
+                Liveness::Dead => PeerFault::Died,
+                _ => fault,
+            };
+            self.handle(Event::Lost { peer, fault });
+        }
+        unreachable.len()
+    }
+
     fn look_for_room(&mut self) -> usize {
         let mut found = 0;
         for peer in std::mem::take(&mut self.asking) {
@@ -333,10 +356,7 @@ impl<L: Link> Engine<L> {
                 Liveness::Unknown | Liveness::Refused => PeerFault::Unreachable,
             };
             // What it sent while it lived is still valid.
-            while let Some(arrival) = self.link.poll() {
-                self.arrived(arrival);
-            }
-            self.handle(Event::Lost { peer, fault });
+            self.unreachable.push((peer, fault));
             lost += 1;
         }
         lost

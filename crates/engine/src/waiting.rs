@@ -1,20 +1,28 @@
 //! Waiting: what an endpoint does when it finds nothing. Spins briefly, yields, then sleeps on its doorbell.
 //!
-//! Ranks that outnumber the cores must give the core away at once, since what they wait for can only happen when
-//! somebody else runs; ranks with a core of their own lose by any system call. So the spin is short in the first case
-//! and long in the second. A program that polls between computations (`MPI_Test` in a loop) is not put to sleep:
-//! only calls that follow each other at once count as waiting.
+//! Ranks that outnumber the cores must give the core away, since what they wait for can only happen when somebody else
+//! runs; a rank whose core nobody wants loses by sleeping, since waking costs it and its waker a system call each. How
+//! long a yield takes tells the two apart: an idle core comes back in a fraction of a microsecond, a wanted one after
+//! somebody else's turn. So whoever finds its core wanted sleeps at once or nearly so, and others stay awake for about as
+//! long as a sleep and its wake-up would cost.
+//!
+//! A program that polls between computations (`MPI_Test` in a loop) is not put to sleep: only calls that follow each
+//! other at once count as waiting.
 
 use std::time::{Duration, Instant};
 
-/// Polls that find nothing before the core is given away, ranks with a core each. One takes 30 to 100 ns.
+/// Polls that find nothing before the clock is looked at and the core is given away. One takes 30 to 100 ns.
 const SPIN_ALONE: u32 = 100;
 /// The same with more ranks than cores.
-const SPIN_CROWDED: u32 = 5;
-/// Yields before sleeping, ranks with a core each: about as long as a sleep and its wake-up would cost.
-const YIELDS_ALONE: u32 = 500;
-/// The same with more ranks than cores.
-const YIELDS_CROWDED: u32 = 2;
+const SPIN_CROWDED: u32 = 10;
+/// Yields after which somebody else had run, before sleeping, ranks with a core each: others are passers-by.
+const TURNS_ALONE: u32 = 20;
+/// The same with more ranks than cores: others are those that we wait for.
+const TURNS_CROWDED: u32 = 1;
+/// A yield that takes longer than this was somebody else's turn.
+const TURN: Duration = Duration::from_micros(2);
+/// How long to stay awake on a core that nobody wants.
+const AWAKE: Duration = Duration::from_micros(100);
 /// A caller that comes back later than this has done something else in between.
 const GAP: Duration = Duration::from_micros(10);
 /// Longest sleep inside a read while several threads call.
@@ -25,8 +33,16 @@ const SHARED_SLEEP_NS: u64 = 50_000;
 pub(crate) enum Pause {
     /// Look again at once.
     Spin,
-    /// Let somebody else run.
-    Yield,
+    /// Look again at once; the caller has been away, and it is `now`.
+    Away {
+        /// The time.
+        now: Instant,
+    },
+    /// Let somebody else run. It is `now`.
+    Yield {
+        /// The time.
+        now: Instant,
+    },
     /// Sleep on the doorbell, at most so long.
     Sleep {
         /// Unit: ns.
@@ -34,14 +50,19 @@ pub(crate) enum Pause {
     },
 }
 
-/// Decides how to wait, by how long nothing has come.
+/// Decides how to wait, by how long nothing has come and whether others want the core.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     spins: u32,
-    yields: u32,
+    turns_allowed: u32,
     sleep_ns: u64,
     /// Empty polls in a row.
     streak: u32,
+    /// Yields since something happened after which somebody else had run.
+    turns: u32,
+    /// Since when nothing has come, after the spin.
+    since: Option<Instant>,
+    /// When the last pause that looked at the clock was over.
     last: Option<Instant>,
 }
 
@@ -50,14 +71,19 @@ impl Waiting {
     /// - `sleep_us`: longest sleep; `several_threads` caps it.
     pub fn new(spin: u32, sleep_us: u32, crowded: bool, several_threads: bool) -> Waiting {
         let own_choice = if crowded { SPIN_CROWDED } else { SPIN_ALONE };
-        let sleep_ns = u64::from(sleep_us) * 1000;
-        Waiting {
+        let mut waiting = Waiting {
             spins: if spin > 0 { spin } else { own_choice },
-            yields: if crowded { YIELDS_CROWDED } else { YIELDS_ALONE },
-            sleep_ns: if several_threads { sleep_ns.min(SHARED_SLEEP_NS) } else { sleep_ns },
+            turns_allowed: if crowded { TURNS_CROWDED } else { TURNS_ALONE },
+            sleep_ns: u64::from(sleep_us) * 1000,
             streak: 0,
+            turns: 0,
+            since: None,
             last: None,
+        };
+        if several_threads {
+            waiting.share();
         }
+        waiting
     }
 
     /// Several threads call: from now on sleeps are short, since another one may wait for the lock that this one holds.
@@ -86,22 +112,29 @@ impl Waiting {
         let gap = self.last.map(|last| now.saturating_duration_since(last));
         self.last = Some(now);
         if self.streak == self.spins {
-            return Pause::Spin; // from here on the gaps are known
+            // The first look at the clock since something happened: from here on gaps and waits are known.
+            self.since = Some(now);
+            self.turns = 0;
+            return Pause::Away { now };
         }
-        if gap.is_some_and(|gap| gap > GAP) {
-            self.streak = self.spins / 2;
-            return Pause::Spin;
+        if gap.is_none_or(|gap| gap > GAP) {
+            self.streak = self.spins - 1;
+            return Pause::Away { now };
         }
-        if self.sleep_ns == 0 || self.streak - self.spins <= self.yields {
-            return Pause::Yield;
+        let awake = self.since.is_some_and(|since| now.saturating_duration_since(since) < AWAKE);
+        if self.sleep_ns == 0 || (awake && self.turns < self.turns_allowed) {
+            return Pause::Yield { now };
         }
         Pause::Sleep { at_most_ns: self.sleep_ns }
     }
 
-    /// The pause is over; the next one is measured from here.
+    /// A yield or sleep is over; the next gap is measured from `now`. `yielded`: when the yield began.
     #[inline]
-    pub fn resumed(&mut self, now: Instant) {
+    pub fn resumed(&mut self, yielded: Option<Instant>, now: Instant) {
         self.last = Some(now);
+        if yielded.is_some_and(|began| now.saturating_duration_since(began) > TURN) {
+            self.turns += 1;
+        }
     }
 }
 
@@ -109,32 +142,64 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    fn pauses(waiting: &mut Waiting, start: Instant, step: Duration, count: u32) -> Vec<Pause> {
-        (0..count).map(|i| waiting.pause(|| start + step * i)).collect()
+    /// A caller that polls every `poll`, finds nothing, and whose yields take `turn`. What it is told, until it is
+    /// told to sleep, or `count` times.
+    fn wait(waiting: &mut Waiting, poll: Duration, turn: Duration, count: u32) -> Vec<Pause> {
+        let mut now = Instant::now();
+        let mut told = Vec::new();
+        for _ in 0..count {
+            now += poll;
+            let pause = waiting.pause(|| now);
+            told.push(pause);
+            match pause {
+                Pause::Yield { now: began } => {
+                    now += turn;
+                    waiting.resumed(Some(began), now);
+                }
+                Pause::Sleep { .. } => break,
+                Pause::Spin | Pause::Away { .. } => {}
+            }
+        }
+        told
+    }
+
+    const NS: Duration = Duration::from_nanos(1);
+    const SLEEP: Option<&Pause> = Some(&Pause::Sleep { at_most_ns: 1_000_000 });
+
+    #[test]
+    fn on_a_core_that_nobody_wants_a_caller_stays_awake_for_a_while_then_sleeps() {
+        for crowded in [false, true] {
+            let mut waiting = Waiting::new(3, 1000, crowded, false);
+            let told = wait(&mut waiting, 100 * NS, 300 * NS, 10_000);
+            assert_eq!(told[..2], [Pause::Spin; 2]);
+            let yields = told.iter().filter(|pause| matches!(pause, Pause::Yield { .. })).count();
+            assert_eq!(told.last(), SLEEP);
+            assert!((200..300).contains(&yields), "{yields} yields of 0.4 us in 100 us");
+            waiting.reset();
+            assert_eq!(waiting.pause(Instant::now), Pause::Spin);
+        }
     }
 
     #[test]
-    fn a_caller_that_waits_spins_then_yields_then_sleeps() {
-        let mut waiting = Waiting::new(3, 100, false, false);
-        let seen = pauses(&mut waiting, Instant::now(), Duration::from_nanos(100), 5 + YIELDS_ALONE);
-        assert_eq!(seen[..3], [Pause::Spin; 3]);
-        assert_eq!(seen[3], Pause::Yield);
-        assert_eq!(seen.last(), Some(&Pause::Sleep { at_most_ns: 100_000 }));
-        waiting.reset();
-        assert_eq!(waiting.pause(Instant::now), Pause::Spin);
+    fn on_a_core_that_others_want_a_caller_gives_way_once_and_sleeps() {
+        let mut waiting = Waiting::new(3, 1000, true, false);
+        let told = wait(&mut waiting, 100 * NS, 5000 * NS, 100);
+        assert_eq!(told.len(), 5, "{told:?}"); // two spins, the first look at the clock, one yield
+        assert_eq!(told.last(), SLEEP);
     }
 
     #[test]
     fn a_caller_that_computes_between_polls_is_never_put_to_sleep() {
         let mut waiting = Waiting::new(10, 1000, true, false);
-        let seen = pauses(&mut waiting, Instant::now(), Duration::from_micros(20), 10_000);
-        assert!(seen.iter().all(|pause| *pause == Pause::Spin));
+        let told = wait(&mut waiting, 20_000 * NS, NS, 10_000);
+        let wakeful = |pause: &Pause| matches!(pause, Pause::Spin | Pause::Away { .. });
+        assert!(told.len() == 10_000 && told.iter().all(wakeful));
     }
 
     #[test]
     fn with_several_threads_sleeps_are_short() {
         let mut waiting = Waiting::new(1, 100_000, true, true);
-        let seen = pauses(&mut waiting, Instant::now(), Duration::ZERO, 3 + YIELDS_CROWDED);
-        assert_eq!(seen.last(), Some(&Pause::Sleep { at_most_ns: 50_000 }));
+        let told = wait(&mut waiting, NS, 5000 * NS, 100);
+        assert_eq!(told.last(), Some(&Pause::Sleep { at_most_ns: 50_000 }));
     }
 }

@@ -201,3 +201,43 @@ fn who_sends_to_a_closed_endpoint_gets_an_error() {
     let outcome = pair.complete(0).outcome;
     assert_eq!(outcome, Outcome::Lost { peer: Some(Peer(0)), fault: PeerFault::Closed });
 }
+
+#[test]
+fn what_was_sent_before_an_orderly_close_arrives_all_of_it() {
+    for scheme in SCHEMES {
+        let mut pair = pair(|settings| settings.scheme = scheme);
+        let messages: Vec<_> = (0..5).map(|seed| bytes(3000, seed)).collect();
+        for message in &messages {
+            pair.send(0, message.view(), true);
+        }
+        pair.engines[0].progress();
+        pair.engines[0].close();
+        // The receiver hears of the sender only now, and cannot return its credits to anybody.
+        for message in &messages {
+            let into = OwnedMemory::new(3000);
+            pair.receive(1, into.view());
+            let completion = pair.complete(1);
+            assert!(matches!(completion.outcome, Outcome::Received { bytes: 3000, .. }), "{completion:?}");
+            assert_eq!(contents(&into), contents(message));
+        }
+    }
+}
+
+#[test]
+fn an_orderly_close_leaves_receives_for_others_alone() {
+    for scheme in SCHEMES {
+        let mut pair = pair(|settings| settings.scheme = scheme);
+        let into = OwnedMemory::new(8);
+        pair.send(0, bytes(8, 1).view(), true);
+        pair.receive(1, into.view());
+        pair.complete(1);
+        pair.receive(1, into.view()); // from anybody
+        pair.engines[0].close();
+        let until = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < until {
+            pair.engines[1].progress();
+            pair.engines[1].pause();
+            assert!(pair.engines[1].next_completion().is_none(), "{scheme:?}: a receive ended with the peer");
+        }
+    }
+}

@@ -14,6 +14,9 @@ pub enum Scheme {
     },
 }
 
+/// Bound: no setting lets longer messages travel whole, so a first packet that claims more is malformed. Unit: bytes.
+pub const MAX_EAGER_BYTES: u64 = 1 << 20;
+
 /// Everything the machine is told when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -29,7 +32,7 @@ pub struct Config {
     pub cross_memory: bool,
     /// Remote reads and writes up to this size travel in packets even with `cross_memory`. Unit: bytes.
     pub remote_inline_bytes: u64,
-    /// Bound: unexpected messages waiting; beyond it the peer that sends one is refused as malformed
-    /// would be, for want of a better answer until receivers can hold senders back.
+    /// Bound: unexpected messages waiting; beyond it the peer that sends one is lost, for want of a better answer until
+    /// receivers can hold senders back. An envelope takes about 150 bytes.
     pub max_unexpected: u32,
 }

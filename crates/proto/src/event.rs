@@ -6,8 +6,7 @@ use crate::packet::{Packet, Space};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(pub u32);
 
-/// The program's handle for one operation. The driver allocates them, densely and reusing the lowest
-/// free numbers; the machine keeps its own state in a table of the same index.
+/// The program's handle for one operation. The driver gives it; the machine only hands it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request(pub u32);
 

@@ -18,11 +18,25 @@ pub(crate) enum State {
         envelope: Envelope,
         offset: u64,
         bytes: u64,
+        /// Bytes that have not come, if they come in pieces.
+        left: u64,
+        way: Way,
     },
     /// A remote read: `left` bytes have not come.
-    Read { request: Request, key: u64, offset: u64, bytes: u64, left: u64 },
+    Read { request: Request, key: u64, offset: u64, bytes: u64, left: u64, way: Way },
     /// A remote write.
-    Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64> },
+    Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, way: Way },
+}
+
+/// How the payload of a transfer travels: what may be heard of it next depends on that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In packets.
+    Packets,
+    /// The target has been asked for the address.
+    Locating,
+    /// A copy between the processes is under way.
+    Copying,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +45,7 @@ pub(crate) struct Entry {
     pub state: State,
 }
 
-/// All transfers of an endpoint; names are reused, lowest last freed first.
+/// All transfers of an endpoint; names are used again, the last freed first.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
     entries: Vec<Option<Entry>>,

@@ -34,6 +34,7 @@ mod told;
 use crate::memory::UserMemory;
 use crate::{Address, Arrival, Link, Liveness, Quota};
 use inbox::{Inbox, Limits};
+pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
 use super::{Endpoint, Outbound};
-use crate::action::{Action, Outcome};
+use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
+use crate::message::posted::PostedQueue;
 use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::State;
@@ -57,17 +58,17 @@ impl Endpoint {
         let died = fault != PeerFault::Unreachable;
         self.somebody_died |= died;
         for posted in self.posted.remove_waiting_for(peer, died) {
-            let peer = posted.pattern.from;
-            if let Some(index) = posted.multi {
-                self.release_multi(index, posted.request, actions);
-            } else {
-                Self::complete(actions, posted.request, Outcome::Lost { peer, fault });
+            let lost = Outcome::Lost { peer: posted.pattern.from, fault };
+            match posted.multi {
+                Some(index) => self.fail_multi(index, posted.request, lost, actions),
+                None => Self::complete(actions, posted.request, lost),
             }
         }
     }
 
-    /// Closing, first half: the peers learn that nothing announced to us will be taken.
+    /// Closing, first half: nothing is received any more, and the peers learn that nothing announced to us will be taken.
     pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.posted = PostedQueue::default();
         for index in 0..self.peers.len() {
             if matches!(self.peers[index].outbound, Outbound::Connected(_)) {
                 self.submit(now, Peer(index as u32), Job::control(Body::Goodbye), actions);
@@ -77,17 +78,29 @@ impl Endpoint {
 
     /// A peer takes nothing more. Sends that wait for it end; so two endpoints that close do not wait for each other.
     pub(super) fn goodbye_arrived(&mut self, from: Peer, actions: &mut Vec<Action>) -> bool {
+        let state = self.peer(from);
+        state.said_goodbye = true;
+        // What was announced is void: neither the announcement nor pieces of it need to leave any more.
+        let void = |job: &Job| match job.kind {
+            JobKind::Control(Body::Rendezvous { .. }) => true,
+            JobKind::Pieces { .. } => matches!(job.payload, Source::Request { .. }),
+            _ => false,
+        };
+        let before = state.backlog.len();
+        state.backlog.retain(|job| !void(job));
+        let removed = before - state.backlog.len();
+        self.backlogged -= removed as u32;
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
-                if let Some(job) = self.unsent(from, request) {
-                    // It says goodbye while it takes something: no. While it would wait for the match: then not.
-                    let JobKind::Eager { acknowledge, .. } = &mut job.kind else { return false };
+                self.transfers.end(transfer);
+                if let Some(job) = self.unsent(from, request)
+                    && let JobKind::Eager { acknowledge, .. } = &mut job.kind
+                {
+                    // It would have waited for the match; now it waits only for its own last packet.
                     *acknowledge = None;
                     job.complete = Some(request);
-                    self.transfers.end(transfer);
                     continue;
                 }
-                self.transfers.end(transfer);
                 let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };
                 Self::complete(actions, request, outcome);
             }

@@ -31,7 +31,7 @@ use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::Transfers;
 use receiving::{Inbound, MultiBuffers};
-use sending::Job;
+use sending::{Job, JobKind};
 
 /// How far sending to a peer is set up.
 #[derive(Debug)]
@@ -70,6 +70,8 @@ struct PeerState {
     write_bytes: u64,
     /// Copies between the two processes work, as far as we know.
     cross_memory: bool,
+    /// It takes nothing more.
+    said_goodbye: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,13 @@ struct Region {
     bytes: u64,
     readable: bool,
     writable: bool,
+}
+
+impl Region {
+    fn allows(&self, offset: u64, bytes: u64, write: bool) -> bool {
+        let right = if write { self.writable } else { self.readable };
+        right && offset.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
 }
 
 /// The endpoint machine.
@@ -186,9 +195,10 @@ impl Endpoint {
     }
 
     /// Whether closing now would take something from a peer: packets wait to leave, or payload of ours was announced
-    /// and not taken.
+    /// and not taken. A goodbye is a courtesy, not a debt.
     pub fn owes(&self) -> bool {
-        self.backlogged > 0 || self.transfers.owes_payload()
+        let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
+        self.transfers.owes_payload() || self.peers.iter().any(|peer| peer.backlog.iter().any(owed))
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
@@ -204,7 +214,7 @@ impl Endpoint {
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
-    /// peers heard from, if a receive would accept anybody. Repetitions are possible.
+    /// peers heard from or spoken to, if a receive would accept anybody. Repetitions are possible.
     pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
         let anybody = self.posted.awaits_anybody();
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
@@ -222,12 +232,6 @@ impl Endpoint {
             Outbound::Lost(fault) => Some(fault),
             _ => None,
         }
-    }
-
-    /// One line per peer that waits for credit: who, since when. For logs.
-    pub fn stalled(&self) -> impl Iterator<Item = (Peer, Instant)> {
-        let since = |(index, state): (usize, &PeerState)| Some((Peer(index as u32), state.stalled_since?));
-        self.peers.iter().enumerate().filter_map(since)
     }
 
     fn command(&mut self, now: Instant, command: Command, actions: &mut Vec<Action>) {
@@ -351,6 +355,7 @@ impl Endpoint {
                 write_refused: false,
                 write_bytes: 0,
                 cross_memory,
+                said_goodbye: false,
             });
         }
         &mut self.peers[index]

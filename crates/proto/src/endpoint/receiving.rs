@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use super::sending::Job;
 use super::{Endpoint, Outbound};
 use crate::action::{Action, Destination, Direction, Envelope, Outcome};
+use crate::config::MAX_EAGER_BYTES;
 use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, Request, Transfer};
 use crate::message::posted::Posted;
 use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::{Body, Space};
 use crate::time::Instant;
-use crate::transfer::State;
+use crate::transfer::{State, Way};
 
 /// The eager message whose packets are arriving from a peer. There is at most one: packets of a pair are in order.
 #[derive(Clone, Copy, Debug)]
@@ -214,8 +215,9 @@ impl Endpoint {
         bytes: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if self.peer(from).inbound.is_some() {
-            return false; // the message before it is not complete
+        // The message before it must be complete, and nobody can be set to send longer ones whole.
+        if self.peer(from).inbound.is_some() || u64::from(length) > MAX_EAGER_BYTES {
+            return false;
         }
         let envelope = Envelope { from, tag, data, length: u64::from(length) };
         let whole = bytes == envelope.length;
@@ -452,13 +454,19 @@ impl Endpoint {
         }
     }
 
-    /// A directed multi-receive buffer whose sender is gone is given back when nothing arrives in it any more.
-    pub(super) fn release_multi(&mut self, index: u32, request: Request, actions: &mut Vec<Action>) {
+    /// A multi-receive buffer is given back as lost; if something still arrives in it, with the last of that.
+    pub(super) fn fail_multi(
+        &mut self,
+        index: u32,
+        request: Request,
+        lost: Outcome,
+        actions: &mut Vec<Action>,
+    ) {
         let buffer = &mut self.multi.buffers[index as usize];
         buffer.closed = true;
         if buffer.arriving == 0 {
             self.multi.free.push(index);
-            Self::complete(actions, request, Outcome::Released);
+            Self::complete(actions, request, lost);
         }
     }
 
@@ -529,9 +537,11 @@ impl Endpoint {
             return;
         }
         let Landing { request, multi, offset, bytes } = landing;
-        let transfer =
-            self.transfers.begin(from, State::Take { request, multi, sender, envelope, offset, bytes });
-        if address != 0 && self.peer(from).cross_memory {
+        let copies = address != 0 && self.peer(from).cross_memory;
+        let way = if copies { Way::Copying } else { Way::Packets };
+        let state = State::Take { request, multi, sender, envelope, offset, bytes, left: bytes, way };
+        let transfer = self.transfers.begin(from, state);
+        if copies {
             self.counters.cross_memory_copies += 1;
             self.counters.cross_memory_bytes += bytes;
             let direction = Direction::Get;
@@ -546,6 +556,8 @@ impl Endpoint {
     fn hopeless(&self, pattern: &Pattern) -> Option<Outcome> {
         match pattern.from {
             Some(peer) => match self.peers.get(peer.0 as usize)?.outbound {
+                // One that closed in good order may have been meant to: see `lose`.
+                Outbound::Lost(PeerFault::Closed) => None,
                 Outbound::Lost(fault) => Some(Outcome::Lost { peer: Some(peer), fault }),
                 _ => None,
             },

@@ -18,14 +18,16 @@ use crate::action::{Action, Destination, Direction, Outcome, Source};
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Request, Transfer};
 use crate::packet::Body;
 use crate::time::Instant;
-use crate::transfer::State;
+use crate::transfer::{State, Way};
 
 impl Endpoint {
     pub(super) fn read(&mut self, now: Instant, read: RemoteCommand, actions: &mut Vec<Action>) {
         let RemoteCommand { request, peer, key, offset, bytes, .. } = read;
         self.count_remote(bytes);
-        let transfer = self.transfers.begin(peer, State::Read { request, key, offset, bytes, left: bytes });
-        let body = if self.copies_itself(peer, bytes) {
+        let way = self.way(peer, bytes);
+        let state = State::Read { request, key, offset, bytes, left: bytes, way };
+        let transfer = self.transfers.begin(peer, state);
+        let body = if way == Way::Locating {
             Body::Locate { transfer, key, offset, length: bytes, write: false }
         } else {
             Body::Read { transfer, key, offset, length: bytes }
@@ -36,8 +38,9 @@ impl Endpoint {
     pub(super) fn write(&mut self, now: Instant, write: RemoteCommand, actions: &mut Vec<Action>) {
         let RemoteCommand { request, peer, key, offset, bytes, data } = write;
         self.count_remote(bytes);
-        let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data });
-        let job = if self.copies_itself(peer, bytes) {
+        let way = self.way(peer, bytes);
+        let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data, way });
+        let job = if way == Way::Locating {
             Job::control(Body::Locate { transfer, key, offset, length: bytes, write: true })
         } else {
             let kind = JobKind::Write { transfer, key, offset, data };
@@ -54,11 +57,14 @@ impl Endpoint {
         refused: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let Some(state) = self.transfers.get(transfer, from).copied() else { return false };
+        let Some(state) = self.transfers.get(transfer, from).copied() else {
+            // A goodbye has ended it already; the peer still tells us of what it had taken before.
+            return self.peer(from).said_goodbye;
+        };
         let request = match state {
             State::Send { request, .. } if !refused => request,
-            State::Write { request, .. } => request,
-            State::Read { request, .. } if refused => request,
+            State::Write { request, way: Way::Packets, .. } => request,
+            State::Read { request, way: Way::Packets, .. } if refused => request,
             _ => return false,
         };
         if let Some(job) = self.unsent(from, request) {
@@ -115,9 +121,17 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         match self.transfers.get(transfer, from).copied() {
-            Some(State::Take { request, multi, sender, envelope, offset: start, bytes: whole }) => {
-                let end = offset.saturating_add(bytes);
-                if end > whole || last != (end == whole) {
+            Some(State::Take {
+                request,
+                multi,
+                sender,
+                envelope,
+                offset: start,
+                bytes: whole,
+                left,
+                way: Way::Packets,
+            }) => {
+                if offset != whole - left || bytes > left || last != (bytes == left) {
                     return false;
                 }
                 let to = Destination::Request { request, offset: start + offset };
@@ -126,10 +140,12 @@ impl Endpoint {
                     self.transfers.end(transfer);
                     let landing = Landing { request, multi, offset: start, bytes: whole };
                     self.taken(now, from, landing, &envelope, sender, actions);
+                } else if let Some(State::Take { left, .. }) = self.transfers.get(transfer, from) {
+                    *left -= bytes;
                 }
                 true
             }
-            Some(State::Read { request, key, offset: at, bytes: whole, left }) => {
+            Some(State::Read { request, bytes: whole, left, way: Way::Packets, .. }) => {
                 if offset != whole - left || bytes > left || last != (bytes == left) {
                     return false;
                 }
@@ -139,8 +155,8 @@ impl Endpoint {
                 if last {
                     self.transfers.end(transfer);
                     Self::complete(actions, request, Outcome::Done);
-                } else if let Some(state) = self.transfers.get(transfer, from) {
-                    *state = State::Read { request, key, offset: at, bytes: whole, left: left - bytes };
+                } else if let Some(State::Read { left, .. }) = self.transfers.get(transfer, from) {
+                    *left -= bytes;
                 }
                 true
             }
@@ -228,11 +244,15 @@ impl Endpoint {
         refused: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let (request, bytes, direction) = match self.transfers.get(transfer, from) {
-            Some(&mut State::Read { request, bytes, .. }) => (request, bytes, Direction::Get),
-            Some(&mut State::Write { request, bytes, .. }) => (request, bytes, Direction::Put),
+        let (request, bytes, direction, way) = match self.transfers.get(transfer, from) {
+            Some(State::Read { request, bytes, way, .. }) => (*request, *bytes, Direction::Get, way),
+            Some(State::Write { request, bytes, way, .. }) => (*request, *bytes, Direction::Put, way),
             _ => return false,
         };
+        if *way != Way::Locating {
+            return false; // nobody asked, or it was answered before
+        }
+        *way = Way::Copying;
         if refused {
             self.transfers.end(transfer);
             Self::complete(actions, request, Outcome::Refused);
@@ -256,8 +276,12 @@ impl Endpoint {
         let peer = entry.peer;
         match result {
             Ok(()) => self.copied(now, transfer, actions),
-            Err(CopyFault::Forbidden) => {
-                self.peer(peer).cross_memory = false;
+            Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, actions),
+            // The kernel forbids it once and for all, or cannot do it with these addresses (its own, or ours).
+            Err(fault @ (CopyFault::Forbidden | CopyFault::BadAddress)) => {
+                if fault == CopyFault::Forbidden {
+                    self.peer(peer).cross_memory = false;
+                }
                 let job = match entry.state {
                     State::Take { sender, bytes, .. } => {
                         Job::control(Body::Fetch { transfer: sender, reply: transfer, length: bytes })
@@ -265,23 +289,26 @@ impl Endpoint {
                     State::Read { key, offset, bytes, .. } => {
                         Job::control(Body::Read { transfer, key, offset, length: bytes })
                     }
-                    State::Write { request, key, offset, bytes, data } => {
+                    State::Write { request, key, offset, bytes, data, .. } => {
                         let kind = JobKind::Write { transfer, key, offset, data };
                         Job::payload(kind, bytes, Source::Request { request, offset: 0 })
                     }
                     State::Send { .. } => return,
                 };
+                if let Some(State::Take { way, .. } | State::Read { way, .. } | State::Write { way, .. }) =
+                    self.transfers.get(transfer, peer)
+                {
+                    *way = Way::Packets;
+                }
                 self.submit(now, peer, job, actions);
             }
-            Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, actions),
-            Err(CopyFault::BadAddress) => self.lose(peer, PeerFault::Malformed, actions),
         }
     }
 
     fn copied(&mut self, now: Instant, transfer: Transfer, actions: &mut Vec<Action>) {
         let Some(entry) = self.transfers.end(transfer) else { return };
         match entry.state {
-            State::Take { request, multi, sender, envelope, offset, bytes } => {
+            State::Take { request, multi, sender, envelope, offset, bytes, .. } => {
                 let landing = Landing { request, multi, offset, bytes };
                 self.taken(now, entry.peer, landing, &envelope, sender, actions);
             }
@@ -296,15 +323,13 @@ impl Endpoint {
         }
     }
 
-    fn copies_itself(&mut self, peer: Peer, bytes: u64) -> bool {
-        bytes > self.config.remote_inline_bytes && self.peer(peer).cross_memory
+    fn way(&mut self, peer: Peer, bytes: u64) -> Way {
+        let large = bytes > self.config.remote_inline_bytes;
+        if large && self.peer(peer).cross_memory { Way::Locating } else { Way::Packets }
     }
 
     fn allows(&self, key: u64, offset: u64, bytes: u64, write: bool) -> bool {
-        self.regions.get(&key).is_some_and(|region| {
-            let right = if write { region.writable } else { region.readable };
-            right && offset.checked_add(bytes).is_some_and(|end| end <= region.bytes)
-        })
+        self.regions.get(&key).is_some_and(|region| region.allows(offset, bytes, write))
     }
 
     fn count_remote(&mut self, bytes: u64) {

@@ -228,10 +228,10 @@ impl Endpoint {
             if let Some(since) = state.stalled_since.take() {
                 counters.stalled_ns += now.since_ns(since);
             }
-            if let Source::Region { key, .. } = job.payload
-                && !regions.get(&key).is_some_and(|region| region.readable)
+            if let Source::Region { key, offset } = job.payload
+                && !regions.get(&key).is_some_and(|region| region.allows(offset, job.bytes, false))
             {
-                // Concealed while it was being read: the reader gets a refusal instead of the rest.
+                // Concealed while it was being read, or another one now: the reader gets a refusal, not the rest.
                 if let JobKind::Pieces { transfer } = job.kind {
                     *job = Job::control(Body::Finished { transfer, refused: true });
                 }

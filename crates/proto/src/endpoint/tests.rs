@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::Scheme;
+use crate::config::{MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -384,6 +384,35 @@ fn what_makes_no_sense_costs_the_peer_its_lane_and_nobody_else() {
 }
 
 #[test]
+fn an_answer_that_nobody_asked_for_does_not_free_a_buffer_that_is_still_to_be_sent() {
+    let mut initiator = with_credits(1);
+    initiator.send(1, 8); // the credit is gone
+    let (request, peer, key) = (Request(0), PEER, 5);
+    let write = RemoteCommand { request, peer, key, offset: 0, bytes: 50, data: None };
+    assert_eq!(initiator.post(Command::Write(write)), [""; 0]);
+    let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 0, refused: true };
+    assert_eq!(initiator.arrive(located, 0), ["retire", "sever", "lost 0"]);
+}
+
+#[test]
+fn a_message_longer_than_any_setting_allows_is_refused_before_memory_is_asked_for() {
+    let mut receiver = with_credits(8);
+    assert_eq!(receiver.eager(MAX_EAGER_BYTES as u32 + 1, 16), ["retire", "sever"]);
+}
+
+#[test]
+fn a_region_exposed_again_smaller_ends_an_old_read_in_a_refusal() {
+    let mut target = with_credits(1);
+    let expose = |bytes| Command::Expose { key: 5, bytes, readable: true, writable: false };
+    target.post(expose(1000));
+    let read = Body::Read { transfer: Transfer(3), key: 5, offset: 0, length: 1000 };
+    assert_eq!(target.arrive(read, 0), ["transmit piece 8", "retire", "credit total 1"]);
+    target.post(Command::Conceal { key: 5 });
+    target.post(expose(10));
+    assert_eq!(target.credits_back(1), ["retire", "refused"]);
+}
+
+#[test]
 fn a_minted_grant_is_refused() {
     let mut sender = with_credits(4);
     sender.send(0, 8);
@@ -425,6 +454,35 @@ fn two_that_close_do_not_wait_for_each_other() {
     assert_eq!(closing.post(Command::Farewell), ["transmit goodbye 0"]);
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
     assert!(!closing.machine.owes());
+    // The other had matched it before it closed, and says so: late, but true.
+    let finished = Body::Finished { transfer: Transfer(0), refused: false };
+    assert_eq!(closing.arrive(finished, 0), ["retire"]);
+}
+
+#[test]
+fn a_goodbye_voids_announcements_that_have_not_left() {
+    let mut sender = with_credits(1);
+    sender.send(0, 8);
+    assert_eq!(sender.send(1, 5000), [""; 0]);
+    assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 1", "retire", "credit total 1"]);
+    assert_eq!(sender.credits_back(1), ["retire"]);
+    assert!(sender.machine.is_quiet());
+}
+
+#[test]
+fn a_goodbye_without_credit_is_no_debt() {
+    let mut closing = with_credits(1);
+    closing.send(0, 8);
+    assert_eq!(closing.post(Command::Farewell), [""; 0]);
+    assert!(!closing.machine.owes());
+}
+
+#[test]
+fn the_death_of_a_peer_ends_open_multi_receives_too() {
+    let mut survivor = with_credits(4);
+    survivor.receive(0, 100, Some(10));
+    let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
+    assert_eq!(survivor.event(lost), ["sever", "lost 0"]);
 }
 
 #[test]

@@ -102,8 +102,7 @@ impl PostedQueue {
         })
     }
 
-    /// Takes out all directed receives from `peer`, and, if `open_too`, those from anybody that are not
-    /// multi-receive buffers.
+    /// Takes out all directed receives from `peer`, and, if `open_too`, those from anybody.
     pub fn remove_waiting_for(&mut self, peer: Peer, open_too: bool) -> Vec<Posted> {
         let mut removed = Vec::new();
         for space in [Space::Untagged, Space::Tagged] {
@@ -112,13 +111,7 @@ impl PostedQueue {
                 removed.extend(queue.drain(..));
             }
             if open_too {
-                queues.open.retain(|posted| {
-                    let keep = posted.multi.is_some();
-                    if !keep {
-                        removed.push(*posted);
-                    }
-                    keep
-                });
+                removed.extend(queues.open.drain(..));
             }
         }
         removed.sort_by_key(|posted| posted.order);
@@ -132,9 +125,9 @@ impl PostedQueue {
         })
     }
 
-    /// Whether a receive waits that any peer could satisfy, other than multi-receive buffers.
+    /// Whether a receive waits that any peer could satisfy.
     pub fn awaits_anybody(&self) -> bool {
-        [&self.untagged, &self.tagged].into_iter().any(|q| q.open.iter().any(|posted| posted.multi.is_none()))
+        !self.untagged.open.is_empty() || !self.tagged.open.is_empty()
     }
 
     fn space(&mut self, space: Space) -> &mut SpaceQueues {
