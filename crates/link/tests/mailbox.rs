@@ -76,8 +76,8 @@ fn the_lane_is_full_after_quota_and_credit_packets() {
 #[test]
 fn senders_without_credit_look_for_room() {
     let dir = directory();
-    let mut a = open(dir.path());
     let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
+    let mut a = ShmLink::open(&conditional).expect("a mailbox");
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
     assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 8, credit_slots: 0 }));
     admit(&mut b, Peer(0));
@@ -162,6 +162,17 @@ fn the_key_the_name_and_the_version_are_checked() {
 }
 
 #[test]
+fn endpoints_with_and_without_credits_do_not_connect() {
+    let dir = directory();
+    let mut a = open(dir.path());
+    let mut b = ShmLink::open(&ShmOptions { conditional: true, ..options(dir.path()) }).expect("a mailbox");
+    let (to_a, to_b) = (a.address(), b.address());
+    assert_eq!(a.connect(Peer(0), &to_b), Err(PeerFault::Unreachable));
+    assert_eq!(b.connect(Peer(0), &to_a), Err(PeerFault::Unreachable));
+    assert!(a.poll().is_none() && b.poll().is_none(), "no lane was taken");
+}
+
+#[test]
 fn closing_is_seen_and_harms_nobody() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
@@ -211,6 +222,31 @@ fn copies_inside_the_process_work_both_ways() {
     here.fill(9);
     b.copy(Peer(1), Direction::Put, address + 10, &memory(&mut here), 500, 20).expect("copied");
     assert_eq!((there[9], there[10], there[29], there[30]), (5, 9, 9, 5));
+}
+
+#[test]
+fn a_second_lane_of_an_address_is_refused() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    a.connect(Peer(0), &b.address()).expect("connected");
+    admit(&mut b, Peer(7));
+    send(&mut a, Peer(0), 1, b"first lane");
+    // Under another number a has no lane yet, as if it had lost what it knew.
+    a.connect(Peer(1), &b.address()).expect("connected");
+    send(&mut a, Peer(1), 2, b"second lane");
+    assert_eq!(receive(&mut b), (Peer(7), 1, b"first lane".to_vec()));
+    assert!(b.poll().is_none());
+    send(&mut a, Peer(0), 3, b"first lane");
+    assert_eq!(receive(&mut b), (Peer(7), 3, b"first lane".to_vec()));
+    // The same before the first one is admitted, and after it was given up.
+    let mut c = open(dir.path());
+    c.connect(Peer(0), &b.address()).expect("connected");
+    c.connect(Peer(1), &b.address()).expect("connected");
+    admit(&mut b, Peer(8));
+    assert!(b.poll().is_none());
+    b.forget(Peer(8));
+    c.connect(Peer(2), &b.address()).expect("connected");
+    assert!(b.poll().is_none());
 }
 
 #[test]

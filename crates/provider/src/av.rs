@@ -13,7 +13,7 @@ use weir_link::{ADDRESS_BYTES, Address};
 
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::Domain;
+use crate::handle::{Domain, leave_to_parent};
 
 /// What a domain keeps of an address vector.
 #[derive(Default)]
@@ -133,6 +133,7 @@ pub fn open(
 }
 
 extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
+    leave_to_parent!(vector);
     let mut state = vector.domain.enter();
     if state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
         drop(state);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cq::{deadline, left_ns};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Watch};
+use crate::handle::{Domain, Watch, leave_to_parent};
 
 /// What a domain keeps of a counter.
 #[derive(Default)]
@@ -63,6 +63,7 @@ pub fn open(
 }
 
 extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
+    leave_to_parent!(counter);
     let mut state = counter.domain.enter();
     if !state.counters[counter.index].endpoints.is_empty() {
         drop(state);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::errno::{Error, amount, explain_into, status};
 use crate::ffi::*;
-use crate::handle::{Domain, State, Watch};
+use crate::handle::{Domain, State, Watch, leave_to_parent};
 
 /// A completion, in all its formats at once.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +133,7 @@ pub fn open(
 }
 
 extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
+    leave_to_parent!(queue);
     let mut state = queue.domain.enter();
     if !state.queues[queue.index].endpoints.is_empty() {
         drop(state);

@@ -9,7 +9,7 @@ use crate::cq::{self, QueueHandle};
 use crate::endpoint::{self, EndpointHandle, Wishes};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode};
+use crate::handle::{Domain, Mode, leave_to_parent};
 use crate::mr::{self, RegionHandle};
 use crate::{info, settings};
 
@@ -77,6 +77,7 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
 
 /// What is still open in the domain keeps it alive.
 extern "C" fn close(domain: Box<DomainHandle>) -> c_int {
+    leave_to_parent!(domain);
     drop(domain);
     0
 }

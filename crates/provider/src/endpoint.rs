@@ -18,7 +18,7 @@ use crate::cq::{CompletionQueue, QueueHandle};
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, amount, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode, State, Table};
+use crate::handle::{Domain, Mode, State, Table, leave_to_parent};
 use crate::{atomic, collective, log, message, rma, tagged};
 
 /// A completion queue bound to one side of an endpoint.
@@ -309,6 +309,7 @@ pub fn open(domain: &Arc<Domain>, wishes: Wishes, context: usize) -> *mut Endpoi
 }
 
 extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
+    leave_to_parent!(handle);
     let mut state = handle.domain.enter();
     let State { endpoints, queues, counters, .. } = &mut *state;
     if let Some(mut endpoint) = endpoints.remove(handle.index) {

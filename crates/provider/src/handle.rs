@@ -173,6 +173,17 @@ pub struct Domain {
     process: u32,
 }
 
+/// For closing calls: in a forked child the object is left as it is, and the call succeeds.
+macro_rules! leave_to_parent {
+    ($handle:ident) => {
+        if !$handle.domain.is_ours() {
+            Box::leak($handle); // dropping it would let go of the domain
+            return 0;
+        }
+    };
+}
+pub(crate) use leave_to_parent;
+
 /// All open domains, for [`close_all`].
 static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
 
@@ -195,6 +206,13 @@ impl Domain {
         domain
     }
 
+    /// Whether this process has opened it. In a forked child nothing here is the child's: its mailboxes are the
+    /// parent's, whose packets and credits it would take, and its lock may be held by a thread that was not copied. The
+    /// data calls do not look (a process id costs a system call); those that close do.
+    pub fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// Becomes its owner.
     #[inline]
     pub fn enter(&self) -> Guard<'_, State> {
@@ -214,7 +232,7 @@ impl Domain {
 pub fn close_all() {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for domain in open.iter().filter_map(Weak::upgrade) {
-        if domain.process == std::process::id() {
+        if domain.is_ours() {
             domain.enter().endpoints.iter_mut().for_each(Endpoint::close);
         }
     }

@@ -327,6 +327,10 @@ fn peeks_leave_claim_and_discard() {
         one.send(&mut from, 50 + tag, tag, 0);
         one.read(&other).expect("the send");
     }
+    // From anybody, and seen for the first time: see `Receive::post`.
+    assert_eq!(other.look(2, 30, flags::PEEK), 0);
+    assert_eq!(other.read(&one).unwrap_err(), -259);
+    assert_eq!(other.error().err, 42);
     assert_eq!(other.look(2, 30, flags::PEEK), 0);
     let (entry, source) = other.read(&one).expect("found");
     assert_eq!((entry.len, entry.tag, entry.data, entry.buf, source), (16, 2, 52, 0, 1));
@@ -505,6 +509,44 @@ fn blocking_reads_end_in_time_and_on_a_signal() {
     let counter = one.counter.as_ref().expect("open");
     assert_eq!((table(counter.ops).wait)(counter, 1, 10), -110);
     assert_eq!((table(counter.ops).wait)(counter, 0, -1), 0);
+}
+
+#[test]
+fn a_forked_child_that_closes_everything_leaves_its_parent_alone() {
+    for threading in [threading::SAFE, threading::DOMAIN] {
+        let (mut one, other) = pair(threading, 0);
+        let exchange = |one: &Side, tag: u64| {
+            let (mut from, mut to) = ([tag as u8; 4], [[0_u8; 4]; 2]);
+            for (side, to) in [one, &other].into_iter().zip(&mut to) {
+                side.receive(to, 1, tag, 1);
+            }
+            one.inject(&mut from, tag);
+            other.inject(&mut from, tag);
+            assert_eq!(one.read(&other).expect("a message").0.tag, tag);
+            assert_eq!(other.read(one).expect("a message").0.tag, tag);
+            assert_eq!(to, [[tag as u8; 4]; 2]);
+        };
+        exchange(&one, 1);
+        // SAFETY: the child only closes, which allocates nothing and takes no lock there, and `_exit`s.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let endpoint = one.endpoint.take().expect("open");
+            let mut ended = (ops::<EndpointHandle>(&endpoint.fid).close)(endpoint);
+            let vector = one.vector.take().expect("open");
+            ended |= (ops::<VectorHandle>(&vector.fid).close)(vector);
+            let queue = one.queue.take().expect("open");
+            ended |= (ops::<QueueHandle>(&queue.fid).close)(queue);
+            // SAFETY: the end of the child.
+            unsafe { libc::_exit(ended) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child; the status lives across the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        other.poke(); // a farewell from the child would be read here
+        exchange(&one, 2);
+        exchange(&one, 3);
+    }
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod segment;
 #[cfg(test)]
 mod steps;
 pub(crate) mod sync;
+mod told;
 
 use crate::memory::UserMemory;
 use crate::{Address, Arrival, Link, Liveness, Quota};
@@ -40,6 +41,7 @@ use outbox::Outbox;
 use ring::{Found, GEOMETRY, Head};
 use segment::{Absent, OwnSegment, PeerSegment};
 pub use segment::{SystemError, cleanup};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
@@ -119,6 +121,8 @@ pub struct ShmLink {
     head: Head,
     bell: MappedHeader,
     lanes: Vec<Lane>,
+    /// Who has had a lane of our mailbox: at most one each, for good.
+    claimants: HashSet<Address>,
     acquaintances: Vec<Acquaintance>,
     own: Option<Arc<OwnSegment>>,
     place: Place,
@@ -159,6 +163,7 @@ impl ShmLink {
             head: [0; _],
             bell: own.header(),
             lanes: vec![Lane::Free; shape.max_lanes as usize],
+            claimants: HashSet::new(),
             acquaintances: Vec::new(),
             own: Some(own),
             place: Place { id: facts.id, key: facts.key },
@@ -201,6 +206,12 @@ impl ShmLink {
             return None;
         }
         let address = Address(memory.owner());
+        // Messages in a second lane would overtake those in the first, and begin to count anew in the middle.
+        if !self.claimants.insert(address) {
+            memory.set_state(lane_state::REFUSED);
+            self.lanes[lane as usize] = Lane::Refused;
+            return None;
+        }
         self.lanes[lane as usize] = Lane::Waiting(address, memory);
         Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane) })
     }
@@ -238,8 +249,16 @@ impl ShmLink {
             Absent::Closed => PeerFault::Closed,
         })?;
         let facts = segment.facts();
+        // One side would wait for credits that the other does not give.
+        if facts.shape.conditional != self.shape.conditional {
+            told::other_flow(self.shape.conditional);
+            return Err(PeerFault::Unreachable);
+        }
         let lane = segment.header().claim_lane(facts.shape.max_lanes).ok_or(PeerFault::Unreachable)?;
-        let memory = segment.lane(lane).map_err(|_| PeerFault::Unreachable)?;
+        let memory = segment.lane(lane).map_err(|error| {
+            told::no_room(facts.shape.stride, &self.dir, &error);
+            PeerFault::Unreachable
+        })?;
         memory.set_owner(&self.place.address().0);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;
