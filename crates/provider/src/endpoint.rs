@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_engine::{Engine, Operation, Post};
 use weir_link::ADDRESS_BYTES;
@@ -40,9 +41,29 @@ pub struct Wishes {
     pub receive_flags: u64,
 }
 
+/// How many engines of this process are open, over all domains.
+pub(crate) static OPEN_ENGINES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts an engine in [`OPEN_ENGINES`] while it lives.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Counted {
+        OPEN_ENGINES.fetch_add(1, Ordering::Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN_ENGINES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What a domain keeps of an endpoint.
 pub struct Endpoint {
     engine: Option<Engine>,
+    counted: Option<Counted>,
     wishes: Wishes,
     transmit: Option<Binding>,
     receive: Option<Binding>,
@@ -81,6 +102,7 @@ impl Endpoint {
     fn new(wishes: Wishes) -> Endpoint {
         Endpoint {
             engine: None,
+            counted: None,
             wishes,
             transmit: None,
             receive: None,
@@ -149,9 +171,15 @@ impl Endpoint {
         happened
     }
 
-    /// Nothing was found: see [`Engine::pause`].
+    /// Nothing was found: see [`Engine::pause`]. With other engines in the process (MPICH with several VCIs, Open MPI with
+    /// its mtl and btl) the caller most likely polls them in turn, and a sleep on the doorbell of one would be deaf to
+    /// the others' for up to a millisecond. Then nobody sleeps: yields leave the core to other ranks all the same, at the
+    /// price of a busy core where nobody wants it. (A cap of 50 us on sleeps would cost a message that arrives at
+    /// another engine 25 us on average, and every poll round a heavy fence per engine, which is about as long.)
     pub fn pause(&mut self) {
-        if let Some(engine) = &mut self.engine {
+        if OPEN_ENGINES.load(Ordering::Relaxed) > 1 {
+            weir_link::cores::yield_now();
+        } else if let Some(engine) = &mut self.engine {
             engine.pause();
         }
     }
@@ -169,6 +197,7 @@ impl Endpoint {
         if let Some(mut engine) = self.engine.take() {
             engine.close();
         }
+        self.counted = None;
     }
 
     /// The entry of a peer in the address vector, if the program asked to be told.
@@ -453,6 +482,7 @@ impl EndpointHandle {
             engine.expose(key, region.memory.clone(), region.readable, region.writable);
         }
         endpoint.engine = Some(engine);
+        endpoint.counted = Some(Counted::begin());
         Ok(())
     }
 

@@ -549,6 +549,60 @@ fn a_forked_child_that_closes_everything_leaves_its_parent_alone() {
     }
 }
 
+/// Runs `child` in a process with no engines but its own.
+fn alone(child: impl FnOnce()) {
+    // SAFETY: the child runs the closure, which needs nothing of the harness's other threads, and `_exit`s.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        crate::endpoint::OPEN_ENGINES.store(0, std::sync::atomic::Ordering::Relaxed);
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: the end of the child.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let mut status = -1;
+    // SAFETY: our own child; the status lives across the call.
+    assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);
+    assert_eq!(status, 0);
+}
+
+/// How often this thread has gone to sleep.
+fn sleeps() -> i64 {
+    let mut usage: libc::rusage = zeroed();
+    // SAFETY: the kernel fills a structure that lives across the call.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+    usage.ru_nvcsw
+}
+
+#[test]
+fn one_engine_sleeps_while_nothing_comes_and_of_several_none_does() {
+    alone(|| {
+        let open = || Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
+        let read = |side: &Side| {
+            let nothing = (table(side.queue().ops).read)(side.queue(), OutArray::none(), 1);
+            assert_eq!(nothing, -11);
+        };
+        let one = open();
+        let before = sleeps();
+        assert!((0..100_000).any(|_| {
+            read(&one);
+            sleeps() > before
+        }));
+        let other = open();
+        let before = sleeps();
+        for _ in 0..2000 {
+            read(&one);
+            read(&other);
+        }
+        assert_eq!(sleeps(), before);
+        drop(other);
+        let before = sleeps();
+        assert!((0..100_000).any(|_| {
+            read(&one);
+            sleeps() > before
+        }));
+    });
+}
+
 #[test]
 fn a_queue_in_use_cannot_be_closed() {
     let mut side = Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
