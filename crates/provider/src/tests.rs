@@ -604,6 +604,18 @@ fn one_engine_sleeps_while_nothing_comes_and_of_several_none_does() {
 }
 
 #[test]
+fn who_waits_on_a_counter_leaves_the_core_to_others() {
+    alone(|| {
+        let one = Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
+        let before = sleeps();
+        assert!((0..100_000).any(|_| {
+            assert_eq!(one.sent(), 0);
+            sleeps() > before
+        }));
+    });
+}
+
+#[test]
 fn a_queue_in_use_cannot_be_closed() {
     let mut side = Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
     let queue = side.queue.take().expect("open");
