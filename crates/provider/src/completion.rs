@@ -66,8 +66,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
         Operation::Read => Some(flags::READ),
         Operation::Write => Some(flags::WRITE),
-        Operation::RemoteWrite { .. } => Some(flags::REMOTE_WRITE),
-        Operation::Peek => None,
+        Operation::Peek | Operation::RemoteWrite { .. } => None,
     }
 }
 

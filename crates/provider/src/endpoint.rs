@@ -79,9 +79,9 @@ pub struct Endpoint {
     claimed: HashMap<usize, MessageId>,
 }
 
-/// Operations that counters can be bound to.
-const COUNTED: [u64; 6] =
-    [flags::SEND, flags::RECV, flags::READ, flags::WRITE, flags::REMOTE_READ, flags::REMOTE_WRITE];
+/// Operations that counters can be bound to. Not what peers do to our memory: most of that happens without our knowledge
+/// (copies between processes), so that a count would be wrong and somebody waiting for it would wait for ever.
+const COUNTED: [u64; 4] = [flags::SEND, flags::RECV, flags::READ, flags::WRITE];
 
 fn counter_place(operation: u64) -> Option<usize> {
     COUNTED.iter().position(|&counted| counted == operation)
@@ -448,9 +448,13 @@ impl EndpointHandle {
 
     fn bind_counter(&self, counter: &CounterHandle, flags: u64) -> Result<(), Error> {
         self.same_domain(&counter.domain)?;
+        let remote = flags::REMOTE_READ | flags::REMOTE_WRITE;
         let all = COUNTED.iter().fold(0, |all, bit| all | bit);
-        if flags & !all != 0 {
+        if flags & !(all | remote) != 0 {
             return Err(Error::BadFlags);
+        }
+        if flags & remote != 0 {
+            return Err(Error::NotImplemented);
         }
         let mut state = self.domain.enter();
         let places = COUNTED.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);

@@ -80,6 +80,9 @@ impl Side {
         assert_eq!((fid.bind)(&endpoint, any(&vector.fid), 0), 0);
         assert_eq!((fid.control)(&endpoint, control::ENABLE, std::ptr::null_mut()), -263); // no queue
         assert_eq!((fid.bind)(&endpoint, any(&queue.fid), flags::SEND | flags::RECV | bind_flags), 0);
+        for remote in [flags::REMOTE_READ, flags::REMOTE_WRITE, flags::WRITE | flags::REMOTE_WRITE] {
+            assert_eq!((fid.bind)(&endpoint, any(&counter.fid), remote), -38); // we could not count them
+        }
         assert_eq!((fid.bind)(&endpoint, any(&counter.fid), flags::SEND | flags::WRITE), 0);
         let side = Side {
             endpoint: Some(endpoint),
