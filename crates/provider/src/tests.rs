@@ -359,6 +359,28 @@ fn peeks_leave_claim_and_discard() {
 }
 
 #[test]
+fn a_claimed_message_without_tag_is_reported_without() {
+    let (one, other) = pair(threading::SAFE, 0);
+    let (mut from, mut to) = ([7; 8], [0_u8; 8]);
+    let untagged = table(other.endpoint().msg);
+    for context in [5, 6] {
+        assert_eq!((untagged.inject)(one.endpoint(), buffer(&mut from), 8, 1), 0);
+        let pieces = [libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: 8 }];
+        // SAFETY: the buffer outlives the endpoints.
+        let msg_iov = unsafe { UserVector::new(pieces.as_ptr()) };
+        let message = FiMsg { msg_iov, iov_count: 1, addr: 1, context, ..zeroed() };
+        let then = if context == 5 { flags::CLAIM } else { flags::CLAIM | flags::DISCARD };
+        other.poke();
+        for flags in [flags::PEEK | flags::CLAIM, then] {
+            assert_eq!((untagged.recvmsg)(other.endpoint(), &message, flags | flags::COMPLETION), 0);
+            let entry = other.read(&one).expect("the message").0;
+            assert_eq!((entry.op_context, entry.flags), (context, flags::RECV | flags::MSG));
+        }
+    }
+    assert_eq!(to, [7; 8]);
+}
+
+#[test]
 fn a_cancelled_receive_makes_one_error() {
     let (one, _other) = pair(threading::SAFE, 0);
     let mut to = [0; 4];
