@@ -36,7 +36,8 @@ pub enum Switch {
 Exit status: the program's (128 and the signal's number if a signal ended the launcher); 2 for a wrong option or setting, \
 126 or 127 if the program or the MPI cannot be run or found, 1 for other failures of weir itself.
 
-The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), an active Python virtual environment, PATH, I_MPI_ROOT, \
+The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), the installation that the program lies in (PREFIX/bin/mpiexec \
+for PREFIX/bin/python; not /usr, /usr/local or the home directory), an active Python virtual environment, PATH, I_MPI_ROOT, \
 weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
 programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
 ../lib and ../lib/weir beside the command.
@@ -179,7 +180,9 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     })?;
     settings.quota(arguments.ranks)?;
 
-    let surroundings = Surroundings::of_process();
+    let mut surroundings = Surroundings::of_process();
+    // If it is not there, that is told below.
+    surroundings.program = program::find(&arguments.command[0], surroundings.path.as_deref(), &[]).ok();
     let mpi = mpi::choose(arguments.mpi.as_deref(), &surroundings)?;
     let mut also = vec![mpi.bin_dir().to_owned()];
     also.extend(surroundings.private_bins());
