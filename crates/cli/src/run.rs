@@ -122,7 +122,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             eprintln!("weir: {line}");
         }
     };
-    tell_removed(&checked.settings.shm_dir, &note);
+    tell_removed(&checked.settings.shm_dir, &[], &note);
 
     let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
@@ -157,7 +157,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let status = job::run_in_foreground(&mut launch.command())
         .map_err(Failure::system(format!("{}", checked.mpi.mpiexec.display())))?;
     let elapsed = started.elapsed();
-    tell_removed(&checked.settings.shm_dir, &note);
+    // Every process that has opened an endpoint has left a file. They are read again once it has ended.
+    let processes =
+        read_job(&stats_directory, &before)?.ranks.iter().map(|rank| rank.pid as u32).collect::<Vec<_>>();
+    tell_removed(&checked.settings.shm_dir, &processes, &note);
 
     let job = read_job(&stats_directory, &before)?;
     let mut remarks = job.remarks(arguments.ranks);
@@ -237,11 +240,18 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
     Ok(chosen)
 }
 
-fn tell_removed(directory: &Path, note: &impl Fn(&str)) {
-    match mailboxes::remove_stale(directory) {
-        Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => {
-            note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()))
+/// Removes stale mailboxes; `processes` have just been told to end.
+fn tell_removed(directory: &Path, processes: &[u32], note: &impl Fn(&str)) {
+    match mailboxes::remove_after_run(directory, processes) {
+        Ok((removed, left)) => {
+            if !removed.is_empty() {
+                note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()));
+            }
+            for process in left {
+                note(&format!(
+                    "process {process} of this run has not ended; `weir clean` removes its mailbox when it has"
+                ));
+            }
         }
         Err(error) => {
             note(&format!("{}: stale mailboxes could not be looked for: {error}", directory.display()))
