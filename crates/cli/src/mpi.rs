@@ -106,6 +106,10 @@ pub struct Surroundings {
     pub path: Option<OsString>,
     /// The project's private environments: `WEIR_ENV_PATH`, or `../env` from the command.
     pub private: Option<PathBuf>,
+    /// The program that is to be run, if it is known.
+    pub program: Option<PathBuf>,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
 }
 
 impl Surroundings {
@@ -121,6 +125,8 @@ impl Surroundings {
             i_mpi_root: path_variable("I_MPI_ROOT"),
             path: std::env::var_os("PATH"),
             private: path_variable("WEIR_ENV_PATH").or_else(beside).filter(|path| path.is_dir()),
+            program: None,
+            home: path_variable("HOME"),
         }
     }
 
@@ -131,10 +137,29 @@ impl Surroundings {
         bins.filter(|bin| bin.is_dir()).collect()
     }
 
+    /// The `bin` directories of the installations that the program may be a part of, innermost first: `/opt/mpich/bin` for
+    /// `/opt/mpich/bin/python` and `/opt/mpich/libexec/osu/latency`. The program's own links are not followed (a Python
+    /// environment's interpreter is a link to the system's). What lies in the system's directories or somewhere in
+    /// the home directory is no part of an MPI just because one is installed there too.
+    fn bins_around_program(&self) -> Vec<PathBuf> {
+        let absolute = self.program.as_ref().and_then(|program| std::path::absolute(program).ok());
+        let Some(directory) = absolute.as_deref().and_then(Path::parent) else { return Vec::new() };
+        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+        let home = self.home.as_ref().map(|home| home.canonicalize().unwrap_or_else(|_| home.clone()));
+        let common = |prefix: &Path| {
+            [Path::new("/"), Path::new("/usr"), Path::new("/usr/local")].contains(&prefix)
+                || home.as_deref() == Some(prefix)
+        };
+        directory.ancestors().filter(|prefix| !common(prefix)).map(|prefix| prefix.join("bin")).collect()
+    }
+
     /// Launchers in order of preference, with the place in words. Each file once.
     fn launchers(&self) -> Vec<(PathBuf, String)> {
         const NAMES: [&str; 4] = ["mpiexec", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"];
         let mut places = Vec::new();
+        places.extend(
+            self.bins_around_program().into_iter().map(|bin| (bin, "the installation of the program")),
+        );
         if let Some(environment) = &self.virtual_env {
             places.push((environment.join("bin"), "the active virtual environment"));
         }
@@ -157,8 +182,8 @@ impl Surroundings {
     }
 }
 
-/// The MPI to use. `wanted`: `mpich`, `openmpi`, `intel`, a prefix, or an `mpiexec`; without it `WEIR_MPI`, an active
-/// virtual environment, `PATH`, `I_MPI_ROOT`, and weir's own environments decide, in that order.
+/// The MPI to use. `wanted`: `mpich`, `openmpi`, `intel`, a prefix, or an `mpiexec`; without it `WEIR_MPI`, the
+/// installation that the program is a part of, an active virtual environment, `PATH`, `I_MPI_ROOT`, and weir's own environments decide, in that order.
 ///
 /// # Errors
 /// [`Failure::NoMpi`]: one line that says what was looked at.
@@ -345,5 +370,30 @@ mod tests {
         let nothing = choose(None, &Surroundings::default()).unwrap_err().to_string();
         assert!(nothing.starts_with("no MPI found"), "{nothing}");
         assert_eq!(find_all(&surroundings).len(), 3);
+    }
+
+    #[test]
+    fn a_program_of_an_installation_belongs_to_its_mpi_whatever_is_in_path() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fake_mpi(&at("path"), "mpiexec (OpenRTE) 4.1.4");
+        fake_mpi(&at("env/mpich"), MPICH);
+        let mut surroundings =
+            Surroundings { path: Some(at("path/bin").into_os_string()), ..Surroundings::default() };
+        let chosen = |wanted: Option<&str>, s: &Surroundings| {
+            choose(wanted, s).map(|mpi| mpi.mpiexec).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));
+        std::os::unix::fs::symlink("/bin/sh", at("env/mpich/bin/python")).unwrap();
+        surroundings.program = Some(at("env/mpich/bin/python"));
+        let whole = |name| at(name).canonicalize().unwrap();
+        assert_eq!(chosen(None, &surroundings), Ok(whole("env/mpich/bin/mpiexec")));
+        assert_eq!(chosen(Some("openmpi"), &surroundings), Ok(at("path/bin/mpiexec")));
+        surroundings.program = Some(at("env/mpich/libexec/tests/program"));
+        std::fs::create_dir_all(at("env/mpich/libexec/tests")).unwrap();
+        assert_eq!(chosen(None, &surroundings), Ok(whole("env/mpich/bin/mpiexec")));
+        // One somewhere below the home directory is no part of what is in ~/bin.
+        surroundings.home = Some(whole("env/mpich"));
+        assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));
     }
 }

@@ -36,7 +36,8 @@ pub enum Switch {
 Exit status: the program's (128 and the signal's number if a signal ended the launcher); 2 for a wrong option or setting, \
 126 or 127 if the program or the MPI cannot be run or found, 1 for other failures of weir itself.
 
-The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), an active Python virtual environment, PATH, I_MPI_ROOT, \
+The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), the installation that the program lies in (PREFIX/bin/mpiexec \
+for PREFIX/bin/python; not /usr, /usr/local or the home directory), an active Python virtual environment, PATH, I_MPI_ROOT, \
 weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
 programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
 ../lib and ../lib/weir beside the command.
@@ -121,7 +122,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             eprintln!("weir: {line}");
         }
     };
-    tell_removed(&checked.settings.shm_dir, &note);
+    tell_removed(&checked.settings.shm_dir, &[], &note);
 
     let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
@@ -156,7 +157,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let status = job::run_in_foreground(&mut launch.command())
         .map_err(Failure::system(format!("{}", checked.mpi.mpiexec.display())))?;
     let elapsed = started.elapsed();
-    tell_removed(&checked.settings.shm_dir, &note);
+    // Every process that has opened an endpoint has left a file. They are read again once it has ended.
+    let processes =
+        read_job(&stats_directory, &before)?.ranks.iter().map(|rank| rank.pid as u32).collect::<Vec<_>>();
+    tell_removed(&checked.settings.shm_dir, &processes, &note);
 
     let job = read_job(&stats_directory, &before)?;
     let mut remarks = job.remarks(arguments.ranks);
@@ -179,7 +183,9 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     })?;
     settings.quota(arguments.ranks)?;
 
-    let surroundings = Surroundings::of_process();
+    let mut surroundings = Surroundings::of_process();
+    // If it is not there, that is told below.
+    surroundings.program = program::find(&arguments.command[0], surroundings.path.as_deref(), &[]).ok();
     let mpi = mpi::choose(arguments.mpi.as_deref(), &surroundings)?;
     let mut also = vec![mpi.bin_dir().to_owned()];
     also.extend(surroundings.private_bins());
@@ -234,11 +240,18 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
     Ok(chosen)
 }
 
-fn tell_removed(directory: &Path, note: &impl Fn(&str)) {
-    match mailboxes::remove_stale(directory) {
-        Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => {
-            note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()))
+/// Removes stale mailboxes; `processes` have just been told to end.
+fn tell_removed(directory: &Path, processes: &[u32], note: &impl Fn(&str)) {
+    match mailboxes::remove_after_run(directory, processes) {
+        Ok((removed, left)) => {
+            if !removed.is_empty() {
+                note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()));
+            }
+            for process in left {
+                note(&format!(
+                    "process {process} of this run has not ended; `weir clean` removes its mailbox when it has"
+                ));
+            }
         }
         Err(error) => {
             note(&format!("{}: stale mailboxes could not be looked for: {error}", directory.display()))

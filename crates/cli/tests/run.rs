@@ -168,6 +168,50 @@ fn a_signal_reaches_the_launcher_and_nothing_is_left() {
     assert!(is_empty(&scratch));
 }
 
+/// Not a test: a rank for the one below, in a process of its own. Ends without closing, some time after its launcher.
+#[test]
+#[ignore = "a rank for another test"]
+fn rank_that_outlives_its_launcher() {
+    let Some(root) = std::env::var_os("WORLD").map(std::path::PathBuf::from) else { return };
+    let directory = root.join("shm").into_os_string().into_string().unwrap();
+    let lookup = |variable: &str| (variable == "FI_WEIR_SHM_DIR").then(|| directory.clone());
+    let settings = weir_engine::config::Settings::from_lookup(lookup).unwrap();
+    let engine = weir_engine::Engine::open(&settings, 1, false).unwrap();
+    let _counters = Writer::create(&root.join("counters"), Scheme::Unlimited).unwrap();
+    std::fs::write(root.join("opened"), "").unwrap();
+    while !root.join("launcher-ended").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    std::mem::forget(engine);
+    let _ = std::process::Command::new("kill").arg("-9").arg(std::process::id().to_string()).status();
+}
+
+#[test]
+fn the_mailbox_of_a_rank_that_outlives_its_launcher_is_removed() {
+    let world = World::new("");
+    std::fs::create_dir(world.at("counters")).unwrap();
+    let mut rank = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "rank_that_outlives_its_launcher"])
+        .env("WORLD", world.at(""))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !world.at("opened").exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let script = format!(
+        "cp {}/* $FI_WEIR_STATS/; touch {}",
+        world.at("counters").display(),
+        world.at("launcher-ended").display()
+    );
+    let (code, _, stderr) = output(&mut world.weir(&["run", "-n", "1", "--", "sh", "-c", &script]));
+    assert_eq!(code, Some(0));
+    assert!(is_empty(&world.at("shm")), "{stderr}");
+    assert!(stderr.contains("weir: removed 1 stale mailboxes from"), "{stderr}");
+    rank.wait().unwrap();
+}
+
 #[test]
 fn help_is_a_manual() {
     let world = World::new("");

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::memory::UserMemory;
-use weir_link::shm::{ShmLink, ShmOptions, cleanup};
+use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
 use weir_link::{Address, Arrival, Link, Liveness};
 use weir_proto::{CopyFault, Direction, Peer, PeerFault};
 
@@ -87,7 +87,13 @@ fn cleanup_removes_what_the_dead_left_and_nothing_else() {
     for name in ["weir.x", &format!("weir.{uid}.zz"), "other"] {
         std::fs::write(dir.path().join(name), b"not ours").expect("written");
     }
+    let pids = || {
+        let owners = owners(dir.path()).expect("a directory");
+        owners.into_iter().map(|(_, pid)| pid as i32).collect::<Vec<_>>()
+    };
+    assert!(pids().len() == 4 && pids().contains(&stranger), "ours is not among them");
     let removed = cleanup(dir.path()).expect("a directory");
+    assert_eq!(pids(), [stranger]);
     assert_eq!(removed.len(), 4, "{removed:?}");
     assert!(removed.contains(&unfinished));
     assert_eq!(cleanup(dir.path()).expect("a directory").len(), 0);

@@ -16,6 +16,10 @@ use crate::ffi::{ADDR_UNSPEC, flags};
 /// Bit in the cookie of a post: a success makes a queue entry.
 pub const WANTED: u64 = 1;
 
+/// Bit in the cookie of a post: the receive or discard of a claimed message without tag. The engine does not say of which
+/// kind claimed messages are.
+pub const UNTAGGED_CLAIM: u64 = 2;
+
 /// Which side's queue an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -43,6 +47,7 @@ pub struct Report {
 /// Flags that say what an operation was.
 fn nature(completion: &Completion) -> (Side, u64) {
     let space = match completion.space {
+        _ if completion.post.cookie & UNTAGGED_CLAIM != 0 => flags::MSG,
         Space::Tagged => flags::TAGGED,
         Space::Untagged => flags::MSG,
     };
@@ -66,8 +71,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
         Operation::Read => Some(flags::READ),
         Operation::Write => Some(flags::WRITE),
-        Operation::RemoteWrite { .. } => Some(flags::REMOTE_WRITE),
-        Operation::Peek => None,
+        Operation::Peek | Operation::RemoteWrite { .. } => None,
     }
 }
 

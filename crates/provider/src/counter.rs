@@ -18,6 +18,8 @@ pub struct Counter {
     pub errors: u64,
     /// The endpoints that count here.
     pub endpoints: Vec<usize>,
+    /// The value that was read last.
+    seen: u64,
 }
 
 /// The object that C holds.
@@ -80,6 +82,21 @@ impl CounterHandle {
         0
     }
 
+    /// Reads the value. Who finds it as it was, and nothing else to do, most likely waits: like a read of a queue, the call
+    /// then leaves the core to others for a while, as the engine thinks fit.
+    fn poll(&self) -> u64 {
+        let watch = Watch::Counter(self.index);
+        let mut state = self.domain.enter();
+        let happened = state.progress(watch);
+        let counter = &mut state.counters[self.index];
+        let value = counter.value;
+        let moved = std::mem::replace(&mut counter.seen, value) != value;
+        if happened == 0 && !moved {
+            state.pause(watch);
+        }
+        value
+    }
+
     fn look(&self) -> (u64, u64) {
         let mut state = self.domain.enter();
         state.progress(Watch::Counter(self.index));
@@ -113,7 +130,7 @@ impl CounterHandle {
 }
 
 extern "C" fn read(counter: &CounterHandle) -> u64 {
-    counter.look().0
+    counter.poll()
 }
 
 extern "C" fn readerr(counter: &CounterHandle) -> u64 {

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_engine::{Engine, Operation, Post};
 use weir_link::ADDRESS_BYTES;
@@ -40,9 +41,29 @@ pub struct Wishes {
     pub receive_flags: u64,
 }
 
+/// How many engines of this process are open, over all domains.
+pub(crate) static OPEN_ENGINES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts an engine in [`OPEN_ENGINES`] while it lives.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Counted {
+        OPEN_ENGINES.fetch_add(1, Ordering::Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN_ENGINES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What a domain keeps of an endpoint.
 pub struct Endpoint {
     engine: Option<Engine>,
+    counted: Option<Counted>,
     wishes: Wishes,
     transmit: Option<Binding>,
     receive: Option<Binding>,
@@ -58,9 +79,9 @@ pub struct Endpoint {
     claimed: HashMap<usize, MessageId>,
 }
 
-/// Operations that counters can be bound to.
-const COUNTED: [u64; 6] =
-    [flags::SEND, flags::RECV, flags::READ, flags::WRITE, flags::REMOTE_READ, flags::REMOTE_WRITE];
+/// Operations that counters can be bound to. Not what peers do to our memory: most of that happens without our knowledge
+/// (copies between processes), so that a count would be wrong and somebody waiting for it would wait for ever.
+const COUNTED: [u64; 4] = [flags::SEND, flags::RECV, flags::READ, flags::WRITE];
 
 fn counter_place(operation: u64) -> Option<usize> {
     COUNTED.iter().position(|&counted| counted == operation)
@@ -81,6 +102,7 @@ impl Endpoint {
     fn new(wishes: Wishes) -> Endpoint {
         Endpoint {
             engine: None,
+            counted: None,
             wishes,
             transmit: None,
             receive: None,
@@ -149,9 +171,15 @@ impl Endpoint {
         happened
     }
 
-    /// Nothing was found: see [`Engine::pause`].
+    /// Nothing was found: see [`Engine::pause`]. With other engines in the process (MPICH with several VCIs, Open MPI with
+    /// its mtl and btl) the caller most likely polls them in turn, and a sleep on the doorbell of one would be deaf to
+    /// the others' for up to a millisecond. Then nobody sleeps: yields leave the core to other ranks all the same, at the
+    /// price of a busy core where nobody wants it. (A cap of 50 us on sleeps would cost a message that arrives at
+    /// another engine 25 us on average, and every poll round a heavy fence per engine, which is about as long.)
     pub fn pause(&mut self) {
-        if let Some(engine) = &mut self.engine {
+        if OPEN_ENGINES.load(Ordering::Relaxed) > 1 {
+            weir_link::cores::yield_now();
+        } else if let Some(engine) = &mut self.engine {
             engine.pause();
         }
     }
@@ -169,6 +197,7 @@ impl Endpoint {
         if let Some(mut engine) = self.engine.take() {
             engine.close();
         }
+        self.counted = None;
     }
 
     /// The entry of a peer in the address vector, if the program asked to be told.
@@ -419,9 +448,13 @@ impl EndpointHandle {
 
     fn bind_counter(&self, counter: &CounterHandle, flags: u64) -> Result<(), Error> {
         self.same_domain(&counter.domain)?;
+        let remote = flags::REMOTE_READ | flags::REMOTE_WRITE;
         let all = COUNTED.iter().fold(0, |all, bit| all | bit);
-        if flags & !all != 0 {
+        if flags & !(all | remote) != 0 {
             return Err(Error::BadFlags);
+        }
+        if flags & remote != 0 {
+            return Err(Error::NotImplemented);
         }
         let mut state = self.domain.enter();
         let places = COUNTED.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);
@@ -453,6 +486,7 @@ impl EndpointHandle {
             engine.expose(key, region.memory.clone(), region.readable, region.writable);
         }
         endpoint.engine = Some(engine);
+        endpoint.counted = Some(Counted::begin());
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;
 use weir_proto::{Pattern, PeekThen, Space};
 
-use crate::completion::Side;
+use crate::completion::{Side, UNTAGGED_CLAIM};
 use crate::endpoint::{EndpointHandle, Flags};
 use crate::errno::{Error, amount};
 use crate::ffi::*;
@@ -88,9 +88,13 @@ impl Receive {
                 posting.engine.peek(posting.post, pattern, then)?;
             } else if flag(flags::CLAIM) {
                 let message = *posting.claimed.get(&context).ok_or(Error::Invalid)?;
+                let mut post = posting.post;
+                if space == Space::Untagged {
+                    post.cookie |= UNTAGGED_CLAIM;
+                }
                 match flag(flags::DISCARD) {
-                    true => posting.engine.discard_claimed(posting.post, message)?,
-                    false => posting.engine.receive_claimed(posting.post, message, memory)?,
+                    true => posting.engine.discard_claimed(post, message)?,
+                    false => posting.engine.receive_claimed(post, message, memory)?,
                 }
                 posting.claimed.remove(&context);
             } else {

@@ -80,6 +80,9 @@ impl Side {
         assert_eq!((fid.bind)(&endpoint, any(&vector.fid), 0), 0);
         assert_eq!((fid.control)(&endpoint, control::ENABLE, std::ptr::null_mut()), -263); // no queue
         assert_eq!((fid.bind)(&endpoint, any(&queue.fid), flags::SEND | flags::RECV | bind_flags), 0);
+        for remote in [flags::REMOTE_READ, flags::REMOTE_WRITE, flags::WRITE | flags::REMOTE_WRITE] {
+            assert_eq!((fid.bind)(&endpoint, any(&counter.fid), remote), -38); // we could not count them
+        }
         assert_eq!((fid.bind)(&endpoint, any(&counter.fid), flags::SEND | flags::WRITE), 0);
         let side = Side {
             endpoint: Some(endpoint),
@@ -356,6 +359,28 @@ fn peeks_leave_claim_and_discard() {
 }
 
 #[test]
+fn a_claimed_message_without_tag_is_reported_without() {
+    let (one, other) = pair(threading::SAFE, 0);
+    let (mut from, mut to) = ([7; 8], [0_u8; 8]);
+    let untagged = table(other.endpoint().msg);
+    for context in [5, 6] {
+        assert_eq!((untagged.inject)(one.endpoint(), buffer(&mut from), 8, 1), 0);
+        let pieces = [libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: 8 }];
+        // SAFETY: the buffer outlives the endpoints.
+        let msg_iov = unsafe { UserVector::new(pieces.as_ptr()) };
+        let message = FiMsg { msg_iov, iov_count: 1, addr: 1, context, ..zeroed() };
+        let then = if context == 5 { flags::CLAIM } else { flags::CLAIM | flags::DISCARD };
+        other.poke();
+        for flags in [flags::PEEK | flags::CLAIM, then] {
+            assert_eq!((untagged.recvmsg)(other.endpoint(), &message, flags | flags::COMPLETION), 0);
+            let entry = other.read(&one).expect("the message").0;
+            assert_eq!((entry.op_context, entry.flags), (context, flags::RECV | flags::MSG));
+        }
+    }
+    assert_eq!(to, [7; 8]);
+}
+
+#[test]
 fn a_cancelled_receive_makes_one_error() {
     let (one, _other) = pair(threading::SAFE, 0);
     let mut to = [0; 4];
@@ -547,6 +572,72 @@ fn a_forked_child_that_closes_everything_leaves_its_parent_alone() {
         exchange(&one, 2);
         exchange(&one, 3);
     }
+}
+
+/// Runs `child` in a process with no engines but its own.
+fn alone(child: impl FnOnce()) {
+    // SAFETY: the child runs the closure, which needs nothing of the harness's other threads, and `_exit`s.
+    let process = unsafe { libc::fork() };
+    if process == 0 {
+        crate::endpoint::OPEN_ENGINES.store(0, std::sync::atomic::Ordering::Relaxed);
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: the end of the child.
+        unsafe { libc::_exit(i32::from(ended.is_err())) };
+    }
+    let mut status = -1;
+    // SAFETY: our own child; the status lives across the call.
+    assert_eq!(unsafe { libc::waitpid(process, &raw mut status, 0) }, process);
+    assert_eq!(status, 0);
+}
+
+/// How often this thread has gone to sleep.
+fn sleeps() -> i64 {
+    let mut usage: libc::rusage = zeroed();
+    // SAFETY: the kernel fills a structure that lives across the call.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+    usage.ru_nvcsw
+}
+
+#[test]
+fn one_engine_sleeps_while_nothing_comes_and_of_several_none_does() {
+    alone(|| {
+        let open = || Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
+        let read = |side: &Side| {
+            let nothing = (table(side.queue().ops).read)(side.queue(), OutArray::none(), 1);
+            assert_eq!(nothing, -11);
+        };
+        let one = open();
+        let before = sleeps();
+        assert!((0..100_000).any(|_| {
+            read(&one);
+            sleeps() > before
+        }));
+        let other = open();
+        let before = sleeps();
+        for _ in 0..2000 {
+            read(&one);
+            read(&other);
+        }
+        assert_eq!(sleeps(), before);
+        drop(other);
+        let before = sleeps();
+        assert!((0..100_000).any(|_| {
+            read(&one);
+            sleeps() > before
+        }));
+    });
+}
+
+#[test]
+fn who_waits_on_a_counter_leaves_the_core_to_others() {
+    alone(|| {
+        let one = Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
+        let before = sleeps();
+        assert!((0..100_000).any(|_| {
+            assert_eq!(one.sent(), 0);
+            sleeps() > before
+        }));
+    });
 }
 
 #[test]

@@ -40,7 +40,7 @@ use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
 use ring::{Found, GEOMETRY, Head};
 use segment::{Absent, OwnSegment, PeerSegment};
-pub use segment::{SystemError, cleanup};
+pub use segment::{SystemError, cleanup, owners};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -329,8 +329,27 @@ pub fn liveness(dir: &Path, place: &Place, known: Option<&MappedHeader>) -> Live
 /// # Errors
 /// If the directory cannot be read.
 pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut removed = others_in(dir)?;
+    removed.retain(|path| {
+        let stale = open_existing(path, false).is_ok_and(|file| !is_locked(&file));
+        stale && std::fs::remove_file(path).is_ok()
+    });
+    Ok(removed)
+}
+
+/// The segments that other processes of this user have in `dir`, with the process id that each was made by.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn owners(dir: &Path) -> io::Result<Vec<(PathBuf, u32)>> {
+    let owner = |path: &Path| Some(read_facts(&open_existing(path, false).ok()?)?.pid);
+    Ok(others_in(dir)?.into_iter().filter_map(|path| owner(&path).map(|pid| (path, pid))).collect())
+}
+
+/// What in `dir` is named as a segment of this user, finished or not, and is none of this process.
+fn others_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let prefix = file_prefix(uid());
-    let mut removed = Vec::new();
+    let mut others = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -339,16 +358,11 @@ pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
         let Some(id) = std::str::from_utf8(rest).ok().and_then(|id| u64::from_str_radix(id, 16).ok()) else {
             continue;
         };
-        if rest.len() != 16 || own(id).is_some() {
-            continue;
-        }
-        let path = entry.path();
-        let stale = open_existing(&path, false).is_ok_and(|file| !is_locked(&file));
-        if stale && std::fs::remove_file(&path).is_ok() {
-            removed.push(path);
+        if rest.len() == 16 && own(id).is_none() {
+            others.push(entry.path());
         }
     }
-    Ok(removed)
+    Ok(others)
 }
 
 const TEMPORARY: &str = ".new";
