@@ -93,7 +93,8 @@ pub trait Link: Send {
     /// counts all slots of the lane.
     fn room(&mut self, to: Peer) -> u32;
 
-    /// The next thing that has arrived, fairly among senders; `None` if nothing has.
+    /// The next thing that has arrived: first what we have sent to ourselves, then fairly among senders; `None` if
+    /// nothing has.
     fn poll(&mut self) -> Option<Arrival>;
 
     /// Names the owner of a lane that was reported as attached.

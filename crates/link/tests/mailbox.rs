@@ -36,6 +36,38 @@ fn an_endpoint_can_send_to_itself() {
 }
 
 #[test]
+fn what_an_endpoint_sends_to_itself_overtakes_what_others_send() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    let address = a.address();
+    b.connect(Peer(0), &address).expect("connected");
+    assert_eq!(admit(&mut a, Peer(1)), b.address());
+    send(&mut b, Peer(0), 0, b"polled from now on");
+    receive(&mut a);
+    // The first message of all to itself, whose lane is not known yet ...
+    a.connect(Peer(0), &address).expect("connected");
+    send(&mut a, Peer(0), 1, b"cause");
+    send(&mut b, Peer(0), 2, b"effect");
+    assert_eq!(admit(&mut a, Peer(0)), address);
+    assert_eq!((receive(&mut a).1, receive(&mut a).1), (1, 2));
+    // ... and all later ones, wherever the round is.
+    for round in 0..20 {
+        for number in 0..round % 3 {
+            send(&mut b, Peer(0), 100 + number, b"before");
+        }
+        send(&mut a, Peer(0), 3, b"cause");
+        send(&mut a, Peer(0), 4, b"another");
+        send(&mut b, Peer(0), 200, b"effect");
+        assert_eq!((receive(&mut a).1, receive(&mut a).1), (3, 4));
+        for number in 0..round % 3 {
+            assert_eq!(receive(&mut a).1, 100 + number);
+        }
+        assert_eq!(receive(&mut a).1, 200);
+    }
+    assert!(a.poll().is_none());
+}
+
+#[test]
 fn packets_wait_for_their_sender_to_be_admitted() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));

@@ -15,6 +15,11 @@
 //! ```
 //! Polls alternate between the active set and the queue, and both are round robin, so that no lane waits
 //! for more than one packet of each other lane that has something, times two.
+//!
+//! *Our own lane goes first*: what we send to ourselves is read before anything of others. Whatever another endpoint does
+//! because of something that we have done since is then read later: programs count on it (mpi4py resets a variable in
+//! its own memory, tells the others, and waits for them to set it), though MPI does not promise it. Only we fill that
+//! lane, and not while we read, so the others wait for no more than it holds.
 
 use super::bell::{Bell, Episode};
 use super::ring::{LaneMemory, Reader};
@@ -44,6 +49,8 @@ impl Default for Limits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
+    /// Our own, looked at in every poll.
+    Own,
     Quiet,
     Queued,
     Active,
@@ -65,6 +72,7 @@ struct Active {
 #[derive(Debug)]
 pub struct Inbox<L> {
     lanes: Vec<Option<Entry<L>>>,
+    own: Option<u32>,
     active: Vec<Active>,
     cursor: usize,
     queue: VecDeque<u32>,
@@ -82,6 +90,7 @@ impl<L: LaneMemory> Inbox<L> {
     pub fn new(limits: Limits) -> Inbox<L> {
         Inbox {
             lanes: Vec::new(),
+            own: None,
             active: Vec::with_capacity(limits.max_active),
             cursor: 0,
             queue: VecDeque::new(),
@@ -96,13 +105,24 @@ impl<L: LaneMemory> Inbox<L> {
 
     /// Reads `lane` from now on.
     pub fn open(&mut self, lane: u32, memory: L) {
+        self.insert(lane, memory, Place::Quiet);
+        // What came before we read it may have been announced in vain.
+        self.schedule(lane);
+    }
+
+    /// Reads `lane`, which is our own, from now on, and before all others.
+    pub fn open_own(&mut self, lane: u32, memory: L) {
+        self.insert(lane, memory, Place::Own);
+        self.own = Some(lane);
+        self.set_polled(lane, 1);
+    }
+
+    fn insert(&mut self, lane: u32, memory: L, place: Place) {
         let index = lane as usize;
         if self.lanes.len() <= index {
             self.lanes.resize_with(index + 1, || None);
         }
-        self.lanes[index] = Some(Entry { reader: Reader::new(memory), place: Place::Quiet });
-        // What came before we read it may have been announced in vain.
-        self.schedule(lane);
+        self.lanes[index] = Some(Entry { reader: Reader::new(memory), place });
     }
 
     /// Does not read `lane` any more.
@@ -110,6 +130,7 @@ impl<L: LaneMemory> Inbox<L> {
         if let Some(entry) = self.lanes.get_mut(lane as usize) {
             *entry = None;
         }
+        self.own = self.own.filter(|&own| own != lane);
         self.active.retain(|active| active.lane != lane);
         self.queue.retain(|&queued| queued != lane);
         self.cursor = 0;
@@ -139,7 +160,8 @@ impl<L: LaneMemory> Inbox<L> {
         !self.strangers.is_empty()
     }
 
-    /// The next lane in which something has arrived.
+    /// The next lane in which something has arrived. `None` also when strangers have been announced: look at them
+    /// first.
     #[inline]
     pub fn next(&mut self, bell: &Bell) -> Option<u32> {
         self.polls += 1;
@@ -148,6 +170,12 @@ impl<L: LaneMemory> Inbox<L> {
         }
         if bell.announced() {
             self.take_announcements(bell);
+            if !self.strangers.is_empty() {
+                return None; // our own lane may be among them
+            }
+        }
+        if self.own.is_some_and(|own| self.has_packet(own)) {
+            return self.own;
         }
         if self.queue.is_empty() {
             return self.next_active();
@@ -266,7 +294,13 @@ impl<L: LaneMemory> Inbox<L> {
         bell.announced()
             || !self.queue.is_empty()
             || !self.strangers.is_empty()
-            || self.active.iter().any(|active| self.reader(active.lane).is_some_and(Reader::arrived))
+            || self.own.is_some_and(|own| self.has_packet(own))
+            || self.active.iter().any(|active| self.has_packet(active.lane))
+    }
+
+    #[inline]
+    fn has_packet(&self, lane: u32) -> bool {
+        self.reader(lane).is_some_and(Reader::arrived)
     }
 
     /// How many lanes are polled.

@@ -348,7 +348,11 @@ impl Link for ShmLink {
             return;
         }
         if let Lane::Waiting(address, memory) = std::mem::replace(state, Lane::Open(peer)) {
-            self.inbox.open(lane, memory);
+            if address == self.place.address() {
+                self.inbox.open_own(lane, memory);
+            } else {
+                self.inbox.open(lane, memory);
+            }
             let known = self.acquaintance(peer);
             known.address = Some(address);
             known.lane = Some(lane);
