@@ -60,6 +60,25 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
 }
 
 #[test]
+fn a_peer_that_dies_before_it_is_admitted_is_found_dead_even_when_others_have_cleaned_up() {
+    let dir = directory();
+    let mut b = open(dir.path());
+    let (words, to_b) = (shared_words(), b.address());
+    let child = fork(|| {
+        let mut a = open(dir.path());
+        a.connect(Peer(0), &to_b).expect("connected");
+        put(words, 0, a.address());
+        sleep_ms(60_000);
+    });
+    let address = get(words, 0);
+    kill(child);
+    reap(child);
+    admit(&mut b, Peer(0));
+    assert_eq!(cleanup(dir.path()).expect("a directory").len(), 1);
+    assert_eq!(b.liveness(&address), Liveness::Dead);
+}
+
+#[test]
 fn cleanup_removes_what_the_dead_left_and_nothing_else() {
     let dir = directory();
     let living = open(dir.path());

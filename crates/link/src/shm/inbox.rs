@@ -18,8 +18,8 @@
 //!
 //! *Our own lane goes first*: what we send to ourselves is read before anything of others. Whatever another endpoint does
 //! because of something that we have done since is then read later: programs count on it (mpi4py resets a variable in
-//! its own memory, tells the others, and waits for them to set it), though MPI does not promise it. Only we fill that
-//! lane, and not while we read, so the others wait for no more than it holds.
+//! its own memory, tells the others, and waits for them to set it), though MPI does not promise it. Only we
+//! fill that lane, so the others wait for no more than what we have sent to ourselves and not read.
 
 use super::bell::{Bell, Episode};
 use super::ring::{LaneMemory, Reader};

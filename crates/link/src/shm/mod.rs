@@ -353,12 +353,16 @@ impl Link for ShmLink {
             } else {
                 self.inbox.open(lane, memory);
             }
+            // While it has a name: how it ended is told by its header, which we see as long as we have it mapped. If it
+            // is gone already, nobody can tell.
+            let segment =
+                Place::parse(&address).and_then(|place| PeerSegment::of_any(&self.dir, &place).ok());
             let known = self.acquaintance(peer);
             known.address = Some(address);
             known.lane = Some(lane);
-            // While it has a name: how it ended is told by its header, which we see as long as we have it mapped. If it
-            // is gone already, nobody can tell.
-            let _ = self.segment_of(peer);
+            if known.segment.is_none() && !known.forgotten {
+                known.segment = segment;
+            }
         }
     }
 

@@ -244,16 +244,40 @@ pub enum Absent {
 }
 
 impl PeerSegment {
-    /// Finds the segment at `place` in `dir`.
+    /// Finds the segment of a living peer at `place` in `dir`. A dead one's name is removed.
     ///
     /// # Errors
     /// [`Absent`].
     pub fn open(dir: &Path, place: &Place) -> Result<PeerSegment, Absent> {
+        let (segment, file) = PeerSegment::find(dir, place)?;
+        let Some(file) = file else { return Ok(segment) };
+        let header = segment.header();
+        if header.is_closed() {
+            return Err(Absent::Closed);
+        }
+        if !is_locked(&file) {
+            let _ = std::fs::remove_file(&segment.path);
+            return Err(if header.is_closed() { Absent::Closed } else { Absent::Dead });
+        }
+        Ok(segment)
+    }
+
+    /// Finds the segment at `place` in `dir`, as long as it has a name and whether or not its owner lives.
+    ///
+    /// # Errors
+    /// [`Absent::Missing`], [`Absent::Foreign`].
+    pub fn of_any(dir: &Path, place: &Place) -> Result<PeerSegment, Absent> {
+        PeerSegment::find(dir, place).map(|(segment, _)| segment)
+    }
+
+    /// The segment, and its file if it is not one of this process.
+    fn find(dir: &Path, place: &Place) -> Result<(PeerSegment, Option<File>), Absent> {
         if let Some(own) = own(place.id) {
             if own.facts.key != place.key {
                 return Err(Absent::Foreign);
             }
-            return Ok(PeerSegment { facts: own.facts, header: own.header(), path: own.path.clone() });
+            let path = own.path.clone();
+            return Ok((PeerSegment { facts: own.facts, header: own.header(), path }, None));
         }
         let path = dir.join(file_name(uid(), place.id));
         let file = open_existing(&path, true).map_err(|_| Absent::Missing)?;
@@ -261,14 +285,7 @@ impl PeerSegment {
         let facts = facts.ok_or(Absent::Foreign)?;
         let mapping = Mapping::new(file.as_fd(), 0, HEADER_BYTES).map_err(|_| Absent::Foreign)?;
         let header = MappedHeader::new(Arc::new(mapping));
-        if header.is_closed() {
-            return Err(Absent::Closed);
-        }
-        if !is_locked(&file) {
-            let _ = std::fs::remove_file(&path);
-            return Err(if header.is_closed() { Absent::Closed } else { Absent::Dead });
-        }
-        Ok(PeerSegment { facts, header, path })
+        Ok((PeerSegment { facts, header, path }, Some(file)))
     }
 
     /// Its checked facts.
