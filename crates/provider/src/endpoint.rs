@@ -380,6 +380,7 @@ impl EndpointHandle {
         act: impl FnOnce(Posting) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.domain.enter();
+        state.owes_a_look = true;
         let State { endpoints, vectors, .. } = &mut *state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);

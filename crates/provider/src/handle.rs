@@ -100,6 +100,8 @@ pub struct State {
     pub vectors: Table<AddressVector>,
     /// Memory regions.
     pub regions: HashMap<u64, Region>,
+    /// The program has posted or read something since it last looked at its other sources of messages.
+    pub owes_a_look: bool,
 }
 
 /// Whose progress a call makes.
