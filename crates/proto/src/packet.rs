@@ -234,11 +234,4 @@ impl Geometry {
             bytes => self.slots(self.header_bytes(&packet.body), bytes),
         }
     }
-
-    /// Packets that an eager message of `bytes` bytes takes when credits do not split it further.
-    pub fn message_packets(&self, bytes: u64) -> u64 {
-        let first = u64::from(self.payload_bytes(self.eager_header_bytes, self.max_packet_slots));
-        let more = u64::from(self.payload_bytes(self.more_header_bytes, self.max_packet_slots));
-        1 + bytes.saturating_sub(first).div_ceil(more)
-    }
 }

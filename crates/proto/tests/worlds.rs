@@ -179,7 +179,6 @@ fn dying_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = Plan { endpoints: 3, ..plan(&mut rng) };
     let mut world = World::new(plan);
-    let mut open = 0;
     let die_at = rng.usize(..60);
     for step in 0..80 {
         if step == die_at {
@@ -206,7 +205,6 @@ fn dying_world(seed: u64) -> u64 {
                 let pattern = Pattern { space: Space::Tagged, from: source, tag: 0, ignore: 0 };
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
                 world.post(from, Command::Receive(receive));
-                open += 1;
             }
             _ => {
                 world.step(|count| rng.usize(..count));
@@ -220,7 +218,6 @@ fn dying_world(seed: u64) -> u64 {
         world.lose(1, 2);
         world.settle(|count| rng.usize(..count));
     }
-    let _ = open;
     for node in 0..2 {
         let state = &world.nodes[node];
         assert!(state.machine.is_quiet(), "endpoint {node} waits for the dead: {:?}", state.machine);
