@@ -14,15 +14,7 @@ use weir_proto::{Body, Packet, Peer, Space};
 
 fn eager(bytes: u32) -> Packet {
     let body = Body::Eager { space: Space::Tagged, tag: 7, data: None, length: bytes, acknowledge: None };
-    Packet {
-        epoch: 0,
-        credit_packets_read: 0,
-        granted_total: 0,
-        origin: 0,
-        number: 0,
-        payload_bytes: bytes,
-        body,
-    }
+    Packet::new(body, bytes)
 }
 
 fn open() -> ShmLink {

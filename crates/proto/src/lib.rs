@@ -29,5 +29,5 @@ pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,
 };
-pub use packet::{Body, Geometry, Packet, Space};
+pub use packet::{Body, Geometry, Marks, Packet, Space};
 pub use time::Instant;

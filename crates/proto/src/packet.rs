@@ -27,8 +27,20 @@ pub struct Packet {
     pub number: u32,
     /// Payload bytes in this packet.
     pub payload_bytes: u32,
+    /// What packets of every kind can say besides.
+    pub marks: Marks,
     /// The rest depends on the kind.
     pub body: Body,
+}
+
+/// What packets of every kind can say besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The sender of this packet has no room for unexpected payload: the destination is to announce its messages and keep
+    /// their payload, until a packet comes without this mark.
+    pub hold: bool,
+    /// The message of this packet has waited for credit (Liu & Panda: went through the backlog).
+    pub backlogged: bool,
 }
 
 /// What kind of packet, and what only that kind has.
@@ -147,6 +159,13 @@ pub enum Body {
     },
     /// The sender is closing: it takes nothing more, what was announced to it is void.
     Goodbye,
+    /// Compulsory return request (Prades, chapter 6): give back the credits you have beyond the guaranteed ones.
+    ReturnRequest,
+    /// Answer to `ReturnRequest`.
+    ReturnResponse {
+        /// Credits given back; may be 0. Unit: slots.
+        credits: u32,
+    },
     /// We have written to your memory by ourselves (after `Locate`); tell the program there.
     Written {
         /// Completion data.
@@ -154,6 +173,22 @@ pub enum Body {
         /// Unit: bytes.
         bytes: u64,
     },
+}
+
+impl Packet {
+    /// A packet with nothing in the common part.
+    pub fn new(body: Body, payload_bytes: u32) -> Packet {
+        Packet {
+            epoch: 0,
+            credit_packets_read: 0,
+            granted_total: 0,
+            origin: 0,
+            number: 0,
+            payload_bytes,
+            marks: Marks::default(),
+            body,
+        }
+    }
 }
 
 impl Body {

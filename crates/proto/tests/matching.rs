@@ -132,7 +132,7 @@ fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
         Body::Eager { space, tag, data, length: 8, acknowledge: None }
     };
     let payload_bytes = if rendezvous { 0 } else { 8 };
-    Packet { epoch: 0, credit_packets_read: 0, granted_total: 0, origin: 0, number: 0, payload_bytes, body }
+    Packet::new(body, payload_bytes)
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_proto::wire::{self, PacketError};
-use weir_proto::{Body, Packet, Space, Transfer};
+use weir_proto::{Body, Marks, Packet, Space, Transfer};
 
 fn space() -> impl Strategy<Value = Space> {
     prop_oneof![Just(Space::Tagged), Just(Space::Untagged)]
@@ -52,6 +52,8 @@ fn body() -> impl Strategy<Value = Body> {
                 refused
             }
         ),
+        Just(Body::ReturnRequest),
+        any::<u32>().prop_map(|credits| Body::ReturnResponse { credits }),
         (any::<u64>(), any::<u64>()).prop_map(|(data, bytes)| Body::Written { data, bytes }),
     ]
 }
@@ -61,11 +63,14 @@ proptest! {
     fn what_is_written_is_read_again(
         body in body(),
         (epoch, credit_packets_read, granted_total, origin, number) in any::<(u16, u16, u32, u32, u32)>(),
+        (hold, backlogged) in any::<(bool, bool)>(),
         payload_bytes in 0u32..100,
     ) {
         let carries = matches!(body, Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. });
         let payload_bytes = if carries { payload_bytes } else { 0 };
-        let packet = Packet { epoch, credit_packets_read, granted_total, origin, number, payload_bytes, body };
+        let marks = Marks { hold, backlogged };
+        let packet =
+            Packet { epoch, credit_packets_read, granted_total, origin, number, payload_bytes, marks, body };
         let mut slot = [0xee; wire::SLOT_BYTES];
         wire::encode(&packet, &mut slot);
         prop_assert_eq!(&slot[..4], &[0xee; 4], "the sequence is the link's");
@@ -89,7 +94,7 @@ fn refusals_say_what_came_and_what_is_allowed() {
     slot[4] = wire::VERSION << 4;
     assert_eq!(
         wire::decode(&slot, 0).map_err(|e| e.to_string()),
-        Err("packet kind 0, known are 1 to 13".into())
+        Err("packet kind 0, known are 1 to 15".into())
     );
     slot[5] = 2;
     slot[24] = 200;

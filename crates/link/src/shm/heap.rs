@@ -88,7 +88,7 @@ unsafe impl LaneMemory for super::sync::Arc<HeapLane> {
 }
 
 fn packet(payload_bytes: u32, body: Body) -> Packet {
-    Packet { epoch: 0, credit_packets_read: 0, granted_total: 0, origin: 0, number: 0, payload_bytes, body }
+    Packet::new(body, payload_bytes)
 }
 
 /// A message of one packet.

@@ -31,15 +31,7 @@ pub fn directory() -> tempfile::TempDir {
 
 pub fn eager(bytes: u32, tag: u64) -> Packet {
     let body = Body::Eager { space: Space::Tagged, tag, data: None, length: bytes, acknowledge: None };
-    Packet {
-        epoch: 0,
-        credit_packets_read: 0,
-        granted_total: 0,
-        origin: 0,
-        number: 0,
-        payload_bytes: bytes,
-        body,
-    }
+    Packet::new(body, bytes)
 }
 
 pub fn tag(packet: &Packet) -> u64 {

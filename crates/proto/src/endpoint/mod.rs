@@ -331,6 +331,8 @@ impl Endpoint {
                 self.located_arrived(from, transfer, address, refused, actions)
             }
             Body::Goodbye => self.goodbye_arrived(from, actions),
+            // No scheme here asks for credits back.
+            Body::ReturnRequest | Body::ReturnResponse { .. } => false,
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
                 true

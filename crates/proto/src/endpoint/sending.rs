@@ -143,14 +143,11 @@ impl Endpoint {
             return None;
         }
         sender.spend(slots);
+        let body = Body::Eager { space, tag, data, length, acknowledge: None };
         let mut packet = Packet {
-            epoch: 0,
             credit_packets_read: state.credit_packets_read,
-            granted_total: 0,
-            origin: 0,
             number: state.next_number,
-            payload_bytes: length,
-            body: Body::Eager { space, tag, data, length, acknowledge: None },
+            ..Packet::new(body, length)
         };
         carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), counters);
         state.next_number = state.next_number.wrapping_add(1);
@@ -246,13 +243,9 @@ impl Endpoint {
             job.sent += u64::from(payload_bytes);
             let finished = job.sent == job.bytes;
             let mut packet = Packet {
-                epoch: 0,
                 credit_packets_read: state.credit_packets_read,
-                granted_total: 0,
-                origin: 0,
                 number: job.number,
-                payload_bytes,
-                body,
+                ..Packet::new(body, payload_bytes)
             };
             let receiver = state.receiver.as_mut();
             carry_credits(&config.geometry, &mut packet, slots, finished, receiver, counters);
@@ -292,13 +285,9 @@ impl Endpoint {
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let packet = Packet {
-            epoch: 0,
             credit_packets_read: *credit_packets_read,
             granted_total: receiver.granted_total(),
-            origin: 0,
-            number: 0,
-            payload_bytes: 0,
-            body: Body::Credit,
+            ..Packet::new(Body::Credit, 0)
         };
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }

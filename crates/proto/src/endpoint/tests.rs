@@ -63,6 +63,8 @@ fn short(action: &Action) -> String {
                 Body::Located { .. } => "located",
                 Body::Written { .. } => "written",
                 Body::Goodbye => "goodbye",
+                Body::ReturnRequest => "return request",
+                Body::ReturnResponse { .. } => "return response",
             };
             format!("transmit {kind} {}", packet.payload_bytes)
         }
@@ -126,13 +128,9 @@ impl Bench {
 
     fn arrive(&mut self, body: Body, payload_bytes: u32) -> Vec<String> {
         let packet = Packet {
-            epoch: 0,
             credit_packets_read: self.credit_packets_read,
             granted_total: self.granted,
-            origin: 0,
-            number: 0,
-            payload_bytes,
-            body,
+            ..Packet::new(body, payload_bytes)
         };
         self.event(Event::Arrived { from: PEER, packet })
     }

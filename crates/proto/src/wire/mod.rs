@@ -16,7 +16,7 @@
 //! All little-endian. The sequence is not read or written here.
 
 use crate::event::Transfer;
-use crate::packet::{Body, Packet, Space};
+use crate::packet::{Body, Marks, Packet, Space};
 
 /// Version of the format. A mailbox of another version is refused when attaching, a packet on arrival.
 pub const VERSION: u8 = 1;
@@ -30,7 +30,9 @@ const ACKNOWLEDGE: u16 = 1 << 2;
 const LAST: u16 = 1 << 3;
 const REFUSED: u16 = 1 << 4;
 const FOR_WRITING: u16 = 1 << 5;
-const KNOWN_FLAGS: u16 = (1 << 6) - 1;
+const HOLD: u16 = 1 << 6;
+const BACKLOGGED: u16 = 1 << 7;
+const KNOWN_FLAGS: u16 = (1 << 8) - 1;
 
 const EAGER: u8 = 1;
 const MORE: u8 = 2;
@@ -45,6 +47,8 @@ const LOCATE: u8 = 10;
 const LOCATED: u8 = 11;
 const WRITTEN: u8 = 12;
 const GOODBYE: u8 = 13;
+const RETURN_REQUEST: u8 = 14;
+const RETURN_RESPONSE: u8 = 15;
 
 /// Why 64 bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +60,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {GOODBYE}")]
+    #[error("packet kind {have}, known are 1 to {RETURN_RESPONSE}")]
     Kind {
         /// What came.
         have: u8,
@@ -106,7 +110,7 @@ fn take_u64(slot: &Slot, at: usize) -> u64 {
 /// [`crate::Geometry::header_bytes`] of [`crate::Geometry::SHARED_MEMORY`].
 #[inline]
 pub fn encode(packet: &Packet, slot: &mut Slot) {
-    let mut flags = 0;
+    let mut flags = mark_flags(packet.marks);
     let kind = match packet.body {
         Body::Eager { space, tag, data, length, acknowledge } => {
             flags |= space_flag(space) | data_flag(data);
@@ -182,6 +186,11 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             LOCATED
         }
         Body::Goodbye => GOODBYE,
+        Body::ReturnRequest => RETURN_REQUEST,
+        Body::ReturnResponse { credits } => {
+            put(slot, 28, credits.to_le_bytes());
+            RETURN_RESPONSE
+        }
         Body::Written { data, bytes } => {
             put(slot, 32, data.to_le_bytes());
             put(slot, 40, bytes.to_le_bytes());
@@ -200,6 +209,9 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
 
 fn space_flag(space: Space) -> u16 {
     if space == Space::Tagged { TAGGED } else { 0 }
+}
+fn mark_flags(marks: Marks) -> u16 {
+    (if marks.hold { HOLD } else { 0 }) | (if marks.backlogged { BACKLOGGED } else { 0 })
 }
 fn data_flag(data: Option<u64>) -> u16 {
     if data.is_some() { HAS_DATA } else { 0 }
@@ -276,6 +288,8 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
         },
         WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
         GOODBYE => Body::Goodbye,
+        RETURN_REQUEST => Body::ReturnRequest,
+        RETURN_RESPONSE => Body::ReturnResponse { credits: transfer.0 },
         have => return Err(PacketError::Kind { have }),
     };
     let allowed_bytes = match body {
@@ -297,6 +311,7 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
         origin: take_u32(slot, 16),
         number: take_u32(slot, 20),
         payload_bytes,
+        marks: Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 },
         body,
     })
 }
