@@ -64,4 +64,6 @@ counters! {
     malformed_packets,
     /// Peers lost.
     peers_lost,
+    /// Lanes that we have given back to their mailboxes' owners.
+    stays_ended,
 }

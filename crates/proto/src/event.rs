@@ -39,6 +39,8 @@ pub enum Event {
         quota_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
+        /// Number of this stay in its mailbox, not that of our last one there.
+        epoch: u16,
     },
     /// `peer` has attached to our mailbox and owns `quota_slots` data slots in it.
     Attached {
@@ -46,6 +48,13 @@ pub enum Event {
         peer: Peer,
         /// Data slots it owns in our mailbox.
         quota_slots: u32,
+        /// Number of this stay, the same as in its `Connected`.
+        epoch: u16,
+    },
+    /// `peer` asks us to leave its mailbox, since we are idle there or have had our turn and others wait.
+    AskedToLeave {
+        /// The peer.
+        peer: Peer,
     },
     /// Schemes that claim conditionally: at least `slots` more slots are free for us at `peer`
     /// (answer to [`crate::Action::AskRoom`]).

@@ -24,7 +24,7 @@ pub mod wire;
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{Config, MAX_EAGER_BYTES, Scheme};
 pub use counters::Counters;
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Memory};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

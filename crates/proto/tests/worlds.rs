@@ -28,6 +28,7 @@ fn plan(rng: &mut Rng) -> Plan {
         eager_bytes: [0, 100, 2048, 100_000][rng.usize(..4)],
         cross_memory: rng.bool(),
         copies_forbidden: rng.u8(..4) == 0,
+        max_lanes: [1, 2, 100, 100][rng.usize(..4)],
     }
 }
 
@@ -103,13 +104,22 @@ fn world(seed: u64) -> u64 {
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
                 world.post(node, Command::Receive(receive));
             }
+            2 if rng.u8(..4) == 0 => world.ask_to_leave(rng.u32(..n), rng.u32(..n)),
             _ => {
                 world.step(|count| rng.usize(..count));
             }
         }
     }
+    // Some are asked to leave also when nobody posts any more, at any moment.
+    for _ in 0..[0, 50, 500][rng.usize(..3)] {
+        match rng.u8(..4) {
+            0 => world.ask_to_leave(rng.u32(..n), rng.u32(..n)),
+            _ => drop(world.step(|count| rng.usize(..count))),
+        }
+    }
     world.settle(|count| rng.usize(..count));
     world.assert_at_rest();
+    assert_everybody_can_be_forgotten(&mut world, &mut rng);
 
     let mut received = BTreeMap::new();
     for (node, state) in world.nodes.iter().enumerate() {
@@ -136,6 +146,22 @@ fn world(seed: u64) -> u64 {
     world.trace
 }
 
+/// Asked to leave, those at rest go, all lanes are free, and nothing is kept for anybody.
+fn assert_everybody_can_be_forgotten(world: &mut World, rng: &mut Rng) {
+    let n = world.plan.endpoints;
+    for (from, to) in (0..n).flat_map(|from| (0..n).map(move |to| (from, to))) {
+        world.ask_to_leave(from, to);
+        world.settle(|count| rng.usize(..count));
+    }
+    world.assert_at_rest();
+    for node in 0..n {
+        assert_eq!(world.taken_lanes(node), 0);
+        let kept = world.nodes[node as usize].machine.peers_kept();
+        // That copies are forbidden is remembered.
+        assert!(kept == 0 || world.plan.copies_forbidden, "endpoint {node} still keeps {kept} peers");
+    }
+}
+
 /// Remote reads and writes at random, against a copy of the memory.
 fn remote_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
@@ -158,6 +184,12 @@ fn remote_world(seed: u64) -> u64 {
         let (peer, key, offset_, bytes_) = (Peer(to), 5, offset as u64, bytes as u64);
         let command = RemoteCommand { request, peer, key, offset: offset_, bytes: bytes_, data: notice };
         world.post(from, if write { Command::Write(command) } else { Command::Read(command) });
+        for _ in 0..rng.usize(..10) {
+            world.step(|count| rng.usize(..count));
+            if rng.u8(..4) == 0 {
+                world.ask_to_leave(rng.u32(..3), rng.u32(..3));
+            }
+        }
         world.settle(|count| rng.usize(..count));
         let (_, outcome, buffer) = world.nodes[from as usize].completions.pop_back().expect("completed");
         assert_eq!(outcome, if inside { Outcome::Done } else { Outcome::Refused }, "{command:?}");
@@ -206,6 +238,7 @@ fn dying_world(seed: u64) -> u64 {
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
                 world.post(from, Command::Receive(receive));
             }
+            2 if rng.u8(..4) == 0 => world.ask_to_leave(rng.u32(..3), rng.u32(..3)),
             _ => {
                 world.step(|count| rng.usize(..count));
             }

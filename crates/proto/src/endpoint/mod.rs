@@ -11,6 +11,7 @@
 //! ```
 
 mod loss;
+mod membership;
 mod receiving;
 mod remote;
 mod sending;
@@ -30,6 +31,8 @@ use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::Transfers;
+pub use membership::Memory;
+use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 
@@ -46,7 +49,7 @@ enum Outbound {
     Lost(PeerFault),
 }
 
-/// What the endpoint keeps for one peer. One that was never heard from costs nothing.
+/// What the endpoint keeps for one peer, from the first contact until both sides have left each other.
 #[derive(Debug)]
 struct PeerState {
     outbound: Outbound,
@@ -60,7 +63,10 @@ struct PeerState {
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
+    /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
+    stays: Stays,
+    /// Credit packets read in the peer's present stay here.
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
     inbound: Option<Inbound>,
@@ -92,7 +98,7 @@ impl Region {
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
-    peers: Vec<PeerState>,
+    peers: Peers,
     posted: PostedQueue,
     unexpected: UnexpectedQueue,
     multi: MultiBuffers,
@@ -115,7 +121,7 @@ impl Endpoint {
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
         Endpoint {
             config,
-            peers: Vec::new(),
+            peers: Peers::default(),
             posted: PostedQueue::default(),
             unexpected: UnexpectedQueue::default(),
             multi: MultiBuffers::default(),
@@ -132,20 +138,13 @@ impl Endpoint {
         match event {
             Event::Posted(command) => self.command(now, command, actions),
             Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
-            Event::Connected { peer, quota_slots, credit_slots } => {
-                let sender = flow::Sender::new(self.config.scheme, quota_slots);
-                let state = self.peer(peer);
-                if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
-                    state.outbound = Outbound::Connected(sender);
-                    state.credit_slots = credit_slots;
-                }
-                self.return_credits(peer, actions);
-                self.send_while_credited(now, peer, actions);
+            Event::Connected { peer, quota_slots, credit_slots, epoch } => {
+                self.connected(now, peer, (quota_slots, credit_slots), epoch, actions);
             }
-            Event::Attached { peer, quota_slots } => {
-                let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
-                self.peer(peer).receiver = Some(receiver);
+            Event::Attached { peer, quota_slots, epoch } => {
+                self.attached(now, peer, quota_slots, epoch, actions);
             }
+            Event::AskedToLeave { peer } => self.leave(now, peer, actions),
             Event::Room { peer, slots } => {
                 let state = self.peer(peer);
                 state.asked_room = false;
@@ -218,11 +217,14 @@ impl Endpoint {
     pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
         let anybody = self.posted.awaits_anybody();
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
-        for (index, state) in self.peers.iter().enumerate() {
-            let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
-            if !state.backlog.is_empty() || state.inbound.is_some() || (anybody && known) {
-                visit(Peer(index as u32));
+        for (peer, state) in self.peers.numbered() {
+            if !state.backlog.is_empty() || state.inbound.is_some() {
+                visit(peer);
             }
+        }
+        if anybody {
+            // Also those who have left: what they send next may be what the receive waits for.
+            self.peers.acquainted().for_each(visit);
         }
     }
 
@@ -268,29 +270,39 @@ impl Endpoint {
             return;
         }
         let granted = match &mut state.outbound {
-            Outbound::Connected(sender) => sender.granted(packet.granted_total).is_ok(),
-            _ => packet.granted_total == 0,
+            // What is said of an earlier stay of ours there says nothing.
+            Outbound::Connected(sender) if packet.epoch == state.stays.there => {
+                let granted = sender.granted(packet.granted_total).is_ok();
+                let read = state.stays.credit_packets_read(packet.credit_packets_read);
+                if let Some(receiver) = &mut state.receiver {
+                    receiver.credit_packets_read(read);
+                }
+                granted
+            }
+            _ => true,
         };
-        if let Some(receiver) = &mut state.receiver {
-            receiver.credit_packets_read(packet.credit_packets_read);
-        }
         let credit = packet.body.is_credit();
         if credit {
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
-        let well_formed = granted && (credit || self.accept(now, from, &packet, actions));
+        let well_formed = granted && (packet.body.is_free() || self.accept(now, from, &packet, actions));
         actions.push(Action::Retire);
         if !well_formed {
             self.counters.malformed_packets += 1;
             self.lose(from, PeerFault::Malformed, actions);
             return;
         }
-        if !credit && let Some(receiver) = &mut self.peer(from).receiver {
+        if packet.body == Body::Leave {
+            self.left(from, actions);
+        } else if !credit && let Some(receiver) = &mut self.peer(from).receiver {
             receiver.retrieved(slots);
         }
         self.return_credits(from, actions);
         self.send_while_credited(now, from, actions);
+        if packet.body == Body::Leave {
+            self.forget_if_idle(from);
+        }
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -310,7 +322,7 @@ impl Endpoint {
             Body::Rendezvous { space, tag, data, length, address, transfer } => {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
-            Body::Credit => true,
+            Body::Credit | Body::Leave => true,
             Body::Finished { transfer, refused } => self.finished_arrived(from, transfer, refused, actions),
             Body::Fetch { transfer, reply, length } => {
                 self.fetch_arrived(now, from, transfer, reply, length, actions)
@@ -341,26 +353,23 @@ impl Endpoint {
     }
 
     fn peer(&mut self, peer: Peer) -> &mut PeerState {
-        let index = peer.0 as usize;
-        if index >= self.peers.len() {
-            let cross_memory = self.config.cross_memory;
-            self.peers.resize_with(index + 1, || PeerState {
-                outbound: Outbound::Absent,
-                credit_slots: 0,
-                receiver: None,
-                backlog: VecDeque::new(),
-                asked_room: false,
-                stalled_since: None,
-                next_number: 0,
-                credit_packets_read: 0,
-                inbound: None,
-                write_refused: false,
-                write_bytes: 0,
-                cross_memory,
-                said_goodbye: false,
-            });
-        }
-        &mut self.peers[index]
+        let cross_memory = self.config.cross_memory;
+        self.peers.known(peer.0 as usize, || PeerState {
+            outbound: Outbound::Absent,
+            credit_slots: 0,
+            receiver: None,
+            backlog: VecDeque::new(),
+            asked_room: false,
+            stalled_since: None,
+            next_number: 0,
+            stays: Stays::default(),
+            credit_packets_read: 0,
+            inbound: None,
+            write_refused: false,
+            write_bytes: 0,
+            cross_memory,
+            said_goodbye: false,
+        })
     }
 
     fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {

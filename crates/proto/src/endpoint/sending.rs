@@ -145,6 +145,7 @@ impl Endpoint {
         sender.spend(slots);
         let body = Body::Eager { space, tag, data, length, acknowledge: None };
         let mut packet = Packet {
+            epoch: state.stays.here,
             credit_packets_read: state.credit_packets_read,
             number: state.next_number,
             ..Packet::new(body, length)
@@ -204,7 +205,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, backlogged, regions, .. } = self;
-        let state = &mut peers[to.0 as usize];
+        let Some(state) = peers.get_mut(to.0 as usize) else { return };
         if state.backlog.is_empty() {
             return;
         }
@@ -243,6 +244,7 @@ impl Endpoint {
             job.sent += u64::from(payload_bytes);
             let finished = job.sent == job.bytes;
             let mut packet = Packet {
+                epoch: state.stays.here,
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
                 ..Packet::new(body, payload_bytes)
@@ -264,7 +266,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, .. } = self;
-        let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, .. }) =
+        let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, stays, .. }) =
             peers.get_mut(to.0 as usize)
         else {
             return;
@@ -280,11 +282,13 @@ impl Endpoint {
             _ => return,
         }
         let Some(credits) = receiver.grant(*credit_slots) else { return };
+        stays.credit_packet_sent();
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let packet = Packet {
+            epoch: stays.here,
             credit_packets_read: *credit_packets_read,
             granted_total: receiver.granted_total(),
             ..Packet::new(Body::Credit, 0)

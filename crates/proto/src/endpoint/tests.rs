@@ -34,9 +34,9 @@ fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
     };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
-    let connected = Event::Connected { peer: PEER, quota_slots, credit_slots: 1 };
+    let connected = Event::Connected { peer: PEER, quota_slots, credit_slots: 1, epoch: 0 };
     assert_eq!(bench.event(connected), [""; 0]);
-    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots }), [""; 0]);
+    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots, epoch: 0 }), [""; 0]);
     bench
 }
 
@@ -64,6 +64,7 @@ fn short(action: &Action) -> String {
                 Body::Written { .. } => "written",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
+                Body::Leave => return "leave".into(),
                 Body::ReturnResponse { .. } => "return response",
             };
             format!("transmit {kind} {}", packet.payload_bytes)
@@ -84,6 +85,8 @@ fn short(action: &Action) -> String {
             format!("{how} {}", request.0)
         }
         Action::Connect { .. } => "connect".into(),
+        Action::Disconnect { .. } => "disconnect".into(),
+        Action::Release { .. } => "release".into(),
         Action::AskRoom { .. } => "ask room".into(),
         Action::Keep { bytes, .. } => format!("keep {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
@@ -183,7 +186,7 @@ fn a_peer_is_connected_when_first_needed_and_what_was_posted_then_leaves_in_orde
     };
     assert_eq!(sender.post(send(0)), ["connect"]);
     assert_eq!(sender.post(send(1)), [""; 0]);
-    let connected = Event::Connected { peer: to, quota_slots: 2, credit_slots: 1 };
+    let connected = Event::Connected { peer: to, quota_slots: 2, credit_slots: 1, epoch: 0 };
     assert_eq!(sender.event(connected), ["transmit eager 0", "done 0", "transmit eager 0", "done 1"]);
 }
 

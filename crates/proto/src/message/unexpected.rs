@@ -82,6 +82,11 @@ impl UnexpectedQueue {
         self.count
     }
 
+    /// What the envelopes occupy, and the payload kept for them. Unit: bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.entries.capacity() * size_of::<Option<Entry>>()) as u64 + self.kept_bytes
+    }
+
     /// Payload bytes that the driver keeps for them.
     #[inline]
     pub fn kept_bytes(&self) -> u64 {

@@ -22,6 +22,8 @@ pub struct Plan {
     pub cross_memory: bool,
     /// The kernel says no when a copy is tried.
     pub copies_forbidden: bool,
+    /// Lanes of a mailbox: more senders take turns.
+    pub max_lanes: usize,
 }
 
 impl Plan {
@@ -38,11 +40,29 @@ impl Plan {
     }
 }
 
+/// A stay of a sender in a mailbox. Of a pair there can be several: the last is written, the first is read.
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
     data_slots: u32,
     credit_packets: u32,
+    epoch: u16,
+    /// The sender knows that it has it.
+    connected: bool,
+    /// The receiver knows that there is one.
+    attached: bool,
+    /// The sender has left.
+    left: bool,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+enum Candidate {
+    Arrival,
+    Attachment,
+    Connection,
+    Room,
+    Request,
 }
 
 #[derive(Debug)]
@@ -53,6 +73,9 @@ pub struct Node {
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     asking: Vec<Peer>,
+    next_epoch: u16,
+    /// Who waits for a lane of this node's mailbox.
+    waiting: VecDeque<u32>,
     /// What has completed: the request, how, and the buffer as it was then.
     pub completions: VecDeque<(Request, Outcome, Vec<u8>)>,
     pub notices: Vec<(Peer, u64, u64)>,
@@ -62,7 +85,7 @@ pub struct Node {
 pub struct World {
     pub plan: Plan,
     pub nodes: Vec<Node>,
-    lanes: BTreeMap<(u32, u32), Lane>,
+    lanes: BTreeMap<(u32, u32), VecDeque<Lane>>,
     pub now: Instant,
     pub trace: u64,
 }
@@ -76,6 +99,8 @@ impl World {
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             asking: Vec::new(),
+            next_epoch: 0,
+            waiting: VecDeque::new(),
             completions: VecDeque::new(),
             notices: Vec::new(),
             dead: false,
@@ -136,41 +161,85 @@ impl World {
         self.handle(node, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
     }
 
-    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, or somebody finds room. Returns
-    /// whether anything could.
+    /// `to` asks `from` to leave its mailbox.
+    pub fn ask_to_leave(&mut self, from: u32, to: u32) {
+        if !self.nodes[from as usize].dead {
+            self.handle(from, Event::AskedToLeave { peer: Peer(to) });
+        }
+    }
+
+    /// How many lanes of the mailbox of `node` are taken.
+    pub fn taken_lanes(&self, node: u32) -> usize {
+        self.lanes.iter().filter(|((_, to), _)| *to == node).map(|(_, lanes)| lanes.len()).sum()
+    }
+
+    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, gets a lane, is
+    /// noticed, or is asked to leave since others wait. Returns whether anything could.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
-        let mut candidates: Vec<(u32, u32)> = self
-            .lanes
-            .iter()
-            .filter(|((_, to), lane)| !lane.packets.is_empty() && !self.nodes[*to as usize].dead)
-            .map(|(pair, _)| *pair)
-            .collect();
-        let arrivals = candidates.len();
-        for (index, node) in self.nodes.iter().enumerate() {
-            for peer in &node.asking {
-                let lane = self.lanes.get(&(index as u32, peer.0));
-                let free = lane.map_or(self.plan.quota_slots, |lane| self.plan.quota_slots - lane.data_slots);
-                if free > 0 && !node.dead {
-                    candidates.push((index as u32, peer.0));
-                }
+        let mut candidates = Vec::new();
+        for (&(from, to), lanes) in &self.lanes {
+            let (Some(first), Some(last)) = (lanes.front(), lanes.back()) else { continue };
+            let dead = |node: u32| self.nodes[node as usize].dead;
+            if first.attached && !first.packets.is_empty() && !dead(to) {
+                candidates.push((Candidate::Arrival, from, to));
+            }
+            if !first.attached && !dead(to) {
+                candidates.push((Candidate::Attachment, from, to));
+            }
+            if !last.connected && !dead(from) {
+                candidates.push((Candidate::Connection, from, to));
+            }
+            let asking = self.nodes[from as usize].asking.contains(&Peer(to));
+            if asking && last.data_slots < self.plan.quota_slots && !dead(from) {
+                candidates.push((Candidate::Room, from, to));
+            }
+            let others_wait = !self.nodes[to as usize].waiting.is_empty();
+            if last.connected && !last.left && others_wait && !dead(from) && !dead(to) {
+                candidates.push((Candidate::Request, from, to));
             }
         }
         if candidates.is_empty() {
             return false;
         }
         self.now = self.now.plus_ns(100);
-        let choice = choose(candidates.len());
-        let (from, to) = candidates[choice];
-        if choice >= arrivals {
-            let node = &mut self.nodes[from as usize];
-            node.asking.retain(|peer| peer.0 != to);
-            let free = self.plan.quota_slots - self.lanes.entry((from, to)).or_default().data_slots;
-            self.handle(from, Event::Room { peer: Peer(to), slots: free });
-            return true;
+        let (candidate, from, to) = candidates[choose(candidates.len())];
+        let Plan { quota_slots, credit_slots, .. } = self.plan;
+        let lanes = self.lanes.get_mut(&(from, to)).expect("chosen");
+        match candidate {
+            Candidate::Arrival => {
+                let packet = lanes[0].packets[0].0;
+                self.handle(to, Event::Arrived { from: Peer(from), packet });
+            }
+            Candidate::Attachment => {
+                lanes[0].attached = true;
+                let epoch = lanes[0].epoch;
+                self.handle(to, Event::Attached { peer: Peer(from), quota_slots, epoch });
+            }
+            Candidate::Connection => {
+                let last = lanes.back_mut().expect("chosen");
+                last.connected = true;
+                let epoch = last.epoch;
+                self.handle(from, Event::Connected { peer: Peer(to), quota_slots, credit_slots, epoch });
+            }
+            Candidate::Room => {
+                let free = quota_slots - lanes.back().expect("chosen").data_slots;
+                self.nodes[from as usize].asking.retain(|peer| peer.0 != to);
+                self.handle(from, Event::Room { peer: Peer(to), slots: free });
+            }
+            Candidate::Request => self.ask_to_leave(from, to),
         }
-        let packet = self.lanes.get(&(from, to)).and_then(|lane| lane.packets.front()).expect("chosen").0;
-        self.handle(to, Event::Arrived { from: Peer(from), packet });
         true
+    }
+
+    /// Gives free lanes of the mailbox of `node` to those who wait, in the order in which they came.
+    fn let_in(&mut self, node: u32) {
+        while self.taken_lanes(node) < self.plan.max_lanes {
+            let Some(from) = self.nodes[node as usize].waiting.pop_front() else { return };
+            let sender = &mut self.nodes[from as usize];
+            let lane = Lane { epoch: sender.next_epoch, ..Lane::default() };
+            sender.next_epoch += 1;
+            self.lanes.entry((from, node)).or_default().push_back(lane);
+        }
     }
 
     /// Lets everything happen that can.
@@ -190,9 +259,11 @@ impl World {
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
         }
-        for (pair, lane) in &self.lanes {
-            assert!(lane.packets.is_empty(), "lane {pair:?} holds packets");
+        for (pair, lanes) in &self.lanes {
+            assert!(lanes.len() <= 1, "{pair:?}: who has left has left");
+            assert!(lanes.iter().all(|lane| lane.packets.is_empty()), "lane {pair:?} holds packets");
         }
+        assert!(self.nodes.iter().all(|node| node.waiting.is_empty()), "somebody still waits for a lane");
     }
 
     /// Every request of these endpoints has completed.
@@ -229,15 +300,20 @@ impl World {
         self.trace = (self.trace ^ u64::from(node)).wrapping_mul(0x0000_0100_0000_01b3);
         match action {
             Action::Connect { to } => {
-                let Plan { quota_slots, credit_slots, .. } = self.plan;
-                let us = Peer(node);
-                if to.0 != node {
-                    self.handle(to.0, Event::Attached { peer: us, quota_slots });
-                } else {
-                    self.nodes[node as usize].events.push_back(Event::Attached { peer: us, quota_slots });
-                }
-                let connected = Event::Connected { peer: to, quota_slots, credit_slots };
-                self.nodes[node as usize].events.push_back(connected);
+                self.nodes[to.0 as usize].waiting.push_back(node);
+                self.let_in(to.0);
+            }
+            Action::Disconnect { to } => {
+                let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
+                assert!(!std::mem::replace(&mut lane.left, true), "left twice");
+                let last = lane.packets.back().map(|(packet, _)| packet.body);
+                assert!(last.is_none_or(|body| body == Body::Leave) || self.nodes[to.0 as usize].dead);
+                self.nodes[node as usize].asking.retain(|asking| *asking != to);
+            }
+            Action::Release { peer } => {
+                let lane = self.lanes.get_mut(&(peer.0, node)).and_then(VecDeque::pop_front).expect("a lane");
+                assert!(lane.left && lane.packets.is_empty() && lane.data_slots == 0);
+                self.let_in(node);
             }
             Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),
             Action::AskRoom { to } => self.nodes[node as usize].asking.push(to),
@@ -246,7 +322,7 @@ impl World {
                 assert!(before.is_none(), "{message:?} is kept twice");
             }
             Action::Place { to, bytes } => {
-                let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)];
+                let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)][0];
                 let payload = lane.packets.front().expect("not retired").1[..bytes as usize].to_vec();
                 let node = &mut self.nodes[node as usize];
                 let (into, offset) = match to {
@@ -263,11 +339,12 @@ impl World {
                 into[offset as usize..][..payload.len()].copy_from_slice(&payload);
             }
             Action::Retire => {
-                let lane = self.lanes.get_mut(&(arrived_from.expect("an arrival"), node)).expect("a lane");
+                let lanes = self.lanes.get_mut(&(arrived_from.expect("an arrival"), node)).expect("a lane");
+                let lane = lanes.front_mut().expect("a lane");
                 let (packet, _) = lane.packets.pop_front().expect("a packet");
                 if packet.body.is_credit() {
                     lane.credit_packets -= 1;
-                } else {
+                } else if packet.body != Body::Leave {
                     lane.data_slots -= self.plan.geometry.packet_slots(&packet);
                 }
             }
@@ -290,9 +367,9 @@ impl World {
                 self.nodes[node as usize].events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
-                if let Some(lane) = self.lanes.get_mut(&(peer.0, node)) {
-                    *lane = Lane::default();
-                }
+                self.lanes.remove(&(peer.0, node));
+                self.nodes[node as usize].waiting.retain(|waiting| *waiting != peer.0);
+                self.let_in(node);
                 self.nodes[node as usize].asking.retain(|asking| *asking != peer);
             }
             Action::Notify { from, data, bytes } => {
@@ -332,8 +409,11 @@ impl World {
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
-        let lane = self.lanes.entry((node, to.0)).or_default();
-        if packet.body.is_credit() {
+        let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
+        assert!(lane.connected && !lane.left, "{packet:?} from who has no lane");
+        if packet.body == Body::Leave {
+            assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Leave));
+        } else if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);
         } else {

@@ -1,0 +1,276 @@
+//! Membership: who comes to a mailbox and who goes. A lane with its credits is not for good: a receiver that needs the
+//! memory, or has others waiting, asks a sender to leave, and who has something to send comes back.
+//!
+//! A stay begins with `Connected` at the sender and `Attached` at the receiver, and ends with the packet `Leave`, the last in
+//! its lane. Its number, the epoch, stands in the packets of the other direction, beside what they grant: a grant of
+//! an earlier stay is ignored. The machine does not know who is idle or who waits: its driver asks.
+//! ```text
+//! driver of B -> driver of A   leave                            (a word in shared memory: no packet, no credit)
+//! driver  -> A: AskedToLeave { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
+//! driver  -> B: Arrived { Leave }        Retire, Release { A }
+//! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
+//! B -> A   credit, granted total 9, epoch 6: sent before B read the `Leave`         ignored, epoch 7 has its own
+//! ```
+//! **Whoever is asked can leave at once**, between any two packets: `Leave` costs no credit (its slot is set aside), a message
+//! cut in the middle goes on where it was, and the new stay begins with the whole quota. So nobody's leaving waits
+//! for anybody's credits, and mailboxes whose lanes are all taken cannot wait for each other in a circle.
+//!
+//! **Credit packets of an earlier stay.** When a sender comes back, credit packets for its last stay may lie unread in its mailbox,
+//! in slots that are set aside for those of this one. It will not gain credits by them, so it might never have one
+//! to say that it has read them. So the receiver, if it knows of any, changes its own lane there: new lane, free slots.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use super::{Endpoint, Outbound, PeerState};
+use crate::action::{Action, Source};
+use crate::event::Peer;
+use crate::flow;
+use crate::packet::{Body, Packet};
+use crate::time::Instant;
+
+/// What is kept for peers, by their numbers. One that was never heard from costs a null pointer; of one that has left
+/// and been left remains a bit more: that there is somebody who may die.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    states: Vec<Option<Box<PeerState>>>,
+    /// Who has been in contact, a bit each.
+    acquainted: Vec<u64>,
+}
+
+impl Peers {
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&PeerState> {
+        self.states.get(index)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut PeerState> {
+        self.states.get_mut(index)?.as_deref_mut()
+    }
+
+    /// The state of a peer, made if there is none.
+    #[inline]
+    pub(super) fn known(&mut self, index: usize, fresh: impl FnOnce() -> PeerState) -> &mut PeerState {
+        if self.states.len() <= index {
+            self.states.resize_with(index + 1, || None);
+        }
+        self.states[index].get_or_insert_with(|| Box::new(fresh()))
+    }
+
+    /// All of whom something is kept.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PeerState> {
+        self.states.iter().flatten().map(Box::as_ref)
+    }
+
+    /// The same with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
+        let numbered = self.states.iter().enumerate();
+        numbered.filter_map(|(index, state)| Some((Peer(index as u32), state.as_deref()?)))
+    }
+
+    fn acquaint(&mut self, peer: Peer) {
+        let word = peer.0 as usize / 64;
+        if self.acquainted.len() <= word {
+            self.acquainted.resize(word + 1, 0);
+        }
+        self.acquainted[word] |= 1 << (peer.0 % 64);
+    }
+
+    /// Everybody who has ever been in contact.
+    pub(super) fn acquainted(&self) -> impl Iterator<Item = Peer> {
+        let bits = |(word, &bits): (usize, &u64)| {
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Peer(word as u32 * 64 + bit))
+        };
+        self.acquainted.iter().enumerate().flat_map(bits)
+    }
+
+    fn bytes(&self) -> u64 {
+        let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
+        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
+        let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>() + self.acquainted.capacity() * 8;
+        (index + self.iter().map(each).sum::<usize>()) as u64
+    }
+}
+
+impl Index<usize> for Peers {
+    type Output = PeerState;
+    fn index(&self, index: usize) -> &PeerState {
+        self.get(index).expect("a peer of whom something is kept")
+    }
+}
+
+impl IndexMut<usize> for Peers {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut PeerState {
+        self.get_mut(index).expect("a peer of whom something is kept")
+    }
+}
+
+/// One pair's stays, in both directions, and the credit packets that travel in our lane there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stays {
+    /// Number of our stay in its mailbox.
+    pub there: u16,
+    /// Number of its stay in ours.
+    pub here: u16,
+    /// Credit packets that we have sent in this stay there, modulo 2^16.
+    credit_packets_sent: u16,
+    /// Of those, read.
+    credit_packets_read: u16,
+    /// What the sender's count is to be added to, for a [`flow::Receiver`] that counts over its own life.
+    receiver_offset: u16,
+}
+
+impl Stays {
+    /// A credit packet leaves.
+    #[inline]
+    pub(super) fn credit_packet_sent(&mut self) {
+        self.credit_packets_sent = self.credit_packets_sent.wrapping_add(1);
+    }
+
+    /// The peer says how many it has read in this stay. Returns the count for the receiver half.
+    #[inline]
+    pub(super) fn credit_packets_read(&mut self, read: u16) -> u16 {
+        self.credit_packets_read = read;
+        read.wrapping_add(self.receiver_offset)
+    }
+
+    /// We begin a stay there. Returns the count for the receiver half, if there is one.
+    fn begin_there(&mut self, epoch: u16) -> u16 {
+        self.receiver_offset = self.receiver_offset.wrapping_add(self.credit_packets_sent);
+        (self.there, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
+        self.receiver_offset
+    }
+
+    /// It begins a stay here, with a new receiver half.
+    fn begin_here(&mut self, epoch: u16) {
+        self.here = epoch;
+        self.receiver_offset = self.credit_packets_sent.wrapping_neg();
+    }
+}
+
+/// What an endpoint's machine occupies. Unit: bytes, by capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What is kept for peers.
+    pub peer_bytes: u64,
+    /// Envelopes of unexpected messages and the payload that the driver keeps for them.
+    pub unexpected_bytes: u64,
+}
+
+impl Endpoint {
+    /// What the machine occupies now.
+    pub fn memory(&self) -> Memory {
+        Memory { peer_bytes: self.peers.bytes(), unexpected_bytes: self.unexpected.bytes() }
+    }
+
+    /// How many peers something is kept for.
+    pub fn peers_kept(&self) -> u64 {
+        self.peers.iter().count() as u64
+    }
+
+    pub(super) fn connected(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        (quota_slots, credit_slots): (u32, u32),
+        epoch: u16,
+        actions: &mut Vec<Action>,
+    ) {
+        let sender = flow::Sender::new(self.config.scheme, quota_slots);
+        self.peers.acquaint(peer);
+        let state = self.peer(peer);
+        if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
+            state.outbound = Outbound::Connected(sender);
+            state.credit_slots = credit_slots;
+            let read = state.stays.begin_there(epoch);
+            if let Some(receiver) = &mut state.receiver {
+                receiver.credit_packets_read(read);
+            }
+        }
+        self.return_credits(peer, actions);
+        self.send_while_credited(now, peer, actions);
+    }
+
+    pub(super) fn attached(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        quota_slots: u32,
+        epoch: u16,
+        actions: &mut Vec<Action>,
+    ) {
+        let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
+        self.peers.acquaint(peer);
+        let state = self.peer(peer);
+        let Stays { credit_packets_sent, credit_packets_read, .. } = state.stays;
+        if credit_packets_sent != credit_packets_read {
+            self.leave(now, peer, actions); // see the top of this file
+        }
+        let state = self.peer(peer);
+        state.stays.begin_here(epoch);
+        state.receiver = Some(receiver);
+        state.credit_packets_read = 0;
+    }
+
+    /// Leaves the mailbox of `peer`, and comes back if there is something to send.
+    pub(super) fn leave(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
+        let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
+        if !matches!(state.outbound, Outbound::Connected(_)) {
+            return; // asked twice, or lost
+        }
+        let mut packet = Packet {
+            epoch: state.stays.here,
+            credit_packets_read: state.credit_packets_read,
+            ..Packet::new(Body::Leave, 0)
+        };
+        if let Some(receiver) = &state.receiver {
+            packet.granted_total = receiver.granted_total();
+        }
+        self.counters.packets_sent += 1;
+        self.counters.slots_sent += 1;
+        self.counters.stays_ended += 1;
+        actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
+        actions.push(Action::Disconnect { to: peer });
+        state.asked_room = false;
+        if state.backlog.is_empty() {
+            state.outbound = Outbound::Absent;
+            self.forget_if_idle(peer);
+        } else {
+            if state.stalled_since.is_none() {
+                state.stalled_since = Some(now);
+                self.counters.stalls += 1;
+            }
+            state.outbound = Outbound::Connecting;
+            actions.push(Action::Connect { to: peer });
+        }
+    }
+
+    /// `peer` has left our mailbox; everything that it sent there is handled.
+    pub(super) fn left(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        actions.push(Action::Release { peer });
+        let state = self.peer(peer);
+        state.receiver = None;
+        state.credit_packets_read = 0;
+    }
+
+    /// Gives back what is kept for a peer if neither side has a lane or anything under way.
+    pub(super) fn forget_if_idle(&mut self, peer: Peer) {
+        let cross_memory = self.config.cross_memory;
+        let idle = |state: &PeerState| {
+            matches!(state.outbound, Outbound::Absent)
+                && state.receiver.is_none()
+                && state.backlog.is_empty()
+                && state.inbound.is_none()
+                && !state.said_goodbye
+                && !state.write_refused
+                && state.write_bytes == 0
+                && state.cross_memory == cross_memory
+        };
+        if self.peers.get(peer.0 as usize).is_some_and(idle) {
+            self.peers.states[peer.0 as usize] = None;
+        }
+    }
+}
