@@ -32,7 +32,7 @@ WRONG = {  # flags of `weir run` with 4 ranks: what the message must name
     "no number": (["--set", "FI_WEIR_SLEEP_US=soon"], ["FI_WEIR_SLEEP_US", "soon", "0 to"]),
     "no switch": (["--set", "FI_WEIR_CROSS_MEMORY=maybe"], ["FI_WEIR_CROSS_MEMORY", "maybe", "0, 1"]),
     "misspelled": (["--set", "FI_WEIR_MAILBOX_SLOT=9"], ["FI_WEIR_MAILBOX_SLOT", "FI_WEIR_MAILBOX_SLOTS"]),
-    "too few peers": (["--set", "FI_WEIR_MAX_PEERS=2"], ["FI_WEIR_MAX_PEERS", "2", "4"]),
+    "no peers": (["--set", "FI_WEIR_MAX_PEERS=0"], ["FI_WEIR_MAX_PEERS", "0", "4096"]),
     "no such directory": (["--set", "FI_WEIR_SHM_DIR=/no/such"], ["FI_WEIR_SHM_DIR", "/no/such"]),
 }
 

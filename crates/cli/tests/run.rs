@@ -15,7 +15,7 @@ fn leave_counters(world: &World) {
     std::fs::create_dir(&directory).unwrap();
     let counters =
         Counters { messages_sent: 1234, packets_sent: 1300, stalled_ns: 2_000_000, ..Counters::default() };
-    let state = State { mailbox_bytes: 33792, peers: 2 };
+    let state = State { mailbox_bytes: 33792, peers: 2, ..State::default() };
     let closed = Writer::create(&directory, Scheme::Unlimited).unwrap();
     closed.close(&counters, state);
     let killed = Writer::create(&directory, Scheme::Unlimited).unwrap();

@@ -43,6 +43,7 @@ const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
+const IDLE_BYTES: &str = "FI_WEIR_IDLE_BYTES";
 const SPIN: &str = "FI_WEIR_SPIN";
 const SLEEP_US: &str = "FI_WEIR_SLEEP_US";
 const CLOSE_MS: &str = "FI_WEIR_CLOSE_MS";
@@ -97,7 +98,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: MAX_PEERS,
         default: "4096",
         allowed: "1 to 4096",
-        help: "Most senders that an endpoint's mailbox has lanes for.",
+        help: "Lanes of an endpoint's mailbox; more senders take turns.",
+    },
+    SettingInfo {
+        variable: IDLE_BYTES,
+        default: "1048576",
+        allowed: "0 to 4294967295",
+        help: "Mailbox that idle senders may keep; above it, those idle for a second give their lanes back (unit: bytes).",
     },
     SettingInfo {
         variable: SPIN,
@@ -242,6 +249,8 @@ pub struct Settings {
     pub cross_memory: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,
+    /// `FI_WEIR_IDLE_BYTES`: what of a mailbox idle senders may keep.
+    pub idle_bytes: u32,
     /// `FI_WEIR_SPIN`: polls that find nothing before the core is given away; 0: by cores and ranks.
     pub spin: u32,
     /// `FI_WEIR_SLEEP_US`: longest sleep inside a libfabric read, one thread calling.
@@ -264,6 +273,7 @@ impl Default for Settings {
             eager_bytes: 8192,
             cross_memory: true,
             max_peers: 4096,
+            idle_bytes: 1 << 20,
             spin: 0,
             sleep_us: 1000,
             close_ms: 10_000,
@@ -308,6 +318,7 @@ impl Settings {
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
+            idle_bytes: read_number(&given, IDLE_BYTES, 0..=u32::MAX)?.unwrap_or(default.idle_bytes),
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
             sleep_us: read_number(&given, SLEEP_US, 0..=100_000)?.unwrap_or(default.sleep_us),
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
@@ -316,7 +327,8 @@ impl Settings {
         })
     }
 
-    /// How the mailbox of each endpoint of a job of `peers` endpoints is shared among them. 0: not known yet, counts as
+    /// How the mailbox of each endpoint of a job of `peers` endpoints is shared among them, or among as many as have a lane at
+    /// a time. 0: not known yet, counts as
     /// one.
     ///
     /// With credits, `data region >= credit region >= 1 slot per process`: fewer data slots than credit slots would
@@ -324,16 +336,13 @@ impl Settings {
     /// Source: spec/flow-control.md, 2a, formula 5.2.
     ///
     /// # Errors
-    /// [`SettingError::TooFew`], if the mailbox is too small or has too few lanes, [`SettingError::TooMany`], if a
+    /// [`SettingError::TooFew`], if the mailbox is too small, [`SettingError::TooMany`], if a
     /// sender's part would be larger than a lane can be.
     pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
-        let peers = peers.max(1);
+        let peers = peers.max(1).min(self.max_peers); // of more, so many share it at a time
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
         };
-        if peers > self.max_peers {
-            return too_few(MAX_PEERS, self.max_peers, String::new(), u64::from(peers));
-        }
         let credit_slots = self.credit_slots;
         if self.mailbox_slots == 0 {
             return Ok(MailboxPlan { base_slots: DEFAULT_SLOTS_PER_SENDER, rest_lanes: 0, credit_slots });
@@ -383,6 +392,7 @@ impl Settings {
             (EAGER_BYTES, Some(self.eager_bytes.to_string())),
             (CROSS_MEMORY, Some(switch(self.cross_memory))),
             (MAX_PEERS, Some(self.max_peers.to_string())),
+            (IDLE_BYTES, Some(self.idle_bytes.to_string())),
             (SPIN, Some(self.spin.to_string())),
             (SLEEP_US, Some(self.sleep_us.to_string())),
             (CLOSE_MS, Some(self.close_ms.to_string())),
@@ -509,6 +519,7 @@ mod tests {
             (EAGER_BYTES, "1048576"),
             (CROSS_MEMORY, "0"),
             (MAX_PEERS, "1"),
+            (IDLE_BYTES, "0"),
             (SPIN, "1000000"),
             (SLEEP_US, "100000"),
             (CLOSE_MS, "600000"),
@@ -537,11 +548,12 @@ mod tests {
 
     #[test]
     fn numbers_are_inside_their_ranges() {
-        let ranges: [(&str, u64, u64); 7] = [
+        let ranges: [(&str, u64, u64); 8] = [
             (MAILBOX_SLOTS, 0, 16_777_216),
             (CREDIT_SLOTS, 1, 16),
             (EAGER_BYTES, 0, 1_048_576),
             (MAX_PEERS, 1, 4096),
+            (IDLE_BYTES, 0, 4_294_967_295),
             (SPIN, 0, 1_000_000),
             (SLEEP_US, 0, 100_000),
             (CLOSE_MS, 0, 600_000),
@@ -643,13 +655,10 @@ mod tests {
     }
 
     #[test]
-    fn more_ranks_than_lanes_are_refused() {
-        let settings = Settings { max_peers: 4, ..Settings::default() };
-        assert!(settings.quota(4).is_ok());
-        assert_eq!(
-            settings.quota(8).unwrap_err().to_string(),
-            "FI_WEIR_MAX_PEERS=4: 8 ranks need at least 8"
-        );
+    fn more_ranks_than_lanes_share_what_so_many_would() {
+        let settings = Settings { max_peers: 4, mailbox_slots: 100, ..Settings::default() };
+        assert_eq!(settings.quota(8), settings.quota(4));
+        assert_eq!(settings.quota(8).unwrap().base_slots, 25);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! the slot to the posted buffer, the completion waits in [`Engine::next_completion`].
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 pub mod config;
 mod operations;
 mod progress;
@@ -17,6 +18,7 @@ mod waiting;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant as Clock;
 
+use addresses::AddressTable;
 use config::Settings;
 use operations::{Operations, Outstanding};
 use waiting::Waiting;
@@ -160,11 +162,15 @@ pub struct Engine<L: Link = ShmLink> {
     /// Buffers of unexpected messages, by message.
     kept: Vec<Option<OwnedMemory>>,
     regions: HashMap<u64, UserMemory>,
-    addresses: Vec<Address>,
-    peers: HashMap<Address, Peer>,
+    peers: AddressTable,
     completions: VecDeque<Completion>,
     /// Peers at whom we wait for room.
     asking: Vec<Peer>,
+    /// Peers at whom we wait for a lane.
+    connecting: Vec<Peer>,
+    /// What idle peers may keep of our mailbox. Unit: bytes.
+    idle_bytes: u64,
+    peak_mailbox_bytes: u64,
     actions: Vec<Action>,
     /// What performing actions has brought about, to be handled next.
     events: VecDeque<Event>,
@@ -251,10 +257,12 @@ impl<L: Link> Engine<L> {
             operations: Operations::default(),
             kept: Vec::new(),
             regions: HashMap::new(),
-            addresses: Vec::new(),
-            peers: HashMap::new(),
+            peers: AddressTable::default(),
             completions: VecDeque::new(),
             asking: Vec::new(),
+            connecting: Vec::new(),
+            idle_bytes: u64::from(settings.idle_bytes),
+            peak_mailbox_bytes: 0,
             actions: Vec::new(),
             events: VecDeque::new(),
             unreachable: Vec::new(),
@@ -278,18 +286,12 @@ impl<L: Link> Engine<L> {
 
     /// The number of the peer at `address`; the same address gives the same peer. Does not connect.
     pub fn peer(&mut self, address: &Address) -> Peer {
-        if let Some(&peer) = self.peers.get(address) {
-            return peer;
-        }
-        let peer = Peer(self.addresses.len() as u32);
-        self.addresses.push(*address);
-        self.peers.insert(*address, peer);
-        peer
+        Peer(self.peers.insert(*address))
     }
 
     /// The address of a peer.
     pub fn address_of(&self, peer: Peer) -> Address {
-        self.addresses[peer.0 as usize]
+        *self.peers.address(peer.0).expect("peers are numbered here")
     }
 
     /// Sends a message.

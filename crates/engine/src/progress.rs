@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_link::{Arrival, Link, Liveness};
+use weir_link::{Admission, Arrival, Link, Liveness};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
+    Action, Body, Command, Destination, Event, Memory, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
     Space,
 };
 
@@ -17,8 +17,14 @@ use crate::{Completion, Engine, Operation, Post};
 const BATCH: usize = 64;
 /// How often those are looked after on whom something depends. The dead are reported within a second.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// Longest sleep while we wait for a lane. Unit: ns.
+const QUEUE_NS: u64 = 1_000_000;
 /// Calls of `progress` between two looks at the clock, for programs that never wait.
 const TICKS_PER_LOOK: u32 = 1 << 14;
+
+fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
+    Event::Connected { peer, quota_slots: quota.data_slots, credit_slots: quota.credit_slots, epoch }
+}
 
 impl<L: Link> Engine<L> {
     /// Handles what has arrived. Returns how many things happened. Never sleeps.
@@ -33,6 +39,9 @@ impl<L: Link> Engine<L> {
         }
         if !self.asking.is_empty() {
             handled += self.look_for_room();
+        }
+        if !self.connecting.is_empty() {
+            handled += self.look_for_lanes();
         }
         if !self.unreachable.is_empty() && handled < BATCH {
             handled += self.lose_unreachable();
@@ -77,6 +86,8 @@ impl<L: Link> Engine<L> {
     /// Sleeps until something arrives, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
         if self.asking.is_empty() {
+            // A lane is announced; that a place in a full queue is free again is not.
+            let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(QUEUE_NS) };
             self.link.sleep(at_most_ns);
         } else {
             weir_link::cores::yield_now();
@@ -95,20 +106,36 @@ impl<L: Link> Engine<L> {
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
         if let Some(stats) = self.stats.take() {
-            stats.close(self.machine.counters(), self.state());
+            let state = self.state();
+            stats.close(self.machine.counters(), state);
         }
         self.link.close();
     }
 
     /// Stores the counters for whoever looks at them, also after a crash.
     pub(crate) fn leave_counters(&mut self) {
+        let state = self.state();
         if let Some(stats) = &self.stats {
-            stats.update(self.machine.counters(), self.state());
+            stats.update(self.machine.counters(), state);
         }
     }
 
-    fn state(&self) -> State {
-        State { mailbox_bytes: self.link.mailbox_bytes(), peers: self.addresses.len() as u64 }
+    fn state(&mut self) -> State {
+        let mailbox_bytes = self.link.mailbox_bytes();
+        self.peak_mailbox_bytes = self.peak_mailbox_bytes.max(mailbox_bytes);
+        let Memory { peer_bytes, unexpected_bytes } = self.machine.memory();
+        State {
+            mailbox_bytes,
+            peak_mailbox_bytes: self.peak_mailbox_bytes,
+            peers: self.peers.len() as u64,
+            peer_bytes,
+            unexpected_bytes,
+        }
+    }
+
+    /// What the endpoint occupies, for whoever measures.
+    pub fn memory(&mut self) -> State {
+        self.state()
     }
 
     fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
@@ -132,11 +159,12 @@ impl<L: Link> Engine<L> {
         }
         match arrival {
             Arrival::Packet { from, packet } => self.handle(Event::Arrived { from, packet }),
-            Arrival::Attached { lane, address, quota } => {
+            Arrival::Attached { lane, address, quota, epoch } => {
                 let peer = self.peer(&address);
                 self.link.admit(lane, peer);
-                self.handle(Event::Attached { peer, quota_slots: quota.data_slots });
+                self.handle(Event::Attached { peer, quota_slots: quota.data_slots, epoch });
             }
+            Arrival::AskedToLeave { by } => self.handle(Event::AskedToLeave { peer: by }),
             Arrival::Malformed { from } => {
                 self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
             }
@@ -181,14 +209,16 @@ impl<L: Link> Engine<L> {
             Action::Connect { to } => {
                 let address = self.address_of(to);
                 match self.link.connect(to, &address) {
-                    Ok(quota) => self.events.push_back(Event::Connected {
-                        peer: to,
-                        quota_slots: quota.data_slots,
-                        credit_slots: quota.credit_slots,
-                    }),
+                    Ok(Some(admission)) => self.events.push_back(connected(to, admission)),
+                    Ok(None) => self.connecting.push(to),
                     Err(fault) => self.unreachable.push((to, fault)),
                 }
             }
+            Action::Disconnect { to } => {
+                self.asking.retain(|asking| *asking != to);
+                self.link.disconnect(to);
+            }
+            Action::Release { peer } => self.link.release(peer),
             Action::AskRoom { to } => match self.link.room(to) {
                 0 => self.asking.push(to),
                 slots => self.events.push_back(Event::Room { peer: to, slots }),
@@ -200,6 +230,7 @@ impl<L: Link> Engine<L> {
             }
             Action::Sever { peer } => {
                 self.asking.retain(|asking| *asking != peer);
+                self.connecting.retain(|connecting| *connecting != peer);
                 self.link.forget(peer);
             }
             Action::Notify { from, data, bytes } => {
@@ -331,6 +362,24 @@ impl<L: Link> Engine<L> {
         found
     }
 
+    /// Whether a lane that we wait for is ours now.
+    fn look_for_lanes(&mut self) -> usize {
+        let mut found = 0;
+        for peer in std::mem::take(&mut self.connecting) {
+            let address = self.address_of(peer);
+            match self.link.connect(peer, &address) {
+                Ok(None) => self.connecting.push(peer),
+                Ok(Some(admission)) => {
+                    found += 1;
+                    self.now = self.clock();
+                    self.handle(connected(peer, admission));
+                }
+                Err(fault) => self.unreachable.push((peer, fault)),
+            }
+        }
+        found
+    }
+
     /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
     fn watch_if_due(&mut self, now: Clock) -> usize {
         if now.duration_since(self.watched) < WATCH_EVERY {
@@ -339,7 +388,8 @@ impl<L: Link> Engine<L> {
         self.watched = now;
         self.now = self.clock();
         self.leave_counters();
-        let mut peers = Vec::new();
+        self.link.tend(self.idle_bytes);
+        let mut peers = self.link.overdue();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();
         peers.dedup();

@@ -30,12 +30,15 @@ mod word {
     pub const CLOSED: usize = 0;
     pub const MAILBOX_BYTES: usize = 1;
     pub const PEERS: usize = 2;
+    pub const PEAK_MAILBOX_BYTES: usize = 3;
+    pub const PEER_BYTES: usize = 4;
+    pub const UNEXPECTED_BYTES: usize = 5;
     /// First of [`super::Counters::values`].
-    pub const COUNTERS: usize = 3;
+    pub const COUNTERS: usize = 6;
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// For a rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
@@ -44,12 +47,18 @@ const WORDS: usize = word::COUNTERS + Counters::NAMES.len();
 const MAX_FILE_BYTES: u64 = 1 << 16;
 
 /// What an endpoint tells besides its counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Shared memory that the mailbox occupies. Unit: bytes.
     pub mailbox_bytes: u64,
+    /// The most that it was found to occupy. Unit: bytes.
+    pub peak_mailbox_bytes: u64,
     /// Peers that have been in contact.
     pub peers: u64,
+    /// What the protocol machine keeps for peers. Unit: bytes.
+    pub peer_bytes: u64,
+    /// Unexpected messages, envelopes and payload. Unit: bytes.
+    pub unexpected_bytes: u64,
 }
 
 /// The file of one endpoint, mapped. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
@@ -90,6 +99,9 @@ impl Writer {
         }
         self.page.store(word::MAILBOX_BYTES, state.mailbox_bytes);
         self.page.store(word::PEERS, state.peers);
+        self.page.store(word::PEAK_MAILBOX_BYTES, state.peak_mailbox_bytes);
+        self.page.store(word::PEER_BYTES, state.peer_bytes);
+        self.page.store(word::UNEXPECTED_BYTES, state.unexpected_bytes);
         for (index, value) in (word::COUNTERS..).zip(counters.values()) {
             self.page.store(index, value);
         }
@@ -124,10 +136,8 @@ pub struct EndpointReport {
     pub closed: bool,
     /// Its flow-control scheme; `None` if this version does not know it.
     pub scheme: Option<Scheme>,
-    /// Shared memory that its mailbox occupied when last told. Unit: bytes.
-    pub mailbox_bytes: u64,
-    /// Peers it was in contact with.
-    pub peers: u64,
+    /// What it occupied when last told.
+    pub state: State,
     /// Its counters.
     pub counters: Counters,
 }
@@ -211,8 +221,13 @@ fn decode(path: &Path, page: &Counted) -> Result<EndpointReport, String> {
         started_ns: facts[metadata::STARTED],
         closed: words[word::CLOSED] == 1,
         scheme: scheme_of(facts[metadata::SCHEME]),
-        mailbox_bytes: words[word::MAILBOX_BYTES],
-        peers: words[word::PEERS],
+        state: State {
+            mailbox_bytes: words[word::MAILBOX_BYTES],
+            peak_mailbox_bytes: words[word::PEAK_MAILBOX_BYTES],
+            peers: words[word::PEERS],
+            peer_bytes: words[word::PEER_BYTES],
+            unexpected_bytes: words[word::UNEXPECTED_BYTES],
+        },
         counters: Counters::from_values(values),
     })
 }
@@ -242,7 +257,13 @@ fn scheme_of(id: u64) -> Option<Scheme> {
 mod tests {
     use super::*;
 
-    const STATE: State = State { mailbox_bytes: 16384, peers: 3 };
+    const STATE: State = State {
+        mailbox_bytes: 16384,
+        peak_mailbox_bytes: 32768,
+        peers: 3,
+        peer_bytes: 500,
+        unexpected_bytes: 7000,
+    };
 
     fn some_counters() -> Counters {
         let mut values = [0; Counters::NAMES.len()];
@@ -262,7 +283,7 @@ mod tests {
         assert_eq!(reports.skipped, []);
         let [report] = reports.endpoints.as_slice() else { panic!("{reports:?}") };
         assert_eq!(report.counters, some_counters());
-        assert_eq!((report.mailbox_bytes, report.peers), (16384, 3));
+        assert_eq!(report.state, STATE);
         assert_eq!(report.scheme, Some(scheme));
         assert_eq!(report.pid, u64::from(std::process::id()));
         assert!(report.started_ns > 1_600_000_000_000_000_000);
@@ -308,7 +329,7 @@ mod tests {
                 "its name does not end in .weir",
                 no_page,
                 no_page,
-                "it is of version 2, this weir reads 1",
+                "it is of version 3, this weir reads 2",
                 "it is no regular file",
                 &format!("it has 4 and {} words, 4 and {WORDS} are expected", WORDS - 1),
                 &format!("it has {} bytes, too many for counters", bytes.len() + (1 << 16)),

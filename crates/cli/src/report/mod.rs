@@ -14,6 +14,10 @@ pub struct Share {
     pub endpoints: u64,
     /// Shared memory that the mailboxes occupied. Unit: bytes.
     pub mailbox_bytes: u64,
+    /// The most that they were found to occupy. Unit: bytes.
+    pub peak_mailbox_bytes: u64,
+    /// What is kept for peers. Unit: bytes.
+    pub peer_bytes: u64,
     /// Counters by name; peaks are the highest of any endpoint, the others are summed.
     #[serde(serialize_with = "counters_by_name")]
     pub counters: Counters,
@@ -52,24 +56,36 @@ impl Job {
         let mut ranks: Vec<Rank> = Vec::new();
         for endpoint in &reports.endpoints {
             let share =
-                Share { endpoints: 1, mailbox_bytes: endpoint.mailbox_bytes, counters: endpoint.counters };
+                Share {
+                    endpoints: 1,
+                    mailbox_bytes: endpoint.state.mailbox_bytes,
+                    peak_mailbox_bytes: endpoint.state.peak_mailbox_bytes,
+                    peer_bytes: endpoint.state.peer_bytes,
+                    counters: endpoint.counters,
+                };
             // The endpoints are sorted by rank and process.
             match ranks.last_mut() {
                 Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
                     rank.share.add(&share);
                     rank.closed &= endpoint.closed;
-                    rank.peers = rank.peers.max(endpoint.peers);
+                    rank.peers = rank.peers.max(endpoint.state.peers);
                 }
                 _ => ranks.push(Rank {
                     rank: endpoint.rank,
                     pid: endpoint.pid,
                     closed: endpoint.closed,
-                    peers: endpoint.peers,
+                    peers: endpoint.state.peers,
                     share,
                 }),
             }
         }
-        let mut total = Share { endpoints: 0, mailbox_bytes: 0, counters: Counters::default() };
+        let mut total = Share {
+            endpoints: 0,
+            mailbox_bytes: 0,
+            peak_mailbox_bytes: 0,
+            peer_bytes: 0,
+            counters: Counters::default(),
+        };
         for rank in &ranks {
             total.add(&rank.share);
         }
@@ -125,6 +141,8 @@ impl Share {
         self.endpoints += other.endpoints;
         // Numbers come from files: no overflow may stop the report.
         self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
+        self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
+        self.peer_bytes = self.peer_bytes.saturating_add(other.peer_bytes);
         let mut values = self.counters.values();
         for ((value, more), name) in values.iter_mut().zip(other.counters.values()).zip(Counters::NAMES) {
             *value = if name.starts_with("peak_") { (*value).max(more) } else { value.saturating_add(more) };
@@ -145,7 +163,7 @@ fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) ->
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use weir_engine::stats::{EndpointReport, Skipped};
+    use weir_engine::stats::{EndpointReport, Skipped, State};
 
     pub(crate) fn endpoint(rank: u64, closed: bool, messages: u64, peak: u64) -> EndpointReport {
         EndpointReport {
@@ -155,8 +173,13 @@ pub(crate) mod tests {
             started_ns: 0,
             closed,
             scheme: None,
-            mailbox_bytes: 16896,
-            peers: 2,
+            state: State {
+                mailbox_bytes: 16896,
+                peak_mailbox_bytes: 33792,
+                peers: 2,
+                peer_bytes: 300,
+                unexpected_bytes: 0,
+            },
             counters: Counters {
                 messages_sent: messages,
                 bytes_sent: messages * 8,
