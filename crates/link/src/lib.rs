@@ -5,6 +5,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod cores;
+pub mod counted_heap;
 pub mod memory;
 pub mod owner;
 pub mod page;

@@ -8,6 +8,7 @@
 //! 2 s; five rounds half a minute.
 
 mod imb;
+mod memory;
 mod summary;
 mod transport;
 
@@ -32,6 +33,8 @@ use weir_engine::config::Settings;
 pub enum BenchCommand {
     /// Half round trip, message rate and barrier over weir and over the other transports, under the same MPICH.
     Pingpong(PingpongArguments),
+    /// What a receiver occupies for 1K to 256K peers, idle and with 64 active ones, beside the published formulae.
+    Memory(memory::MemoryArguments),
     /// List transports and measures.
     List,
 }
@@ -98,6 +101,7 @@ pub struct PingpongArguments {
 pub fn run(command: &BenchCommand) -> Result<u8, Failure> {
     match command {
         BenchCommand::Pingpong(arguments) => pingpong(arguments),
+        BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::List => {
             list();
             Ok(0)

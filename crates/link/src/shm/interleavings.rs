@@ -3,7 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-link --release loom`. A lost packet or wake-up shows as a deadlock, which
 //! loom reports; a slot read while it is written as a race. The lanes are on the heap, the code is the real one.
 
-use super::bell::{Bell, call};
+use super::bell::{Bell, Episode, call};
 use super::gate::{self, Gate};
 use super::heap::{HeapLane, eager};
 use super::inbox::{Inbox, Limits};
@@ -173,10 +173,15 @@ fn loom_a_stopped_sender_delays_nobody() {
     }
 }
 
+/// The newcomers are numbered from here.
+const FIRST: u64 = 7;
+
 /// A mailbox of one lane, of which only who holds it matters.
 #[derive(Default)]
 struct OneLane {
     bell: Bell,
+    /// The newcomers' own.
+    bells: [Bell; 2],
     gate: Gate,
     claims: [AtomicU64; 1],
     /// Who has left.
@@ -195,15 +200,19 @@ impl Default for Slots {
 unsafe impl Sync for Slots {}
 
 impl OneLane {
-    /// Comes as a sender does; sleeps are polls here.
+    /// Comes as a sender does, asleep while it waits.
     fn come(&self, id: u64) {
         if !self.gate.has_waiters() && gate::claim(&self.claims, id).is_some() {
             return;
         }
         let ticket = self.gate.enter(id).expect("a place");
         self.bell.call_about(call::NEWCOMER);
+        let (bell, mut episode) = (&self.bells[(id - FIRST) as usize], Episode::default());
         while self.gate.answer(ticket).is_none() {
-            yield_now();
+            bell.take_calls();
+            if self.gate.answer(ticket).is_none() {
+                bell.sleep(&mut episode, false, FOR_EVER_NS, || bell.called());
+            }
         }
         self.gate.leave(ticket);
         assert_eq!(self.claims[0].load(Ordering::Acquire), id, "given to us");
@@ -219,21 +228,22 @@ impl OneLane {
 
     fn serve(&self) {
         for waiter in self.gate.waiters() {
-            self.gate.serve(waiter, &self.claims);
+            if self.gate.serve(waiter, &self.claims) {
+                self.bells[(waiter.segment - FIRST) as usize].call_about(call::ELSEWHERE);
+            }
         }
     }
 
     /// The owner, until so many have left.
     fn own(&self, stays: u32) {
-        let mut ended = 0;
+        let (mut ended, mut episode) = (0, Episode::default());
         while ended < stays {
-            if self.bell.called() {
-                self.bell.take_calls();
+            if self.bell.take_calls() & call::NEWCOMER != 0 {
                 self.serve();
             }
             let left = self.left.swap(0, Ordering::AcqRel);
             if left == 0 {
-                yield_now();
+                self.bell.sleep(&mut episode, false, FOR_EVER_NS, || self.bell.called());
                 continue;
             }
             // SAFETY: as above: whoever has left writes no more.

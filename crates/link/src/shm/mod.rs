@@ -246,8 +246,8 @@ impl ShmLink {
             return None;
         }
         let own = self.own.clone()?;
-        own.reserve_claims().ok()?;
-        let claimant = own.header().claims(self.shape.max_lanes)[lane as usize].load(Ordering::Acquire);
+        own.reserve_claims(lane + 1).ok()?;
+        let claimant = own.header().claims(lane + 1)[lane as usize].load(Ordering::Acquire);
         if claimant == 0 {
             return None;
         }

@@ -190,12 +190,12 @@ impl OwnSegment {
         Ok(MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane)))
     }
 
-    /// The claim words of all lanes, with memory behind them.
+    /// Makes sure that there is memory behind the claim words of the first `lanes` lanes.
     ///
     /// # Errors
     /// No space left.
-    pub fn reserve_claims(&self) -> io::Result<()> {
-        for part in 1..self.facts.shape.max_lanes.div_ceil(CLAIMS_PER_PART) {
+    pub fn reserve_claims(&self, lanes: u32) -> io::Result<()> {
+        for part in 1..lanes.div_ceil(CLAIMS_PER_PART) {
             let (offset, bytes) = claims_part(part);
             allocate(self.file.as_fd(), offset, bytes)?;
         }

@@ -94,7 +94,8 @@ impl ShmLink {
         let header = own.header();
         let waiters = header.gate().waiters();
         self.turns.waiters = waiters.len();
-        if waiters.is_empty() || own.reserve_claims().is_err() {
+        // Somebody waits, so all lanes were claimed once: this finds memory there.
+        if waiters.is_empty() || own.reserve_claims(self.shape.max_lanes).is_err() {
             return;
         }
         let claims = header.claims(self.shape.max_lanes);
@@ -162,11 +163,11 @@ impl ShmLink {
             *state = Lane::Free;
         }
         let Some(own) = self.own.clone() else { return };
-        if own.reserve_claims().is_err() {
+        if own.reserve_claims(lane + 1).is_err() {
             return; // it was claimed, so there was memory: the lane is lost to a full file system
         }
         let header = own.header();
-        let claim = &header.claims(self.shape.max_lanes)[lane as usize];
+        let claim = &header.claims(lane + 1)[lane as usize];
         let keep = left && self.turns.waiters > 0;
         own.renew(lane, keep);
         claim.store(0, Ordering::Release);
@@ -245,7 +246,7 @@ impl ShmLink {
                 header.gate().clear(place);
             }
         }
-        if own.reserve_claims().is_err() {
+        if own.reserve_claims(self.shape.max_lanes).is_err() {
             return;
         }
         let unknown = |lane: u32| matches!(self.lanes.get(lane as usize), None | Some(Lane::Free));
