@@ -222,7 +222,7 @@ impl OneLane {
     fn stay(&self, id: u64) {
         // SAFETY: under loom the access is checked.
         self.slots.0.with_mut(|slots| unsafe { *slots = id });
-        self.left.store(id, Ordering::Release);
+        self.left.swap(id, Ordering::Release); // a plain store could be taken for an older one by loom
         self.bell.call_about(call::ELSEWHERE); // stands for the announcement of the last packet
     }
 

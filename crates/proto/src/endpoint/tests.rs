@@ -504,3 +504,70 @@ fn more_unexpected_messages_than_the_bound_cost_the_sender_its_lane() {
     assert_eq!(receiver.eager(0, 0), ["retire", "sever"]);
     assert_eq!(vec![receiver.machine.counters().peak_unexpected_messages], [4]);
 }
+
+#[test]
+fn who_is_asked_leaves_between_two_packets_and_goes_on() {
+    let mut a = with_credits(2);
+    // 300 bytes: 80 in the first two slots, and no credit for the rest.
+    assert_eq!(a.send(0, 300), ["transmit eager 80"]);
+    let asked = Event::AskedToLeave { peer: PEER };
+    assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
+    assert_eq!(a.event(asked.clone()), [""; 0], "once");
+    let connected = Event::Connected { peer: PEER, quota_slots: 2, credit_slots: 1, epoch: 1 };
+    assert_eq!(a.event(connected), ["transmit more 96"], "with the whole quota");
+    a.send(1, 8);
+    assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
+    let connected = Event::Connected { peer: PEER, quota_slots: 9, credit_slots: 1, epoch: 2 };
+    assert_eq!(a.event(connected), ["transmit more 124", "done 0", "transmit eager 8", "done 1"]);
+    assert_eq!(a.event(asked), ["leave", "disconnect"], "nothing waits, so it does not come back");
+}
+
+#[test]
+fn a_grant_of_an_earlier_stay_is_ignored() {
+    let mut a = with_credits(2);
+    assert_eq!(a.send(0, 80), ["transmit eager 80", "done 0"]);
+    assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.send(1, 8), ["connect"]);
+    let connected = Event::Connected { peer: PEER, quota_slots: 2, credit_slots: 1, epoch: 1 };
+    assert_eq!(a.event(connected), ["transmit eager 8", "done 1"]);
+    // The receiver had not read the `Leave` when it granted these two.
+    a.granted = 2;
+    assert_eq!(a.arrive(Body::Credit, 0), ["retire"]);
+    assert!(a.machine.fault(PEER).is_none(), "it is no minted grant");
+    assert_eq!(a.send(2, 8), ["transmit eager 8", "done 2"]);
+    assert_eq!(a.send(3, 8), [""; 0], "there were two credits, not four");
+}
+
+#[test]
+fn what_is_kept_for_a_peer_goes_when_both_have_left() {
+    let mut a = with_credits(4);
+    assert_eq!(a.send(0, 8), ["transmit eager 8", "done 0"]);
+    let kept = a.machine.memory().peer_bytes;
+    assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.machine.peers_kept(), 1, "it still has a lane here");
+    assert_eq!(a.arrive(Body::Leave, 0), ["retire", "release"]);
+    assert_eq!(a.machine.peers_kept(), 0);
+    assert!(a.machine.memory().peer_bytes + 200 < kept);
+    let mut watched = Vec::new();
+    a.receive(1, 100, None);
+    a.machine.depends_on(|peer| watched.push(peer));
+    assert_eq!(watched, [PEER], "it may still die, and a receive from anybody waits");
+}
+
+/// Without this, a sender that came back could wait for ever: see `membership.rs`.
+#[test]
+fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
+    let mut b = bench(Scheme::Static { piggyback: false }, 2);
+    let packet = || Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None }, 0);
+    let arrived = |packet| Event::Arrived { from: PEER, packet };
+    b.event(arrived(packet()));
+    assert!(b.event(arrived(packet())).contains(&"credit total 2".into()));
+    assert_eq!(b.arrive(Body::Leave, 0), ["retire", "release"]);
+    let attached = Event::Attached { peer: PEER, quota_slots: 2, epoch: 1 };
+    assert_eq!(b.event(attached), ["leave", "disconnect"]);
+    // The first credits of the new stay need the way back again.
+    assert!(b.event(arrived(packet())).contains(&"connect".into()));
+    b.event(arrived(packet()));
+    let connected = Event::Connected { peer: PEER, quota_slots: 2, credit_slots: 1, epoch: 5 };
+    assert_eq!(b.event(connected), ["credit total 2"]);
+}
