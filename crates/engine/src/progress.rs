@@ -5,8 +5,8 @@ use std::time::{Duration, Instant as Clock};
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::{Admission, Arrival, Link, Liveness};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, Memory, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
-    Space,
+    Action, Body, Command, Destination, Event, Memory, MessageId, Outcome, Packet, Peer, PeerFault, Request,
+    Source, Space,
 };
 
 use crate::stats::State;

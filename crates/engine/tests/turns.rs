@@ -81,7 +81,8 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
 
 #[test]
 fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
-    for scheme in [Scheme::Unlimited, Scheme::Static { piggyback: true }, Scheme::Static { piggyback: false }] {
+    for scheme in [Scheme::Unlimited, Scheme::Static { piggyback: true }, Scheme::Static { piggyback: false }]
+    {
         for max_peers in [1, 2, 3] {
             let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
             let settings = Settings { max_peers, ..settings(&directory, scheme) };

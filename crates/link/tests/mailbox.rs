@@ -194,7 +194,10 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
         for (number, sender) in senders.iter_mut().enumerate().skip(turn + 1) {
             assert_eq!(sender.connect(Peer(0), &address), Ok(None), "{number} overtakes {turn}");
         }
-        assert!(senders[turn].connect(Peer(0), &address).expect("connected").is_some(), "{turn} has its turn");
+        assert!(
+            senders[turn].connect(Peer(0), &address).expect("connected").is_some(),
+            "{turn} has its turn"
+        );
         admit(&mut b, Peer(turn as u32));
         send(&mut senders[turn], Peer(0), turn as u64, b"hello");
         assert_eq!(receive(&mut b), (Peer(turn as u32), turn as u64, b"hello".to_vec()));
@@ -254,7 +257,9 @@ fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its
                 assert_eq!(receive(&mut b), (Peer(1), number.into(), vec![round]));
             }
             for _ in 0..quota.credit_slots {
-                assert!(matches!(wait(&mut b), Arrival::Packet { packet, .. } if packet.body == Body::Credit));
+                assert!(
+                    matches!(wait(&mut b), Arrival::Packet { packet, .. } if packet.body == Body::Credit)
+                );
                 b.retire();
             }
             release(&mut b);

@@ -119,7 +119,9 @@ fn world(seed: u64) -> u64 {
     }
     world.settle(|count| rng.usize(..count));
     world.assert_at_rest();
-    assert_everybody_can_be_forgotten(&mut world, &mut rng);
+    if seed.is_multiple_of(4) {
+        assert_everybody_can_be_forgotten(&mut world, &mut rng);
+    }
 
     let mut received = BTreeMap::new();
     for (node, state) in world.nodes.iter().enumerate() {

@@ -55,14 +55,13 @@ impl Job {
     pub fn new(reports: &Reports) -> Job {
         let mut ranks: Vec<Rank> = Vec::new();
         for endpoint in &reports.endpoints {
-            let share =
-                Share {
-                    endpoints: 1,
-                    mailbox_bytes: endpoint.state.mailbox_bytes,
-                    peak_mailbox_bytes: endpoint.state.peak_mailbox_bytes,
-                    peer_bytes: endpoint.state.peer_bytes,
-                    counters: endpoint.counters,
-                };
+            let share = Share {
+                endpoints: 1,
+                mailbox_bytes: endpoint.state.mailbox_bytes,
+                peak_mailbox_bytes: endpoint.state.peak_mailbox_bytes,
+                peer_bytes: endpoint.state.peer_bytes,
+                counters: endpoint.counters,
+            };
             // The endpoints are sorted by rank and process.
             match ranks.last_mut() {
                 Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {

@@ -73,6 +73,9 @@ mod tests {
         };
         assert_eq!(fields("0 "), "0 1,000 7.81 KiB 0 0 B 1,001 0 0 1.50 ms 3 24 B 16.5 KiB 33.0 KiB 300 B");
         assert!(fields("1 ").starts_with("1 ! 7 56 B"), "{text}");
-        assert_eq!(fields("all "), "all 1,007 7.87 KiB 0 0 B 1,009 0 0 3.00 ms 3 24 B 33.0 KiB 66.0 KiB 600 B");
+        assert_eq!(
+            fields("all "),
+            "all 1,007 7.87 KiB 0 0 B 1,009 0 0 3.00 ms 3 24 B 33.0 KiB 66.0 KiB 600 B"
+        );
     }
 }

@@ -154,7 +154,8 @@ impl Place {
 impl Gate {
     /// [`Gate::enter`] without its last step: a newcomer that is stopped or killed there.
     pub fn enter_halfway(&self, id: u64) {
-        let free = |place: &&Place| place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let free =
+            |place: &&Place| place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.places.iter().find(free).expect("a place");
     }
 }

@@ -44,11 +44,11 @@ use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
 use ring::{Found, GEOMETRY, Head};
 use segment::{Absent, OwnSegment, PeerSegment};
-use sync::Ordering;
 pub use segment::{SystemError, cleanup, owners};
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use sync::Ordering;
 use turns::{Stay, Turns};
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
@@ -254,7 +254,9 @@ impl ShmLink {
         // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
         let memory = own.lane(lane).ok()?;
         let address = Address(memory.owner());
-        if memory.state() != lane_state::READY || Place::parse(&address).is_none_or(|place| place.id != claimant) {
+        if memory.state() != lane_state::READY
+            || Place::parse(&address).is_none_or(|place| place.id != claimant)
+        {
             return None;
         }
         match self.claimants.get(&address) {
@@ -421,7 +423,9 @@ impl Link for ShmLink {
     fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
         match self.acquaintances.get(&peer) {
             // A second lane would break the order of packets, so the first one stays.
-            Some(Acquaintance { admission: Some(admission), address: Some(known), .. }) if known == address => {
+            Some(Acquaintance { admission: Some(admission), address: Some(known), .. })
+                if known == address =>
+            {
                 Ok(Some(*admission))
             }
             _ if self.pending.contains_key(&peer) => self.wait_on(peer, address),

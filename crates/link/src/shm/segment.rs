@@ -17,11 +17,11 @@
 //! **Forks.** A child has the parent's list in its memory, but nothing in it is the child's. The list is marked with
 //! the process it belongs to; in any other process it counts as empty, and nothing is unlinked or closed there.
 
+use super::gate;
 use super::layout::{
     CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, Place, Shape, file_name,
     file_prefix, segment_state,
 };
-use super::gate;
 use super::mapping::{MappedHeader, MappedLane, Mapping};
 use crate::Liveness;
 use std::fs::File;
@@ -156,7 +156,10 @@ impl OwnSegment {
         let what = |verb: &str| format!("{verb} the segment {}", path.display());
         tried(|| what("locking"), lock(&file))?;
         tried(|| what("sizing"), file.set_len(facts.shape.segment_bytes()))?;
-        tried(|| what("finding memory for"), allocate(file.as_fd(), 0, HEADER_BYTES as u64 + claims_part(0).1))?;
+        tried(
+            || what("finding memory for"),
+            allocate(file.as_fd(), 0, HEADER_BYTES as u64 + claims_part(0).1),
+        )?;
         tried(|| what("writing"), file.write_all_at(&facts.bytes(), 0))?;
         let bytes = facts.shape.segment_bytes() as usize;
         let mapping = Arc::new(tried(|| what("mapping"), Mapping::new(file.as_fd(), 0, bytes))?);
@@ -405,7 +408,8 @@ pub fn header_of(dir: &Path, id: u64) -> Option<MappedHeader> {
 
 /// Whether the owner of the segment `id` lives and has not closed it: whether it may still write somewhere.
 pub fn is_at_work(dir: &Path, id: u64) -> bool {
-    own(id).is_some() || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
+    own(id).is_some()
+        || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
 }
 
 /// Where a part of the claim words lies, and its length. Unit: bytes.

@@ -248,7 +248,8 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
     use Coming::{Answered, Called, Claimed, Mapped, Named, Placed, Ready, Taken, Waiting};
     for last in [Claimed, Mapped, Named, Ready, Placed, Waiting, Called, Answered, Taken] {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let mut reader = ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
+        let mut reader =
+            ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
         let (mut holder, mut late) = (open(dir.path()), open(dir.path()));
         let address = reader.address();
         let empty = reader.mailbox_bytes();
@@ -282,7 +283,10 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
                 reader.tend(u64::MAX);
                 for peer in reader.overdue() {
                     // What a driver does: looks, and gives the dead up.
-                    assert_eq!(reader.liveness(&reader.acquaintances[&peer].address.expect("known")), Liveness::Dead);
+                    assert_eq!(
+                        reader.liveness(&reader.acquaintances[&peer].address.expect("known")),
+                        Liveness::Dead
+                    );
                     reader.forget(peer);
                 }
             }
@@ -306,7 +310,8 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
 fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
     for last in Step::ALL {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        let mut reader = ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
+        let mut reader =
+            ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
         let address = reader.address();
         // SAFETY: as above.
         let child = unsafe { libc::fork() };
@@ -346,6 +351,10 @@ fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
             }
             late.connect(Peer(0), &address).expect("connected")
         });
-        assert_eq!(received, 1 + u32::from(last >= Step::Publish), "{last:?}: what it sent while it lived is read");
+        assert_eq!(
+            received,
+            1 + u32::from(last >= Step::Publish),
+            "{last:?}: what it sent while it lived is read"
+        );
     }
 }

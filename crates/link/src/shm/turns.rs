@@ -129,8 +129,12 @@ impl ShmLink {
                 let had_chance = reader.position() > 0 || now.duration_since(stay.since) >= CHANCE;
                 let idle = !reader.arrived() && had_chance;
                 let moved = reader.position() != stay.marked;
-                (idle || reader.position() >= TURN_SLOTS)
-                    .then_some((!idle, if moved { now } else { stay.marked_at }, stay.since, lane))
+                (idle || reader.position() >= TURN_SLOTS).then_some((
+                    !idle,
+                    if moved { now } else { stay.marked_at },
+                    stay.since,
+                    lane,
+                ))
             })
             .collect();
         candidates.sort_unstable();
@@ -225,10 +229,12 @@ impl ShmLink {
     fn free_refused(&mut self) {
         for lane in 0..self.lanes.len() as u32 {
             let Lane::Refused(Address(bytes)) = self.lanes[lane as usize] else { continue };
-            let alive = Place::parse(&Address(bytes)).is_some_and(|place| segment::is_at_work(&self.dir, place.id));
+            let alive =
+                Place::parse(&Address(bytes)).is_some_and(|place| segment::is_at_work(&self.dir, place.id));
             let abandoned = || {
                 let own = self.own.as_ref();
-                own.and_then(|own| own.lane(lane).ok()).is_some_and(|lane| lane.state() == lane_state::ABANDONED)
+                own.and_then(|own| own.lane(lane).ok())
+                    .is_some_and(|lane| lane.state() == lane_state::ABANDONED)
             };
             if !alive || abandoned() {
                 self.free(lane, false);

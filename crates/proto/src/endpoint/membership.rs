@@ -89,7 +89,8 @@ impl Peers {
     fn bytes(&self) -> u64 {
         let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
         let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
-        let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>() + self.acquainted.capacity() * 8;
+        let index =
+            self.states.capacity() * size_of::<Option<Box<PeerState>>>() + self.acquainted.capacity() * 8;
         (index + self.iter().map(each).sum::<usize>()) as u64
     }
 }

@@ -266,8 +266,14 @@ impl Endpoint {
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, .. } = self;
-        let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, stays, .. }) =
-            peers.get_mut(to.0 as usize)
+        let Some(PeerState {
+            outbound,
+            receiver: Some(receiver),
+            credit_packets_read,
+            credit_slots,
+            stays,
+            ..
+        }) = peers.get_mut(to.0 as usize)
         else {
             return;
         };

@@ -558,7 +558,9 @@ fn what_is_kept_for_a_peer_goes_when_both_have_left() {
 #[test]
 fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
     let mut b = bench(Scheme::Static { piggyback: false }, 2);
-    let packet = || Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None }, 0);
+    let packet = || {
+        Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None }, 0)
+    };
     let arrived = |packet| Event::Arrived { from: PEER, packet };
     b.event(arrived(packet()));
     assert!(b.event(arrived(packet())).contains(&"credit total 2".into()));
