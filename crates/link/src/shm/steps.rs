@@ -299,7 +299,10 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
                 reader.admit(lane, Peer(2));
                 None
             }
-            Arrival::Packet { from: Peer(2), .. } => Some(reader.retire()),
+            Arrival::Packet { from: Peer(2), .. } => {
+                reader.retire();
+                Some(())
+            }
             other => panic!("{last:?}: {other:?}"),
         });
         assert_eq!(reader.mailbox_bytes(), empty + reader.shape.stride, "{last:?}: one lane");
