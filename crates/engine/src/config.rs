@@ -23,8 +23,9 @@ pub const LEAST_REGION_SLOTS: u32 = 4096;
 /// is touched all over once it has been used for long.
 pub const MOST_LANE_SLOTS: u32 = 1024;
 
-/// Dynamic credits: the most credits of a sender that was not heard of before. One packet is never longer.
-const MOST_START_SLOTS: u32 = 64;
+/// Dynamic credits: the most credits of a sender that was not heard of before. An eager message of the default size and
+/// more, and as many as a fixed quota gives.
+const MOST_START_SLOTS: u32 = DEFAULT_SLOTS_PER_SENDER;
 
 /// Dynamic credits: so many times a sender that has just gained credits is passed over as a victim (protocol.md, gap 7).
 const HOLD_POINTS: u8 = 4;
@@ -699,7 +700,8 @@ mod tests {
     fn a_shared_region_has_16_slots_a_rank_and_at_least_256_kib() {
         let region = |peers| Settings::default().quota(peers).unwrap().region;
         let figures = |peers| (region(peers).slots, region(peers).start_slots);
-        assert_eq!([0, 2, 16].map(figures), [(4096, 64); 3]);
+        assert_eq!([0, 2, 4].map(figures), [(4096, 256); 3]);
+        assert_eq!([8, 16].map(figures), [(4096, 128), (4096, 64)]);
         assert_eq!([64, 256].map(figures), [(4096, 16), (4096, 4)]);
         assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
         for peers in 1..=4096 {
