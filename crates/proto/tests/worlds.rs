@@ -72,7 +72,12 @@ struct Sent {
 fn world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
+    world_of(plan, rng, false).trace
+}
+
+fn world_of(plan: Plan, mut rng: Rng, recorded: bool) -> World {
     let mut world = World::new(plan);
+    world.record = recorded.then(Vec::new);
     let n = plan.endpoints;
     let mut numbers = BTreeMap::new();
     let mut sends = Vec::new();
@@ -150,7 +155,33 @@ fn world(seed: u64) -> u64 {
     }
     assert_eq!(received.len(), sends.len());
     assert!(received.values().all(|count| *count == 1));
-    world.trace
+    world
+}
+
+/// With nothing to move, dynamic credits do what static ones do with the same slots, action by action.
+fn twin_world(seed: u64) -> u64 {
+    let mut rng = Rng::with_seed(seed);
+    let plan = plan(&mut rng);
+    let (piggyback, credit_slots) = (rng.bool(), plan.credit_slots);
+    let fixed = Plan { scheme: Scheme::Static { piggyback }, quota_slots: credit_slots, ..plan };
+    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
+    let peers = plan.endpoints;
+    let slots = credit_slots * peers;
+    let region = DataRegion { slots, peers, start_slots: credit_slots, admission, hold_points: 4 };
+    let dynamic = Plan { scheme: Scheme::Dynamic { piggyback }, region, ..fixed };
+    let fixed = world_of(fixed, rng.clone(), true);
+    let dynamic = world_of(dynamic, rng, true);
+    let (fixed, dynamic) = (fixed.record.expect("asked for"), dynamic.record.expect("asked for"));
+    for (step, (one, other)) in fixed.iter().zip(&dynamic).enumerate() {
+        assert_eq!(one, other, "step {step}");
+    }
+    assert_eq!(fixed.len(), dynamic.len());
+    fixed.len() as u64
+}
+
+#[test]
+fn dynamic_credits_without_a_dynamic_region_are_static_credits() {
+    run("dynamic_credits_without_a_dynamic_region_are_static_credits", 400, twin_world);
 }
 
 /// Remote reads and writes at random, against a copy of the memory.
