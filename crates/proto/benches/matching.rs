@@ -14,7 +14,7 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput};
 use weir_proto::{
     Action, Body, Command, Config, Endpoint, Event, Geometry, Instant, Packet, Pattern, PeekThen, Peer,
-    ReceiveCommand, Request, Scheme, Space, Transfer,
+    ReceiveCommand, Request, Scheme, Space,
 };
 
 /// As MPICH: the bits of its protocol are ignored in every receive, those of the tag too if any tag will do.
@@ -56,11 +56,10 @@ impl Machine {
         self.endpoint.handle(Instant(0), event, &mut self.actions);
     }
 
-    /// A message that is only announced: its envelope is all there is of it.
+    /// A message without payload: its envelope is all there is of it.
     fn arrive(&mut self, from: Peer, tag: u64) {
         let (space, data) = (Space::Tagged, Some(u64::from(from.0)));
-        let body =
-            Body::Rendezvous { space, tag, data, length: 2048, address: 1 << 40, transfer: Transfer(3) };
+        let body = Body::Eager { space, tag, data, length: 0, acknowledge: None };
         self.handle(Event::Arrived { from, packet: Packet::new(body, 0) });
     }
 
@@ -181,7 +180,8 @@ fn memory() {
         machine.receive(pattern(None, OTHER_CONTEXT | number, PROTOCOL));
     }
     let left = machine.endpoint.unexpected_bytes();
-    println!("afterwards: {left} bytes, {} resident more than before", resident_bytes() - before);
+    let resident = resident_bytes().saturating_sub(before);
+    println!("afterwards: {left} bytes, {resident} resident more than before");
 }
 
 fn main() {

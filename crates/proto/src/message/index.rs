@@ -12,10 +12,15 @@
 //! Buckets are added and taken away one at a time (linear hashing; Source: Litwin, VLDB 1980), so that growing never copies
 //! a table and what is not needed goes back.
 
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::slab::{Directory, Link};
 use crate::event::{Pattern, Peer};
 
-const CHUNK_SLOTS: usize = 512;
+/// Links and buckets of a chunk: 48 KiB of either, which are mapped and touched only as they are used.
+const CHUNK_LINKS: usize = 8192;
+const CHUNK_BUCKETS: usize = 16_384;
 /// Queues for each bucket, on average. Walking past a few costs less than the bytes that more buckets would.
 const QUEUES_PER_BUCKET: usize = 5;
 /// Queues that may be missing before a bucket goes back, so that one that comes and goes moves nothing.
@@ -69,17 +74,20 @@ impl Key {
 struct Links {
     live: u16,
     /// A bit for each slot that is the last of its queue.
-    tails: [u64; CHUNK_SLOTS / 64],
-    next: [Link; CHUNK_SLOTS],
-    previous: [Link; CHUNK_SLOTS],
+    tails: [u64; CHUNK_LINKS / 64],
+    /// `next` and `previous` of each: bytes, so that a new chunk is the kernel's zeroes.
+    pairs: Vec<[u8; 6]>,
 }
+
+/// Heads of queues, as [`Link`]s.
+type Buckets = Vec<[u8; 3]>;
 
 /// The index. It knows slots; what their keys are it asks.
 #[derive(Debug)]
 pub(super) struct Index {
     selector: Selector,
     links: Directory<Links>,
-    buckets: Directory<[Link; CHUNK_SLOTS]>,
+    buckets: Directory<Buckets>,
     bucket_count: usize,
     queues: usize,
     /// Heads looked at, for tests that count instead of timing.
@@ -90,7 +98,7 @@ pub(super) struct Index {
 impl Index {
     pub fn new(selector: Selector) -> Index {
         let mut buckets = Directory::default();
-        buckets.put(0, [Link::NONE; CHUNK_SLOTS]);
+        buckets.put(0, vec![Link::NONE.0; CHUNK_BUCKETS]);
         Index {
             selector,
             links: Directory::default(),
@@ -190,7 +198,9 @@ impl Index {
 
     /// What it occupies.
     pub fn bytes(&self) -> usize {
-        size_of::<Index>() + self.links.bytes() + self.buckets.bytes()
+        size_of::<Index>()
+            + self.links.bytes(CHUNK_LINKS * size_of::<[u8; 6]>())
+            + self.buckets.bytes(CHUNK_BUCKETS * size_of::<Link>())
     }
 
     /// The tail of the queue before the one of `head` in its bucket, if there is one.
@@ -209,9 +219,9 @@ impl Index {
     /// One more bucket: it gets its share of the one that has stood for both.
     fn add_bucket(&mut self, key_of: impl Fn(u32) -> Key) {
         let added = self.bucket_count;
-        let chunk = added / CHUNK_SLOTS;
+        let chunk = added / CHUNK_BUCKETS;
         if self.buckets.get(chunk).is_none() {
-            self.buckets.put(chunk, [Link::NONE; CHUNK_SLOTS]);
+            self.buckets.put(chunk, vec![Link::NONE.0; CHUNK_BUCKETS]);
         }
         self.bucket_count += 1;
         self.deal_out(Self::partner(added), key_of);
@@ -222,8 +232,8 @@ impl Index {
         self.bucket_count -= 1;
         let taken = self.bucket_count;
         self.deal_out(taken, key_of);
-        if taken.is_multiple_of(CHUNK_SLOTS) {
-            self.buckets.free(taken / CHUNK_SLOTS);
+        if taken.is_multiple_of(CHUNK_BUCKETS) {
+            self.buckets.free(taken / CHUNK_BUCKETS);
         }
     }
 
@@ -259,11 +269,10 @@ impl Index {
     }
 
     fn hold(&mut self, slot: u32) {
-        let number = slot as usize / CHUNK_SLOTS;
+        let number = slot as usize / CHUNK_LINKS;
         if self.links.get(number).is_none() {
-            let none = [Link::NONE; CHUNK_SLOTS];
-            self.links
-                .put(number, Links { live: 0, tails: [0; CHUNK_SLOTS / 64], next: none, previous: none });
+            let pairs = vec![[0; 6]; CHUNK_LINKS];
+            self.links.put(number, Links { live: 0, tails: [0; CHUNK_LINKS / 64], pairs });
         }
         self.links_mut(slot).live += 1;
     }
@@ -274,36 +283,40 @@ impl Index {
         links.live -= 1;
         // The last one stays: the next entry will most likely need it again.
         if links.live == 0 && self.links.held() > 1 {
-            self.links.free(slot as usize / CHUNK_SLOTS);
+            self.links.free(slot as usize / CHUNK_LINKS);
         }
     }
 
     #[inline]
     fn links(&self, slot: u32) -> &Links {
-        self.links.get(slot as usize / CHUNK_SLOTS).expect("linked entries have links")
+        self.links.get(slot as usize / CHUNK_LINKS).expect("linked entries have links")
     }
 
     #[inline]
     fn links_mut(&mut self, slot: u32) -> &mut Links {
-        self.links.get_mut(slot as usize / CHUNK_SLOTS).expect("linked entries have links")
+        self.links.get_mut(slot as usize / CHUNK_LINKS).expect("linked entries have links")
     }
 
     #[inline]
     fn next(&self, slot: u32) -> Option<u32> {
-        self.links(slot).next[slot as usize % CHUNK_SLOTS].slot()
+        let [a, b, c, ..] = self.links(slot).pairs[slot as usize % CHUNK_LINKS];
+        Link([a, b, c]).slot()
     }
 
     fn set_next(&mut self, slot: u32, next: Option<u32>) {
-        self.links_mut(slot).next[slot as usize % CHUNK_SLOTS] = next.map_or(Link::NONE, Link::to);
+        let pair = &mut self.links_mut(slot).pairs[slot as usize % CHUNK_LINKS];
+        pair[..3].copy_from_slice(&next.map_or(Link::NONE, Link::to).0);
     }
 
     #[inline]
     fn previous(&self, slot: u32) -> u32 {
-        self.links(slot).previous[slot as usize % CHUNK_SLOTS].slot().expect("a ring has no end")
+        let [.., a, b, c] = self.links(slot).pairs[slot as usize % CHUNK_LINKS];
+        Link([a, b, c]).slot().expect("a ring has no end")
     }
 
     fn set_previous(&mut self, slot: u32, previous: u32) {
-        self.links_mut(slot).previous[slot as usize % CHUNK_SLOTS] = Link::to(previous);
+        let pair = &mut self.links_mut(slot).pairs[slot as usize % CHUNK_LINKS];
+        pair[3..].copy_from_slice(&Link::to(previous).0);
     }
 
     /// The last entry of the queue that `head` begins.
@@ -313,23 +326,24 @@ impl Index {
     }
 
     fn is_tail(&self, slot: u32) -> bool {
-        let bit = slot as usize % CHUNK_SLOTS;
+        let bit = slot as usize % CHUNK_LINKS;
         self.links(slot).tails[bit / 64] & 1 << (bit % 64) != 0
     }
 
     fn set_tail(&mut self, slot: u32, tail: bool) {
-        let bit = slot as usize % CHUNK_SLOTS;
+        let bit = slot as usize % CHUNK_LINKS;
         let word = &mut self.links_mut(slot).tails[bit / 64];
         *word = *word & !(1 << (bit % 64)) | u64::from(tail) << (bit % 64);
     }
 
     #[inline]
     fn bucket(&self, bucket: usize) -> Option<u32> {
-        self.buckets.get(bucket / CHUNK_SLOTS).expect("buckets have chunks")[bucket % CHUNK_SLOTS].slot()
+        let chunk = self.buckets.get(bucket / CHUNK_BUCKETS).expect("buckets have chunks");
+        Link(chunk[bucket % CHUNK_BUCKETS]).slot()
     }
 
     fn set_bucket(&mut self, bucket: usize, head: Option<u32>) {
-        let chunk = self.buckets.get_mut(bucket / CHUNK_SLOTS).expect("buckets have chunks");
-        chunk[bucket % CHUNK_SLOTS] = head.map_or(Link::NONE, Link::to);
+        let chunk = self.buckets.get_mut(bucket / CHUNK_BUCKETS).expect("buckets have chunks");
+        chunk[bucket % CHUNK_BUCKETS] = head.map_or(Link::NONE, Link::to).0;
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Posted {
     pub multi: Option<u32>,
 }
 
-type Entries = Slab<Posted, 64>;
+type Entries = Slab<Posted, 512>;
 
 /// Receives by selector and key.
 #[derive(Debug, Default)]

@@ -1,34 +1,35 @@
 //! Storage in chunks: entries keep their place, nothing is ever copied to grow, and an empty chunk goes back.
 //!
-//! A place is a number below [`MAX_SLOTS`], which fits into three bytes ([`Link`]); lists through the entries are made of
-//! those. One empty chunk is kept, so that a queue that fills and empties does not ask for memory each time.
+//! Chunks are of whole pages and at least 32 KiB, which the allocator gets from the kernel and gives back to it, and are
+//! touched only as they fill. One empty chunk is kept, so that a queue that fills and empties does not ask for memory each
+//! time. A place is a number below [`MAX_SLOTS`], which fits into three bytes ([`Link`]); lists are made of those.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Most slots of a chunk.
-const CHUNK_SLOTS_MAX: usize = 512;
-/// Bound: slots of a slab. The last value of three bytes says "none"; whole chunks stay below it.
+const CHUNK_SLOTS_MAX: usize = 1024;
+/// Bound: slots of a slab. Three bytes say "none" too, and whole chunks stay below that.
 pub(crate) const MAX_SLOTS: u32 = (1 << 24) - CHUNK_SLOTS_MAX as u32;
 
-/// The name of a slot in three bytes, or none.
+/// The name of a slot in three bytes, or none. None is zero: memory that was never written holds no links.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Link([u8; 3]);
+pub(super) struct Link(pub [u8; 3]);
 
 impl Link {
-    pub const NONE: Link = Link([0xff; 3]);
+    pub const NONE: Link = Link([0; 3]);
 
     #[inline]
     pub fn to(slot: u32) -> Link {
-        let [a, b, c, _] = slot.to_le_bytes();
+        let [a, b, c, _] = (slot + 1).to_le_bytes();
         Link([a, b, c])
     }
 
     #[inline]
     pub fn slot(self) -> Option<u32> {
         let [a, b, c] = self.0;
-        (self != Link::NONE).then_some(u32::from_le_bytes([a, b, c, 0]))
+        u32::from_le_bytes([a, b, c, 0]).checked_sub(1)
     }
 }
 
@@ -100,20 +101,22 @@ impl<C> Directory<C> {
         self.boxes.iter().enumerate().filter_map(|(number, chunk)| Some((number, chunk.as_deref()?)))
     }
 
-    pub fn bytes(&self) -> usize {
-        self.held * size_of::<C>() + self.boxes.capacity() * size_of::<Option<Box<C>>>()
+    /// What it occupies, if each box owns `owned_bytes` more.
+    pub fn bytes(&self, owned_bytes: usize) -> usize {
+        self.held * (size_of::<C>() + owned_bytes) + self.boxes.capacity() * size_of::<Option<Box<C>>>()
     }
 }
 
 #[derive(Debug)]
-struct Chunk<T, const SLOTS: usize> {
+struct Chunk<T> {
     /// A bit for each slot in use.
     occupied: [u64; CHUNK_SLOTS_MAX / 64],
     live: u16,
-    entries: [T; SLOTS],
+    /// As many as were ever used; there is room for all.
+    entries: Vec<T>,
 }
 
-impl<T, const SLOTS: usize> Chunk<T, SLOTS> {
+impl<T> Chunk<T> {
     #[inline]
     fn holds(&self, slot: usize) -> bool {
         self.occupied[slot / 64] & 1 << (slot % 64) != 0
@@ -128,7 +131,7 @@ impl<T, const SLOTS: usize> Chunk<T, SLOTS> {
 /// Entries that keep their slot until they are taken out.
 #[derive(Debug)]
 pub(super) struct Slab<T, const SLOTS: usize> {
-    chunks: Directory<Chunk<T, SLOTS>>,
+    chunks: Directory<Chunk<T>>,
     /// The chunk that the next entry goes to, if it has room.
     current: usize,
     /// Chunks with room. The lowest is filled first, so that the others can empty.
@@ -150,7 +153,7 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
     pub fn insert(&mut self, entry: T) -> u32 {
         let () = Self::SHAPE;
         if self.chunks.get(self.current).is_none_or(|chunk| usize::from(chunk.live) == SLOTS) {
-            self.current = self.chunk_with_room(entry);
+            self.current = self.chunk_with_room();
         }
         let number = self.current;
         if self.empty == Some(number) {
@@ -160,7 +163,11 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
         let slot = chunk.vacant();
         chunk.occupied[slot / 64] |= 1 << (slot % 64);
         chunk.live += 1;
-        chunk.entries[slot] = entry;
+        match chunk.entries.get_mut(slot) {
+            Some(place) => *place = entry,
+            // The lowest vacant slot is at most the first that was never used.
+            None => chunk.entries.push(entry),
+        }
         if usize::from(chunk.live) == SLOTS {
             self.roomy.remove(&(number as u32));
         }
@@ -217,10 +224,10 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
     /// What it occupies.
     pub fn bytes(&self) -> usize {
         // A node of the tree holds up to 11 numbers and is at least half full, beside two words.
-        self.chunks.bytes() + self.roomy.len() * 2 * size_of::<u32>()
+        self.chunks.bytes(SLOTS * size_of::<T>()) + self.roomy.len() * 2 * size_of::<u32>()
     }
 
-    fn chunk_with_room(&mut self, filler: T) -> usize {
+    fn chunk_with_room(&mut self) -> usize {
         if let Some(&number) = self.roomy.first() {
             return number as usize;
         }
@@ -228,7 +235,7 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
         assert!((number + 1) * SLOTS <= MAX_SLOTS as usize, "a slab has at most {MAX_SLOTS} slots");
         // The bits of slots that the chunk does not have are set: they never get an entry.
         let occupied = core::array::from_fn(|word| if word * 64 < SLOTS { 0 } else { u64::MAX });
-        self.chunks.put(number, Chunk { occupied, live: 0, entries: [filler; SLOTS] });
+        self.chunks.put(number, Chunk { occupied, live: 0, entries: Vec::with_capacity(SLOTS) });
         self.roomy.insert(number as u32);
         number
     }

@@ -25,9 +25,10 @@ use crate::event::{MessageId, Pattern, Peer, Transfer};
 use crate::packet::Space;
 use entry::{Entry, WIDE_BYTES, Wide};
 
-/// Bound: what the queue takes whatever is in it: chunks begun, one of each kind. Unit: bytes.
+/// Bound: what the queue takes whatever is in it: chunks begun, one of each kind, of which only
+/// the pages in use are resident. Unit: bytes.
 #[cfg(test)]
-const FIXED_BYTES: usize = 64 * 1024;
+const FIXED_BYTES: usize = 512 * 1024;
 
 /// Indexes of a space: two ignore masks, with and without a sender.
 const INDEXES: usize = 4;
@@ -73,7 +74,8 @@ impl Unexpected {
     }
 }
 
-type Entries = Slab<Entry, 512>;
+/// Chunks of nine pages.
+type Entries = Slab<Entry, 1024>;
 
 /// An index, and when a search last used it.
 #[derive(Debug)]
@@ -145,7 +147,7 @@ impl UnexpectedQueue {
     }
 
     /// What the queue itself occupies: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) for each of the most messages that have waited at a
-    /// time since it was empty, and 64 KiB for chunks that are begun. Empty chunks go back.
+    /// time since it was empty, and at most 512 KiB for chunks that are begun. Empty chunks go back.
     pub fn bytes(&self) -> usize {
         let indexes = |listed: &Listed| -> usize {
             let table = listed.indexes.capacity() * size_of::<Box<Used>>();
