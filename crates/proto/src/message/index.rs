@@ -196,10 +196,9 @@ impl Index {
         }
     }
 
-    /// What it occupies.
+    /// What it occupies beside itself.
     pub fn bytes(&self) -> usize {
-        size_of::<Index>()
-            + self.links.bytes(CHUNK_LINKS * size_of::<[u8; 6]>())
+        self.links.bytes(CHUNK_LINKS * size_of::<[u8; 6]>())
             + self.buckets.bytes(CHUNK_BUCKETS * size_of::<Link>())
     }
 

@@ -15,7 +15,6 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::index::{Index, Selector};
@@ -91,7 +90,7 @@ struct Listed {
     last: Link,
     count: u32,
     /// At most [`INDEXES`].
-    indexes: Vec<Box<Used>>,
+    indexes: Vec<Used>,
     /// Searches that an index answered, to tell the least used one.
     searches: u64,
     /// Messages walked past beyond [`WALK`] since the last exchange.
@@ -150,8 +149,8 @@ impl UnexpectedQueue {
     /// time since it was empty, and at most 512 KiB for chunks that are begun. Empty chunks go back.
     pub fn bytes(&self) -> usize {
         let indexes = |listed: &Listed| -> usize {
-            let table = listed.indexes.capacity() * size_of::<Box<Used>>();
-            table + listed.indexes.iter().map(|used| size_of::<Used>() + used.index.bytes()).sum::<usize>()
+            let table = listed.indexes.capacity() * size_of::<Used>();
+            table + listed.indexes.iter().map(|used| used.index.bytes()).sum::<usize>()
         };
         size_of::<Self>()
             + self.entries.bytes()
@@ -320,7 +319,7 @@ impl UnexpectedQueue {
             index.append(slot, |slot| key(&self.entries, &self.wide, selector, slot));
             link = self.entries.get(slot).expect("listed messages exist").next;
         }
-        listed.indexes.push(Box::new(Used { index, search: listed.searches }));
+        listed.indexes.push(Used { index, search: listed.searches });
         true
     }
 

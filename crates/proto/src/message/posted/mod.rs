@@ -5,6 +5,9 @@
 //! asks each of them for the oldest receive with its key, and takes the oldest of the answers by the number given at
 //! posting. Selectors beyond [`INDEXES`] are walked; no MPI library has so many. A peer without receives costs nothing.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -254,7 +257,8 @@ impl Indexed {
     }
 
     fn bytes(&self) -> usize {
-        let indexes: usize = self.indexes.iter().map(Index::bytes).sum();
+        let table = self.indexes.capacity() * size_of::<Index>();
+        let indexes = table + self.indexes.iter().map(Index::bytes).sum::<usize>();
         size_of::<Self>() + self.entries.bytes() + indexes + self.rest.capacity() * size_of::<u32>()
     }
 
