@@ -43,6 +43,7 @@ impl Machine {
             scheme: Scheme::Unlimited,
             geometry: Geometry::SHARED_MEMORY,
             credit_slots: 1,
+            region: weir_proto::DataRegion::default(),
             eager_bytes: 1000,
             cross_memory: true,
             remote_inline_bytes: 0,
