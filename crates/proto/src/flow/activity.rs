@@ -46,6 +46,12 @@ pub struct Activity {
     high: u8,
 }
 
+impl Default for Activity {
+    fn default() -> Activity {
+        Activity::new()
+    }
+}
+
 impl Activity {
     /// Four empty lists.
     pub fn new() -> Activity {

@@ -169,10 +169,10 @@ fn draining_three_senders_one_after_the_other_visits_a_few_entries_for_each_mess
     const EACH: u64 = 40_000;
     for ignore in [EXACT, PROTOCOL, ANY_TAG] {
         let mut queue = UnexpectedQueue::default();
-        fill(&mut queue, 3 * EACH, |number| message(number as u32 % 3, 5 << 40 | number / 3 % 7));
+        fill(&mut queue, 3 * EACH, |number| message(number as u32 % 3, (5 << 40) | (number / 3 % 7)));
         for from in [2, 1, 0] {
             for number in 0..EACH {
-                let wanted = pattern(Some(from), 5 << 40 | number % 7, ignore);
+                let wanted = pattern(Some(from), (5 << 40) | (number % 7), ignore);
                 let found = queue.find(&wanted).expect("its message");
                 assert_eq!(queue.remove(found).envelope.from, Peer(from));
             }
