@@ -83,7 +83,7 @@ fn short() -> impl Strategy<Value = Vec<Step>> {
 /// Runs in phases, each with its own weights, so that long queues of messages and of receives build up and are drained
 /// with other patterns; more ignore masks than a queue has indexes.
 fn long() -> impl Strategy<Value = Vec<Step>> {
-    let masks = vec![0, 0xf << 60, 0xf << 60 | 0xff_ffff_ffff, 1, 0xff00, 3 << 40, u64::MAX];
+    let masks = [0, 0xf << 60, (0xf << 60) | 0xff_ffff_ffff, 1, 0xff00, 3 << 40, u64::MAX];
     let draw = (1u32..200, 1u64..3000, 1usize..=masks.len()).prop_map(move |(peers, tags, count)| {
         let masks = masks[..count].to_vec();
         Draw { peers, tags, masks, arrivals: 0, receives: 0 }
