@@ -23,8 +23,8 @@ pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{Config, MAX_EAGER_BYTES, Scheme};
-pub use counters::Counters;
-pub use endpoint::Endpoint;
+pub use counters::{Counters, PACKET_KINDS};
+pub use endpoint::{Endpoint, PairView};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -6,8 +6,10 @@
 
 pub mod static_credits;
 pub mod unlimited;
+mod view;
 
 use crate::config::Scheme;
+pub use view::{ReceiverView, SenderView};
 
 /// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
