@@ -147,14 +147,24 @@ fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u6
         pages.iter().map(|page| (page.identity, page)).collect();
     let lasts = |stall: &Stall| now_ns.saturating_sub(stall.since_ns) >= after_ns;
     let mut stalls = Vec::new();
-    let mut waits: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    // By place in the order of ranks; endpoints that left no page come last.
+    let mut order: Vec<u64> = pages.iter().map(|page| page.identity).collect();
+    let mut place = |identity: u64| {
+        order.iter().position(|known| *known == identity).unwrap_or_else(|| {
+            order.push(identity);
+            order.len() - 1
+        })
+    };
+    let mut waits: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for page in pages.iter().filter(|page| lives(page)) {
         for stall in page.stalls.iter().filter(|stall| lasts(stall)) {
-            waits.entry(page.identity).or_default().insert(stall.to);
+            waits.entry(place(page.identity)).or_default().insert(place(stall.to));
             stalls.push(waiting(page, stall, by_identity.get(&stall.to).copied(), now_ns));
         }
     }
-    stalls.sort_by(|one, other| other.waited_s.total_cmp(&one.waited_s));
+    stalls.sort_by(|one, other| {
+        other.waited_s.total_cmp(&one.waited_s).then_with(|| one.sender.cmp(&other.sender))
+    });
     let endpoints = pages
         .iter()
         .map(|page| Standing {
@@ -169,9 +179,8 @@ fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u6
             stalled_peers: page.stalled_peers,
         })
         .collect();
-    let names = |identity: u64| {
-        by_identity.get(&identity).map_or_else(|| format!("endpoint {identity:016x}"), |page| name(page))
-    };
+    let names =
+        |place: usize| pages.get(place).map_or_else(|| format!("endpoint {:016x}", order[place]), name);
     Explanation { directory: directory.to_owned(), endpoints, stalls, causes: causes(&waits, names) }
 }
 
@@ -202,15 +211,15 @@ fn waiting(
 }
 
 /// Whom everybody waits for in the end: those who wait for nobody, with who reaches them; and circles, who reach none.
-fn causes(waits: &BTreeMap<u64, BTreeSet<u64>>, name: impl Fn(u64) -> String) -> Vec<String> {
-    let roots: BTreeSet<u64> =
+fn causes(waits: &BTreeMap<usize, BTreeSet<usize>>, name: impl Fn(usize) -> String) -> Vec<String> {
+    let roots: BTreeSet<usize> =
         waits.values().flatten().copied().filter(|receiver| !waits.contains_key(receiver)).collect();
     let mut lines = Vec::new();
     let mut explained = BTreeSet::new();
     for root in roots {
         let mut behind = BTreeSet::from([root]);
         loop {
-            let more: Vec<u64> = waits
+            let more: Vec<usize> = waits
                 .iter()
                 .filter(|(sender, receivers)| !behind.contains(sender) && !receivers.is_disjoint(&behind))
                 .map(|(&sender, _)| sender)
@@ -228,14 +237,15 @@ fn causes(waits: &BTreeMap<u64, BTreeSet<u64>>, name: impl Fn(u64) -> String) ->
         ));
         explained.extend(behind);
     }
-    let circle: BTreeSet<u64> = waits.keys().copied().filter(|sender| !explained.contains(sender)).collect();
+    let circle: BTreeSet<usize> =
+        waits.keys().copied().filter(|sender| !explained.contains(sender)).collect();
     if !circle.is_empty() {
         lines.push(format!("in the end: {} for each other, in a circle", subject(&circle, &name)));
     }
     lines
 }
 
-fn subject(senders: &BTreeSet<u64>, name: &impl Fn(u64) -> String) -> String {
+fn subject(senders: &BTreeSet<usize>, name: &impl Fn(usize) -> String) -> String {
     const MOST_NAMED: usize = 6;
     let named: Vec<_> = senders.iter().take(MOST_NAMED).map(|&sender| name(sender)).collect();
     match senders.len() {

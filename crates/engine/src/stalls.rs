@@ -173,6 +173,13 @@ fn last_act(page: &EndpointReport, now_ns: u64) -> String {
 /// What the receiver has of the sender's, as far as its page tells.
 fn held(sender: u64, stall: &Stall, page: &EndpointReport) -> Option<String> {
     let holding = page.holdings.iter().find(|holding| holding.from == sender)?;
+    // Grants that the sender has not read, modulo 2^32. Below 0, the sender knows of grants that came after the page was
+    // written: then what the page says of this pair is over.
+    let granted =
+        stall.granted_total.map_or(0, |total| (holding.granted_total as u32).wrapping_sub(total as u32));
+    if u64::from(granted) > stall.quota_slots.unwrap_or(0) {
+        return None;
+    }
     let mut text = format!("has {} retrieved and not granted", counted(holding.retrieved, "slot"));
     if let Some(threshold) = holding.threshold {
         text += &format!(" (it grants at {threshold})");
@@ -184,8 +191,8 @@ fn held(sender: u64, stall: &Stall, page: &EndpointReport) -> Option<String> {
     if let Some(unread) = unread.filter(|&unread| u64::from(unread) <= stall.quota_slots.unwrap_or(0)) {
         text += &format!(" and {} not retrieved", counted(u64::from(unread), "slot"));
     }
-    if holding.granted_total != stall.granted_total.unwrap_or(holding.granted_total) {
-        text += "; a grant of its is on the way or not read";
+    if granted > 0 {
+        text += &format!("; {} of its are on the way or not read", counted(u64::from(granted), "credit"));
     }
     Some(text)
 }
@@ -295,11 +302,12 @@ mod tests {
         later.holdings[0].granted_total = 4182;
         let text = told(&STALL, Some(&later));
         assert!(
-            text.contains("and 130 slots not retrieved; a grant of its is on the way or not read"),
+            text.contains("and 130 slots not retrieved; 86 credits of its are on the way or not read"),
             "{text}"
         );
-        later.holdings[0].granted_total = 9999;
-        assert!(!told(&STALL, Some(&later)).contains("not retrieved;"));
+        // A page that is older than what the sender knows says nothing of the pair any more.
+        later.holdings[0].granted_total = 4095;
+        assert!(told(&STALL, Some(&later)).ends_with("; rank 0 polls"));
     }
 
     #[test]
