@@ -60,6 +60,7 @@ pub struct Sample {
 
 /// A record of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all records are samples")]
 pub(super) enum Record {
     /// From here on, peer `number` is the endpoint `identity`.
     Peer { number: u32, identity: u64 },
