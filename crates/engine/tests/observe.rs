@@ -101,10 +101,10 @@ fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_
         found.traces.iter().find(|trace| trace.subject.identity == waiting.identity).expect("a trace");
     let samples = &trace.samples;
     assert!(samples.len() > 50, "{} samples in {waited:?}, one a millisecond was asked for", samples.len());
-    let starved = samples.iter().filter_map(|sample| sample.pairs.values().next());
+    let mut starved = samples.iter().filter_map(|sample| sample.pairs.values().next());
     assert!(starved.clone().any(|pair| pair.credits == Some(0) && pair.backlog == 6));
     // Ten messages and the goodbye.
-    let last = starved.last().expect("the pair was seen");
+    let last = starved.next_back().expect("the pair was seen");
     assert_eq!((last.backlog, last.spent_total, last.stalled_ns), (0, Some(11), counted.stalled_ns));
     let last = samples.last().expect("a sample");
     assert_eq!(last.counters.stalled_ns, counted.stalled_ns);

@@ -131,17 +131,16 @@ impl Story {
     fn rate(&self, trace: &Trace, total_ns: impl Fn(&Sample) -> u64) -> Series {
         let mut rate = vec![f64::NAN; self.bins];
         let bin_ns = self.span_s * 1e9 / self.bins as f64;
-        for bin in self.bin(trace, 0)..=self.bin(trace, trace.samples.last().map_or(0, |last| last.at_ns)) {
-            rate[bin] = 0.0;
-        }
+        let last_ns = trace.samples.last().map_or(0, |last| last.at_ns);
+        rate[self.bin(trace, 0)..=self.bin(trace, last_ns)].fill(0.0);
         let (mut from, mut before_ns) = (self.place(trace, 0), 0);
         for sample in &trace.samples {
             let (to, now_ns) = (self.place(trace, sample.at_ns), total_ns(sample));
             let grown_ns = now_ns.saturating_sub(before_ns) as f64;
             if grown_ns > 0.0 && to > from {
-                for bin in from as usize..=(to as usize).min(self.bins - 1) {
+                for (bin, rate) in rate.iter_mut().enumerate().take(to as usize + 1).skip(from as usize) {
                     let overlap = (to.min(bin as f64 + 1.0) - from.max(bin as f64)).max(0.0);
-                    rate[bin] += grown_ns * overlap / (to - from) / bin_ns;
+                    *rate += grown_ns * overlap / (to - from) / bin_ns;
                 }
             }
             (from, before_ns) = (to, now_ns);
