@@ -9,6 +9,7 @@ use weir_proto::Counters;
 /// A job of `ranks` ranks in which everybody sends to `peers` others, and the last rank is slow.
 fn job(ranks: u64, peers: u64) -> (Vec<EndpointReport>, Vec<Trace>) {
     let slow = ranks - 1;
+    let steps = if ranks > 64 { 25 } else { 100 };
     let endpoints: Vec<_> = (0..ranks)
         .map(|rank| {
             let counters = Counters {
@@ -34,7 +35,8 @@ fn job(ranks: u64, peers: u64) -> (Vec<EndpointReport>, Vec<Trace>) {
     };
     let traces = (0..ranks).map(|rank| {
         let near: Vec<u64> = (1..=peers).map(|distance| (rank + distance) % ranks).collect();
-        let samples: Vec<Sample> = (0..100)
+        let samples: Vec<Sample> = (0..steps)
+            .map(|step| step * 100 / steps)
             .map(|step| {
                 let pairs: BTreeMap<u32, PairSample> =
                     near.iter().map(|&peer| (peer as u32, pair(rank, peer, step))).collect();
