@@ -65,6 +65,8 @@ const SLEEP_US: &str = "FI_WEIR_SLEEP_US";
 const CLOSE_MS: &str = "FI_WEIR_CLOSE_MS";
 const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 const STATS: &str = "FI_WEIR_STATS";
+const TRACE: &str = "FI_WEIR_TRACE";
+const STALL_MS: &str = "FI_WEIR_STALL_MS";
 
 /// All settings, in the order of the documents.
 pub const SETTINGS: &[SettingInfo] = &[
@@ -157,6 +159,18 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "",
         allowed: "an existing directory",
         help: "Where endpoints leave their counters; `weir run` sets and reads it.",
+    },
+    SettingInfo {
+        variable: TRACE,
+        default: "",
+        allowed: "an existing directory",
+        help: "Where endpoints leave samples of credits, stalls and memory; `weir run --report` sets and reads it.",
+    },
+    SettingInfo {
+        variable: STALL_MS,
+        default: "1000",
+        allowed: "0 to 3600000",
+        help: "Say so when a send has waited so long for credit (unit: milliseconds); 0: never.",
     },
 ];
 
@@ -287,6 +301,10 @@ pub struct Settings {
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
     pub stats_dir: Option<PathBuf>,
+    /// `FI_WEIR_TRACE`: directory for traces, read by `weir run --report`.
+    pub trace_dir: Option<PathBuf>,
+    /// `FI_WEIR_STALL_MS`: a send that waits so long for credit is told of; 0: never.
+    pub stall_ms: u32,
 }
 
 impl Default for Settings {
@@ -306,6 +324,8 @@ impl Default for Settings {
             close_ms: 10_000,
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
+            trace_dir: None,
+            stall_ms: 1000,
         }
     }
 }
@@ -356,6 +376,8 @@ impl Settings {
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
+            trace_dir: read_directory(&given, TRACE)?,
+            stall_ms: read_number(&given, STALL_MS, 0..=3_600_000)?.unwrap_or(default.stall_ms),
         })
     }
 
@@ -467,6 +489,8 @@ impl Settings {
             (CLOSE_MS, Some(self.close_ms.to_string())),
             (SHM_DIR, Some(path(&self.shm_dir))),
             (STATS, self.stats_dir.as_deref().map(path)),
+            (TRACE, self.trace_dir.as_deref().map(path)),
+            (STALL_MS, Some(self.stall_ms.to_string())),
         ]
         .into_iter()
         .filter_map(|(variable, value)| Some((variable, value?)))
@@ -595,6 +619,8 @@ mod tests {
             (CLOSE_MS, "600000"),
             (SHM_DIR, here),
             (STATS, here),
+            (TRACE, here),
+            (STALL_MS, "3600000"),
         ];
         assert_eq!(
             values.map(|(variable, _)| variable).as_slice(),
@@ -622,7 +648,7 @@ mod tests {
 
     #[test]
     fn numbers_are_inside_their_ranges() {
-        let ranges: [(&str, u64, u64); 8] = [
+        let ranges: [(&str, u64, u64); 9] = [
             (MAILBOX_SLOTS, 0, 16_777_216),
             (SLOTS_PER_PEER, 1, 1024),
             (CREDIT_SLOTS, 1, 16),
@@ -631,6 +657,7 @@ mod tests {
             (SPIN, 0, 1_000_000),
             (SLEEP_US, 0, 100_000),
             (CLOSE_MS, 0, 600_000),
+            (STALL_MS, 0, 3_600_000),
         ];
         for (variable, least, most) in ranges {
             for inside in [least, most] {
