@@ -16,10 +16,10 @@ fn leave_counters(world: &World) {
     let counters =
         Counters { messages_sent: 1234, packets_sent: 1300, stalled_ns: 2_000_000, ..Counters::default() };
     let state = State { mailbox_bytes: 33792, peers: 2, ..State::default() };
-    let closed = Writer::create(&directory, Scheme::Unlimited).unwrap();
-    closed.close(&counters, state);
-    let killed = Writer::create(&directory, Scheme::Unlimited).unwrap();
-    killed.update(&counters, state);
+    let closed = Writer::create(&directory, Scheme::Unlimited, 1).unwrap();
+    closed.close(&counters, &state);
+    let killed = Writer::create(&directory, Scheme::Unlimited, 2).unwrap();
+    killed.update(&counters, &state);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn counters_become_a_table_and_a_record() {
     assert_eq!(record["ranks"][0]["closed"], false);
     assert_eq!(record["ranks"][0]["endpoints"], 2);
     assert_eq!(record["total"]["counters"]["messages_sent"], 2468);
-    assert_eq!(record["settings"]["FI_WEIR_FLOW"], "static");
+    assert_eq!(record["settings"]["FI_WEIR_FLOW"], "dynamic");
     assert_eq!(record["mpi"]["kind"], "mpich");
 }
 
@@ -177,7 +177,7 @@ fn rank_that_outlives_its_launcher() {
     let lookup = |variable: &str| (variable == "FI_WEIR_SHM_DIR").then(|| directory.clone());
     let settings = weir_engine::config::Settings::from_lookup(lookup).unwrap();
     let engine = weir_engine::Engine::open(&settings, 1, false).unwrap();
-    let _counters = Writer::create(&root.join("counters"), Scheme::Unlimited).unwrap();
+    let _counters = Writer::create(&root.join("counters"), Scheme::Unlimited, 1).unwrap();
     std::fs::write(root.join("opened"), "").unwrap();
     while !root.join("launcher-ended").exists() {
         std::thread::sleep(Duration::from_millis(5));

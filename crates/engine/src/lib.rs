@@ -10,9 +10,12 @@
 
 pub mod addresses;
 pub mod config;
+mod observe;
 mod operations;
 mod progress;
+pub mod stalls;
 pub mod stats;
+pub mod trace;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -26,16 +29,15 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Command, Config, Counters, Endpoint, Event, Instant, MessageId, Outcome, Pattern, PeekThen, Peer,
-    PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+    Action, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
+    Outcome, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
+    SendLevel, Space,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
 pub const MAX_OPERATIONS: u32 = 1 << 20;
 /// Bound: sends and packets that wait for credit. Beyond it sends say "again", receives do not.
 pub const MAX_BACKLOG: u32 = 1 << 16;
-/// Bound: unexpected messages.
-const MAX_UNEXPECTED: u32 = 1 << 26;
 /// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
 /// system call. Unit: bytes.
 const REMOTE_INLINE_BYTES: u64 = 8192;
@@ -190,6 +192,11 @@ pub struct Engine<L: Link = ShmLink> {
     closed: bool,
     /// Where the counters are left for `weir run`.
     stats: Option<stats::Writer>,
+    /// Where samples are left, if somebody wants them.
+    trace: Option<Box<trace::Recorder>>,
+    stall_watch: stalls::StallWatch,
+    /// Who is told of stalls.
+    tell: Option<fn(&str)>,
 }
 
 impl Engine<ShmLink> {
@@ -211,6 +218,7 @@ impl Engine<ShmLink> {
                 plan.base_slots
             },
             quota_rest_lanes: if conditional { 0 } else { plan.rest_lanes },
+            start_slots: plan.region.start_slots,
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
@@ -218,16 +226,26 @@ impl Engine<ShmLink> {
             conditional,
         };
         let link = ShmLink::open(&options)?;
-        let mut engine = Engine::with_link(link, settings, peers, several_threads);
+        let mut engine = Engine::with_link(link, settings, &plan.region, peers, several_threads);
         if let Some(directory) = &settings.stats_dir {
-            let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {
-                OpenError::System { what: format!("cannot write to {}", directory.display()), source }
-            })?;
+            let identity = engine.address().identity();
+            let stats = stats::Writer::create(directory, settings.scheme, identity)
+                .map_err(cannot_write(directory))?;
             engine.stats = Some(stats);
             engine.leave_counters();
         }
+        if let Some(directory) = &settings.trace_dir {
+            let identity = engine.address().identity();
+            let recorder =
+                trace::Recorder::create(directory, identity, peers).map_err(cannot_write(directory))?;
+            engine.trace = Some(Box::new(recorder));
+        }
         Ok(engine)
     }
+}
+
+fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
 }
 
 /// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
@@ -239,12 +257,19 @@ fn is_crowded(peers: u32) -> bool {
 }
 
 impl<L: Link> Engine<L> {
-    /// Makes an endpoint over any link. Arguments as for [`Engine::open`].
-    pub fn with_link(link: L, settings: &Settings, peers: u32, several_threads: bool) -> Engine<L> {
+    /// Makes an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
+    pub fn with_link(
+        link: L,
+        settings: &Settings,
+        region: &DataRegion,
+        peers: u32,
+        several_threads: bool,
+    ) -> Engine<L> {
         let config = Config {
             scheme: settings.scheme,
             geometry: link.geometry(),
             credit_slots: settings.credit_slots,
+            region: *region,
             eager_bytes: u64::from(settings.eager_bytes),
             cross_memory: settings.cross_memory,
             remote_inline_bytes: REMOTE_INLINE_BYTES,
@@ -276,6 +301,9 @@ impl<L: Link> Engine<L> {
             close_ms: settings.close_ms,
             closed: false,
             stats: None,
+            trace: None,
+            stall_watch: stalls::StallWatch::new(settings.stall_ms),
+            tell: None,
         }
     }
 
@@ -309,7 +337,7 @@ impl<L: Link> Engine<L> {
             self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
             return Ok(());
         }
-        self.admit_sends(to)?;
+        self.admit_sends(to, bytes)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
         let announced = bytes > self.machine.config().eager_bytes;
         if inject && announced {
@@ -393,8 +421,8 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, .. } = arguments;
-        self.admit_sends(peer)?;
         let bytes = memory.bytes();
+        self.admit_sends(peer, 0)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Read, Space::Untagged, memory));
         self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
         Ok(())
@@ -406,8 +434,8 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
-        self.admit_sends(peer)?;
         let bytes = memory.bytes();
+        self.admit_sends(peer, bytes)?;
         let request =
             self.operations.begin(Outstanding::new(post, Operation::Write, Space::Untagged, memory));
         self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
@@ -454,10 +482,10 @@ impl<L: Link> Engine<L> {
         Ok(self.operations.begin(Outstanding::new(post, operation, space, memory)))
     }
 
-    /// Whether another send fits, and the time, if it will be looked at.
+    /// Whether another send of `bytes` bytes fits, and the time, if it will be looked at.
     #[inline]
-    fn admit_sends(&mut self, to: Peer) -> Result<(), PostError> {
-        if self.machine.would_wait(to) {
+    fn admit_sends(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
+        if self.machine.would_wait(to, bytes) {
             self.now = self.clock();
             if self.machine.backlogged() >= MAX_BACKLOG {
                 return Err(PostError::Again { limit: MAX_BACKLOG });

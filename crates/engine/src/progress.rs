@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_link::{Admission, Arrival, Link, Liveness};
+use weir_link::{Admission, Arrival, Link, Liveness, Quota};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, Memory, MessageId, Outcome, Packet, Peer, PeerFault, Request,
-    Source, Space,
+    Action, Body, Command, Destination, Event, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
+    Space,
 };
 
-use crate::stats::State;
 use crate::waiting::Pause;
 use crate::{Completion, Engine, Operation, Post};
 
@@ -24,7 +23,8 @@ const QUEUE_NS: u64 = 1_000_000;
 const TICKS_PER_LOOK: u32 = 1 << 8;
 
 fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
-    Event::Connected { peer, quota_slots: quota.data_slots, credit_slots: quota.credit_slots, epoch }
+    let Quota { data_slots, start_slots, credit_slots } = quota;
+    Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
 
 impl<L: Link> Engine<L> {
@@ -106,37 +106,19 @@ impl<L: Link> Engine<L> {
         self.progress_while(deadline, |engine| engine.machine.is_taking());
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
+        self.sample(Clock::now());
+        self.trace = None;
+        let state = self.state();
         if let Some(stats) = self.stats.take() {
-            let state = self.state();
-            stats.close(self.machine.counters(), state);
+            stats.close(self.machine.counters(), &state);
         }
         self.link.close();
     }
 
-    /// Stores the counters for whoever looks at them, also after a crash.
-    pub(crate) fn leave_counters(&mut self) {
-        let state = self.state();
-        if let Some(stats) = &self.stats {
-            stats.update(self.machine.counters(), state);
-        }
-    }
-
-    fn state(&mut self) -> State {
-        let mailbox_bytes = self.link.mailbox_bytes();
-        self.peak_mailbox_bytes = self.peak_mailbox_bytes.max(mailbox_bytes);
-        let Memory { peer_bytes, unexpected_bytes } = self.machine.memory();
-        State {
-            mailbox_bytes,
-            peak_mailbox_bytes: self.peak_mailbox_bytes,
-            peers: self.peers.len() as u64,
-            peer_bytes,
-            unexpected_bytes,
-        }
-    }
-
-    /// What the endpoint occupies, for whoever measures.
-    pub fn memory(&mut self) -> State {
-        self.state()
+    /// Lets somebody else run, for callers that wait in their own way.
+    pub fn give_way(&mut self) {
+        weir_link::cores::yield_now();
+        self.after_pause(None);
     }
 
     fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
@@ -383,6 +365,9 @@ impl<L: Link> Engine<L> {
 
     /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
     fn watch_if_due(&mut self, now: Clock) -> usize {
+        if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
+            self.sample(now);
+        }
         if now.duration_since(self.watched) < WATCH_EVERY {
             return 0;
         }
@@ -390,6 +375,7 @@ impl<L: Link> Engine<L> {
         self.now = self.clock();
         self.leave_counters();
         self.link.tend(self.idle_bytes);
+        self.watch_stalls();
         let mut peers = self.link.overdue();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();

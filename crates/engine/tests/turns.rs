@@ -81,8 +81,10 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
 
 #[test]
 fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
-    for scheme in [Scheme::Unlimited, Scheme::Static { piggyback: true }, Scheme::Static { piggyback: false }]
-    {
+    let piggyback = [true, false];
+    let with_credits =
+        piggyback.map(|piggyback| [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }]).into_iter();
+    for scheme in with_credits.flatten().chain([Scheme::Unlimited]) {
         for max_peers in [1, 2, 3] {
             let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
             let settings = Settings { max_peers, ..settings(&directory, scheme) };
@@ -95,23 +97,27 @@ fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
 
 #[test]
 fn what_idle_peers_held_goes_back_and_they_come_again() {
-    let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    let scheme = Scheme::Static { piggyback: true };
-    let mut engines = engines(8, &Settings { idle_bytes: 0, ..settings(&directory, scheme) });
-    let before: Vec<_> = engines.iter_mut().map(Engine::memory).collect();
-    for _ in 0..2 {
-        all_to_all(&mut engines, 3, 500);
-        let burst = engines[0].memory();
-        assert!(burst.mailbox_bytes > before[0].mailbox_bytes && burst.peer_bytes > 8 * 100);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while engines.iter_mut().zip(&before).any(|(e, b)| e.memory().mailbox_bytes > b.mailbox_bytes) {
-            assert!(Instant::now() < deadline, "lanes are kept");
-            for engine in &mut engines {
-                engine.progress();
-                engine.pause();
+    // Left: an index of pointers; with dynamic credits also the accounts, to be used again.
+    for (scheme, kept) in
+        [(Scheme::Static { piggyback: true }, 8 * 16), (Scheme::Dynamic { piggyback: true }, 8 * (16 + 256))]
+    {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let mut engines = engines(8, &Settings { idle_bytes: 0, ..settings(&directory, scheme) });
+        let before: Vec<_> = engines.iter_mut().map(Engine::memory).collect();
+        for _ in 0..2 {
+            all_to_all(&mut engines, 3, 500);
+            let burst = engines[0].memory();
+            assert!(burst.mailbox_bytes > before[0].mailbox_bytes);
+            assert!(burst.peer_state_bytes > kept, "{burst:?}");
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while engines.iter_mut().zip(&before).any(|(e, b)| e.memory().mailbox_bytes > b.mailbox_bytes) {
+                assert!(Instant::now() < deadline, "lanes are kept");
+                for engine in &mut engines {
+                    engine.progress();
+                    engine.pause();
+                }
             }
+            assert!(engines[0].memory().peer_state_bytes <= kept, "{:?}", engines[0].memory());
         }
-        // Left: an index of pointers.
-        assert!(engines[0].memory().peer_bytes <= 8 * 16, "{:?}", engines[0].memory());
     }
 }

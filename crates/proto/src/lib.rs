@@ -22,9 +22,11 @@ mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
-pub use config::{Config, MAX_EAGER_BYTES, Scheme};
-pub use counters::Counters;
-pub use endpoint::{Endpoint, Memory};
+pub use config::{
+    Admission, Config, DataRegion, ENVELOPE_BYTES, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED, Scheme,
+};
+pub use counters::{Counters, PACKET_KINDS};
+pub use endpoint::{Endpoint, PairView};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -17,7 +17,7 @@ pub struct Share {
     /// The most that they were found to occupy. Unit: bytes.
     pub peak_mailbox_bytes: u64,
     /// What is kept for peers. Unit: bytes.
-    pub peer_bytes: u64,
+    pub peer_state_bytes: u64,
     /// Counters by name; peaks are the highest of any endpoint, the others are summed.
     #[serde(serialize_with = "counters_by_name")]
     pub counters: Counters,
@@ -57,9 +57,9 @@ impl Job {
         for endpoint in &reports.endpoints {
             let share = Share {
                 endpoints: 1,
-                mailbox_bytes: endpoint.state.mailbox_bytes,
-                peak_mailbox_bytes: endpoint.state.peak_mailbox_bytes,
-                peer_bytes: endpoint.state.peer_bytes,
+                mailbox_bytes: endpoint.mailbox_bytes,
+                peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
+                peer_state_bytes: endpoint.peer_state_bytes,
                 counters: endpoint.counters,
             };
             // The endpoints are sorted by rank and process.
@@ -67,13 +67,13 @@ impl Job {
                 Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
                     rank.share.add(&share);
                     rank.closed &= endpoint.closed;
-                    rank.peers = rank.peers.max(endpoint.state.peers);
+                    rank.peers = rank.peers.max(endpoint.peers);
                 }
                 _ => ranks.push(Rank {
                     rank: endpoint.rank,
                     pid: endpoint.pid,
                     closed: endpoint.closed,
-                    peers: endpoint.state.peers,
+                    peers: endpoint.peers,
                     share,
                 }),
             }
@@ -82,7 +82,7 @@ impl Job {
             endpoints: 0,
             mailbox_bytes: 0,
             peak_mailbox_bytes: 0,
-            peer_bytes: 0,
+            peer_state_bytes: 0,
             counters: Counters::default(),
         };
         for rank in &ranks {
@@ -141,7 +141,7 @@ impl Share {
         // Numbers come from files: no overflow may stop the report.
         self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
         self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
-        self.peer_bytes = self.peer_bytes.saturating_add(other.peer_bytes);
+        self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
         let mut values = self.counters.values();
         for ((value, more), name) in values.iter_mut().zip(other.counters.values()).zip(Counters::NAMES) {
             *value = if name.starts_with("peak_") { (*value).max(more) } else { value.saturating_add(more) };
@@ -151,18 +151,20 @@ impl Share {
 }
 
 fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
-    let map: Map<String, Value> = Counters::NAMES
+    let mut map: Map<String, Value> = Counters::NAMES
         .iter()
         .zip(counters.values())
         .map(|(name, value)| ((*name).to_owned(), value.into()))
         .collect();
+    // Not counted but the rest: readers need not know that.
+    map.insert("eager_packets_sent".into(), counters.packets_by_kind()[0].into());
     map.serialize(serializer)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use weir_engine::stats::{EndpointReport, Skipped, State};
+    use weir_engine::stats::{EndpointReport, Skipped};
 
     pub(crate) fn endpoint(rank: u64, closed: bool, messages: u64, peak: u64) -> EndpointReport {
         EndpointReport {
@@ -172,13 +174,18 @@ pub(crate) mod tests {
             started_ns: 0,
             closed,
             scheme: None,
-            state: State {
-                mailbox_bytes: 16896,
-                peak_mailbox_bytes: 33792,
-                peers: 2,
-                peer_bytes: 300,
-                unexpected_bytes: 0,
-            },
+            mailbox_bytes: 16896,
+            peak_mailbox_bytes: 33792,
+            peers: 2,
+            identity: 1000 + rank,
+            looked_ns: 0,
+            backlog: 0,
+            unexpected_messages: 0,
+            unexpected_bytes: 0,
+            peer_state_bytes: 300,
+            stalled_peers: 0,
+            stalls: vec![],
+            holdings: vec![],
             counters: Counters {
                 messages_sent: messages,
                 bytes_sent: messages * 8,
@@ -226,6 +233,7 @@ pub(crate) mod tests {
         let json = serde_json::to_value(Job::new(&reports)).unwrap();
         assert_eq!(json["ranks"][0]["rank"], 0);
         assert_eq!(json["ranks"][0]["counters"]["messages_sent"], 5);
+        assert_eq!(json["ranks"][0]["counters"]["eager_packets_sent"], 6);
         assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);
         assert_eq!(json["total"]["mailbox_bytes"], 16896);
     }

@@ -20,7 +20,7 @@ const COLUMNS: [Column; 13] = [
     ("unexpected\nbytes", |share| bytes(share.counters.peak_unexpected_bytes)),
     ("mailbox\nat the end", |share| bytes(share.mailbox_bytes)),
     ("mailbox\npeak", |share| bytes(share.peak_mailbox_bytes)),
-    ("state of\npeers", |share| bytes(share.peer_bytes)),
+    ("state of\npeers", |share| bytes(share.peer_state_bytes)),
 ];
 
 /// Ranks below each other, then the sum. Unexpected messages are peaks: the last line has the highest.

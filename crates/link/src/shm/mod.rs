@@ -61,6 +61,8 @@ pub struct ShmOptions {
     pub quota_data_slots: u32,
     /// Lanes with a smaller number get one data slot more.
     pub quota_rest_lanes: u32,
+    /// Data slots of a lane that its sender owns from the beginning; 0: all.
+    pub start_slots: u32,
     /// Slots of every lane for explicit credit packets.
     pub credit_slots: u32,
     /// How many senders there can be at a time.
@@ -182,7 +184,8 @@ impl ShmLink {
             options.max_lanes,
             options.conditional,
             segment::page_bytes(),
-        )?;
+        )?
+        .starting_with(options.start_slots)?;
         // Before anybody can send to us: from now on the others' heavy fences reach this process.
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;
@@ -615,6 +618,13 @@ impl Link for ShmLink {
 
     fn sleep(&mut self, at_most_ns: u64) {
         self.inbox.sleep(&self.bell, at_most_ns);
+    }
+
+    fn process(&self, peer: Peer) -> Option<u32> {
+        let segment = self.acquaintances.get(&peer)?.segment.as_ref()?;
+        // Numbers of another namespace mean somebody else here.
+        let facts = segment.facts();
+        (facts.pid_namespace == self.pid_namespace).then_some(facts.pid)
     }
 
     fn mailbox_bytes(&self) -> u64 {

@@ -37,6 +37,8 @@ pub(super) struct Peers {
     states: Vec<Option<Box<PeerState>>>,
     /// Who has been in contact, a bit each.
     acquainted: Vec<u64>,
+    /// How long messages to those waited of whom nothing is kept any more. Unit: ns.
+    pub(super) forgotten_stalled_ns: u64,
 }
 
 impl Peers {
@@ -86,7 +88,7 @@ impl Peers {
         self.acquainted.iter().enumerate().flat_map(bits)
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
         let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
         let index =
@@ -131,18 +133,22 @@ impl Stays {
         self.credit_packets_sent = self.credit_packets_sent.wrapping_add(1);
     }
 
-    /// The peer says how many it has read in this stay. Returns the count for the receiver half.
+    /// The peer says how many it has read in this stay.
     #[inline]
-    pub(super) fn credit_packets_read(&mut self, read: u16) -> u16 {
+    pub(super) fn note_credit_packets_read(&mut self, read: u16) {
         self.credit_packets_read = read;
-        read.wrapping_add(self.receiver_offset)
     }
 
-    /// We begin a stay there. Returns the count for the receiver half, if there is one.
-    fn begin_there(&mut self, epoch: u16) -> u16 {
+    /// How many it has read as far as we know, for the receiver half.
+    #[inline]
+    pub(super) fn credit_packets_read(&self) -> u16 {
+        self.credit_packets_read.wrapping_add(self.receiver_offset)
+    }
+
+    /// We begin a stay there, where all credit slots are free.
+    fn begin_there(&mut self, epoch: u16) {
         self.receiver_offset = self.receiver_offset.wrapping_add(self.credit_packets_sent);
         (self.there, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
-        self.receiver_offset
     }
 
     /// It begins a stay here, with a new receiver half.
@@ -152,21 +158,7 @@ impl Stays {
     }
 }
 
-/// What an endpoint's machine occupies. Unit: bytes, by capacity.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// What is kept for peers.
-    pub peer_bytes: u64,
-    /// Envelopes of unexpected messages and the payload that the driver keeps for them.
-    pub unexpected_bytes: u64,
-}
-
 impl Endpoint {
-    /// What the machine occupies now.
-    pub fn memory(&self) -> Memory {
-        Memory { peer_bytes: self.peers.bytes(), unexpected_bytes: self.unexpected.bytes() }
-    }
-
     /// How many peers something is kept for.
     pub fn peers_kept(&self) -> u64 {
         self.peers.iter().count() as u64
@@ -176,20 +168,23 @@ impl Endpoint {
         &mut self,
         now: Instant,
         peer: Peer,
-        (quota_slots, credit_slots): (u32, u32),
+        sender: flow::Sender,
+        credit_slots: u32,
         epoch: u16,
         actions: &mut Vec<Action>,
     ) {
-        let sender = flow::Sender::new(self.config.scheme, quota_slots);
         self.peers.acquaint(peer);
-        let state = self.peer(peer);
+        self.peer(peer);
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
         if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
             state.outbound = Outbound::Connected(sender);
             state.credit_slots = credit_slots;
-            let read = state.stays.begin_there(epoch);
+            state.stays.begin_there(epoch);
             if let Some(receiver) = &mut state.receiver {
-                receiver.credit_packets_read(read);
+                receiver.credit_packets_read(state.stays.credit_packets_read(), pool);
             }
+            state.compulsory.connected(epoch);
         }
         self.return_credits(peer, actions);
         self.send_while_credited(now, peer, actions);
@@ -203,16 +198,24 @@ impl Endpoint {
         epoch: u16,
         actions: &mut Vec<Action>,
     ) {
-        let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
         self.peers.acquaint(peer);
         let state = self.peer(peer);
+        // One that was lost before we heard of it is not read.
+        if matches!(state.outbound, Outbound::Lost(_)) {
+            return;
+        }
         let Stays { credit_packets_sent, credit_packets_read, .. } = state.stays;
         if credit_packets_sent != credit_packets_read {
             self.leave(now, peer, actions); // see the top of this file
         }
-        let state = self.peer(peer);
+        self.peer(peer); // leaving may have forgotten it
+        let Endpoint { config, peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if let Some(before) = state.receiver.take() {
+            before.leave(pool);
+        }
         state.stays.begin_here(epoch);
-        state.receiver = Some(receiver);
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, pool));
         state.credit_packets_read = 0;
     }
 
@@ -228,19 +231,21 @@ impl Endpoint {
             ..Packet::new(Body::Leave, 0)
         };
         if let Some(receiver) = &state.receiver {
-            packet.granted_total = receiver.granted_total();
+            packet.granted_total = receiver.granted_total(&self.pool);
         }
         self.counters.packets_sent += 1;
         self.counters.slots_sent += 1;
         self.counters.stays_ended += 1;
+        self.counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
         actions.push(Action::Disconnect { to: peer });
         state.asked_room = false;
-        if state.backlog.is_empty() {
+        state.compulsory.we_left();
+        if state.backlog.is_empty() && !state.compulsory.waits() {
             state.outbound = Outbound::Absent;
             self.forget_if_idle(peer);
         } else {
-            if state.stalled_since.is_none() {
+            if !state.backlog.is_empty() && state.stalled_since.is_none() {
                 state.stalled_since = Some(now);
                 self.counters.stalls += 1;
             }
@@ -252,8 +257,12 @@ impl Endpoint {
     /// `peer` has left our mailbox; everything that it sent there is handled.
     pub(super) fn left(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         actions.push(Action::Release { peer });
-        let state = self.peer(peer);
-        state.receiver = None;
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if let Some(receiver) = state.receiver.take() {
+            receiver.leave(pool);
+        }
+        state.compulsory.it_left();
         state.credit_packets_read = 0;
     }
 
@@ -264,13 +273,15 @@ impl Endpoint {
             matches!(state.outbound, Outbound::Absent)
                 && state.receiver.is_none()
                 && state.backlog.is_empty()
+                && !state.compulsory.is_under_way()
                 && state.inbound.is_none()
                 && !state.said_goodbye
                 && !state.write_refused
                 && state.write_bytes == 0
                 && state.cross_memory == cross_memory
         };
-        if self.peers.get(peer.0 as usize).is_some_and(idle) {
+        if let Some(state) = self.peers.get(peer.0 as usize).filter(|state| idle(state)) {
+            self.peers.forgotten_stalled_ns += state.stalled_ns;
             self.peers.states[peer.0 as usize] = None;
         }
     }

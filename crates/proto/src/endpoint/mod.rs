@@ -10,6 +10,7 @@
 //! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
 //! ```
 
+mod compulsory;
 mod loss;
 mod membership;
 mod receiving;
@@ -17,12 +18,13 @@ mod remote;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::action::{Action, Outcome};
-use crate::config::Config;
+use crate::config::{Config, MAX_UNEXPECTED, Scheme};
 use crate::counters::Counters;
 use crate::event::{Command, Event, MessageId, Peer, PeerFault, Request};
 use crate::flow;
@@ -31,10 +33,11 @@ use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::Transfers;
-pub use membership::Memory;
+use compulsory::Compulsory;
 use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
+pub use view::PairView;
 
 /// How far sending to a peer is set up.
 #[derive(Debug)]
@@ -59,10 +62,14 @@ struct PeerState {
     receiver: Option<flow::Receiver>,
     /// What waits to be sent, in order.
     backlog: VecDeque<Job>,
+    /// What leaves before that.
+    compulsory: Compulsory,
     /// We wait for room that the link was asked for.
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
+    /// Time in which it did, stalls that are over. Unit: ns.
+    stalled_ns: u64,
     /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
     stays: Stays,
@@ -105,6 +112,8 @@ pub struct Endpoint {
     transfers: Transfers,
     regions: BTreeMap<u64, Region>,
     counters: Counters,
+    /// What flow control needs once.
+    pool: flow::Pool,
     backlogged: u32,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
@@ -117,8 +126,13 @@ impl Endpoint {
     /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
     pub fn new(config: Config) -> Endpoint {
         assert!(config.credit_slots >= 1, "credit_slots is {}, at least 1 is needed", config.credit_slots);
+        assert!(config.max_unexpected <= MAX_UNEXPECTED, "at most {MAX_UNEXPECTED} messages can wait");
         let geometry = &config.geometry;
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
+        let pool = match config.scheme {
+            Scheme::Dynamic { piggyback } => flow::Pool::new(&config.region, config.credit_slots, piggyback),
+            _ => flow::Pool::unused(),
+        };
         Endpoint {
             config,
             peers: Peers::default(),
@@ -128,6 +142,7 @@ impl Endpoint {
             transfers: Transfers::default(),
             regions: BTreeMap::new(),
             counters: Counters::default(),
+            pool,
             backlogged: 0,
             somebody_died: false,
         }
@@ -138,8 +153,9 @@ impl Endpoint {
         match event {
             Event::Posted(command) => self.command(now, command, actions),
             Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
-            Event::Connected { peer, quota_slots, credit_slots, epoch } => {
-                self.connected(now, peer, (quota_slots, credit_slots), epoch, actions);
+            Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch } => {
+                let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots, credit_slots);
+                self.connected(now, peer, sender, credit_slots, epoch, actions);
             }
             Event::Attached { peer, quota_slots, epoch } => {
                 self.attached(now, peer, quota_slots, epoch, actions);
@@ -157,6 +173,9 @@ impl Endpoint {
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
             Event::Deadline => {}
         }
+        if self.pool.has_requests() {
+            self.ask_for_credits(now, actions);
+        }
     }
 
     /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. The present schemes have
@@ -171,21 +190,49 @@ impl Endpoint {
         &self.config
     }
 
+    /// What flow control knows of all senders, with dynamic credits.
+    pub fn pool(&self) -> &flow::Pool {
+        &self.pool
+    }
+
+    /// Puts a wrong rule of flow control in the place of ours.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: flow::Mutant) {
+        self.pool.mutate(mutant);
+    }
+
     /// What has been counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether a message to `peer` would have to wait for credit now, or others wait already. For drivers that read
-    /// the clock only when somebody will look at it.
+    /// Whether some of a message of `bytes` bytes to `peer` might have to wait for credit now, or others wait already. For
+    /// drivers that read the clock only when somebody will look at it.
     #[inline]
-    pub fn would_wait(&self, peer: Peer) -> bool {
+    pub fn would_wait(&self, peer: Peer, bytes: u64) -> bool {
+        // More slots than it can fill: each packet has a header, and what is announced fills one.
+        let geometry = &self.config.geometry;
+        let packet_bytes =
+            u64::from(geometry.slot_bytes * geometry.max_packet_slots - geometry.remote_header_bytes);
+        let whole = if bytes > self.config.eager_bytes { 0 } else { bytes };
+        let packets = whole / packet_bytes.max(1) + 1;
+        let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
         match self.peers.get(peer.0 as usize) {
             Some(PeerState { outbound: Outbound::Connected(sender), backlog, .. }) => {
-                sender.credits() == 0 || !backlog.is_empty()
+                u64::from(sender.credits()) < slots || !backlog.is_empty()
             }
             _ => true,
         }
+    }
+
+    /// What unexpected messages occupy here, the payload that the driver keeps for them not included. Unit: bytes.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.unexpected.bytes()
+    }
+
+    /// What posted receives occupy here. Unit: bytes.
+    pub fn posted_bytes(&self) -> usize {
+        self.posted.bytes()
     }
 
     /// Messages and packets that wait to be sent, over all peers.
@@ -209,7 +256,7 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.peers.iter().all(|peer| peer.inbound.is_none())
+            && self.peers.iter().all(|peer| peer.inbound.is_none() && !peer.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -218,7 +265,8 @@ impl Endpoint {
         let anybody = self.posted.awaits_anybody();
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (peer, state) in self.peers.numbered() {
-            if !state.backlog.is_empty() || state.inbound.is_some() {
+            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way();
+            if waits || state.inbound.is_some() {
                 visit(peer);
             }
         }
@@ -264,7 +312,9 @@ impl Endpoint {
     fn arrived(&mut self, now: Instant, from: Peer, packet: crate::Packet, actions: &mut Vec<Action>) {
         let slots = self.config.geometry.packet_slots(&packet);
         self.counters.packets_received += 1;
-        let state = self.peer(from);
+        self.peer(from);
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[from.0 as usize];
         if matches!(state.outbound, Outbound::Lost(_)) {
             actions.push(Action::Retire);
             return;
@@ -272,22 +322,23 @@ impl Endpoint {
         let granted = match &mut state.outbound {
             // What is said of an earlier stay of ours there says nothing.
             Outbound::Connected(sender) if packet.epoch == state.stays.there => {
-                let granted = sender.granted(packet.granted_total).is_ok();
-                let read = state.stays.credit_packets_read(packet.credit_packets_read);
-                if let Some(receiver) = &mut state.receiver {
-                    receiver.credit_packets_read(read);
-                }
-                granted
+                state.stays.note_credit_packets_read(packet.credit_packets_read);
+                sender.granted(packet.granted_total).is_ok()
             }
             _ => true,
         };
+        let read = state.stays.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {
+            if let Some(receiver) = &mut state.receiver {
+                receiver.credit_packets_read(read, pool);
+            }
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
-        let well_formed = granted && (packet.body.is_free() || self.accept(now, from, &packet, actions));
+        let accepted = granted && (packet.body.is_free() || self.accept(now, from, &packet, actions));
         actions.push(Action::Retire);
+        let well_formed = accepted && (packet.body.is_free() || self.retrieved(from, slots, read, &packet));
         if !well_formed {
             self.counters.malformed_packets += 1;
             self.lose(from, PeerFault::Malformed, actions);
@@ -295,14 +346,28 @@ impl Endpoint {
         }
         if packet.body == Body::Leave {
             self.left(from, actions);
-        } else if !credit && let Some(receiver) = &mut self.peer(from).receiver {
-            receiver.retrieved(slots);
         }
         self.return_credits(from, actions);
         self.send_while_credited(now, from, actions);
         if packet.body == Body::Leave {
             self.forget_if_idle(from);
         }
+    }
+
+    /// The slots of a packet are free. Returns whether its sender had credits for them.
+    #[inline]
+    fn retrieved(&mut self, from: Peer, slots: u32, read: u16, packet: &crate::Packet) -> bool {
+        let Endpoint { peers, pool, .. } = self;
+        let Some(receiver) = &mut peers[from.0 as usize].receiver else { return true };
+        let spent = receiver.retrieved(slots, read, pool);
+        let spent = match packet.body {
+            Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
+            Body::ReturnResponse { credits } => {
+                spent.and_then(|()| receiver.control_retrieved(Some(credits), pool))
+            }
+            _ => spent,
+        };
+        spent.is_ok()
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -343,8 +408,8 @@ impl Endpoint {
                 self.located_arrived(from, transfer, address, refused, actions)
             }
             Body::Goodbye => self.goodbye_arrived(from, actions),
-            // No scheme here asks for credits back.
-            Body::ReturnRequest | Body::ReturnResponse { .. } => false,
+            Body::ReturnRequest => self.return_request_arrived(from, packet.epoch),
+            Body::ReturnResponse { .. } => self.peer(from).compulsory.answered(),
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
                 true
@@ -359,8 +424,10 @@ impl Endpoint {
             credit_slots: 0,
             receiver: None,
             backlog: VecDeque::new(),
+            compulsory: Compulsory::default(),
             asked_room: false,
             stalled_since: None,
+            stalled_ns: 0,
             next_number: 0,
             stays: Stays::default(),
             credit_packets_read: 0,

@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::{MAX_EAGER_BYTES, Scheme};
+use crate::config::{DataRegion, MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -27,14 +27,19 @@ fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
         scheme,
         geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
         credit_slots: 1,
+        region: DataRegion { slots: 8, peers: 2, start_slots: 1, ..DataRegion::default() },
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 4,
     };
+    let start_slots = match scheme {
+        Scheme::Dynamic { .. } => config.region.start_slots,
+        _ => quota_slots,
+    };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
-    let connected = Event::Connected { peer: PEER, quota_slots, credit_slots: 1, epoch: 0 };
+    let connected = Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1, epoch: 0 };
     assert_eq!(bench.event(connected), [""; 0]);
     assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots, epoch: 0 }), [""; 0]);
     bench
@@ -186,7 +191,7 @@ fn a_peer_is_connected_when_first_needed_and_what_was_posted_then_leaves_in_orde
     };
     assert_eq!(sender.post(send(0)), ["connect"]);
     assert_eq!(sender.post(send(1)), [""; 0]);
-    let connected = Event::Connected { peer: to, quota_slots: 2, credit_slots: 1, epoch: 0 };
+    let connected = Event::Connected { peer: to, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 0 };
     assert_eq!(sender.event(connected), ["transmit eager 0", "done 0", "transmit eager 0", "done 1"]);
 }
 
@@ -513,11 +518,13 @@ fn who_is_asked_leaves_between_two_packets_and_goes_on() {
     let asked = Event::AskedToLeave { peer: PEER };
     assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
     assert_eq!(a.event(asked.clone()), [""; 0], "once");
-    let connected = Event::Connected { peer: PEER, quota_slots: 2, credit_slots: 1, epoch: 1 };
+    let connected =
+        Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 1 };
     assert_eq!(a.event(connected), ["transmit more 96"], "with the whole quota");
     a.send(1, 8);
     assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
-    let connected = Event::Connected { peer: PEER, quota_slots: 9, credit_slots: 1, epoch: 2 };
+    let connected =
+        Event::Connected { peer: PEER, quota_slots: 9, start_slots: 9, credit_slots: 1, epoch: 2 };
     assert_eq!(a.event(connected), ["transmit more 124", "done 0", "transmit eager 8", "done 1"]);
     assert_eq!(a.event(asked), ["leave", "disconnect"], "nothing waits, so it does not come back");
 }
@@ -528,7 +535,8 @@ fn a_grant_of_an_earlier_stay_is_ignored() {
     assert_eq!(a.send(0, 80), ["transmit eager 80", "done 0"]);
     assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
     assert_eq!(a.send(1, 8), ["connect"]);
-    let connected = Event::Connected { peer: PEER, quota_slots: 2, credit_slots: 1, epoch: 1 };
+    let connected =
+        Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 1 };
     assert_eq!(a.event(connected), ["transmit eager 8", "done 1"]);
     // The receiver had not read the `Leave` when it granted these two.
     a.granted = 2;
@@ -542,12 +550,12 @@ fn a_grant_of_an_earlier_stay_is_ignored() {
 fn what_is_kept_for_a_peer_goes_when_both_have_left() {
     let mut a = with_credits(4);
     assert_eq!(a.send(0, 8), ["transmit eager 8", "done 0"]);
-    let kept = a.machine.memory().peer_bytes;
+    let kept = a.machine.peer_state_bytes();
     assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
     assert_eq!(a.machine.peers_kept(), 1, "it still has a lane here");
     assert_eq!(a.arrive(Body::Leave, 0), ["retire", "release"]);
     assert_eq!(a.machine.peers_kept(), 0);
-    assert!(a.machine.memory().peer_bytes + 200 < kept);
+    assert!(a.machine.peer_state_bytes() + 200 < kept);
     let mut watched = Vec::new();
     a.receive(1, 100, None);
     a.machine.depends_on(|peer| watched.push(peer));
@@ -570,6 +578,7 @@ fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
     // The first credits of the new stay need the way back again.
     assert!(b.event(arrived(packet())).contains(&"connect".into()));
     b.event(arrived(packet()));
-    let connected = Event::Connected { peer: PEER, quota_slots: 2, credit_slots: 1, epoch: 5 };
+    let connected =
+        Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 5 };
     assert_eq!(b.event(connected), ["credit total 2"]);
 }

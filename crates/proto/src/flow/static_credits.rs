@@ -8,14 +8,16 @@
 //! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
 //! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
 
-use super::GrantError;
+use super::{GrantError, ReceiverView, SenderView};
 use crate::mailbox::threshold;
 
 /// The sending side.
 #[derive(Debug)]
 pub struct Sender {
+    /// The most credits there can be: the quota.
     quota_slots: u32,
-    /// Quota plus all that was granted, modulo 2^32.
+    start_slots: u32,
+    /// Credits from the beginning plus all that was granted, modulo 2^32.
     limit_total: u32,
     /// Slots filled, modulo 2^32.
     spent_total: u32,
@@ -23,7 +25,12 @@ pub struct Sender {
 
 impl Sender {
     pub(super) fn new(quota_slots: u32) -> Sender {
-        Sender { quota_slots, limit_total: quota_slots, spent_total: 0 }
+        Sender::starting_with(quota_slots, quota_slots)
+    }
+
+    /// With fewer credits in the beginning than it can have later.
+    pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
+        Sender { quota_slots, start_slots, limit_total: start_slots, spent_total: 0 }
     }
 
     /// Slots that may be filled now.
@@ -45,7 +52,7 @@ impl Sender {
     /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
     #[inline]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        let limit_total = self.quota_slots.wrapping_add(granted_total);
+        let limit_total = self.start_slots.wrapping_add(granted_total);
         let credits = limit_total.wrapping_sub(self.spent_total);
         if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
             return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
@@ -53,11 +60,21 @@ impl Sender {
         self.limit_total = limit_total;
         Ok(())
     }
+
+    pub(super) fn view(&self) -> SenderView {
+        SenderView {
+            credits: self.credits(),
+            quota_slots: Some(self.quota_slots),
+            granted_total: Some(self.limit_total.wrapping_sub(self.start_slots)),
+            spent_total: Some(self.spent_total),
+        }
+    }
 }
 
 /// The receiving side.
 #[derive(Debug)]
 pub struct Receiver {
+    quota_slots: u32,
     threshold: u32,
     piggyback: bool,
     /// Slots retrieved and not granted again.
@@ -72,6 +89,7 @@ pub struct Receiver {
 impl Receiver {
     pub(super) fn new(quota_slots: u32, credit_slots: u32, piggyback: bool) -> Receiver {
         Receiver {
+            quota_slots,
             threshold: threshold(quota_slots, credit_slots),
             piggyback,
             retrieved: 0,
@@ -114,6 +132,18 @@ impl Receiver {
     #[inline]
     pub(super) fn granted_total(&self) -> u32 {
         self.granted_total
+    }
+
+    pub(super) fn view(&self) -> ReceiverView {
+        ReceiverView {
+            quota_slots: Some(self.quota_slots),
+            // A sender that overran its quota is found elsewhere: a report must not stop for it.
+            current: Some(self.quota_slots.saturating_sub(self.retrieved)),
+            retrieved: Some(self.retrieved),
+            threshold: Some(self.threshold),
+            granted_total: Some(self.granted_total),
+            unread_credit_packets: Some(u32::from(self.packets_sent.wrapping_sub(self.packets_read))),
+        }
     }
 
     #[inline]

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_proto::{
-    Action, Body, Command, Config, CopyFault, Destination, Direction, Endpoint, Event, Geometry, Instant,
-    MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
+    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
 };
 
 /// What all endpoints of a world have in common.
@@ -18,6 +18,8 @@ pub struct Plan {
     pub geometry: Geometry,
     pub quota_slots: u32,
     pub credit_slots: u32,
+    /// With dynamic credits `quota_slots` is what a lane can hold.
+    pub region: DataRegion,
     pub eager_bytes: u64,
     pub cross_memory: bool,
     /// The kernel says no when a copy is tried.
@@ -32,11 +34,34 @@ impl Plan {
             scheme: self.scheme,
             geometry: self.geometry,
             credit_slots: self.credit_slots,
+            region: self.region,
             eager_bytes: self.eager_bytes,
             cross_memory: self.cross_memory,
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
         }
+    }
+}
+
+/// The name of a packet's kind in [`PACKET_KINDS`].
+fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::Eager { .. } => "eager",
+        Body::More { .. } => "more",
+        Body::Rendezvous { .. } => "rendezvous",
+        Body::Credit => "credit",
+        Body::Finished { .. } => "finished",
+        Body::Piece { .. } => "piece",
+        Body::Write { .. }
+        | Body::Read { .. }
+        | Body::Locate { .. }
+        | Body::Located { .. }
+        | Body::Written { .. } => "remote",
+        Body::Fetch { .. }
+        | Body::Goodbye
+        | Body::Leave
+        | Body::ReturnRequest
+        | Body::ReturnResponse { .. } => "control",
     }
 }
 
@@ -80,6 +105,9 @@ pub struct Node {
     pub completions: VecDeque<(Request, Outcome, Vec<u8>)>,
     pub notices: Vec<(Peer, u64, u64)>,
     dead: bool,
+    /// Packets transmitted, by kind, and data slots filled in the present stay, by peer.
+    kinds: BTreeMap<&'static str, u64>,
+    slots: BTreeMap<Peer, u32>,
 }
 
 pub struct World {
@@ -88,6 +116,8 @@ pub struct World {
     lanes: BTreeMap<(u32, u32), VecDeque<Lane>>,
     pub now: Instant,
     pub trace: u64,
+    /// Everything that was done, by whom, if somebody asks for it.
+    pub record: Option<Vec<(u32, Action)>>,
 }
 
 impl World {
@@ -104,6 +134,8 @@ impl World {
             completions: VecDeque::new(),
             notices: Vec::new(),
             dead: false,
+            kinds: BTreeMap::new(),
+            slots: BTreeMap::new(),
         };
         World {
             plan,
@@ -111,6 +143,7 @@ impl World {
             lanes: BTreeMap::new(),
             now: Instant(0),
             trace: 0,
+            record: None,
         }
     }
 
@@ -146,7 +179,11 @@ impl World {
         match machine.send_now(to, space, tag, data, bytes, level) {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
-                self.transmit(from, to, packet, Source::Request { request, offset: 0 });
+                let payload = Source::Request { request, offset: 0 };
+                if let Some(record) = &mut self.record {
+                    record.push((from, Action::Transmit { to, packet, payload }));
+                }
+                self.transmit(from, to, packet, payload);
                 self.perform(from, None, Action::Complete { request, outcome: Outcome::Done });
             }
         }
@@ -219,7 +256,14 @@ impl World {
                 let last = lanes.back_mut().expect("chosen");
                 last.connected = true;
                 let epoch = last.epoch;
-                self.handle(from, Event::Connected { peer: Peer(to), quota_slots, credit_slots, epoch });
+                let start_slots = match self.plan.scheme {
+                    Scheme::Dynamic { .. } => self.plan.region.start_slots,
+                    _ => quota_slots,
+                };
+                let peer = Peer(to);
+                self.nodes[from as usize].slots.remove(&peer);
+                let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch };
+                self.handle(from, connected);
             }
             Candidate::Room => {
                 let free = quota_slots - lanes.back().expect("chosen").data_slots;
@@ -259,11 +303,34 @@ impl World {
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
         }
+        self.assert_counted();
         for (pair, lanes) in &self.lanes {
             assert!(lanes.len() <= 1, "{pair:?}: who has left has left");
             assert!(lanes.iter().all(|lane| lane.packets.is_empty()), "lane {pair:?} holds packets");
         }
         assert!(self.nodes.iter().all(|node| node.waiting.is_empty()), "somebody still waits for a lane");
+    }
+
+    /// What the machines say that they did is what was seen from outside.
+    fn assert_counted(&self) {
+        for node in self.nodes.iter().filter(|node| !node.dead) {
+            let counters = node.machine.counters();
+            let by_kind = counters.packets_by_kind();
+            let seen = PACKET_KINDS.map(|kind| node.kinds.get(kind).copied().unwrap_or(0));
+            assert_eq!(by_kind, seen, "packets by kind: {PACKET_KINDS:?}");
+            assert_eq!(counters.packets_sent, seen.iter().sum::<u64>());
+            let pairs: Vec<_> = node.machine.pairs(self.now).collect();
+            let stalled_ns: u64 = pairs.iter().map(|pair| pair.stalled_ns).sum();
+            assert_eq!(stalled_ns + node.machine.forgotten_stalled_ns(), counters.stalled_ns);
+            for pair in pairs {
+                let Some(sending) = pair.sending else { continue };
+                let (Some(quota), Some(granted)) = (sending.quota_slots, sending.granted_total) else {
+                    continue;
+                };
+                let spent = node.slots.get(&pair.peer).copied().unwrap_or(0);
+                assert_eq!((sending.spent_total, sending.credits), (Some(spent), quota + granted - spent));
+            }
+        }
     }
 
     /// Every request of these endpoints has completed.
@@ -287,12 +354,35 @@ impl World {
             let mut retired = 0;
             for action in actions.drain(..) {
                 retired += u32::from(action == Action::Retire);
+                if let Some(record) = &mut self.record {
+                    record.push((node, action.clone()));
+                }
                 let placed_late = retired > 0 && matches!(action, Action::Place { .. });
                 assert!(!placed_late, "a payload is placed after its slots were freed");
                 self.perform(node, arrived_from, action);
             }
             assert_eq!(retired, u32::from(arrived_from.is_some()), "exactly one retirement per arrival");
+            self.check_pool(node);
             next = self.nodes[node as usize].events.pop_front();
+        }
+    }
+
+    /// I1, I3 and I6 as the machine counts, and I1 as the lanes show it. With the same settings everywhere the thresholds
+    /// alone keep I2.
+    fn check_pool(&self, node: u32) {
+        let Scheme::Dynamic { .. } = self.plan.scheme else { return };
+        let pool = self.nodes[node as usize].machine.pool();
+        pool.assert_invariants();
+        assert_eq!(pool.tally().put_off, 0, "I2 rests on the thresholds");
+        let Plan { region, endpoints, .. } = self.plan;
+        let grown = endpoints + endpoints.saturating_sub(region.peers);
+        assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
+        for account in pool.accounts() {
+            // The account is that of the stay that is being read: another one may have begun already.
+            let lane = self.lanes.get(&(account.owner.0, node)).and_then(VecDeque::front);
+            assert!(lane.is_none_or(|lane| lane.attached), "an account of who has left: {account:?}");
+            let filled = lane.map_or(0, |lane| lane.data_slots);
+            assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
         }
     }
 
@@ -387,6 +477,11 @@ impl World {
     }
 
     fn transmit(&mut self, node: u32, to: Peer, mut packet: Packet, payload: Source) {
+        let sender = &mut self.nodes[node as usize];
+        *sender.kinds.entry(kind(&packet.body)).or_default() += 1;
+        if !packet.body.is_free() {
+            *sender.slots.entry(to).or_default() += self.plan.geometry.packet_slots(&packet);
+        }
         let from = &self.nodes[node as usize];
         match (&mut packet.body, payload) {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {

@@ -1,0 +1,68 @@
+//! What an endpoint shows of itself, for reports: read-only, nothing here decides anything.
+//!
+//! [`Endpoint::pairs`] costs a look at every peer, so drivers call it now and then, never for every packet.
+
+use super::{Endpoint, Outbound, PeerState};
+use crate::event::Peer;
+use crate::flow::{ReceiverView, SenderView};
+use crate::time::Instant;
+
+/// One peer, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairView {
+    /// Who.
+    pub peer: Peer,
+    /// Our credits there and the totals of our present stay; `None` if we have no lane there.
+    pub sending: Option<SenderView>,
+    /// What we owe the peer in its present stay; `None` if it has no lane here.
+    pub receiving: Option<ReceiverView>,
+    /// Messages and packets that wait to be sent.
+    pub backlog: u32,
+    /// Since when the head of the backlog waits for credit.
+    pub stalled_since: Option<Instant>,
+    /// Time in which it waited, up to now, the present stall included. Unit: ns.
+    pub stalled_ns: u64,
+}
+
+impl Endpoint {
+    /// All peers of whom something is kept, as they stand at `now`: those that were spoken to or heard from, and not forgotten
+    /// after both sides had left.
+    pub fn pairs(&self, now: Instant) -> impl Iterator<Item = PairView> {
+        let known = |state: &PeerState| {
+            state.receiver.is_some() || state.stalled_ns > 0 || !matches!(state.outbound, Outbound::Absent)
+        };
+        self.peers.numbered().filter(move |(_, state)| known(state)).map(move |(peer, state)| PairView {
+            peer,
+            sending: match &state.outbound {
+                Outbound::Connected(sender) => Some(sender.view()),
+                Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
+            },
+            receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
+            backlog: state.backlog.len() as u32,
+            stalled_since: state.stalled_since,
+            stalled_ns: state.stalled_ns + state.stalled_since.map_or(0, |since| now.since_ns(since)),
+        })
+    }
+
+    /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
+    /// backlog.
+    pub fn backlog_bytes(&self, peer: Peer) -> u64 {
+        let backlog = self.peers.get(peer.0 as usize).map(|state| &state.backlog);
+        backlog.into_iter().flatten().map(|job| job.bytes - job.sent).sum()
+    }
+
+    /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.
+    pub fn unexpected(&self) -> (u32, u64) {
+        (self.unexpected.count(), self.unexpected.kept_bytes())
+    }
+
+    /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.
+    pub fn peer_state_bytes(&self) -> u64 {
+        self.peers.bytes() + self.pool.bytes()
+    }
+
+    /// Time in which messages waited for credit that were for peers of whom nothing is kept any more. Unit: ns.
+    pub fn forgotten_stalled_ns(&self) -> u64 {
+        self.peers.forgotten_stalled_ns
+    }
+}
