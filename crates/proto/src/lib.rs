@@ -17,6 +17,7 @@ pub mod flow;
 pub mod mailbox;
 mod message;
 mod packet;
+pub mod table;
 mod time;
 mod transfer;
 pub mod wire;
@@ -25,6 +26,7 @@ pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{Config, MAX_EAGER_BYTES, Scheme};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
+pub use endpoint::holding::{KEPT_BLOCK_BYTES, kept_cost_bytes};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -28,6 +28,10 @@ fn plan(rng: &mut Rng) -> Plan {
         eager_bytes: [0, 100, 2048, 100_000][rng.usize(..4)],
         cross_memory: rng.bool(),
         copies_forbidden: rng.u8(..4) == 0,
+        // Nothing reserved; one or two senders; a few messages beyond that; everything.
+        budget_bytes: [0, 40_000, 400_000, 1 << 30][rng.usize(..4)],
+        retain_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
+        planned: rng.bool(),
     }
 }
 
@@ -110,7 +114,12 @@ fn world(seed: u64) -> u64 {
     }
     world.settle(|count| rng.usize(..count));
     world.assert_at_rest();
+    world.assert_within_budget();
 
+    let all_whole = world.nodes.iter().all(|node| {
+        let counters = node.machine.counters();
+        counters.rendezvous_sent + counters.messages_held == 0
+    });
     let mut received = BTreeMap::new();
     for (node, state) in world.nodes.iter().enumerate() {
         let mut last_number = BTreeMap::new();
@@ -125,7 +134,7 @@ fn world(seed: u64) -> u64 {
             assert_eq!(buffer[..bytes as usize], message(from, to, number, bytes as usize), "bytes");
             *received.entry((from, to, number)).or_insert(0) += 1;
             // Rendezvous may complete out of order; what matched in order is checked where only eager ones are.
-            if plan.eager_bytes >= 5000 {
+            if all_whole {
                 let last = last_number.insert((from, envelope.tag), number);
                 assert!(last < Some(number), "message {number} after {last:?} of {from} to {to}");
             }

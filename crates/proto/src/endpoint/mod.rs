@@ -10,6 +10,7 @@
 //! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
 //! ```
 
+pub mod holding;
 mod loss;
 mod receiving;
 mod remote;
@@ -30,6 +31,7 @@ use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::Transfers;
+use holding::{Budget, Copies, Ended};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 
@@ -72,6 +74,16 @@ struct PeerState {
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
+    /// It has no room for unexpected payload: our messages are announced and their payload waits here.
+    held: bool,
+    /// Copies of our messages that it has not taken.
+    copies: u32,
+    /// Nothing is reserved for it in our budget: it is always to hold.
+    to_hold: bool,
+    /// What is reserved for it in our budget.
+    reserved_bytes: u64,
+    /// Its transfers that have ended here, of which it has not been told.
+    ended: Ended,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +111,10 @@ pub struct Endpoint {
     transfers: Transfers,
     regions: BTreeMap<u64, Region>,
     counters: Counters,
+    budget: Budget,
+    copies: Copies,
+    /// Peers with ended transfers that are told with the next or when nothing else happens.
+    waiting_for_company: Vec<Peer>,
     backlogged: u32,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
@@ -114,6 +130,9 @@ impl Endpoint {
         let geometry = &config.geometry;
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
         Endpoint {
+            budget: Budget::new(&config),
+            copies: Copies::new(config.retain_bytes),
+            waiting_for_company: Vec::new(),
             config,
             peers: Vec::new(),
             posted: PostedQueue::default(),
@@ -145,6 +164,7 @@ impl Endpoint {
             Event::Attached { peer, quota_slots } => {
                 let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
                 self.peer(peer).receiver = Some(receiver);
+                self.reserve(peer, quota_slots);
             }
             Event::Room { peer, slots } => {
                 let state = self.peer(peer);
@@ -157,6 +177,7 @@ impl Endpoint {
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
             Event::Deadline => {}
+            Event::Idle => self.tell_all_ended(now, actions),
         }
     }
 
@@ -198,7 +219,9 @@ impl Endpoint {
     /// and not taken. A goodbye is a courtesy, not a debt.
     pub fn owes(&self) -> bool {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
-        self.transfers.owes_payload() || self.peers.iter().any(|peer| peer.backlog.iter().any(owed))
+        self.transfers.owes_payload()
+            || !self.copies.is_empty()
+            || self.peers.iter().any(|peer| peer.backlog.iter().any(owed) || peer.ended.is_due())
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
@@ -210,7 +233,8 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.peers.iter().all(|peer| peer.inbound.is_none())
+            && self.copies.is_empty()
+            && self.peers.iter().all(|peer| peer.inbound.is_none() && !peer.ended.is_due())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -220,7 +244,8 @@ impl Endpoint {
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (index, state) in self.peers.iter().enumerate() {
             let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
-            if !state.backlog.is_empty() || state.inbound.is_some() || (anybody && known) {
+            let waits = !state.backlog.is_empty() || state.inbound.is_some() || state.copies > 0;
+            if waits || (anybody && known) {
                 visit(Peer(index as u32));
             }
         }
@@ -274,6 +299,7 @@ impl Endpoint {
         if let Some(receiver) = &mut state.receiver {
             receiver.credit_packets_read(packet.credit_packets_read);
         }
+        state.held = packet.marks.hold;
         let credit = packet.body.is_credit();
         if credit {
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
@@ -311,7 +337,9 @@ impl Endpoint {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
             Body::Credit => true,
-            Body::Finished { transfer, refused } => self.finished_arrived(from, transfer, refused, actions),
+            Body::Finished { transfer, count, refused } => {
+                self.finished_arrived(from, transfer, count, refused, actions)
+            }
             Body::Fetch { transfer, reply, length } => {
                 self.fetch_arrived(now, from, transfer, reply, length, actions)
             }
@@ -344,6 +372,7 @@ impl Endpoint {
         let index = peer.0 as usize;
         if index >= self.peers.len() {
             let cross_memory = self.config.cross_memory;
+            let held = self.budget.begins_with_hold();
             self.peers.resize_with(index + 1, || PeerState {
                 outbound: Outbound::Absent,
                 credit_slots: 0,
@@ -358,6 +387,11 @@ impl Endpoint {
                 write_bytes: 0,
                 cross_memory,
                 said_goodbye: false,
+                held,
+                copies: 0,
+                to_hold: held,
+                reserved_bytes: 0,
+                ended: Ended::default(),
             });
         }
         &mut self.peers[index]
@@ -371,6 +405,7 @@ impl Endpoint {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
+            self.budget.credit(unexpected.envelope.length);
             actions.push(Action::Forget { message });
         }
     }

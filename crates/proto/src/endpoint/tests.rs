@@ -31,6 +31,10 @@ fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 4,
+        unexpected_budget_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        planned_peers: 1,
+        planned_quota_slots: 64,
     };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
@@ -52,9 +56,9 @@ fn short(action: &Action) -> String {
                 Body::More { .. } => "more",
                 Body::Rendezvous { .. } => "rendezvous",
                 Body::Credit => return format!("credit total {}", packet.granted_total),
-                Body::Finished { refused, .. } => {
-                    return String::from(if refused { "refused" } else { "finished" });
-                }
+                Body::Finished { refused: true, .. } => return "refused".into(),
+                Body::Finished { count: 1, .. } => return "finished".into(),
+                Body::Finished { count, .. } => return format!("finished {count}"),
                 Body::Fetch { .. } => "fetch",
                 Body::Piece { .. } => "piece",
                 Body::Write { .. } => "write",
@@ -90,6 +94,8 @@ fn short(action: &Action) -> String {
         Action::Retire => "retire".into(),
         Action::Deliver { bytes, .. } => format!("deliver {bytes}"),
         Action::Forget { .. } => "forget".into(),
+        Action::Retain { transfer, .. } => format!("retain {}", transfer.copy().expect("a copy")),
+        Action::Release { transfer } => format!("release {}", transfer.copy().expect("a copy")),
         Action::Copy { bytes, .. } => format!("copy {bytes}"),
         Action::Sever { .. } => "sever".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
@@ -255,7 +261,7 @@ fn where_copies_are_forbidden_the_payload_is_fetched_and_nobody_tries_again() {
 fn a_send_that_completes_when_matched_waits_for_the_word_and_for_its_own_last_packet() {
     let mut sender = with_credits(1);
     assert_eq!(sender.send_at(0, 40, SendLevel::Matched), ["transmit eager 8"]);
-    let finished = Body::Finished { transfer: Transfer(0), refused: false };
+    let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(sender.arrive(finished, 0), ["retire", "credit total 1"]); // matched by its first packet; 32 bytes have not left
     assert_eq!(sender.credits_back(1), ["retire", "transmit more 32", "done 0"]);
 }
@@ -368,7 +374,7 @@ fn a_large_remote_write_is_copied_by_its_initiator() {
 fn what_makes_no_sense_costs_the_peer_its_lane_and_nobody_else() {
     let nonsense = [
         Body::More { offset: 0 },
-        Body::Finished { transfer: Transfer(3), refused: false },
+        Body::Finished { transfer: Transfer(3), count: 1, refused: false },
         Body::Fetch { transfer: Transfer(0), reply: Transfer(0), length: 8 },
         Body::Piece { transfer: Transfer(0), offset: 0, last: true },
         Body::Located { transfer: Transfer(0), key: 0, offset: 0, address: 0, refused: false },
@@ -453,7 +459,7 @@ fn two_that_close_do_not_wait_for_each_other() {
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
     assert!(!closing.machine.owes());
     // The other had matched it before it closed, and says so: late, but true.
-    let finished = Body::Finished { transfer: Transfer(0), refused: false };
+    let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(closing.arrive(finished, 0), ["retire"]);
 }
 
