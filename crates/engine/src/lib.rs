@@ -331,8 +331,11 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
-        let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
+        let SendArguments { to, space, tag, data, mut level, memory, inject } = arguments;
         let bytes = memory.bytes();
+        if inject && level != SendLevel::Matched {
+            level = SendLevel::Injected;
+        }
         if let Some(mut packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
             self.notice_caller();
             let mut payload = (bytes > 0).then_some((&memory, 0));

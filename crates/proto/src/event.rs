@@ -119,6 +119,9 @@ pub enum PeerFault {
 /// When a send completes. Ordered from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLevel {
+    /// As `Buffered`, and the buffer is the program's again when the post returns: what cannot leave at once is copied,
+    /// as far as that is allowed. The driver copies what is not complete after the actions.
+    Injected,
     /// Buffer reusable. On a reliable link the same as `Delivered` for eager messages.
     Buffered,
     /// Accounted for in weir's buffers at either end (libfabric: delivery complete).

@@ -90,7 +90,7 @@ fn world(seed: u64) -> u64 {
                 let Sent { from, to, tag, number, bytes } = sends[next_send];
                 next_send += 1;
                 let request = world.request(from, message(from, to, number, bytes));
-                let level = [SendLevel::Delivered, SendLevel::Matched][rng.usize(..2)];
+                let level = [SendLevel::Injected, SendLevel::Delivered, SendLevel::Matched][rng.usize(..3)];
                 let data = Some(u64::from(number));
                 let (to, space, bytes) = (Peer(to), Space::Tagged, bytes as u64);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };

@@ -134,8 +134,18 @@ impl Budget {
 pub(super) struct Retained {
     peer: Peer,
     bytes: u32,
-    /// The peer has asked for it in packets.
-    fetched: bool,
+    stage: Stage,
+}
+
+/// What the peer knows of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing: the message waits for credit.
+    Waiting,
+    /// It was announced.
+    Announced,
+    /// It has been asked for in packets.
+    Fetched,
 }
 
 /// The sender's side: what is copied for receivers without room.
@@ -172,31 +182,40 @@ impl Copies {
 
     /// Names a copy of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`].
     #[inline]
-    pub fn begin(&mut self, peer: Peer, bytes: u64) -> Transfer {
+    pub fn begin(&mut self, peer: Peer, bytes: u64, stage: Stage) -> Transfer {
         self.used_bytes += Copies::cost_bytes(bytes);
-        Transfer::of_copy(self.table.insert(Retained { peer, bytes: bytes as u32, fetched: false }))
+        Transfer::of_copy(self.table.insert(Retained { peer, bytes: bytes as u32, stage }))
+    }
+
+    /// A copy that waited is announced.
+    fn announce(&mut self, transfer: Transfer) {
+        if let Some(retained) = transfer.copy().and_then(|number| self.table.get_mut(number)) {
+            retained.stage = Stage::Announced;
+        }
+    }
+
+    /// What `peer` knows of the copy of this number, if it can know of it.
+    fn known(&mut self, number: u32, peer: Peer) -> Option<&mut Retained> {
+        let known = |retained: &&mut Retained| retained.peer == peer && retained.stage != Stage::Waiting;
+        self.table.get_mut(number).filter(known)
     }
 
     /// The length of a copy for `peer`, which asks for it in packets.
     pub fn fetch(&mut self, number: u32, peer: Peer) -> Option<u64> {
-        let retained = self.table.get_mut(number).filter(|retained| retained.peer == peer)?;
-        retained.fetched = true;
+        let retained = self.known(number, peer)?;
+        retained.stage = Stage::Fetched;
         Some(u64::from(retained.bytes))
     }
 
-    /// Whether `peer` has a copy of this number; if so, whether it has asked for it in packets.
-    fn is_fetched(&self, number: u32, peer: Peer) -> Option<bool> {
-        self.table.get(number).filter(|retained| retained.peer == peer).map(|retained| retained.fetched)
-    }
-
-    fn end(&mut self, number: u32) {
-        if let Some(retained) = self.table.remove(number) {
+    pub fn end(&mut self, transfer: Transfer) {
+        if let Some(retained) = transfer.copy().and_then(|number| self.table.remove(number)) {
             self.used_bytes -= Copies::cost_bytes(u64::from(retained.bytes));
         }
     }
 
-    fn with_peer(&self, peer: Peer) -> Vec<u32> {
-        self.table.iter().filter(|(_, retained)| retained.peer == peer).map(|(number, _)| number).collect()
+    fn with_peer(&self, peer: Peer) -> Vec<Transfer> {
+        let of_peer = self.table.iter().filter(|(_, retained)| retained.peer == peer);
+        of_peer.map(|(number, _)| Transfer::of_copy(number)).collect()
     }
 }
 
@@ -289,9 +308,9 @@ impl Endpoint {
         if core::mem::take(&mut self.peer(peer).copies) == 0 {
             return;
         }
-        for number in self.copies.with_peer(peer) {
-            self.copies.end(number);
-            actions.push(Action::Release { transfer: Transfer::of_copy(number) });
+        for transfer in self.copies.with_peer(peer) {
+            self.copies.end(transfer);
+            actions.push(Action::Release { transfer });
         }
     }
 
@@ -305,11 +324,12 @@ impl Endpoint {
         bytes > 0 && self.is_held(to) && (level == SendLevel::Matched || !self.copies.fits(bytes))
     }
 
-    /// Whether waiting could make room for a copy of `bytes` bytes that `to` wants us to keep and that does not fit now.
+    /// Whether waiting could make room for a copy of `bytes` bytes that does not fit now and that we must keep: because `to`
+    /// has no room for it, or because it cannot leave.
     #[inline]
     pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
         (1..=self.config.eager_bytes).contains(&bytes)
-            && self.is_held(to)
+            && (self.is_held(to) || self.would_wait(to))
             && !self.copies.fits(bytes)
             && !self.copies.is_empty()
     }
@@ -372,18 +392,18 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         for number in (first..).take(count as usize) {
-            let Some(fetched) = self.copies.is_fetched(number, peer) else {
+            let Some(&mut Retained { stage, .. }) = self.copies.known(number, peer) else {
                 // A goodbye has ended it already; the peer still tells us of what it had taken before.
                 return self.peer(peer).said_goodbye;
             };
             let transfer = Transfer::of_copy(number);
             let state = self.peer(peer);
             let unsent = |payload| matches!(payload, Source::Retained { transfer: of, .. } if of == transfer);
-            if fetched && state.backlog.iter().any(|job| unsent(job.payload)) {
+            if stage == Stage::Fetched && state.backlog.iter().any(|job| unsent(job.payload)) {
                 return false; // pieces that it has asked for have not left
             }
             state.copies -= 1;
-            self.copies.end(number);
+            self.copies.end(transfer);
             actions.push(Action::Release { transfer });
         }
         count > 0
@@ -398,7 +418,14 @@ pub(super) fn announce(
     copies: &mut Copies,
     transfers: &mut crate::transfer::Transfers,
 ) -> Option<(Transfer, Source)> {
-    let Source::Request { request, .. } = job.payload else { return None };
+    let request = match job.payload {
+        Source::Request { request, .. } => request,
+        Source::Retained { transfer, .. } => {
+            copies.announce(transfer); // it was copied while it waited
+            return Some((transfer, job.payload));
+        }
+        Source::None | Source::Region { .. } => return None,
+    };
     if let Some(transfer) = acknowledge {
         // Its sender waits for the match anyway, so the payload can wait in the program's buffer.
         if let Some(State::Send { length, .. }) = transfers.get(transfer, to) {
@@ -407,7 +434,7 @@ pub(super) fn announce(
         return Some((transfer, job.payload));
     }
     if copies.fits(job.bytes) {
-        let transfer = copies.begin(to, job.bytes);
+        let transfer = copies.begin(to, job.bytes, Stage::Announced);
         return Some((transfer, Source::Retained { transfer, offset: 0 }));
     }
     Some((transfers.begin(to, State::Send { request, length: job.bytes }), job.payload))

@@ -82,10 +82,12 @@ impl Endpoint {
     pub(super) fn goodbye_arrived(&mut self, from: Peer, actions: &mut Vec<Action>) -> bool {
         let state = self.peer(from);
         state.said_goodbye = true;
-        // What was announced is void: neither the announcement nor pieces of it need to leave any more.
+        // What was announced is void: neither the announcement nor pieces of it need to leave any more, nor what only we
+        // know of.
         let void = |job: &Job| match job.kind {
             JobKind::Control(Body::Rendezvous { .. }) => true,
             JobKind::Pieces { .. } => !matches!(job.payload, Source::Region { .. }),
+            JobKind::Eager { .. } => matches!(job.payload, Source::Retained { .. }),
             _ => false,
         };
         let before = state.backlog.len();

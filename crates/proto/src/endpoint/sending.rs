@@ -1,8 +1,9 @@
 //! Sending: the backlog of each peer, cut into packets as credits allow. The only place where packets leave.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::holding::announce;
+use super::holding::{Stage, announce};
 use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Outcome, Source};
 use crate::config::Scheme;
@@ -12,6 +13,9 @@ use crate::flow;
 use crate::packet::{Body, Geometry, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
+
+/// Room in a backlog that is kept when nothing waits.
+const MAX_SPARE_JOBS: usize = 256;
 
 /// Something to be sent to one peer, in one packet or many.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +119,27 @@ impl Endpoint {
         job.number = state.next_number;
         state.next_number = state.next_number.wrapping_add(1);
         self.submit(now, to, job, actions);
+        if level == SendLevel::Injected {
+            self.copy_what_waits(to, request, actions);
+        }
+    }
+
+    /// The message of `request`, the last that was posted, completes by a copy if it has not left.
+    fn copy_what_waits(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
+        let Endpoint { peers, copies, counters, .. } = self;
+        let state = &mut peers[to.0 as usize];
+        let Some(job) = state.backlog.back_mut() else { return };
+        let eager = matches!(job.kind, JobKind::Eager { .. });
+        if !eager || job.complete != Some(request) || job.bytes == 0 || !copies.fits(job.bytes) {
+            return;
+        }
+        let transfer = copies.begin(to, job.bytes, Stage::Waiting);
+        state.copies += 1;
+        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
+        job.payload = Source::Retained { transfer, offset: 0 };
+        job.complete = None;
+        actions.push(Action::Retain { transfer, request });
+        Self::complete(actions, request, Outcome::Done);
     }
 
     /// The packet of a message that can leave at once: it fits in one packet, the credits are there and nothing waits
@@ -181,7 +206,7 @@ impl Endpoint {
             return None;
         }
         sender.spend(1);
-        let transfer = copies.begin(to, bytes);
+        let transfer = copies.begin(to, bytes, Stage::Announced);
         state.copies += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let mut packet = Packet {
@@ -290,12 +315,13 @@ impl Endpoint {
                 && let Some((transfer, payload)) = announce(job, acknowledge, to, copies, transfers)
             {
                 counters.messages_held += 1;
-                if let (Source::Retained { .. }, Some(request)) = (payload, job.complete) {
-                    state.copies += 1;
-                    counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
-                    actions.push(Action::Retain { transfer, request });
-                } else {
-                    job.complete = None; // when it is taken
+                match (payload, job.complete) {
+                    (Source::Retained { .. }, Some(request)) => {
+                        state.copies += 1;
+                        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
+                        actions.push(Action::Retain { transfer, request });
+                    }
+                    _ => job.complete = None, // complete already, or when it is taken
                 }
                 let body = Body::Rendezvous { space, tag, data, length: job.bytes, address: 0, transfer };
                 let (complete, number) = (job.complete, job.number);
@@ -334,8 +360,16 @@ impl Endpoint {
                 if let Some(request) = job.complete {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
+                if let (JobKind::Eager { .. }, Source::Retained { transfer, .. }) = (job.kind, job.payload) {
+                    state.copies -= 1;
+                    copies.end(transfer);
+                    actions.push(Action::Release { transfer });
+                }
                 state.backlog.pop_front();
                 *backlogged -= 1;
+                if state.backlog.is_empty() && state.backlog.capacity() > MAX_SPARE_JOBS {
+                    state.backlog = VecDeque::new(); // a burst is over
+                }
             }
         }
     }
