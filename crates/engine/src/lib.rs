@@ -505,10 +505,10 @@ impl<L: Link> Engine<L> {
     #[inline]
     fn admit_sends(&mut self, to: Peer) -> Result<(), PostError> {
         if self.machine.would_wait(to) {
-            self.now = self.clock();
             if self.machine.backlogged() >= MAX_BACKLOG {
                 return Err(PostError::Again { limit: MAX_BACKLOG });
             }
+            self.now = self.clock();
         }
         if self.operations.count() >= MAX_OPERATIONS as usize {
             return Err(PostError::Again { limit: MAX_OPERATIONS });

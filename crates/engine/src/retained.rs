@@ -6,8 +6,10 @@
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 
-/// Unit: bytes.
-const CHUNK_BYTES: usize = 1 << 20;
+/// A huge page. The first chunks are touched as they are filled; a burst that goes on gets huge pages. Unit: bytes.
+const CHUNK_BYTES: usize = 2 << 20;
+/// Chunks in use from which on further ones are of huge pages.
+const BURST_CHUNKS: usize = 2;
 /// Longer copies have a chunk of their own. Unit: bytes.
 const SHARED_BYTES: usize = CHUNK_BYTES / 4;
 /// Entries of a page of the directory.
@@ -104,6 +106,9 @@ impl Retained {
     fn begin_chunk(&mut self, bytes: usize) -> (u32, usize) {
         let own = bytes > SHARED_BYTES;
         let memory = OwnedMemory::new(if own { bytes } else { CHUNK_BYTES });
+        if !own && self.chunks.len() - self.absent.len() >= BURST_CHUNKS {
+            memory.prefer_huge_pages();
+        }
         let chunk = Some(Chunk { memory, copies: 0 });
         let index = match self.absent.pop() {
             Some(index) => {
@@ -150,7 +155,7 @@ mod tests {
     #[test]
     fn copies_are_found_until_they_are_released_and_chunks_go_back() {
         let mut retained = Retained::default();
-        let sizes = [1usize, 100, 2048, 16_384, 300_000];
+        let sizes = [1usize, 100, 2048, 16_384, 600_000];
         let source = |number: u32| -> Vec<u8> {
             (0..sizes[number as usize % sizes.len()]).map(|at| (at as u32 * 3 + number) as u8).collect()
         };

@@ -380,8 +380,7 @@ impl EndpointHandle {
         act: impl FnOnce(Posting) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.domain.enter();
-        state.owes_a_look = true;
-        let State { endpoints, vectors, .. } = &mut *state;
+        let State { endpoints, vectors, owes_a_look, .. } = &mut *state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
@@ -403,7 +402,11 @@ impl EndpointHandle {
                 Some(peer)
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
-        act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed })
+        let result =
+            act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed });
+        // A caller that is told "again" waits: its next read may sleep.
+        *owes_a_look |= !matches!(result, Err(Error::Again));
+        result
     }
 
     fn bind(&self, other: AnyObject, flags: u64) -> Result<(), Error> {
