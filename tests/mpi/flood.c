@@ -9,10 +9,12 @@
  * Every byte is checked. Rank 0 prints one line of key=value: memory is RssAnon + RssShmem in KiB, of rank 0 (after
  * MPI_Init, the growth at the end of the wait, the most at any sample, what is left at the end) and summed over the ranks.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { DATA = 1, LAST = 2, SAMPLES = 64, WINDOW = 1 << 14 };
 
@@ -29,6 +31,13 @@ static long resident_kib(void) {
             if (!strncmp(line, wanted[i], strlen(wanted[i])) && sscanf(line + strlen(wanted[i]), "%ld", &value) == 1) total += value;
     fclose(file);
     return total;
+}
+
+/* Processor time: what a run costs whatever else the machine is doing. */
+static double processor_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
 static void fill(unsigned char *buffer, int bytes, int from, int message) {
@@ -103,12 +112,13 @@ int main(int argc, char **argv) {
     most = start;
     MPI_Reduce(&start, &start_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
-    double began = MPI_Wtime(), wait_ended = began;
+    double began = MPI_Wtime(), wait_ended, began_cpu = processor_s(), wait_ended_cpu;
     int from_first = late ? 1 : (rank + senders) % ranks, from_last = late ? senders : from_first;
     if (!late || rank > 0) send_all(late ? 0 : (rank + 1) % ranks, messages, bytes, blocking);
     if (late && rank == 0)
         for (int from = 1; from <= senders; from++) wait_for_last(from, messages);
     wait_ended = MPI_Wtime();
+    wait_ended_cpu = processor_s();
     waited = resident_kib();
     sample();
     if (!late || rank == 0)
@@ -119,17 +129,19 @@ int main(int argc, char **argv) {
                 if (messages >= SAMPLES && i % (messages / SAMPLES) == 0 && from == from_first) sample();
             }
     if (!late) wait_for_last(from_first, messages);
-    double ended = MPI_Wtime();
+    double ended = MPI_Wtime(), cpu = processor_s() - began_cpu, drain_cpu = processor_s() - wait_ended_cpu, all_cpu = 0;
+    MPI_Reduce(&cpu, &all_cpu, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Reduce(&waited, &waited_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     end = resident_kib();
     MPI_Reduce(&end, &end_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0)
         printf("flood senders=%d messages=%d bytes=%d sends=%s pattern=%s start_kib=%ld waited_growth_kib=%ld peak_growth_kib=%ld "
-               "end_growth_kib=%ld all_start_kib=%ld all_waited_growth_kib=%ld all_end_growth_kib=%ld wait_s=%.3f drain_s=%.3f total_s=%.3f\n",
+               "end_growth_kib=%ld all_start_kib=%ld all_waited_growth_kib=%ld all_end_growth_kib=%ld wait_s=%.3f drain_s=%.3f total_s=%.3f "
+               "drain_cpu_s=%.3f all_cpu_s=%.3f\n",
                senders, messages, bytes, blocking ? "blocking" : "nonblocking", late ? "late" : "head", start, waited - start,
                most - start, end - start, start_sum, waited_sum - start_sum, end_sum - start_sum, wait_ended - began, ended - wait_ended,
-               ended - began);
+               ended - began, drain_cpu, all_cpu);
     free(buffer);
     MPI_Finalize();
     return 0;

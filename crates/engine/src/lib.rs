@@ -180,6 +180,8 @@ pub struct Engine<L: Link = ShmLink> {
     released: u64,
     /// Since when, and after how many releases, an injected send has been waiting for room for its copy.
     no_room: Option<(Clock, u64)>,
+    /// Something has arrived since the caller said that it had seen everything.
+    news: bool,
     /// Calls of `progress` in a row that found nothing.
     idle_ticks: u32,
     regions: HashMap<u64, UserMemory>,
@@ -282,6 +284,7 @@ impl<L: Link> Engine<L> {
             retained: Retained::default(),
             released: 0,
             no_room: None,
+            news: false,
             idle_ticks: 0,
             regions: HashMap::new(),
             addresses: Vec::new(),

@@ -39,6 +39,7 @@ impl<L: Link> Engine<L> {
             self.arrived(arrival);
             handled += 1;
         }
+        self.news |= handled > 0;
         if !self.asking.is_empty() {
             handled += self.look_for_room();
         }
@@ -60,6 +61,18 @@ impl<L: Link> Engine<L> {
             }
         }
         handled
+    }
+
+    /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// See [`Engine::has_news`].
+    #[inline]
+    pub fn forget_news(&mut self) {
+        self.news = false;
     }
 
     /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or

@@ -140,7 +140,18 @@ impl Endpoint {
         vectors: &Table<AddressVector>,
     ) -> usize {
         let Some(engine) = &mut self.engine else { return 0 };
-        let mut happened = engine.progress();
+        engine.progress() + self.file(queues, counters, vectors)
+    }
+
+    /// Files what has ended. Returns how much that is.
+    #[inline]
+    pub fn file(
+        &mut self,
+        queues: &mut Table<CompletionQueue>,
+        counters: &mut Table<Counter>,
+        vectors: &Table<AddressVector>,
+    ) -> usize {
+        let mut happened = 0;
         while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
             happened += 1;
             let mut report = completion::report(&ended);
