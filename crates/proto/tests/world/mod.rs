@@ -51,6 +51,8 @@ struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
     data_slots: u32,
     credit_packets: u32,
+    /// The last packet said hold.
+    says_hold: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,9 @@ pub struct World {
     lanes: BTreeMap<(u32, u32), Lane>,
     pub now: Instant,
     pub trace: u64,
+    /// Packets that said hold after one that did not, and the other way round.
+    pub switched_on: u64,
+    pub switched_off: u64,
 }
 
 impl World {
@@ -102,6 +107,8 @@ impl World {
             lanes: BTreeMap::new(),
             now: Instant(0),
             trace: 0,
+            switched_on: 0,
+            switched_off: 0,
         }
     }
 
@@ -239,6 +246,12 @@ impl World {
             let (retained, limit) = (node.peak_retained_bytes as u64, self.plan.retain_bytes);
             assert!(retained <= limit, "endpoint {index} retained {retained} of {limit} bytes");
         }
+    }
+
+    /// Requests of `node` that have not completed.
+    pub fn outstanding(&self, node: u32) -> Vec<Request> {
+        let buffers = self.nodes[node as usize].buffers.iter().enumerate();
+        buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
     /// Every request of these endpoints has completed.
@@ -403,6 +416,9 @@ impl World {
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
         let lane = self.lanes.entry((node, to.0)).or_default();
+        let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
+        self.switched_on += u64::from(!said_hold && packet.marks.hold);
+        self.switched_off += u64::from(said_hold && !packet.marks.hold);
         if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);
