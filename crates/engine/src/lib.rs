@@ -29,8 +29,9 @@ use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Body, Command, Config, Counters, Endpoint, Event, Instant, MessageId, Outcome, Pattern, PeekThen,
-    Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+    Action, Body, Command, Config, Counters, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId, Outcome,
+    Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel,
+    Space,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
@@ -39,8 +40,6 @@ pub const MAX_OPERATIONS: u32 = 1 << 20;
 pub const MAX_BACKLOG: u32 = 1 << 16;
 /// Room for completions that is kept when there are none.
 const MAX_SPARE_COMPLETIONS: usize = 4096;
-/// Bound: unexpected messages.
-const MAX_UNEXPECTED: u32 = 1 << 26;
 /// How long an injected send waits for room for its copy while nothing is released.
 const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a

@@ -23,7 +23,7 @@ mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
-pub use config::{Config, MAX_EAGER_BYTES, Scheme};
+pub use config::{Config, ENVELOPE_BYTES, MAX_EAGER_BYTES, MAX_UNEXPECTED, Scheme};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use endpoint::holding::{KEPT_BLOCK_BYTES, kept_cost_bytes};
