@@ -1,8 +1,8 @@
 //! Copies of our messages for receivers that have no room for them, one after the other in chunks. Peers read them by
 //! address, so each is in one piece.
 //!
-//! Most are taken in the order in which they were made, so a chunk is soon empty and goes back; one is spared for what
-//! comes next. A copy that is never taken holds its chunk: the price of not looking for holes.
+//! Most are taken in the order in which they were made, so a chunk is soon empty and goes back; one that was
+//! little used is spared for what comes next. A copy that is never taken holds its chunk: the price of not looking for holes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 
@@ -12,6 +12,8 @@ const CHUNK_BYTES: usize = 2 << 20;
 const BURST_CHUNKS: usize = 2;
 /// Longer copies have a chunk of their own. Unit: bytes.
 const SHARED_BYTES: usize = CHUNK_BYTES / 4;
+/// An empty chunk that has been filled no further is kept for what comes next. Unit: bytes.
+const SPARE_BYTES: usize = CHUNK_BYTES / 8;
 /// Entries of a page of the directory.
 const PAGE: usize = 4096;
 
@@ -94,8 +96,11 @@ impl Retained {
             return;
         }
         match &mut self.current {
-            Some((current, used)) if *current == chunk => *used = 0,
-            _ => {
+            Some((current, used)) if *current == chunk && *used <= SPARE_BYTES => *used = 0,
+            current => {
+                if current.is_some_and(|(current, _)| current == chunk) {
+                    *current = None;
+                }
                 self.chunks[chunk as usize] = None;
                 self.absent.push(chunk);
             }
