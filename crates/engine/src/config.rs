@@ -4,6 +4,7 @@
 //! depends on the number of peers. Nothing here knows who asks: the provider reads its process's environment,
 //! `weir run` its own environment under its flags, a test a closure.
 
+use crate::node_memory;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use weir_link::shm::MAX_LANE_SLOTS;
@@ -29,6 +30,8 @@ const MOST_START_SLOTS: u32 = DEFAULT_SLOTS_PER_SENDER;
 
 /// Dynamic credits: so many times a sender that has just gained credits is passed over as a victim (protocol.md, gap 7).
 const HOLD_POINTS: u8 = 4;
+/// All ranks of a node together copy at most this part of its memory: a half.
+const RETAINED_SHARE: u64 = 2;
 
 /// One variable, as it is documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +61,8 @@ const ADMIT: &str = "FI_WEIR_ADMIT";
 const CREDIT_SLOTS: &str = "FI_WEIR_CREDIT_SLOTS";
 const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
+const UNEXPECTED_BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
+const RETAIN_BYTES: &str = "FI_WEIR_RETAIN_BYTES";
 const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
 const SPIN: &str = "FI_WEIR_SPIN";
@@ -114,9 +119,21 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: EAGER_BYTES,
-        default: "8192",
+        default: "16384",
         allowed: "0 to 1048576",
         help: "Longest message that is sent whole; the receiver fetches longer ones (unit: bytes).",
+    },
+    SettingInfo {
+        variable: UNEXPECTED_BUDGET,
+        default: "16777216",
+        allowed: "65536 to 1099511627776",
+        help: "Memory of a receiver for messages without a receive; beyond it their payload stays with the senders (unit: bytes).",
+    },
+    SettingInfo {
+        variable: RETAIN_BYTES,
+        default: "0",
+        allowed: "0 to 1099511627776",
+        help: "Memory of a sender for messages whose receivers have no room; 0: half of the node's, divided by its ranks (unit: bytes).",
     },
     SettingInfo {
         variable: CROSS_MEMORY,
@@ -287,6 +304,10 @@ pub struct Settings {
     pub quota_rest: QuotaRest,
     /// `FI_WEIR_EAGER_BYTES`: longest message that travels whole.
     pub eager_bytes: u32,
+    /// `FI_WEIR_UNEXPECTED_BUDGET`: memory for unexpected payload. Unit: bytes.
+    pub unexpected_budget_bytes: u64,
+    /// `FI_WEIR_RETAIN_BYTES`: memory for copies of our messages; 0: see [`Settings::retain_bytes`]. Unit: bytes.
+    pub retain_bytes: u64,
     /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages straight between processes.
     pub cross_memory: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
@@ -316,7 +337,9 @@ impl Default for Settings {
             admission: Admission::FirstContact,
             credit_slots: 2,
             quota_rest: QuotaRest::First,
-            eager_bytes: 8192,
+            eager_bytes: 16384,
+            unexpected_budget_bytes: 16 << 20,
+            retain_bytes: 0,
             cross_memory: true,
             max_peers: 4096,
             spin: 0,
@@ -369,6 +392,9 @@ impl Settings {
                 .unwrap_or(default.credit_slots),
             quota_rest: read_word(&given, QUOTA_REST, &rest_words)?.unwrap_or(default.quota_rest),
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
+            unexpected_budget_bytes: read_bytes(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
+                .unwrap_or(default.unexpected_budget_bytes),
+            retain_bytes: read_bytes(&given, RETAIN_BYTES, 0..=1 << 40)?.unwrap_or(default.retain_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
@@ -456,6 +482,15 @@ impl Settings {
         MailboxPlan { base_slots, rest_lanes: 0, credit_slots, region }
     }
 
+    /// What a sender may copy for receivers without room, with `ranks` of them on this node (0: not known, counts as one).
+    /// Unit: bytes.
+    pub fn retain_limit_bytes(&self, ranks: u32) -> u64 {
+        match self.retain_bytes {
+            0 => node_memory::available_bytes() / RETAINED_SHARE / u64::from(ranks.max(1)),
+            given => given,
+        }
+    }
+
     /// The settings as variables and values, in the order of [`SETTINGS`]; what has no value is left out.
     pub fn to_variables(&self) -> Vec<(&'static str, String)> {
         let switch = |on: bool| String::from(if on { "1" } else { "0" });
@@ -482,6 +517,8 @@ impl Settings {
             (CREDIT_SLOTS, Some(self.credit_slots.to_string())),
             (QUOTA_REST, Some(rest.into())),
             (EAGER_BYTES, Some(self.eager_bytes.to_string())),
+            (UNEXPECTED_BUDGET, Some(self.unexpected_budget_bytes.to_string())),
+            (RETAIN_BYTES, Some(self.retain_bytes.to_string())),
             (CROSS_MEMORY, Some(switch(self.cross_memory))),
             (MAX_PEERS, Some(self.max_peers.to_string())),
             (SPIN, Some(self.spin.to_string())),
@@ -558,6 +595,18 @@ fn read_number(
     }
 }
 
+fn read_bytes(
+    given: &impl Fn(&str) -> Option<String>,
+    variable: &str,
+    range: RangeInclusive<u64>,
+) -> Result<Option<u64>, SettingError> {
+    let Some(value) = given(variable) else { return Ok(None) };
+    match value.parse() {
+        Ok(number) if range.contains(&number) => Ok(Some(number)),
+        _ => Err(not_allowed(variable, value)),
+    }
+}
+
 fn read_directory(
     given: &impl Fn(&str) -> Option<String>,
     variable: &'static str,
@@ -612,6 +661,8 @@ mod tests {
             (CREDIT_SLOTS, "16"),
             (QUOTA_REST, "round"),
             (EAGER_BYTES, "1048576"),
+            (UNEXPECTED_BUDGET, "65536"),
+            (RETAIN_BYTES, "1099511627776"),
             (CROSS_MEMORY, "0"),
             (MAX_PEERS, "1"),
             (SPIN, "1000000"),
@@ -648,11 +699,13 @@ mod tests {
 
     #[test]
     fn numbers_are_inside_their_ranges() {
-        let ranges: [(&str, u64, u64); 9] = [
+        let ranges: [(&str, u64, u64); 11] = [
             (MAILBOX_SLOTS, 0, 16_777_216),
             (SLOTS_PER_PEER, 1, 1024),
             (CREDIT_SLOTS, 1, 16),
             (EAGER_BYTES, 0, 1_048_576),
+            (UNEXPECTED_BUDGET, 1 << 16, 1 << 40),
+            (RETAIN_BYTES, 0, 1 << 40),
             (MAX_PEERS, 1, 4096),
             (SPIN, 0, 1_000_000),
             (SLEEP_US, 0, 100_000),
@@ -665,7 +718,9 @@ mod tests {
             }
             let allowed = SETTINGS.iter().find(|s| s.variable == variable).unwrap().allowed;
             assert!(allowed.contains(&most.to_string()), "{variable}: {allowed}");
-            for outside in ["-1", &(most + 1).to_string(), "4294967296", "1e3", "8k", " 1", "0x10", "NaN"] {
+            for outside in
+                ["-1", &(most + 1).to_string(), "18446744073709551616", "1e3", "8k", " 1", "0x10", "NaN"]
+            {
                 assert_eq!(
                     refusal(variable, outside),
                     format!("{variable}={outside}: allowed are {allowed}")

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant as Clock};
 
-use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::memory::UserMemory;
 use weir_link::{Arrival, Link, Liveness};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
-    Space,
+    Action, Body, Command, Destination, Event, Outcome, Packet, Peer, PeerFault, Request, Source, Space,
+    Transfer,
 };
 
 use crate::waiting::Pause;
@@ -20,6 +20,14 @@ const WATCH_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const TICKS_PER_LOOK: u32 = 1 << 14;
 /// The same while a trace is kept.
 pub(crate) const TICKS_PER_TRACED_LOOK: u32 = 1 << 8;
+/// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
+/// two receives.
+const IDLE_TICKS: u32 = 16;
+
+/// The number of a copy that the machine has named.
+fn copy_number(transfer: Transfer) -> u32 {
+    transfer.copy().expect("copies have names of their own")
+}
 
 impl<L: Link> Engine<L> {
     /// Handles what has arrived. Returns how many things happened. Never sleeps.
@@ -32,6 +40,7 @@ impl<L: Link> Engine<L> {
             self.arrived(arrival);
             handled += 1;
         }
+        self.news |= handled > 0;
         if !self.asking.is_empty() {
             handled += self.look_for_room();
         }
@@ -44,8 +53,27 @@ impl<L: Link> Engine<L> {
         }
         if handled > 0 {
             self.waiting.reset();
+            self.idle_ticks = 0;
+        } else if self.machine.has_company_waiting() {
+            self.idle_ticks += 1;
+            if self.idle_ticks >= IDLE_TICKS {
+                self.idle_ticks = 0;
+                self.handle(Event::Idle);
+            }
         }
         handled
+    }
+
+    /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// See [`Engine::has_news`].
+    #[inline]
+    pub fn forget_news(&mut self) {
+        self.news = false;
     }
 
     /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or
@@ -170,13 +198,20 @@ impl<L: Link> Engine<L> {
             Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
-            Action::Keep { message, bytes } => self.keep(message, bytes),
+            Action::Keep { message, bytes } => self.kept.keep(message, bytes),
             Action::Deliver { message, request, offset, bytes } => {
-                let kept = self.kept[message.0 as usize].as_ref().expect("delivered messages are kept");
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
-                kept.copy_to(&outstanding.memory, offset, bytes);
+                self.kept.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::Forget { message } => self.kept[message.0 as usize] = None,
+            Action::Forget { message } => self.kept.forget(message),
+            Action::Retain { transfer, request } => {
+                let outstanding = self.operations.get(request).expect("retained sends are outstanding");
+                self.retained.add(copy_number(transfer), &outstanding.memory);
+            }
+            Action::Release { transfer } => {
+                self.released += 1;
+                self.retained.release(copy_number(transfer));
+            }
             Action::Connect { to } => {
                 let address = self.address_of(to);
                 match self.link.connect(to, &address) {
@@ -218,10 +253,14 @@ impl<L: Link> Engine<L> {
             let packet = self.addressed(*packet, payload);
             return self.link.transmit(to, &packet, None);
         }
+        if let Source::Retained { transfer, offset } = payload {
+            let copy = self.retained.memory(copy_number(transfer));
+            return self.link.transmit(to, packet, Some((&copy, offset)));
+        }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
             _ if packet.payload_bytes == 0 => None,
-            Source::None => None,
+            Source::None | Source::Retained { .. } => None,
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
@@ -250,6 +289,9 @@ impl<L: Link> Engine<L> {
             Source::Request { request, .. } if self.cross_memory => {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
+            Source::Retained { transfer, .. } if self.cross_memory => {
+                self.retained.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
+            }
             _ => 0,
         }
     }
@@ -267,21 +309,12 @@ impl<L: Link> Engine<L> {
                 self.link.take(&outstanding.memory, offset, bytes);
             }
             Destination::Message { message, offset } => {
-                let kept = self.kept[message.0 as usize].as_ref().expect("arriving messages are kept");
-                self.link.take(&kept.view(), offset, bytes);
+                self.link.take(&self.kept.memory(message), offset, bytes);
             }
             Destination::Region { key, offset } => {
                 self.link.take(self.regions.get(&key).expect("the machine checked the key"), offset, bytes);
             }
         }
-    }
-
-    fn keep(&mut self, message: MessageId, bytes: u64) {
-        let index = message.0 as usize;
-        if self.kept.len() <= index {
-            self.kept.resize_with(index + 1, || None);
-        }
-        self.kept[index] = Some(OwnedMemory::new(bytes as usize));
     }
 
     #[inline]

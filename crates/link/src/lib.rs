@@ -8,6 +8,7 @@ pub mod cores;
 pub mod memory;
 pub mod owner;
 pub mod page;
+pub mod pages;
 pub mod probe;
 pub mod shm;
 

@@ -59,6 +59,19 @@ pub enum Action {
         /// The message.
         message: MessageId,
     },
+    /// Copy the whole buffer of `request` into memory of the driver's, where `transfer` names it from now on and peers may
+    /// read it.
+    Retain {
+        /// Its name, with [`Transfer::copy`].
+        transfer: Transfer,
+        /// Whose buffer.
+        request: Request,
+    },
+    /// The copy made for `transfer` is no longer needed.
+    Release {
+        /// Its name.
+        transfer: Transfer,
+    },
     /// Copy between the buffer of `request` and the memory of `peer`'s process; answer with `CopyDone`.
     Copy {
         /// What `CopyDone` refers to.
@@ -124,6 +137,13 @@ pub enum Source {
     Region {
         /// Its key.
         key: u64,
+        /// Offset in it.
+        offset: u64,
+    },
+    /// In a copy that [`Action::Retain`] has made.
+    Retained {
+        /// Its name.
+        transfer: Transfer,
         /// Offset in it.
         offset: u64,
     },

@@ -87,4 +87,14 @@ pub struct Config {
     /// Bound: unexpected messages waiting; beyond it the peer that sends one is lost, for want of a better answer until
     /// receivers can hold senders back. At most [`MAX_UNEXPECTED`].
     pub max_unexpected: u32,
+    /// What unexpected payload may cost, over all senders. Only schemes with credits keep to it. Unit: bytes.
+    pub unexpected_budget_bytes: u64,
+    /// Copies of our own messages for receivers that have no room for them; beyond it sends complete when their data is taken.
+    /// Unit: bytes.
+    pub retain_bytes: u64,
+    /// Senders that our mailbox is planned for, each with [`Config::planned_quota_slots`]; 0: not known. All endpoints of a job
+    /// are expected to have the same plan.
+    pub planned_peers: u32,
+    /// The most data slots of one sender, as planned.
+    pub planned_quota_slots: u32,
 }

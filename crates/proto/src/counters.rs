@@ -61,6 +61,12 @@ counters! {
     stalls,
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
+    /// Messages that were announced because their receiver had no room for them.
+    messages_held,
+    /// The most bytes of our messages copied for receivers without room, at a time.
+    peak_retained_bytes,
+    /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
+    peak_budget_used_bytes,
     /// Copies between processes without the mailbox.
     cross_memory_copies,
     /// Their bytes.

@@ -15,6 +15,23 @@ pub struct Request(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Transfer(pub u32);
 
+impl Transfer {
+    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::Retain`]): nobody waits for
+    /// word of their end.
+    const RETAINED: u32 = 1 << 31;
+
+    /// The name of a retained copy.
+    pub(crate) fn of_copy(number: u32) -> Transfer {
+        Transfer(number | Transfer::RETAINED)
+    }
+
+    /// The number of the retained copy that it names, if it does. Dense from 0.
+    #[inline]
+    pub fn copy(self) -> Option<u32> {
+        (self.0 & Transfer::RETAINED != 0).then_some(self.0 & !Transfer::RETAINED)
+    }
+}
+
 /// An unexpected message that the driver stores payload for, or that a peek has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
@@ -74,6 +91,8 @@ pub enum Event {
     },
     /// A deadline that the machine asked for has passed.
     Deadline,
+    /// Nothing has happened for a while: what waits for company may leave.
+    Idle,
 }
 
 /// Why a copy between processes failed.
@@ -103,6 +122,9 @@ pub enum PeerFault {
 /// When a send completes. Ordered from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLevel {
+    /// As `Buffered`, and the buffer is the program's again when the post returns: what cannot leave at once is copied,
+    /// as far as that is allowed. The driver copies what is not complete after the actions.
+    Injected,
     /// Buffer reusable. On a reliable link the same as `Delivered` for eager messages.
     Buffered,
     /// Accounted for in weir's buffers at either end (libfabric: delivery complete).

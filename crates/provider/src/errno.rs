@@ -82,7 +82,7 @@ impl Error {
 impl From<PostError> for Error {
     fn from(error: PostError) -> Error {
         match error {
-            PostError::Again { .. } => Error::Again,
+            PostError::Again { .. } | PostError::Full { .. } => Error::Again,
         }
     }
 }

@@ -232,14 +232,15 @@ impl ShmLink {
 
     /// The segment of a peer that may only have attached to us.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
-        let dir = self.dir.clone();
-        let known = self.acquaintance(peer);
+        self.acquaintance(peer); // exists from here on
+        let ShmLink { acquaintances, dir, .. } = self;
+        let known = &mut acquaintances[peer.0 as usize];
         if known.forgotten {
             return Err(CopyFault::Gone);
         }
         if known.segment.is_none() {
             let place = known.address.as_ref().and_then(Place::parse).ok_or(CopyFault::Gone)?;
-            known.segment = Some(PeerSegment::open(&dir, &place).map_err(|_| CopyFault::Gone)?);
+            known.segment = Some(PeerSegment::open(dir, &place).map_err(|_| CopyFault::Gone)?);
         }
         known.segment.as_ref().ok_or(CopyFault::Gone)
     }

@@ -11,6 +11,7 @@
 //! ```
 
 mod compulsory;
+pub mod holding;
 mod loss;
 mod receiving;
 mod remote;
@@ -33,6 +34,7 @@ use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::Transfers;
 use compulsory::Compulsory;
+use holding::{Budget, Copies, Ended};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 pub use view::PairView;
@@ -80,6 +82,16 @@ struct PeerState {
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
+    /// It has no room for unexpected payload: our messages are announced and their payload waits here.
+    held: bool,
+    /// Copies of our messages that it has not taken.
+    copies: u32,
+    /// Nothing is reserved for it in our budget: it is always to hold.
+    to_hold: bool,
+    /// What is reserved for it in our budget.
+    reserved_bytes: u64,
+    /// Its transfers that have ended here, of which it has not been told.
+    ended: Ended,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +121,10 @@ pub struct Endpoint {
     counters: Counters,
     /// What flow control needs once.
     pool: flow::Pool,
+    budget: Budget,
+    copies: Copies,
+    /// Peers with ended transfers that are told with the next or when nothing else happens.
+    waiting_for_company: Vec<Peer>,
     backlogged: u32,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
@@ -129,6 +145,9 @@ impl Endpoint {
             _ => flow::Pool::unused(),
         };
         Endpoint {
+            budget: Budget::new(&config),
+            copies: Copies::new(config.retain_bytes),
+            waiting_for_company: Vec::new(),
             config,
             peers: Vec::new(),
             posted: PostedQueue::default(),
@@ -170,6 +189,7 @@ impl Endpoint {
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
             Event::Deadline => {}
+            Event::Idle => self.tell_all_ended(now, actions),
         }
         if self.pool.has_requests() {
             self.ask_for_credits(now, actions);
@@ -242,7 +262,9 @@ impl Endpoint {
     /// and not taken. A goodbye is a courtesy, not a debt.
     pub fn owes(&self) -> bool {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
-        self.transfers.owes_payload() || self.peers.iter().any(|peer| peer.backlog.iter().any(owed))
+        self.transfers.owes_payload()
+            || !self.copies.is_empty()
+            || self.peers.iter().any(|peer| peer.backlog.iter().any(owed) || peer.ended.is_due())
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
@@ -254,7 +276,11 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.peers.iter().all(|peer| peer.inbound.is_none() && !peer.compulsory.is_under_way())
+            && self.copies.is_empty()
+            && self
+                .peers
+                .iter()
+                .all(|peer| peer.inbound.is_none() && !peer.ended.is_due() && !peer.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -264,7 +290,7 @@ impl Endpoint {
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (index, state) in self.peers.iter().enumerate() {
             let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
-            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way();
+            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way() || state.copies > 0;
             if waits || state.inbound.is_some() || (anybody && known) {
                 visit(Peer(index as u32));
             }
@@ -318,6 +344,7 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.granted(packet.granted_total).is_ok(),
             _ => packet.granted_total == 0,
         };
+        state.held = packet.marks.hold;
         let credit = packet.body.is_credit();
         if credit {
             if let Some(receiver) = &mut state.receiver {
@@ -367,6 +394,7 @@ impl Endpoint {
             before.release(pool);
         }
         state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, pool));
+        self.reserve(peer, quota_slots);
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -387,7 +415,9 @@ impl Endpoint {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
             Body::Credit => true,
-            Body::Finished { transfer, refused } => self.finished_arrived(from, transfer, refused, actions),
+            Body::Finished { transfer, count, refused } => {
+                self.finished_arrived(from, transfer, count, refused, actions)
+            }
             Body::Fetch { transfer, reply, length } => {
                 self.fetch_arrived(now, from, transfer, reply, length, actions)
             }
@@ -420,6 +450,7 @@ impl Endpoint {
         let index = peer.0 as usize;
         if index >= self.peers.len() {
             let cross_memory = self.config.cross_memory;
+            let held = self.budget.begins_with_hold();
             self.peers.resize_with(index + 1, || PeerState {
                 outbound: Outbound::Absent,
                 credit_slots: 0,
@@ -436,6 +467,11 @@ impl Endpoint {
                 write_bytes: 0,
                 cross_memory,
                 said_goodbye: false,
+                held,
+                copies: 0,
+                to_hold: held,
+                reserved_bytes: 0,
+                ended: Ended::default(),
             });
         }
         &mut self.peers[index]
@@ -449,6 +485,7 @@ impl Endpoint {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
+            self.budget.credit(unexpected.envelope.length);
             actions.push(Action::Forget { message });
         }
     }

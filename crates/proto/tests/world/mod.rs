@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
     Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    kept_cost_bytes,
 };
 
 /// What all endpoints of a world have in common.
@@ -24,6 +25,10 @@ pub struct Plan {
     pub cross_memory: bool,
     /// The kernel says no when a copy is tried.
     pub copies_forbidden: bool,
+    pub budget_bytes: u64,
+    pub retain_bytes: u64,
+    /// Endpoints know how many they are.
+    pub planned: bool,
 }
 
 impl Plan {
@@ -37,6 +42,10 @@ impl Plan {
             cross_memory: self.cross_memory,
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
+            unexpected_budget_bytes: self.budget_bytes,
+            retain_bytes: self.retain_bytes,
+            planned_peers: if self.planned { self.endpoints } else { 0 },
+            planned_quota_slots: self.quota_slots,
         }
     }
 }
@@ -64,6 +73,8 @@ struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
     data_slots: u32,
     credit_packets: u32,
+    /// The last packet said hold.
+    says_hold: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +82,11 @@ pub struct Node {
     pub machine: Endpoint,
     buffers: Vec<Option<Vec<u8>>>,
     kept: BTreeMap<MessageId, Vec<u8>>,
+    /// The most that the kept messages have cost at a time. Unit: bytes.
+    pub peak_kept_cost_bytes: u64,
+    retained: BTreeMap<u32, Vec<u8>>,
+    /// The most that was retained at a time. Unit: bytes.
+    pub peak_retained_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     asking: Vec<Peer>,
@@ -91,6 +107,9 @@ pub struct World {
     pub trace: u64,
     /// Everything that was done, by whom, if somebody asks for it.
     pub record: Option<Vec<(u32, Action)>>,
+    /// Packets that said hold after one that did not, and the other way round.
+    pub switched_on: u64,
+    pub switched_off: u64,
 }
 
 impl World {
@@ -99,6 +118,9 @@ impl World {
             machine: Endpoint::new(plan.config()),
             buffers: Vec::new(),
             kept: BTreeMap::new(),
+            peak_kept_cost_bytes: 0,
+            retained: BTreeMap::new(),
+            peak_retained_bytes: 0,
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             asking: Vec::new(),
@@ -115,6 +137,8 @@ impl World {
             now: Instant(0),
             trace: 0,
             record: None,
+            switched_on: 0,
+            switched_off: 0,
         }
     }
 
@@ -150,7 +174,11 @@ impl World {
         match machine.send_now(to, space, tag, data, bytes, level) {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
-                let payload = Source::Request { request, offset: 0 };
+                let mut payload = Source::Request { request, offset: 0 };
+                if let Body::Rendezvous { transfer, .. } = packet.body {
+                    self.perform(from, None, Action::Retain { transfer, request });
+                    payload = Source::Retained { transfer, offset: 0 };
+                }
                 if let Some(record) = &mut self.record {
                     record.push((from, Action::Transmit { to, packet, payload }));
                 }
@@ -206,13 +234,26 @@ impl World {
         true
     }
 
-    /// Lets everything happen that can.
+    /// Lets everything happen that can; when nothing does, endpoints are told so.
     pub fn settle(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut steps = 0;
-        while self.step(&mut choose) {
+        while self.step(&mut choose) || self.idle() {
             steps += 1;
             assert!(steps < 10_000_000, "the world does not come to rest");
         }
+    }
+
+    /// Tells the endpoints that nothing happens. Returns whether one of them had been waiting for that.
+    pub fn idle(&mut self) -> bool {
+        let mut any = false;
+        for node in 0..self.plan.endpoints {
+            let Node { machine, dead, .. } = &self.nodes[node as usize];
+            if machine.has_company_waiting() && !dead {
+                any = true;
+                self.handle(node, Event::Idle);
+            }
+        }
+        any
     }
 
     /// Nothing is under way or left over anywhere.
@@ -222,6 +263,7 @@ impl World {
             let left: Vec<_> = node.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
+            assert!(node.retained.is_empty(), "endpoint {index} retains {:?}", node.retained.keys());
         }
         self.assert_counted();
         for (pair, lane) in &self.lanes {
@@ -248,6 +290,23 @@ impl World {
                 assert_eq!((sending.spent_total, sending.credits), (Some(spent), quota + granted - spent));
             }
         }
+    }
+
+    /// No endpoint has kept or retained more than it was to.
+    pub fn assert_within_budget(&self) {
+        let bounds = self.plan.scheme.grants();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let (kept, budget) = (node.peak_kept_cost_bytes, self.plan.budget_bytes);
+            assert!(!bounds || kept <= budget, "endpoint {index} kept {kept} of {budget} bytes");
+            let (retained, limit) = (node.peak_retained_bytes as u64, self.plan.retain_bytes);
+            assert!(retained <= limit, "endpoint {index} retained {retained} of {limit} bytes");
+        }
+    }
+
+    /// Requests of `node` that have not completed.
+    pub fn outstanding(&self, node: u32) -> Vec<Request> {
+        let buffers = self.nodes[node as usize].buffers.iter().enumerate();
+        buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
     /// Every request of these endpoints has completed.
@@ -320,6 +379,22 @@ impl World {
             Action::Keep { message, bytes } => {
                 let before = self.nodes[node as usize].kept.insert(message, vec![0; bytes as usize]);
                 assert!(before.is_none(), "{message:?} is kept twice");
+                let node = &mut self.nodes[node as usize];
+                let cost = node.kept.values().map(|kept| kept_cost_bytes(kept.len() as u64)).sum();
+                node.peak_kept_cost_bytes = node.peak_kept_cost_bytes.max(cost);
+            }
+            Action::Retain { transfer, request } => {
+                let node = &mut self.nodes[node as usize];
+                let copy = node.buffers[request.0 as usize].clone().expect("outstanding");
+                let before = node.retained.insert(transfer.copy().expect("a copy"), copy);
+                assert!(before.is_none(), "{transfer:?} is retained twice");
+                let bytes = node.retained.values().map(Vec::len).sum();
+                node.peak_retained_bytes = node.peak_retained_bytes.max(bytes);
+            }
+            Action::Release { transfer } => {
+                let copy = transfer.copy().expect("a copy");
+                let released = self.nodes[node as usize].retained.remove(&copy);
+                assert!(released.is_some(), "{transfer:?} is not retained");
             }
             Action::Place { to, bytes } => {
                 let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)];
@@ -396,6 +471,11 @@ impl World {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
                 *address = (u64::from(request.0) + 1) << 32;
             }
+            (Body::Rendezvous { address, .. }, Source::Retained { transfer, .. })
+                if self.plan.cross_memory =>
+            {
+                *address = u64::from(transfer.copy().expect("a copy")) + 1;
+            }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
                 *address = (*key << 48) | *offset
             }
@@ -409,11 +489,17 @@ impl World {
                 from.buffers[request.0 as usize].as_ref().expect("outstanding")[offset as usize..][..bytes]
                     .to_vec()
             }
+            Source::Retained { transfer, offset } => {
+                from.retained[&transfer.copy().expect("a copy")][offset as usize..][..bytes].to_vec()
+            }
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
         let lane = self.lanes.entry((node, to.0)).or_default();
+        let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
+        self.switched_on += u64::from(!said_hold && packet.marks.hold);
+        self.switched_off += u64::from(said_hold && !packet.marks.hold);
         if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);
@@ -443,6 +529,8 @@ impl World {
         let key = address >> 48;
         let (memory, at) = if key > 0 {
             (there.regions.get_mut(&key).expect("exposed"), (address & ((1 << 48) - 1)) as usize)
+        } else if address >> 32 == 0 {
+            (there.retained.get_mut(&(address as u32 - 1)).expect("retained"), 0)
         } else {
             let request = (address >> 32) as usize - 1;
             (there.buffers[request].as_mut().expect("announced"), 0)

@@ -32,6 +32,10 @@ fn config() -> Config {
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 1000,
+        unexpected_budget_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        planned_peers: 2,
+        planned_quota_slots: 12,
     }
 }
 
