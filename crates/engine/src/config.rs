@@ -4,10 +4,12 @@
 //! depends on the number of peers. Nothing here knows who asks: the provider reads its process's environment,
 //! `weir run` its own environment under its flags, a test a closure.
 
+use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use weir_link::shm::MAX_LANE_SLOTS;
-use weir_proto::Scheme;
+use weir_proto::flow::static_connection;
+use weir_proto::{Growth, Scheme};
 
 /// What all variables begin with: libfabric's prefix, and the provider's name.
 pub const PREFIX: &str = "FI_WEIR_";
@@ -39,6 +41,13 @@ const FLOW: &str = "FI_WEIR_FLOW";
 const PIGGYBACK: &str = "FI_WEIR_PIGGYBACK";
 const MAILBOX_SLOTS: &str = "FI_WEIR_MAILBOX_SLOTS";
 const CREDIT_SLOTS: &str = "FI_WEIR_CREDIT_SLOTS";
+const PREPOSTED: &str = "FI_WEIR_PREPOSTED";
+const RNR_TIMER_US: &str = "FI_WEIR_RNR_TIMER_US";
+const RNR_RETRIES: &str = "FI_WEIR_RNR_RETRIES";
+const ECM_THRESHOLD: &str = "FI_WEIR_ECM_THRESHOLD";
+const ADAPTIVE_START: &str = "FI_WEIR_ADAPTIVE_START";
+const ADAPTIVE_MAX: &str = "FI_WEIR_ADAPTIVE_MAX";
+const ADAPTIVE_GROWTH: &str = "FI_WEIR_ADAPTIVE_GROWTH";
 const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
@@ -54,8 +63,10 @@ pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: FLOW,
         default: "static",
-        allowed: "unlimited, static",
-        help: "Flow control: static gives every sender a fixed quota of credits; unlimited lets a sender look for room.",
+        allowed: "unlimited, hardware, static, static-connection, adaptive",
+        help: "Flow control: static gives every sender a fixed quota of credits (static-connection: in the form of \
+               connections), adaptive raises it when senders have to wait; hardware tries again when there is no buffer, \
+               unlimited lets a sender look for room.",
     },
     SettingInfo {
         variable: PIGGYBACK,
@@ -74,6 +85,48 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "2",
         allowed: "1 to 16",
         help: "Slots for explicit credit packets, for each sender.",
+    },
+    SettingInfo {
+        variable: PREPOSTED,
+        default: "0",
+        allowed: "0, or 1 to 65535",
+        help: "hardware, static-connection: slots pre-posted for each sender; 0: as the mailbox is divided.",
+    },
+    SettingInfo {
+        variable: RNR_TIMER_US,
+        default: "10",
+        allowed: "1 to 655360",
+        help: "hardware: how long a sender waits when its receiver is not ready (unit: microseconds).",
+    },
+    SettingInfo {
+        variable: RNR_RETRIES,
+        default: "7",
+        allowed: "0 to 7",
+        help: "hardware: how often a sender tries again before the connection fails; 7: without limit.",
+    },
+    SettingInfo {
+        variable: ECM_THRESHOLD,
+        default: "0",
+        allowed: "0, or 1 to 65535",
+        help: "static-connection, adaptive: credits that gather before an explicit credit message; 0: half of the buffers.",
+    },
+    SettingInfo {
+        variable: ADAPTIVE_START,
+        default: "4",
+        allowed: "1 to 65535",
+        help: "adaptive: slots of each sender at first, no more than the most.",
+    },
+    SettingInfo {
+        variable: ADAPTIVE_MAX,
+        default: "0",
+        allowed: "0, or 1 to 65535",
+        help: "adaptive: most slots of each sender; 0: as the mailbox is divided.",
+    },
+    SettingInfo {
+        variable: ADAPTIVE_GROWTH,
+        default: "exponential",
+        allowed: "linear:1 to linear:65535, exponential",
+        help: "adaptive: how the slots grow with each packet that had to wait for credit.",
     },
     SettingInfo {
         variable: QUOTA_REST,
@@ -178,6 +231,18 @@ pub enum SettingError {
         /// What would do.
         most: u64,
     },
+    /// Fits by itself, but is more than another setting allows.
+    #[error("{variable}={value}: more than {other}={most}, which is the most")]
+    Beyond {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: u32,
+        /// What it contradicts.
+        other: &'static str,
+        /// What that allows.
+        most: u32,
+    },
     /// No setting has this name.
     #[error("{variable}: no such setting; did you mean {nearest}? Known are {}", known_variables())]
     Unknown {
@@ -195,6 +260,7 @@ impl SettingError {
             SettingError::NotAllowed { variable, .. }
             | SettingError::NoDirectory { variable, .. }
             | SettingError::TooFew { variable, .. }
+            | SettingError::Beyond { variable, .. }
             | SettingError::TooMany { variable, .. } => variable,
             SettingError::Unknown { variable, .. } => variable,
         }
@@ -221,6 +287,8 @@ pub struct MailboxPlan {
     pub base_slots: u32,
     /// So many lanes, the first ones, have one slot more.
     pub rest_lanes: u32,
+    /// Credits of every sender at first; 0: all its data slots.
+    pub start_slots: u32,
     /// Credit slots of every lane.
     pub credit_slots: u32,
 }
@@ -228,12 +296,19 @@ pub struct MailboxPlan {
 /// All settings of an endpoint, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `FI_WEIR_FLOW` (`unlimited`, `static`) and `FI_WEIR_PIGGYBACK` (`0`, `1`).
+    /// `FI_WEIR_FLOW` with what belongs to that scheme alone: `FI_WEIR_PIGGYBACK`, `FI_WEIR_RNR_TIMER_US`,
+    /// `FI_WEIR_RNR_RETRIES`, `FI_WEIR_ECM_THRESHOLD`, `FI_WEIR_ADAPTIVE_GROWTH`.
     pub scheme: Scheme,
     /// `FI_WEIR_MAILBOX_SLOTS`: data slots of a mailbox, for all senders; 0: 256 per sender.
     pub mailbox_slots: u32,
     /// `FI_WEIR_CREDIT_SLOTS`: slots per peer for explicit credit packets.
     pub credit_slots: u32,
+    /// `FI_WEIR_PREPOSTED`: data slots of a sender (hardware, static in the connection form); 0: its share.
+    pub preposted_slots: u32,
+    /// `FI_WEIR_ADAPTIVE_START`: data slots of a sender at first.
+    pub adaptive_start_slots: u32,
+    /// `FI_WEIR_ADAPTIVE_MAX`: the most that they become; 0: its share.
+    pub adaptive_max_slots: u32,
     /// `FI_WEIR_QUOTA_REST` (`first`, `round`).
     pub quota_rest: QuotaRest,
     /// `FI_WEIR_EAGER_BYTES`: longest message that travels whole.
@@ -260,6 +335,9 @@ impl Default for Settings {
             scheme: Scheme::Static { piggyback: true },
             mailbox_slots: 0,
             credit_slots: 2,
+            preposted_slots: 0,
+            adaptive_start_slots: 4,
+            adaptive_max_slots: 0,
             quota_rest: QuotaRest::First,
             eager_bytes: 8192,
             cross_memory: true,
@@ -294,16 +372,25 @@ impl Settings {
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingError> {
         let given = |variable: &str| lookup(variable).filter(|value| !value.is_empty());
         let default = Settings::default();
-        let piggyback = read_word(&given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
-        let scheme = match read_word(&given, FLOW, &[("unlimited", false), ("static", true)])? {
-            Some(false) => Scheme::Unlimited,
-            Some(true) | None => Scheme::Static { piggyback },
-        };
+        let scheme = read_scheme(&given)?;
+        let preposted_slots = read_number(&given, PREPOSTED, 0..=65535)?.unwrap_or(default.preposted_slots);
+        let ecm_threshold = read_number(&given, ECM_THRESHOLD, 0..=65535)?.unwrap_or(0);
+        let adaptive_max_slots =
+            read_number(&given, ADAPTIVE_MAX, 0..=65535)?.unwrap_or(default.adaptive_max_slots);
+        let adaptive_start_slots =
+            read_number(&given, ADAPTIVE_START, 1..=65535)?.unwrap_or(default.adaptive_start_slots);
+        beyond((ECM_THRESHOLD, ecm_threshold), (PREPOSTED, preposted_slots))?;
+        if given(ADAPTIVE_START).is_some() {
+            beyond((ADAPTIVE_START, adaptive_start_slots), (ADAPTIVE_MAX, adaptive_max_slots))?;
+        }
         let rest_words = [("first", QuotaRest::First), ("round", QuotaRest::Round)];
         Ok(Settings {
             scheme,
             mailbox_slots: read_number(&given, MAILBOX_SLOTS, 0..=1 << 24)?.unwrap_or(default.mailbox_slots),
             credit_slots: read_number(&given, CREDIT_SLOTS, 1..=16)?.unwrap_or(default.credit_slots),
+            preposted_slots,
+            adaptive_start_slots,
+            adaptive_max_slots,
             quota_rest: read_word(&given, QUOTA_REST, &rest_words)?.unwrap_or(default.quota_rest),
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
@@ -334,13 +421,22 @@ impl Settings {
         if peers > self.max_peers {
             return too_few(MAX_PEERS, self.max_peers, String::new(), u64::from(peers));
         }
-        let credit_slots = self.credit_slots;
-        if self.mailbox_slots == 0 {
-            return Ok(MailboxPlan { base_slots: DEFAULT_SLOTS_PER_SENDER, rest_lanes: 0, credit_slots });
+        let own_slots = match self.scheme {
+            Scheme::Hardware { .. } | Scheme::StaticConnection { .. } => self.preposted_slots,
+            Scheme::AdaptiveBacklog { .. } => self.adaptive_max_slots,
+            Scheme::Unlimited | Scheme::Static { .. } => 0,
+        };
+        let slots = if own_slots == 0 { DEFAULT_SLOTS_PER_SENDER } else { own_slots };
+        if own_slots > 0 || self.mailbox_slots == 0 {
+            return Ok(self.plan(slots, 0));
         }
+        let credit_slots = self.credit_slots;
         let (least_per_sender, with) = match self.scheme {
             Scheme::Static { .. } => (credit_slots, format!(" with {credit_slots} credit slots each")),
-            Scheme::Unlimited => (1, String::new()),
+            Scheme::Unlimited
+            | Scheme::Hardware { .. }
+            | Scheme::StaticConnection { .. }
+            | Scheme::AdaptiveBacklog { .. } => (1, String::new()),
         };
         let least = u64::from(least_per_sender) * u64::from(peers);
         if u64::from(self.mailbox_slots) < least {
@@ -359,40 +455,126 @@ impl Settings {
             QuotaRest::First => self.mailbox_slots % peers,
             QuotaRest::Round => 0,
         };
-        Ok(MailboxPlan { base_slots: self.mailbox_slots / peers, rest_lanes, credit_slots })
+        Ok(self.plan(self.mailbox_slots / peers, rest_lanes))
     }
 
-    /// The settings as variables and values, in the order of [`SETTINGS`]; what has no value is left out.
+    /// Lanes of `base_slots` data slots with what the scheme needs besides.
+    fn plan(&self, base_slots: u32, rest_lanes: u32) -> MailboxPlan {
+        let credit_slots = match self.scheme {
+            Scheme::Hardware { .. } => 0,
+            // As many as are ever unread, also of those who own one slot more.
+            Scheme::StaticConnection { ecm_threshold } => {
+                let slots = |quota_slots| static_connection::ecm_slots(quota_slots, ecm_threshold);
+                slots(base_slots).max(if rest_lanes > 0 { slots(base_slots + 1) } else { 0 })
+            }
+            Scheme::Unlimited | Scheme::Static { .. } | Scheme::AdaptiveBacklog { .. } => self.credit_slots,
+        };
+        let start_slots = match self.scheme {
+            Scheme::AdaptiveBacklog { .. } => self.adaptive_start_slots.min(base_slots),
+            _ => 0,
+        };
+        MailboxPlan { base_slots, rest_lanes, start_slots, credit_slots }
+    }
+
+    /// The settings as variables and values, in the order of [`SETTINGS`]; what has no value, or none in this scheme, is
+    /// left out.
     pub fn to_variables(&self) -> Vec<(&'static str, String)> {
         let switch = |on: bool| String::from(if on { "1" } else { "0" });
-        let (flow, piggyback) = match self.scheme {
-            Scheme::Unlimited => ("unlimited", None),
-            Scheme::Static { piggyback } => ("static", Some(switch(piggyback))),
+        let number = |threshold: Option<NonZeroU32>| threshold.map_or(0, NonZeroU32::get).to_string();
+        let (flow, of_the_scheme) = match self.scheme {
+            Scheme::Unlimited => ("unlimited", vec![]),
+            Scheme::Hardware { rnr_timer_ns, rnr_retries } => (
+                "hardware",
+                vec![
+                    (PREPOSTED, self.preposted_slots.to_string()),
+                    (RNR_TIMER_US, (rnr_timer_ns / 1000).to_string()),
+                    (RNR_RETRIES, rnr_retries.to_string()),
+                ],
+            ),
+            Scheme::Static { piggyback } => ("static", vec![(PIGGYBACK, switch(piggyback))]),
+            Scheme::StaticConnection { ecm_threshold } => (
+                "static-connection",
+                vec![(PREPOSTED, self.preposted_slots.to_string()), (ECM_THRESHOLD, number(ecm_threshold))],
+            ),
+            Scheme::AdaptiveBacklog { growth, ecm_threshold } => (
+                "adaptive",
+                vec![
+                    (ECM_THRESHOLD, number(ecm_threshold)),
+                    (ADAPTIVE_START, self.adaptive_start_slots.to_string()),
+                    (ADAPTIVE_MAX, self.adaptive_max_slots.to_string()),
+                    (ADAPTIVE_GROWTH, growth_word(growth)),
+                ],
+            ),
         };
         let rest = match self.quota_rest {
             QuotaRest::First => "first",
             QuotaRest::Round => "round",
         };
         let path = |path: &Path| path.to_string_lossy().into_owned();
-        [
-            (FLOW, Some(flow.into())),
-            (PIGGYBACK, piggyback),
-            (MAILBOX_SLOTS, Some(self.mailbox_slots.to_string())),
-            (CREDIT_SLOTS, Some(self.credit_slots.to_string())),
-            (QUOTA_REST, Some(rest.into())),
-            (EAGER_BYTES, Some(self.eager_bytes.to_string())),
-            (CROSS_MEMORY, Some(switch(self.cross_memory))),
-            (MAX_PEERS, Some(self.max_peers.to_string())),
-            (SPIN, Some(self.spin.to_string())),
-            (SLEEP_US, Some(self.sleep_us.to_string())),
-            (CLOSE_MS, Some(self.close_ms.to_string())),
-            (SHM_DIR, Some(path(&self.shm_dir))),
-            (STATS, self.stats_dir.as_deref().map(path)),
-        ]
-        .into_iter()
-        .filter_map(|(variable, value)| Some((variable, value?)))
-        .collect()
+        let value = |variable| match variable {
+            FLOW => Some(flow.into()),
+            MAILBOX_SLOTS => Some(self.mailbox_slots.to_string()),
+            CREDIT_SLOTS => Some(self.credit_slots.to_string()),
+            QUOTA_REST => Some(rest.into()),
+            EAGER_BYTES => Some(self.eager_bytes.to_string()),
+            CROSS_MEMORY => Some(switch(self.cross_memory)),
+            MAX_PEERS => Some(self.max_peers.to_string()),
+            SPIN => Some(self.spin.to_string()),
+            SLEEP_US => Some(self.sleep_us.to_string()),
+            CLOSE_MS => Some(self.close_ms.to_string()),
+            SHM_DIR => Some(path(&self.shm_dir)),
+            STATS => self.stats_dir.as_deref().map(path),
+            _ => of_the_scheme.iter().find(|(of, _)| *of == variable).map(|(_, value)| value.clone()),
+        };
+        SETTINGS.iter().filter_map(|setting| Some((setting.variable, value(setting.variable)?))).collect()
     }
+}
+
+/// The scheme that is asked for. All that belongs to schemes is checked, also what this one does not use.
+fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
+    let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
+    let rnr_timer_us = read_number(given, RNR_TIMER_US, 1..=655_360)?.unwrap_or(10);
+    let rnr_retries = read_number(given, RNR_RETRIES, 0..=7)?.unwrap_or(7) as u8;
+    let ecm_threshold = read_number(given, ECM_THRESHOLD, 0..=65535)?.and_then(NonZeroU32::new);
+    let growth = match given(ADAPTIVE_GROWTH) {
+        None => Growth::Exponential,
+        Some(word) => growth_of(&word).ok_or_else(|| not_allowed(ADAPTIVE_GROWTH, word))?,
+    };
+    let scheme = Scheme::Static { piggyback };
+    let words = [
+        ("unlimited", Scheme::Unlimited),
+        ("hardware", Scheme::Hardware { rnr_timer_ns: u64::from(rnr_timer_us) * 1000, rnr_retries }),
+        ("static", scheme),
+        ("static-connection", Scheme::StaticConnection { ecm_threshold }),
+        ("adaptive", Scheme::AdaptiveBacklog { growth, ecm_threshold }),
+    ];
+    Ok(read_word(given, FLOW, &words)?.unwrap_or(scheme))
+}
+
+fn growth_of(word: &str) -> Option<Growth> {
+    if word == "exponential" {
+        return Some(Growth::Exponential);
+    }
+    let slots = word.strip_prefix("linear:")?.parse().ok().filter(|slots| (1..=65535).contains(slots))?;
+    Some(Growth::Linear { slots: NonZeroU32::new(slots)? })
+}
+
+fn growth_word(growth: Growth) -> String {
+    match growth {
+        Growth::Linear { slots } => format!("linear:{slots}"),
+        Growth::Exponential => String::from("exponential"),
+    }
+}
+
+/// Refuses `value` if it is more than `most`, unless that is 0.
+fn beyond(
+    (variable, value): (&'static str, u32),
+    (other, most): (&'static str, u32),
+) -> Result<(), SettingError> {
+    if most > 0 && value > most {
+        return Err(SettingError::Beyond { variable, value, other, most });
+    }
+    Ok(())
 }
 
 /// Refuses names that begin with `FI_WEIR_` and are no setting: a misspelled one would be ignored silently otherwise.
@@ -482,9 +664,19 @@ mod tests {
     fn nothing_given_means_the_documented_defaults() {
         let settings = with(&[]).unwrap();
         assert_eq!(settings, Settings::default());
+        // What belongs to schemes that are not the default one has no value.
+        let of_others = [
+            PREPOSTED,
+            RNR_TIMER_US,
+            RNR_RETRIES,
+            ECM_THRESHOLD,
+            ADAPTIVE_START,
+            ADAPTIVE_MAX,
+            ADAPTIVE_GROWTH,
+        ];
         let documented: Vec<_> = SETTINGS
             .iter()
-            .filter(|s| !s.default.is_empty())
+            .filter(|s| !s.default.is_empty() && !of_others.contains(&s.variable))
             .map(|s| (s.variable, s.default.to_owned()))
             .collect();
         assert_eq!(settings.to_variables(), documented);
@@ -501,10 +693,17 @@ mod tests {
         let here = std::env::temp_dir();
         let here = here.to_str().unwrap();
         let values = [
-            (FLOW, "static"),
+            (FLOW, ""),
             (PIGGYBACK, "0"),
             (MAILBOX_SLOTS, "16777216"),
             (CREDIT_SLOTS, "16"),
+            (PREPOSTED, "65535"),
+            (RNR_TIMER_US, "655360"),
+            (RNR_RETRIES, "6"),
+            (ECM_THRESHOLD, "20"),
+            (ADAPTIVE_START, "2"),
+            (ADAPTIVE_MAX, "300"),
+            (ADAPTIVE_GROWTH, "linear:3"),
             (QUOTA_REST, "round"),
             (EAGER_BYTES, "1048576"),
             (CROSS_MEMORY, "0"),
@@ -519,10 +718,94 @@ mod tests {
             values.map(|(variable, _)| variable).as_slice(),
             SETTINGS.iter().map(|s| s.variable).collect::<Vec<_>>()
         );
-        let settings = with(&values).unwrap();
-        assert_eq!(settings.to_variables(), values.map(|(variable, value)| (variable, value.to_owned())));
-        assert_eq!(settings.scheme, Scheme::Static { piggyback: false });
-        assert_eq!(settings.stats_dir.as_deref(), Some(Path::new(here)));
+        let schemes: [(&str, Scheme, &[&str]); 5] = [
+            ("unlimited", Scheme::Unlimited, &[]),
+            (
+                "hardware",
+                Scheme::Hardware { rnr_timer_ns: 655_360_000, rnr_retries: 6 },
+                &[PREPOSTED, RNR_TIMER_US, RNR_RETRIES],
+            ),
+            ("static", Scheme::Static { piggyback: false }, &[PIGGYBACK]),
+            (
+                "static-connection",
+                Scheme::StaticConnection { ecm_threshold: NonZeroU32::new(20) },
+                &[PREPOSTED, ECM_THRESHOLD],
+            ),
+            (
+                "adaptive",
+                Scheme::AdaptiveBacklog {
+                    growth: Growth::Linear { slots: NonZeroU32::new(3).unwrap() },
+                    ecm_threshold: NonZeroU32::new(20),
+                },
+                &[ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH],
+            ),
+        ];
+        let of_schemes: Vec<_> = schemes.iter().flat_map(|(_, _, own)| *own).collect();
+        for (flow, scheme, own) in schemes {
+            let mut given = values;
+            given[0].1 = flow;
+            let settings = with(&given).unwrap();
+            assert_eq!(settings.scheme, scheme);
+            assert_eq!(settings.stats_dir.as_deref(), Some(Path::new(here)));
+            let used = |variable: &str| own.contains(&variable) || !of_schemes.contains(&&variable);
+            let written: Vec<_> = given
+                .iter()
+                .filter(|(variable, _)| used(variable))
+                .map(|(v, w)| (*v, (*w).to_owned()))
+                .collect();
+            assert_eq!(settings.to_variables(), written, "{flow}");
+        }
+    }
+
+    #[test]
+    fn growth_is_linear_by_a_number_or_exponential() {
+        for good in ["linear:1", "linear:65535", "exponential"] {
+            assert_eq!(growth_of(good).map(growth_word).as_deref(), Some(good));
+        }
+        for bad in ["linear", "linear:", "linear:0", "linear:65536", "linear: 1", "Exponential", "2"] {
+            assert_eq!(
+                refusal(ADAPTIVE_GROWTH, bad),
+                format!("FI_WEIR_ADAPTIVE_GROWTH={bad}: allowed are linear:1 to linear:65535, exponential")
+            );
+        }
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        let refused = |variables: &[(&str, &str)]| with(variables).unwrap_err().to_string();
+        assert_eq!(
+            refused(&[(FLOW, "static-connection"), (PREPOSTED, "8"), (ECM_THRESHOLD, "9")]),
+            "FI_WEIR_ECM_THRESHOLD=9: more than FI_WEIR_PREPOSTED=8, which is the most"
+        );
+        assert_eq!(
+            refused(&[(FLOW, "adaptive"), (ADAPTIVE_START, "9"), (ADAPTIVE_MAX, "8")]),
+            "FI_WEIR_ADAPTIVE_START=9: more than FI_WEIR_ADAPTIVE_MAX=8, which is the most"
+        );
+        assert!(with(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "2")]).is_ok(), "the default start is less then");
+    }
+
+    #[test]
+    fn each_scheme_gets_the_lanes_that_it_needs() {
+        let plan = |variables: &[(&str, &str)], peers| {
+            let MailboxPlan { base_slots, rest_lanes, start_slots, credit_slots } =
+                with(variables).unwrap().quota(peers).unwrap();
+            [base_slots, rest_lanes, start_slots, credit_slots]
+        };
+        assert_eq!(plan(&[(FLOW, "hardware")], 4), [256, 0, 0, 0]);
+        assert_eq!(plan(&[(FLOW, "hardware"), (PREPOSTED, "1"), (MAILBOX_SLOTS, "99")], 4), [1, 0, 0, 0]);
+        assert_eq!(plan(&[(FLOW, "hardware"), (MAILBOX_SLOTS, "9")], 4), [2, 1, 0, 0]);
+        assert_eq!(plan(&[(FLOW, "static-connection")], 4), [256, 0, 0, 2]);
+        let connection = [(FLOW, "static-connection"), (PREPOSTED, "100"), (ECM_THRESHOLD, "10")];
+        assert_eq!(plan(&connection, 4), [100, 0, 0, 10]);
+        assert_eq!(plan(&[(FLOW, "static-connection"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 0, 1]);
+        // Half of 3 is 2, half of 4 is 2: the first lane's owner needs two slots for messages of credits.
+        assert_eq!(plan(&[(FLOW, "static-connection"), (MAILBOX_SLOTS, "13")], 4), [3, 1, 0, 2]);
+        assert_eq!(plan(&[(FLOW, "adaptive")], 4), [256, 0, 4, 2]);
+        assert_eq!(
+            plan(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "64"), (ADAPTIVE_START, "1")], 4),
+            [64, 0, 1, 2]
+        );
+        assert_eq!(plan(&[(FLOW, "adaptive"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 1, 2]);
     }
 
     #[test]
@@ -530,16 +813,25 @@ mod tests {
         assert_eq!(with(&[(FLOW, "unlimited")]).unwrap().scheme, Scheme::Unlimited);
         assert_eq!(with(&[(FLOW, "unlimited"), (PIGGYBACK, "1")]).unwrap().scheme, Scheme::Unlimited);
         assert_eq!(with(&[(FLOW, "static")]).unwrap().scheme, Scheme::Static { piggyback: true });
-        assert_eq!(refusal(FLOW, "fast"), "FI_WEIR_FLOW=fast: allowed are unlimited, static");
-        assert_eq!(refusal(FLOW, "Static"), "FI_WEIR_FLOW=Static: allowed are unlimited, static");
+        assert_eq!(
+            refusal(FLOW, "fast"),
+            "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive"
+        );
+        assert!(refusal(FLOW, "Static").starts_with("FI_WEIR_FLOW=Static: allowed are unlimited, "));
         assert_eq!(refusal(PIGGYBACK, "on"), "FI_WEIR_PIGGYBACK=on: allowed are 0, 1");
     }
 
     #[test]
     fn numbers_are_inside_their_ranges() {
-        let ranges: [(&str, u64, u64); 7] = [
+        let ranges: [(&str, u64, u64); 13] = [
             (MAILBOX_SLOTS, 0, 16_777_216),
             (CREDIT_SLOTS, 1, 16),
+            (PREPOSTED, 0, 65535),
+            (RNR_TIMER_US, 1, 655_360),
+            (RNR_RETRIES, 0, 7),
+            (ECM_THRESHOLD, 0, 65535),
+            (ADAPTIVE_START, 1, 65535),
+            (ADAPTIVE_MAX, 0, 65535),
             (EAGER_BYTES, 0, 1_048_576),
             (MAX_PEERS, 1, 4096),
             (SPIN, 0, 1_000_000),
@@ -599,7 +891,7 @@ mod tests {
 
     #[test]
     fn the_default_mailbox_grows_with_the_ranks() {
-        let plan = MailboxPlan { base_slots: 256, rest_lanes: 0, credit_slots: 2 };
+        let plan = MailboxPlan { base_slots: 256, rest_lanes: 0, start_slots: 0, credit_slots: 2 };
         for peers in [0, 1, 8, 4096] {
             assert_eq!(Settings::default().quota(peers), Ok(plan));
         }
@@ -608,7 +900,9 @@ mod tests {
     #[test]
     fn a_given_mailbox_is_divided() {
         let settings = Settings { mailbox_slots: 38, ..Settings::default() };
-        let plan = |base_slots, rest_lanes| Ok(MailboxPlan { base_slots, rest_lanes, credit_slots: 2 });
+        let plan = |base_slots, rest_lanes| {
+            Ok(MailboxPlan { base_slots, rest_lanes, start_slots: 0, credit_slots: 2 })
+        };
         assert_eq!(settings.quota(0), plan(38, 0));
         assert_eq!(settings.quota(8), plan(4, 6));
         assert_eq!(settings.quota(19), plan(2, 0));

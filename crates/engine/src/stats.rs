@@ -6,11 +6,12 @@
 //! trusts nothing: a file that is foreign, torn or of another version is named in [`Reports::skipped`].
 
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weir_link::page::{Counted, CounterPage};
-use weir_proto::{Counters, Scheme};
+use weir_proto::{Counters, Growth, Scheme};
 
 /// Places in the metadata.
 mod metadata {
@@ -35,7 +36,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// For a rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
@@ -224,18 +225,47 @@ fn rank_from(lookup: impl Fn(&str) -> Option<String>) -> Option<u64> {
         .find_map(|variable| lookup(variable)?.parse().ok())
 }
 
+/// A scheme as a word: which one in the lowest 8 bits, what belongs to it above.
 fn scheme_id(scheme: Scheme) -> u64 {
+    let number = |slots: Option<NonZeroU32>| u64::from(slots.map_or(0, NonZeroU32::get).min(0xffff));
     match scheme {
         Scheme::Unlimited => 0,
         Scheme::Static { piggyback: false } => 1,
         Scheme::Static { piggyback: true } => 2,
+        Scheme::Hardware { rnr_timer_ns, rnr_retries } => {
+            3 | u64::from(rnr_retries) << 8 | (rnr_timer_ns / 1000) << 16
+        }
+        Scheme::StaticConnection { ecm_threshold } => 4 | number(ecm_threshold) << 16,
+        Scheme::AdaptiveBacklog { growth, ecm_threshold } => {
+            let linear = match growth {
+                Growth::Linear { slots } => Some(slots),
+                Growth::Exponential => None,
+            };
+            5 | number(ecm_threshold) << 16 | number(linear) << 32
+        }
     }
 }
 
 fn scheme_of(id: u64) -> Option<Scheme> {
-    [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }]
-        .into_iter()
-        .find(|&scheme| scheme_id(scheme) == id)
+    let number = |shift: u32| NonZeroU32::new((id >> shift) as u32 & 0xffff);
+    let ecm_threshold = number(16);
+    let scheme = match id & 0xff {
+        0 => Scheme::Unlimited,
+        1 => Scheme::Static { piggyback: false },
+        2 => Scheme::Static { piggyback: true },
+        3 => Scheme::Hardware {
+            rnr_timer_ns: u64::from((id >> 16) as u32).saturating_mul(1000),
+            rnr_retries: (id >> 8) as u8,
+        },
+        4 => Scheme::StaticConnection { ecm_threshold },
+        5 => {
+            let growth = number(32).map_or(Growth::Exponential, |slots| Growth::Linear { slots });
+            Scheme::AdaptiveBacklog { growth, ecm_threshold }
+        }
+        _ => return None,
+    };
+    // Bits that mean nothing to us may mean another scheme to another version.
+    (scheme_id(scheme) == id).then_some(scheme)
 }
 
 #[cfg(test)]
@@ -308,7 +338,7 @@ mod tests {
                 "its name does not end in .weir",
                 no_page,
                 no_page,
-                "it is of version 2, this weir reads 1",
+                &format!("it is of version {}, this weir reads {VERSION}", VERSION + 1),
                 "it is no regular file",
                 &format!("it has 4 and {} words, 4 and {WORDS} are expected", WORDS - 1),
                 &format!("it has {} bytes, too many for counters", bytes.len() + (1 << 16)),
@@ -330,9 +360,22 @@ mod tests {
 
     #[test]
     fn scheme_numbers_are_read_back() {
-        for id in 0..3 {
-            assert_eq!(scheme_of(id).map(scheme_id), Some(id));
+        let slots = NonZeroU32::new;
+        let adaptive = |growth| Scheme::AdaptiveBacklog { growth, ecm_threshold: slots(9) };
+        let schemes = [
+            Scheme::Unlimited,
+            Scheme::Static { piggyback: false },
+            Scheme::Static { piggyback: true },
+            Scheme::Hardware { rnr_timer_ns: 655_360_000, rnr_retries: 7 },
+            Scheme::Hardware { rnr_timer_ns: 1000, rnr_retries: 0 },
+            Scheme::StaticConnection { ecm_threshold: None },
+            Scheme::StaticConnection { ecm_threshold: slots(65535) },
+            adaptive(Growth::Exponential),
+            adaptive(Growth::Linear { slots: slots(65535).unwrap() }),
+        ];
+        for scheme in schemes {
+            assert_eq!(scheme_of(scheme_id(scheme)), Some(scheme));
         }
-        assert_eq!(scheme_of(3), None);
+        assert_eq!([6, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
     }
 }

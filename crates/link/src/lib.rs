@@ -26,6 +26,8 @@ pub struct Address(pub [u8; ADDRESS_BYTES]);
 pub struct Quota {
     /// Data slots (with a conditional scheme: the slots of the lane).
     pub data_slots: u32,
+    /// Of those, its own at first; the others are there for when the receiver grants more.
+    pub start_slots: u32,
     /// Slots for explicit credit packets.
     pub credit_slots: u32,
 }

@@ -6,13 +6,16 @@ mod common;
 use common::*;
 use weir_link::shm::{ShmLink, ShmOptions};
 use weir_link::{Arrival, Link, Liveness, Quota};
-use weir_proto::{Body, Direction, Packet, Peer, PeerFault};
+use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
 #[test]
 fn two_endpoints_exchange_messages_of_every_size() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 64, credit_slots: 2 }));
+    assert_eq!(
+        a.connect(Peer(0), &b.address()),
+        Ok(Quota { data_slots: 64, start_slots: 64, credit_slots: 2 })
+    );
     let address = admit(&mut b, Peer(7));
     assert_eq!(address, a.address());
     for length in 0..=4048_usize {
@@ -111,7 +114,10 @@ fn senders_without_credit_look_for_room() {
     let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
     let mut a = ShmLink::open(&conditional).expect("a mailbox");
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
-    assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 8, credit_slots: 0 }));
+    assert_eq!(
+        a.connect(Peer(0), &b.address()),
+        Ok(Quota { data_slots: 8, start_slots: 8, credit_slots: 0 })
+    );
     admit(&mut b, Peer(0));
     assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (8, 0));
     send(&mut a, Peer(0), 1, &[1; 100]); // three slots
@@ -299,4 +305,24 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     let address = b.address();
     drop(b);
     assert_eq!(a.liveness(&address), Liveness::Closed);
+}
+
+#[test]
+fn who_gives_up_a_peer_tells_it_and_its_memory_is_copied_no_more() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    let (to_a, to_b) = (a.address(), b.address());
+    a.connect(Peer(0), &to_b).expect("there");
+    let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("nobody attached") };
+    b.admit(lane, Peer(0));
+    let (there, mut here) = ([7u8; 100], [0u8; 100]);
+    // SAFETY: the array outlives the view.
+    let memory = unsafe { UserMemory::contiguous(here.as_mut_ptr(), here.len()) };
+    let address = there.as_ptr() as u64;
+    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Ok(()));
+    assert_eq!(b.liveness(&to_a), Liveness::Alive);
+    a.forget(Peer(0));
+    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));
+    assert_eq!(b.liveness(&to_a), Liveness::Refused); // though b has never sent anything
+    assert_eq!(here, there);
 }

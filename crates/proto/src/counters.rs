@@ -50,6 +50,12 @@ counters! {
     stalled_ns,
     /// How often a peer's queue began to wait for credit.
     stalls,
+    /// How often a receiver had no buffer for a packet (hardware scheme: RNR NAK).
+    rnr_naks,
+    /// How often a packet was tried again after the RNR timer.
+    rnr_retries,
+    /// The most data slots that one sender owned here (adaptive backlog raises them).
+    peak_quota_slots,
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
     /// Copies between processes without the mailbox.

@@ -35,8 +35,10 @@ pub enum Event {
     Connected {
         /// The peer.
         peer: Peer,
-        /// Data slots we own in its mailbox: the credit quota. Unit: slots.
+        /// Data slots that can be ours in its mailbox: the credit quota. Unit: slots.
         quota_slots: u32,
+        /// Of those, ours at first; fewer only in schemes that grant more later. Both sides know the same number.
+        start_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
     },
@@ -44,11 +46,13 @@ pub enum Event {
     Attached {
         /// The peer.
         peer: Peer,
-        /// Data slots it owns in our mailbox.
+        /// Data slots that can be its own in our mailbox.
         quota_slots: u32,
+        /// Of those, its own at first.
+        start_slots: u32,
     },
-    /// Schemes that claim conditionally: at least `slots` more slots are free for us at `peer`
-    /// (answer to [`crate::Action::AskRoom`]).
+    /// Schemes that claim conditionally: `slots` more slots are free for us at `peer`, or none (answer to
+    /// [`crate::Action::AskRoom`]).
     Room {
         /// The peer.
         peer: Peer,
@@ -69,7 +73,7 @@ pub enum Event {
         /// Why.
         fault: PeerFault,
     },
-    /// A deadline that the machine asked for has passed.
+    /// The time of [`crate::Endpoint::next_deadline`] has come.
     Deadline,
 }
 
@@ -95,6 +99,8 @@ pub enum PeerFault {
     Malformed,
     /// It closed its endpoint in good order while we still had something for it.
     Closed,
+    /// It had no buffer for us, for longer than the retries allow (hardware scheme).
+    NotReady,
 }
 
 /// When a send completes. Ordered from weakest to strongest.

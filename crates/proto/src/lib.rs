@@ -18,11 +18,12 @@ pub mod mailbox;
 mod message;
 mod packet;
 mod time;
+mod timers;
 mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
-pub use config::{Config, MAX_EAGER_BYTES, Scheme};
+pub use config::{Config, Growth, MAX_EAGER_BYTES, Scheme};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use event::{

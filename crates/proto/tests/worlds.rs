@@ -5,25 +5,51 @@
 mod world;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use fastrand::Rng;
+use weir_proto::flow::hardware::WITHOUT_LIMIT;
+use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{
-    Command, Geometry, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme, SendCommand, SendLevel,
-    Space,
+    Command, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme, SendCommand,
+    SendLevel, Space,
 };
 use world::{Plan, World};
 
-const SCHEMES: [Scheme; 3] =
-    [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }];
+/// A scheme with its parameters, for connections of at most `quota_slots`. Retries are without limit: in a legal program
+/// nobody gives up a peer that lives.
+fn scheme(rng: &mut Rng, quota_slots: u32) -> Scheme {
+    let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots.min(8)));
+    let slots = NonZeroU32::new(rng.u32(1..=4)).expect("not 0");
+    let growth = [Growth::Linear { slots }, Growth::Exponential][rng.usize(..2)];
+    let schemes = [
+        Scheme::Unlimited,
+        Scheme::Hardware { rnr_timer_ns: rng.u64(..2000), rnr_retries: WITHOUT_LIMIT },
+        Scheme::Static { piggyback: false },
+        Scheme::Static { piggyback: true },
+        Scheme::StaticConnection { ecm_threshold },
+        Scheme::AdaptiveBacklog { growth, ecm_threshold },
+    ];
+    schemes[rng.usize(..schemes.len())]
+}
 
 fn plan(rng: &mut Rng) -> Plan {
-    let credit_slots = rng.u32(1..=3);
+    let mut credit_slots = rng.u32(1..=3);
+    let quota_slots = credit_slots + [0, 0, 1, 5, 60][rng.usize(..5)];
+    let scheme = scheme(rng, quota_slots);
+    let mut start_slots = quota_slots;
+    match scheme {
+        Scheme::StaticConnection { ecm_threshold } => credit_slots = ecm_slots(quota_slots, ecm_threshold),
+        Scheme::AdaptiveBacklog { .. } => start_slots = rng.u32(1..=quota_slots),
+        _ => {}
+    }
     let narrow = Geometry { max_packet_slots: rng.u32(1..=4), ..Geometry::SHARED_MEMORY };
     Plan {
         endpoints: rng.u32(1..=5),
-        scheme: SCHEMES[rng.usize(..SCHEMES.len())],
+        scheme,
         geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL, narrow][rng.usize(..3)],
-        quota_slots: credit_slots + [0, 0, 1, 5, 60][rng.usize(..5)],
+        quota_slots,
+        start_slots,
         credit_slots,
         eager_bytes: [0, 100, 2048, 100_000][rng.usize(..4)],
         cross_memory: rng.bool(),
@@ -177,7 +203,10 @@ fn remote_world(seed: u64) -> u64 {
 /// One endpoint dies somewhere in the middle: every request of the others ends.
 fn dying_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
-    let plan = Plan { endpoints: 3, ..plan(&mut rng) };
+    let mut plan = Plan { endpoints: 3, ..plan(&mut rng) };
+    if let Scheme::Hardware { rnr_retries, .. } = &mut plan.scheme {
+        *rnr_retries = rng.u8(..=WITHOUT_LIMIT); // some give up before they are told of the death
+    }
     let mut world = World::new(plan);
     let die_at = rng.usize(..60);
     for step in 0..80 {

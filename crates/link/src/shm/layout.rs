@@ -18,7 +18,7 @@ use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
 /// Version of everything described here.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part.
 pub const FACTS_BYTES: usize = 128;
@@ -45,6 +45,8 @@ pub mod lane_state {
     pub const READY: u32 = 1;
     /// Not read any more.
     pub const REFUSED: u32 = 2;
+    /// Not written any more, since its writer has given its reader up.
+    pub const ABANDONED: u32 = 3;
 }
 
 /// Why bytes are not a segment or an address of ours.
@@ -76,6 +78,8 @@ pub enum LayoutError {
 pub struct Shape {
     /// Data slots of a lane.
     pub data_slots: u32,
+    /// Credits of a lane's owner at first; 0: all data slots. More than there are count as all.
+    pub start_slots: u32,
     /// Lanes with a smaller number have one data slot more.
     pub rest_lanes: u32,
     /// Slots for explicit credit packets.
@@ -113,7 +117,7 @@ impl Shape {
         }
         let slots = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
         let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
-        Ok(Shape { data_slots, rest_lanes, credit_slots, max_lanes, conditional, stride })
+        Ok(Shape { data_slots, start_slots: 0, rest_lanes, credit_slots, max_lanes, conditional, stride })
     }
 
     /// Slots of the ring of `lane`.
@@ -124,11 +128,10 @@ impl Shape {
     /// What the owner of `lane` owns. Without credits every slot is a data slot.
     pub fn quota(&self, lane: u32) -> Quota {
         let slots = self.lane_slots(lane);
-        if self.conditional {
-            Quota { data_slots: slots, credit_slots: 0 }
-        } else {
-            Quota { data_slots: slots - self.credit_slots, credit_slots: self.credit_slots }
-        }
+        let credit_slots = if self.conditional { 0 } else { self.credit_slots };
+        let data_slots = slots - credit_slots;
+        let start_slots = if self.start_slots == 0 { data_slots } else { self.start_slots.min(data_slots) };
+        Quota { data_slots, start_slots, credit_slots }
     }
 
     /// Where `lane` begins. Unit: bytes.
@@ -189,6 +192,7 @@ impl Facts {
         put(64, &self.shape.credit_slots.to_ne_bytes());
         put(68, &self.shape.max_lanes.to_ne_bytes());
         put(72, &self.shape.stride.to_ne_bytes());
+        put(80, &self.shape.start_slots.to_ne_bytes());
         bytes
     }
 
@@ -223,6 +227,7 @@ impl Facts {
         if take_u64(bytes, 72) != shape.stride {
             return field("lane stride", take_u64(bytes, 72), "what follows from the slots");
         }
+        let shape = Shape { start_slots: take_u32(bytes, 80), ..shape };
         if file_bytes < shape.segment_bytes() {
             return field("file length", file_bytes, "at least header and lanes");
         }
@@ -284,6 +289,7 @@ mod tests {
 
     fn facts() -> Facts {
         let shape = Shape::new(38, 2, 2, 100, false, 4096).expect("a shape");
+        let shape = Shape { start_slots: 5, ..shape };
         Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape }
     }
 
@@ -295,11 +301,17 @@ mod tests {
 
     #[test]
     fn the_first_lanes_get_the_rest() {
-        let shape = facts().shape;
-        assert_eq!(shape.quota(1), Quota { data_slots: 39, credit_slots: 2 });
-        assert_eq!(shape.quota(2), Quota { data_slots: 38, credit_slots: 2 });
+        let shape = Shape { start_slots: 0, ..facts().shape };
+        assert_eq!(shape.quota(1), Quota { data_slots: 39, start_slots: 39, credit_slots: 2 });
+        assert_eq!(shape.quota(2), Quota { data_slots: 38, start_slots: 38, credit_slots: 2 });
         let conditional = Shape { conditional: true, ..shape };
-        assert_eq!(conditional.quota(2), Quota { data_slots: 40, credit_slots: 0 });
+        assert_eq!(conditional.quota(2), Quota { data_slots: 40, start_slots: 40, credit_slots: 0 });
+    }
+
+    #[test]
+    fn an_owner_begins_with_what_the_shape_says_and_never_with_more_than_there_is() {
+        let start = |start_slots| Shape { start_slots, ..facts().shape }.quota(2).start_slots;
+        assert_eq!([0, 1, 38, u32::MAX].map(start), [38, 1, 38, 38]);
     }
 
     #[test]
@@ -312,7 +324,7 @@ mod tests {
             Facts::parse(&bytes, length, 4096)
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
-        assert_eq!(with(8, 2), Err(LayoutError::Version { have: 2 }));
+        assert_eq!(with(8, 3), Err(LayoutError::Version { have: 3 }));
         for (at, word) in [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20)]
         {
             assert!(matches!(with(at, word), Err(LayoutError::Field { .. })), "{at} {word}");

@@ -11,6 +11,7 @@ pub fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
         dir: dir.to_owned(),
         quota_data_slots: 64,
+        start_slots: 0,
         quota_rest_lanes: 0,
         credit_slots: 2,
         max_lanes: 16,

@@ -21,10 +21,12 @@ impl Endpoint {
         }
         state.outbound = Outbound::Lost(fault);
         state.stalled_since = None;
+        state.backlog_waited = false;
         let backlog = core::mem::take(&mut state.backlog);
         let inbound = state.inbound.take();
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
+        self.timers.cancel(peer);
         actions.push(Action::Sever { peer });
 
         let lost = Outcome::Lost { peer: Some(peer), fault };

@@ -11,6 +11,7 @@
 //! ```
 
 mod loss;
+mod readiness;
 mod receiving;
 mod remote;
 mod sending;
@@ -29,6 +30,7 @@ use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
+use crate::timers::Timers;
 use crate::transfer::Transfers;
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
@@ -56,10 +58,12 @@ struct PeerState {
     receiver: Option<flow::Receiver>,
     /// What waits to be sent, in order.
     backlog: VecDeque<Job>,
-    /// We wait for room that the link was asked for.
+    /// We wait for room that the link was asked for, or for the time to ask it again.
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
+    /// The backlog has been out of credit since it was last empty: what leaves it has waited.
+    backlog_waited: bool,
     next_number: u32,
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
@@ -100,6 +104,8 @@ pub struct Endpoint {
     regions: BTreeMap<u64, Region>,
     counters: Counters,
     backlogged: u32,
+    /// When peers that were not ready are tried again.
+    timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
 }
@@ -123,6 +129,7 @@ impl Endpoint {
             regions: BTreeMap::new(),
             counters: Counters::default(),
             backlogged: 0,
+            timers: Timers::default(),
             somebody_died: false,
         }
     }
@@ -132,8 +139,8 @@ impl Endpoint {
         match event {
             Event::Posted(command) => self.command(now, command, actions),
             Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
-            Event::Connected { peer, quota_slots, credit_slots } => {
-                let sender = flow::Sender::new(self.config.scheme, quota_slots);
+            Event::Connected { peer, quota_slots, start_slots, credit_slots } => {
+                let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots);
                 let state = self.peer(peer);
                 if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
                     state.outbound = Outbound::Connected(sender);
@@ -142,28 +149,24 @@ impl Endpoint {
                 self.return_credits(peer, actions);
                 self.send_while_credited(now, peer, actions);
             }
-            Event::Attached { peer, quota_slots } => {
-                let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
+            Event::Attached { peer, quota_slots, start_slots } => {
+                let Config { scheme, credit_slots, .. } = self.config;
+                let receiver = flow::Receiver::new(scheme, quota_slots, start_slots, credit_slots);
                 self.peer(peer).receiver = Some(receiver);
+                self.owned(start_slots);
             }
-            Event::Room { peer, slots } => {
-                let state = self.peer(peer);
-                state.asked_room = false;
-                if let Outbound::Connected(sender) = &mut state.outbound {
-                    sender.found_room(slots);
-                }
-                self.send_while_credited(now, peer, actions);
-            }
+            Event::Room { peer, slots } => self.room_answered(now, peer, slots, actions),
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
-            Event::Deadline => {}
+            Event::Deadline => self.retry(now, actions),
         }
     }
 
-    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. The present schemes have
-    /// no timers.
+    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. Later does no harm but to the waiting
+    /// messages, earlier none at all.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        self.timers.earliest()
     }
 
     /// The settings it was made with.
@@ -288,6 +291,11 @@ impl Endpoint {
         }
         if !credit && let Some(receiver) = &mut self.peer(from).receiver {
             receiver.retrieved(slots);
+            if packet.marks.backlogged
+                && let Some(quota_slots) = receiver.had_waited()
+            {
+                self.owned(quota_slots);
+            }
         }
         self.return_credits(from, actions);
         self.send_while_credited(now, from, actions);
@@ -351,6 +359,7 @@ impl Endpoint {
                 backlog: VecDeque::new(),
                 asked_room: false,
                 stalled_since: None,
+                backlog_waited: false,
                 next_number: 0,
                 credit_packets_read: 0,
                 inbound: None,
@@ -361,6 +370,12 @@ impl Endpoint {
             });
         }
         &mut self.peers[index]
+    }
+
+    /// A sender owns so many data slots here.
+    fn owned(&mut self, slots: u32) {
+        let peak = &mut self.counters.peak_quota_slots;
+        *peak = (*peak).max(u64::from(slots));
     }
 
     fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {

@@ -4,11 +4,10 @@ use alloc::vec::Vec;
 
 use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Outcome, Source};
-use crate::config::Scheme;
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::flow;
-use crate::packet::{Body, Geometry, Packet, Space};
+use crate::flow::{self, Claim};
+use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
 
@@ -212,13 +211,18 @@ impl Endpoint {
         while let Some(job) = state.backlog.front_mut() {
             let credits = sender.credits();
             if credits == 0 {
-                if state.stalled_since.is_none() {
+                let claim = sender.claims();
+                // Whether an attempt is refused shows in the answer; only then does the message wait.
+                if claim != Some(Claim::Now) && state.stalled_since.is_none() {
                     state.stalled_since = Some(now);
+                    state.backlog_waited = true;
                     counters.stalls += 1;
                 }
-                if sender.claims_conditionally() && !state.asked_room {
+                if let Some(claim) = claim
+                    && !state.asked_room
+                {
                     state.asked_room = true;
-                    actions.push(Action::AskRoom { to });
+                    actions.push(Action::AskRoom { to, at_once: claim == Claim::Now });
                 }
                 return;
             }
@@ -245,6 +249,7 @@ impl Endpoint {
             let mut packet = Packet {
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
+                marks: Marks { backlogged: state.backlog_waited, ..Marks::default() },
                 ..Packet::new(body, payload_bytes)
             };
             let receiver = state.receiver.as_mut();
@@ -258,6 +263,7 @@ impl Endpoint {
                 *backlogged -= 1;
             }
         }
+        state.backlog_waited = false;
     }
 
     /// Returns credits to `to` explicitly, if they are due. Credit packets cost none and never wait behind data.
@@ -271,7 +277,7 @@ impl Endpoint {
         };
         match outbound {
             Outbound::Connected(_) => {}
-            Outbound::Absent if matches!(config.scheme, Scheme::Static { .. }) => {
+            Outbound::Absent if config.scheme.grants() => {
                 // The first credits to a peer that we have nothing to say to: the way back must stand.
                 *outbound = Outbound::Connecting;
                 actions.push(Action::Connect { to });
@@ -293,8 +299,9 @@ impl Endpoint {
     }
 }
 
-/// Counts a data packet and writes what has been granted into it; the last one of a message takes along what is not
-/// granted yet, if it has room: the header has a place for it, or the payload leaves some.
+/// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
+/// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
+/// form every packet's header has a place for it.
 #[inline]
 fn carry_credits(
     geometry: &Geometry,
@@ -308,7 +315,8 @@ fn carry_credits(
     counters.slots_sent += u64::from(slots);
     let Some(receiver) = receiver else { return };
     let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    if last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes {
+    let has_room = last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
+    if has_room || receiver.piggybacks_with_every_packet() {
         counters.piggybacked_credits_sent += u64::from(receiver.piggyback());
     }
     packet.granted_total = receiver.granted_total();

@@ -23,6 +23,10 @@ struct Bench {
 const PEER: Peer = Peer(1);
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
+    bench_with(scheme, quota_slots, quota_slots)
+}
+
+fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
     let config = Config {
         scheme,
         geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
@@ -34,9 +38,9 @@ fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
     };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
-    let connected = Event::Connected { peer: PEER, quota_slots, credit_slots: 1 };
+    let connected = Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1 };
     assert_eq!(bench.event(connected), [""; 0]);
-    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots }), [""; 0]);
+    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots, start_slots }), [""; 0]);
     bench
 }
 
@@ -84,7 +88,8 @@ fn short(action: &Action) -> String {
             format!("{how} {}", request.0)
         }
         Action::Connect { .. } => "connect".into(),
-        Action::AskRoom { .. } => "ask room".into(),
+        Action::AskRoom { at_once: false, .. } => "ask room".into(),
+        Action::AskRoom { at_once: true, .. } => "try".into(),
         Action::Keep { bytes, .. } => format!("keep {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
@@ -183,7 +188,7 @@ fn a_peer_is_connected_when_first_needed_and_what_was_posted_then_leaves_in_orde
     };
     assert_eq!(sender.post(send(0)), ["connect"]);
     assert_eq!(sender.post(send(1)), [""; 0]);
-    let connected = Event::Connected { peer: to, quota_slots: 2, credit_slots: 1 };
+    let connected = Event::Connected { peer: to, quota_slots: 2, start_slots: 2, credit_slots: 1 };
     assert_eq!(sender.event(connected), ["transmit eager 0", "done 0", "transmit eager 0", "done 1"]);
 }
 

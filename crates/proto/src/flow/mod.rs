@@ -4,10 +4,14 @@
 //! back. Neither knows messages. What is granted travels as a cumulative total, so that a repeated or late grant
 //! neither mints nor loses credit and the totals can be checked instead of believed.
 
+pub mod adaptive_backlog;
+pub mod hardware;
+pub mod static_connection;
 pub mod static_credits;
 pub mod unlimited;
 
 use crate::config::Scheme;
+use crate::time::Instant;
 
 /// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,6 +25,17 @@ pub struct GrantError {
     pub quota_slots: u32,
 }
 
+/// What a sender does about a receiver that has no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    /// Ask again whenever the driver likes.
+    AskAgain,
+    /// Try again then.
+    RetryAt(Instant),
+    /// That was the last attempt.
+    GiveUp,
+}
+
 /// The sending side of one pair.
 #[derive(Debug)]
 pub enum Sender {
@@ -28,14 +43,27 @@ pub enum Sender {
     Unlimited(unlimited::Sender),
     /// See [`static_credits`].
     Static(static_credits::Sender),
+    /// See [`hardware`].
+    Hardware(hardware::Sender),
+    /// See [`static_connection`]; a sender spends credits as in the mailbox form.
+    StaticConnection(static_credits::Sender),
+    /// See [`adaptive_backlog`]; the same, with fewer credits at first.
+    AdaptiveBacklog(static_credits::Sender),
 }
 
 impl Sender {
-    /// The side of a sender that owns `quota_slots` data slots at the receiver.
-    pub fn new(scheme: Scheme, quota_slots: u32) -> Sender {
+    /// The side of a sender that begins with `start_slots` credits and can own at most `quota_slots` data slots at the
+    /// receiver.
+    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32) -> Sender {
+        let credited = || static_credits::Sender::starting_with(start_slots, quota_slots);
         match scheme {
             Scheme::Unlimited => Sender::Unlimited(unlimited::Sender::default()),
-            Scheme::Static { .. } => Sender::Static(static_credits::Sender::new(quota_slots)),
+            Scheme::Static { .. } => Sender::Static(credited()),
+            Scheme::Hardware { rnr_timer_ns, rnr_retries } => {
+                Sender::Hardware(hardware::Sender::new(rnr_timer_ns, rnr_retries))
+            }
+            Scheme::StaticConnection { .. } => Sender::StaticConnection(credited()),
+            Scheme::AdaptiveBacklog { .. } => Sender::AdaptiveBacklog(credited()),
         }
     }
 
@@ -43,8 +71,10 @@ impl Sender {
     #[inline]
     pub fn credits(&self) -> u32 {
         match self {
-            Sender::Unlimited(sender) => sender.room(),
             Sender::Static(sender) => sender.credits(),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.credits(),
+            Sender::Unlimited(sender) => sender.room(),
+            Sender::Hardware(sender) => sender.room(),
         }
     }
 
@@ -52,8 +82,10 @@ impl Sender {
     #[inline]
     pub fn spend(&mut self, slots: u32) {
         match self {
-            Sender::Unlimited(sender) => sender.spend(slots),
             Sender::Static(sender) => sender.spend(slots),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.spend(slots),
+            Sender::Unlimited(sender) => sender.spend(slots),
+            Sender::Hardware(sender) => sender.spend(slots),
         }
     }
 
@@ -64,40 +96,76 @@ impl Sender {
     #[inline]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         match self {
-            Sender::Unlimited(_) => Ok(()),
             Sender::Static(sender) => sender.granted(granted_total),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
+                sender.granted(granted_total)
+            }
+            Sender::Unlimited(_) | Sender::Hardware(_) => Ok(()),
         }
     }
 
     /// The link found `slots` more slots free.
     pub fn found_room(&mut self, slots: u32) {
-        if let Sender::Unlimited(sender) = self {
-            sender.found_room(slots);
+        match self {
+            Sender::Unlimited(sender) => sender.found_room(slots),
+            Sender::Hardware(sender) => sender.found_room(slots),
+            Sender::Static(_) | Sender::StaticConnection(_) | Sender::AdaptiveBacklog(_) => {}
         }
     }
 
-    /// Whether room comes by asking the link instead of by grants.
-    #[inline]
-    pub fn claims_conditionally(&self) -> bool {
-        matches!(self, Sender::Unlimited(_))
+    /// The link found none.
+    pub fn found_none(&mut self, now: Instant) -> NotReady {
+        match self {
+            Sender::Hardware(sender) => sender.refused(now),
+            _ => NotReady::AskAgain,
+        }
     }
+
+    /// How room comes, if not by grants.
+    #[inline]
+    pub fn claims(&self) -> Option<Claim> {
+        match self {
+            Sender::Unlimited(_) => Some(Claim::WhenFree),
+            Sender::Hardware(_) => Some(Claim::Now),
+            Sender::Static(_) | Sender::StaticConnection(_) | Sender::AdaptiveBacklog(_) => None,
+        }
+    }
+}
+
+/// How a sender without credits asks its link for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The link answers when there is some.
+    WhenFree,
+    /// The link answers at once, also that there is none.
+    Now,
 }
 
 /// The receiving side of one pair.
 #[derive(Debug)]
 pub enum Receiver {
-    /// Returns nothing: the link shows what is free.
+    /// Returns nothing: the link shows what is free. Also for [`hardware`].
     Unlimited,
     /// See [`static_credits`].
     Static(static_credits::Receiver),
+    /// See [`static_connection`].
+    StaticConnection(static_connection::Receiver),
+    /// See [`adaptive_backlog`].
+    AdaptiveBacklog(adaptive_backlog::Receiver),
 }
 
 impl Receiver {
-    /// The side of a receiver whose sender owns `quota_slots` data slots here; the threshold is for `credit_slots` slots
-    /// for credit packets there.
-    pub fn new(scheme: Scheme, quota_slots: u32, credit_slots: u32) -> Receiver {
+    /// The side of a receiver whose sender begins with `start_slots` credits and can own at most `quota_slots` data slots
+    /// here; the threshold of the mailbox form is for `credit_slots` slots for credit packets there.
+    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32, credit_slots: u32) -> Receiver {
         match scheme {
-            Scheme::Unlimited => Receiver::Unlimited,
+            Scheme::Unlimited | Scheme::Hardware { .. } => Receiver::Unlimited,
+            Scheme::StaticConnection { ecm_threshold } => {
+                Receiver::StaticConnection(static_connection::Receiver::new(quota_slots, ecm_threshold))
+            }
+            Scheme::AdaptiveBacklog { growth, ecm_threshold } => Receiver::AdaptiveBacklog(
+                adaptive_backlog::Receiver::new(growth, ecm_threshold, start_slots, quota_slots),
+            ),
             Scheme::Static { piggyback } => {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, credit_slots, piggyback))
             }
@@ -107,16 +175,31 @@ impl Receiver {
     /// A packet of `slots` data slots has been retrieved.
     #[inline]
     pub fn retrieved(&mut self, slots: u32) {
-        if let Receiver::Static(receiver) = self {
-            receiver.retrieved(slots);
+        match self {
+            Receiver::Unlimited => {}
+            Receiver::Static(receiver) => receiver.retrieved(slots),
+            Receiver::StaticConnection(receiver) => receiver.gather(slots),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().gather(slots),
+        }
+    }
+
+    /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
+    /// them.
+    pub fn had_waited(&mut self) -> Option<u32> {
+        match self {
+            Receiver::AdaptiveBacklog(receiver) => Some(receiver.raise()),
+            Receiver::Unlimited | Receiver::Static(_) | Receiver::StaticConnection(_) => None,
         }
     }
 
     /// The sender says how many credit packets it has read, modulo 2^16.
     #[inline]
     pub fn credit_packets_read(&mut self, read: u16) {
-        if let Receiver::Static(receiver) = self {
-            receiver.credit_packets_read(read);
+        match self {
+            Receiver::Unlimited => {}
+            Receiver::Static(receiver) => receiver.credit_packets_read(read),
+            Receiver::StaticConnection(receiver) => receiver.credit_packets_read(read),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().credit_packets_read(read),
         }
     }
 
@@ -127,6 +210,8 @@ impl Receiver {
         match self {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => receiver.grant(credit_slots),
+            Receiver::StaticConnection(receiver) => receiver.grant(credit_slots),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().grant(credit_slots),
         }
     }
 
@@ -136,7 +221,15 @@ impl Receiver {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.piggyback(),
+            Receiver::StaticConnection(receiver) => receiver.piggyback(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().piggyback(),
         }
+    }
+
+    /// Whether every data packet takes credits along, in its header, instead of the last of a message if it has room.
+    #[inline]
+    pub fn piggybacks_with_every_packet(&self) -> bool {
+        matches!(self, Receiver::StaticConnection(_) | Receiver::AdaptiveBacklog(_))
     }
 
     /// All credits granted so far, modulo 2^32.
@@ -145,6 +238,8 @@ impl Receiver {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
+            Receiver::StaticConnection(receiver) => receiver.granted_total(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits().granted_total(),
         }
     }
 }
