@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 use fastrand::Rng;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
-use weir_proto::flow::static_connection::ecm_slots;
+use weir_proto::flow::static_connection::{ecm_slots, ecm_threshold as threshold};
 use weir_proto::{
     Command, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme, SendCommand,
     SendLevel, Space,
@@ -254,6 +254,53 @@ fn dying_world(seed: u64) -> u64 {
     }
     world.assert_no_requests_left(&[0, 1]);
     world.trace
+}
+
+/// What the worlds have come upon: a check of what never happens checks nothing.
+#[test]
+fn the_worlds_reach_what_they_are_to_check() {
+    let mut reached = BTreeMap::new();
+    for seed in 0..400 {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan { endpoints: 2, eager_bytes: 100_000, ..plan(&mut rng) };
+        let mut world = World::new(plan);
+        for number in 0..20 {
+            let request = world.request(0, message(0, 1, number, 100));
+            let (to, space, level) = (Peer(1), Space::Tagged, SendLevel::Delivered);
+            let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 100, level };
+            world.post(0, Command::Send(send));
+            let request = world.request(1, vec![0; 100]);
+            let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
+            let receive = ReceiveCommand { request, pattern, capacity_bytes: 100, multi: None };
+            world.post(1, Command::Receive(receive));
+        }
+        world.settle(|count| rng.usize(..count));
+        world.assert_at_rest();
+        let [sender, receiver] = [0, 1].map(|node| *world.nodes[node].machine.counters());
+        let grown = receiver.peak_quota_slots > u64::from(plan.start_slots);
+        let mut note = |what, how_often: u64| *reached.entry(what).or_insert(0) += how_often;
+        match plan.scheme {
+            Scheme::Hardware { .. } => {
+                note("refused", sender.rnr_naks);
+                note("tried again", sender.rnr_retries);
+                assert_eq!(sender.rnr_naks, sender.rnr_retries, "every refusal was tried again");
+            }
+            Scheme::StaticConnection { ecm_threshold } => {
+                note("explicit credit messages", receiver.credit_packets_sent);
+                // Field notes, section 7, item 8, credits that trickle: each message returns the threshold at least.
+                let least =
+                    receiver.credit_packets_sent * u64::from(threshold(plan.quota_slots, ecm_threshold));
+                assert!(receiver.explicit_credits_sent >= least, "{receiver:?} {plan:?}");
+            }
+            Scheme::AdaptiveBacklog { .. } => {
+                note("grown", u64::from(grown));
+                note("not grown", u64::from(!grown));
+                assert!(receiver.peak_quota_slots <= u64::from(plan.quota_slots));
+            }
+            _ => {}
+        }
+    }
+    assert!(reached.values().all(|&count| count > 10) && reached.len() == 5, "{reached:?}");
 }
 
 fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {

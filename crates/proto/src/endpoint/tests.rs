@@ -20,6 +20,8 @@ struct Bench {
     credit_packets_read: u16,
 }
 
+mod schemes;
+
 const PEER: Peer = Peer(1);
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {

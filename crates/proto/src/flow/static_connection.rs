@@ -154,6 +154,65 @@ mod tests {
         }
     }
 
+    /// What an explicit credit message is to the credit rules.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Rule {
+        /// Ours: it costs no credit and passes what waits.
+        Free,
+        /// It is a message like others (field notes, section 7, item 1).
+        CostsCredit,
+        /// It costs none, but stands in the queue behind data that does (item 2).
+        BehindData,
+    }
+
+    /// Two that always have something to send, with `q` buffers each way. Both send all they can before they look at what has
+    /// come, so that the packets cross and carry no credit. Returns the rounds of 100 after which nobody can go on.
+    fn crossing(q: u32, rule: Rule) -> Option<u32> {
+        let ends = || (Sender::new(q), Receiver::new(q, None));
+        let mut ends = [ends(), ends()];
+        for round in 0..100 {
+            let sent = [0, 1].map(|end| {
+                let (sender, receiver) = &mut ends[end];
+                let slots = sender.credits();
+                sender.spend(slots);
+                receiver.piggyback(); // nothing has gathered in the first round; later it went explicitly
+                (slots, receiver.granted_total())
+            });
+            let mut went = sent[0].0 + sent[1].0;
+            for end in [0, 1] {
+                let (slots, granted_total) = sent[1 - end];
+                ends[end].0.granted(granted_total).expect("earned");
+                ends[end].1.gather(slots);
+            }
+            for end in [0, 1] {
+                // Data is always waiting, so without credit whatever stands behind it waits too.
+                let can_leave = rule == Rule::Free || ends[end].0.credits() > 0;
+                if can_leave && ends[end].1.grant(9).is_some() {
+                    if rule == Rule::CostsCredit {
+                        ends[end].0.spend(1);
+                    }
+                    let granted_total = ends[end].1.granted_total();
+                    ends[1 - end].0.granted(granted_total).expect("earned");
+                    went += 1;
+                    ends[end].1.credit_packets_read(ends[end].1.ecms_sent);
+                }
+            }
+            if went == 0 {
+                return Some(round);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn two_that_spend_their_last_credit_on_messages_that_return_none() {
+        for q in 1..20 {
+            assert_eq!(crossing(q, Rule::Free), None, "q={q}");
+            assert_eq!(crossing(q, Rule::CostsCredit), Some(1), "q={q}: the known deadlock");
+            assert_eq!(crossing(q, Rule::BehindData), Some(1), "q={q}: the known deadlock");
+        }
+    }
+
     /// The counter-example to an ECM threshold beyond the quota, which [`ecm_threshold`] and the settings exclude.
     #[test]
     fn a_threshold_beyond_the_buffers_would_deadlock() {
