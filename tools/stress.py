@@ -23,6 +23,13 @@ def settings(ranks):
         "smallest, no piggybacking": [*smallest(ranks), "--piggyback", "off"],
         "unlimited": ["--flow", "unlimited"],
         "unlimited, smallest": ["--flow", "unlimited", "--mailbox-slots", str(ranks)],
+        "hardware": ["--flow", "hardware"],
+        "hardware, smallest": ["--flow", "hardware", "--mailbox-slots", str(ranks)],
+        "static-connection": ["--flow", "static-connection"],
+        "static-connection, smallest": ["--flow", "static-connection", "--mailbox-slots", str(ranks)],
+        "adaptive": ["--flow", "adaptive"],
+        "adaptive, from one slot": ["--flow", "adaptive", "--set", "FI_WEIR_ADAPTIVE_START=1",
+                                    "--set", "FI_WEIR_ADAPTIVE_GROWTH=linear:1"],
         "no cross-memory attach": ["--set", "FI_WEIR_CROSS_MEMORY=0"],
         "smallest, no cross-memory": [*smallest(ranks), "--set", "FI_WEIR_CROSS_MEMORY=0"],
     }

@@ -316,8 +316,7 @@ fn who_gives_up_a_peer_tells_it_and_its_memory_is_copied_no_more() {
     let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("nobody attached") };
     b.admit(lane, Peer(0));
     let (there, mut here) = ([7u8; 100], [0u8; 100]);
-    // SAFETY: the array outlives the view.
-    let memory = unsafe { UserMemory::contiguous(here.as_mut_ptr(), here.len()) };
+    let memory = memory(&mut here);
     let address = there.as_ptr() as u64;
     assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Ok(()));
     assert_eq!(b.liveness(&to_a), Liveness::Alive);
