@@ -24,6 +24,7 @@ pub struct Sender {
 }
 
 impl Sender {
+    #[cfg(test)]
     pub(super) fn new(quota_slots: u32) -> Sender {
         Sender::starting_with(quota_slots, quota_slots)
     }
