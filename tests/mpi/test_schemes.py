@@ -38,7 +38,7 @@ def test_every_byte_is_right(over_weir, name, ranks):
     assert shown(report["total"]["counters"]), report["total"]
 
 
-@pytest.mark.parametrize("scheme", ["hardware", "static-connection", "adaptive"])
+@pytest.mark.parametrize("scheme", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
 def test_all_benchmarks(over_weir, scheme):
     outcome, _ = over_weir(4, imb.program(4, imb.MPICH, *QUICK), flags=["--flow", scheme], timeout=120)
     assert imb.complete(outcome.output, imb.MPICH), outcome

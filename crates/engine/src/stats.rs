@@ -243,6 +243,8 @@ fn scheme_id(scheme: Scheme) -> u64 {
             };
             5 | number(ecm_threshold) << 16 | number(linear) << 32
         }
+        Scheme::Dynamic { piggyback: false } => 6,
+        Scheme::Dynamic { piggyback: true } => 7,
     }
 }
 
@@ -262,6 +264,8 @@ fn scheme_of(id: u64) -> Option<Scheme> {
             let growth = number(32).map_or(Growth::Exponential, |slots| Growth::Linear { slots });
             Scheme::AdaptiveBacklog { growth, ecm_threshold }
         }
+        6 => Scheme::Dynamic { piggyback: false },
+        7 => Scheme::Dynamic { piggyback: true },
         _ => return None,
     };
     // Bits that mean nothing to us may mean another scheme to another version.
@@ -372,10 +376,12 @@ mod tests {
             Scheme::StaticConnection { ecm_threshold: slots(65535) },
             adaptive(Growth::Exponential),
             adaptive(Growth::Linear { slots: slots(65535).unwrap() }),
+            Scheme::Dynamic { piggyback: false },
+            Scheme::Dynamic { piggyback: true },
         ];
         for scheme in schemes {
             assert_eq!(scheme_of(scheme_id(scheme)), Some(scheme));
         }
-        assert_eq!([6, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
+        assert_eq!([8, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
     }
 }

@@ -70,13 +70,15 @@ impl Pair {
     }
 }
 
-const SCHEMES: [Scheme; 6] = [
+const SCHEMES: [Scheme; 8] = [
     Scheme::Unlimited,
     Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: 7 },
     Scheme::Static { piggyback: false },
     Scheme::Static { piggyback: true },
     Scheme::StaticConnection { ecm_threshold: None },
     Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None },
+    Scheme::Dynamic { piggyback: false },
+    Scheme::Dynamic { piggyback: true },
 ];
 
 #[test]

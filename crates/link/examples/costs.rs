@@ -21,8 +21,8 @@ fn open() -> ShmLink {
     ShmLink::open(&ShmOptions {
         dir: "/dev/shm".into(),
         quota_data_slots: 256,
-        start_slots: 0,
         quota_rest_lanes: 0,
+        start_slots: 0,
         credit_slots: 2,
         max_lanes: 4096,
         cross_memory: true,

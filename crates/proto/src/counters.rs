@@ -46,6 +46,10 @@ counters! {
     explicit_credits_sent,
     /// Credits returned piggybacked. Unit: slots.
     piggybacked_credits_sent,
+    /// Peers that were told to give back credits.
+    return_requests_sent,
+    /// Credits given back because a peer told us to. Unit: slots.
+    credits_given_back,
     /// Time in which some message waited for credit, summed over peers. Unit: ns.
     stalled_ns,
     /// How often a peer's queue began to wait for credit.
@@ -54,7 +58,8 @@ counters! {
     rnr_naks,
     /// How often a packet was tried again after the RNR timer.
     rnr_retries,
-    /// The most data slots that one sender owned here (adaptive backlog raises them).
+    /// The most data slots that one sender owned here (adaptive backlog raises them; with dynamic credits what a sender
+    /// owns from the beginning, not what moved to it later).
     peak_quota_slots,
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,

@@ -35,20 +35,21 @@ pub enum Event {
     Connected {
         /// The peer.
         peer: Peer,
-        /// Data slots that can be ours in its mailbox: the credit quota. Unit: slots.
+        /// The most data slots we can ever own in its mailbox. Static credits: the quota. Unit: slots.
         quota_slots: u32,
-        /// Of those, ours at first; fewer only in schemes that grant more later. Both sides know the same number.
+        /// Of those, the ones that we own from the beginning: all, unless the scheme grants the rest later. Both sides know the
+        /// same number.
         start_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
     },
-    /// `peer` has attached to our mailbox and owns `quota_slots` data slots in it.
+    /// `peer` has attached to our mailbox.
     Attached {
         /// The peer.
         peer: Peer,
-        /// Data slots that can be its own in our mailbox.
+        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane.
         quota_slots: u32,
-        /// Of those, its own at first.
+        /// Of those, the ones that it owns from the beginning.
         start_slots: u32,
     },
     /// Schemes that claim conditionally: `slots` more slots are free for us at `peer`, or none (answer to

@@ -12,8 +12,8 @@ fn open(dir: &Path) -> ShmLink {
     ShmLink::open(&ShmOptions {
         dir: dir.to_owned(),
         quota_data_slots: 14,
-        start_slots: 0,
         quota_rest_lanes: 0,
+        start_slots: 0,
         credit_slots: 2,
         max_lanes: 64,
         cross_memory: true,

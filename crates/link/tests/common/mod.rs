@@ -11,8 +11,8 @@ pub fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
         dir: dir.to_owned(),
         quota_data_slots: 64,
-        start_slots: 0,
         quota_rest_lanes: 0,
+        start_slots: 0,
         credit_slots: 2,
         max_lanes: 16,
         cross_memory: true,

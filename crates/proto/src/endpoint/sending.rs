@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Endpoint, Outbound, PeerState};
+use super::{Endpoint, Outbound, PeerState, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
@@ -128,7 +128,7 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, .. } = self;
+        let Endpoint { config, peers, counters, pool, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         let geometry = &config.geometry;
@@ -148,7 +148,7 @@ impl Endpoint {
             number: state.next_number,
             ..Packet::new(body, length)
         };
-        carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), counters);
+        carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), pool, counters);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
@@ -202,8 +202,11 @@ impl Endpoint {
     /// Sends what waits for `to`, in order, until it or the credits are used up.
     #[inline]
     pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
-        let Endpoint { config, peers, counters, backlogged, regions, .. } = self;
+        let Endpoint { config, peers, counters, pool, backlogged, regions, .. } = self;
         let state = &mut peers[to.0 as usize];
+        if state.compulsory.waits() {
+            compulsory::send(config, state, to, pool, counters, actions);
+        }
         if state.backlog.is_empty() {
             return;
         }
@@ -253,7 +256,7 @@ impl Endpoint {
                 ..Packet::new(body, payload_bytes)
             };
             let receiver = state.receiver.as_mut();
-            carry_credits(&config.geometry, &mut packet, slots, finished, receiver, counters);
+            carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
                 if let Some(request) = job.complete {
@@ -269,7 +272,7 @@ impl Endpoint {
     /// Returns credits to `to` explicitly, if they are due. Credit packets cost none and never wait behind data.
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
-        let Endpoint { config, peers, counters, .. } = self;
+        let Endpoint { config, peers, counters, pool, .. } = self;
         let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, .. }) =
             peers.get_mut(to.0 as usize)
         else {
@@ -285,14 +288,14 @@ impl Endpoint {
             }
             _ => return,
         }
-        let Some(credits) = receiver.grant(*credit_slots) else { return };
+        let Some(credits) = receiver.grant(*credit_slots, pool) else { return };
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let packet = Packet {
             credit_packets_read: *credit_packets_read,
-            granted_total: receiver.granted_total(),
+            granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)
         };
         actions.push(Action::Transmit { to, packet, payload: Source::None });
@@ -303,12 +306,13 @@ impl Endpoint {
 /// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
 /// form every packet's header has a place for it.
 #[inline]
-fn carry_credits(
+pub(super) fn carry_credits(
     geometry: &Geometry,
     packet: &mut Packet,
     slots: u32,
     last: bool,
     receiver: Option<&mut flow::Receiver>,
+    pool: &mut flow::Pool,
     counters: &mut Counters,
 ) {
     counters.packets_sent += 1;
@@ -317,7 +321,7 @@ fn carry_credits(
     let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
     let has_room = last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
     if has_room || receiver.piggybacks_with_every_packet() {
-        counters.piggybacked_credits_sent += u64::from(receiver.piggyback());
+        counters.piggybacked_credits_sent += u64::from(receiver.piggyback(pool));
     }
-    packet.granted_total = receiver.granted_total();
+    packet.granted_total = receiver.granted_total(pool);
 }

@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::{MAX_EAGER_BYTES, Scheme};
+use crate::config::{Admission, DataRegion, MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -23,9 +23,13 @@ struct Bench {
 mod schemes;
 
 const PEER: Peer = Peer(1);
+/// With dynamic credits.
+const REGION: DataRegion =
+    DataRegion { slots: 8, peers: 2, start_slots: 1, admission: Admission::FirstContact, hold_points: 0 };
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
-    bench_with(scheme, quota_slots, quota_slots)
+    let start_slots = if let Scheme::Dynamic { .. } = scheme { REGION.start_slots } else { quota_slots };
+    bench_with(scheme, start_slots, quota_slots)
 }
 
 fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
@@ -33,6 +37,7 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         scheme,
         geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
         credit_slots: 1,
+        region: REGION,
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,

@@ -2,16 +2,24 @@
 //!
 //! A [`Sender`] says how many slots may be filled at a peer, a [`Receiver`] says when what was retrieved is given
 //! back. Neither knows messages. What is granted travels as a cumulative total, so that a repeated or late grant
-//! neither mints nor loses credit and the totals can be checked instead of believed.
+//! neither mints nor loses credit and the totals can be checked instead of believed. What a scheme needs once per endpoint
+//! is its [`Pool`], which every method of a receiver is given.
 
+pub mod activity;
 pub mod adaptive_backlog;
+pub mod dynamic_credits;
 pub mod hardware;
+mod mutant;
 pub mod static_connection;
 pub mod static_credits;
 pub mod unlimited;
 
-use crate::config::Scheme;
+use crate::config::{Config, Scheme};
+use crate::event::Peer;
 use crate::time::Instant;
+pub use dynamic_credits::Pool;
+#[doc(hidden)]
+pub use mutant::Mutant;
 
 /// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +31,16 @@ pub struct GrantError {
     pub credits: u32,
     /// The most there can be.
     pub quota_slots: u32,
+}
+
+/// Slots filled, or credits given back, that the sender had no credits for: it does not keep to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{slots} slots spent with {credits} credits")]
+pub struct SpendError {
+    /// What was spent.
+    pub slots: u32,
+    /// The most it could have been.
+    pub credits: u32,
 }
 
 /// What a sender does about a receiver that has no room for it.
@@ -49,12 +67,14 @@ pub enum Sender {
     StaticConnection(static_credits::Sender),
     /// See [`adaptive_backlog`]; the same, with fewer credits at first.
     AdaptiveBacklog(static_credits::Sender),
+    /// See [`dynamic_credits`].
+    Dynamic(dynamic_credits::Sender),
 }
 
 impl Sender {
     /// The side of a sender that begins with `start_slots` credits and can own at most `quota_slots` data slots at the
-    /// receiver.
-    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32) -> Sender {
+    /// receiver; with dynamic credits `credit_slots` are guaranteed to it.
+    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32, credit_slots: u32) -> Sender {
         let credited = || static_credits::Sender::starting_with(start_slots, quota_slots);
         match scheme {
             Scheme::Unlimited => Sender::Unlimited(unlimited::Sender::default()),
@@ -64,6 +84,9 @@ impl Sender {
             }
             Scheme::StaticConnection { .. } => Sender::StaticConnection(credited()),
             Scheme::AdaptiveBacklog { .. } => Sender::AdaptiveBacklog(credited()),
+            Scheme::Dynamic { .. } => {
+                Sender::Dynamic(dynamic_credits::Sender::new(quota_slots, start_slots, credit_slots))
+            }
         }
     }
 
@@ -72,6 +95,7 @@ impl Sender {
     pub fn credits(&self) -> u32 {
         match self {
             Sender::Static(sender) => sender.credits(),
+            Sender::Dynamic(sender) => sender.credits(),
             Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.credits(),
             Sender::Unlimited(sender) => sender.room(),
             Sender::Hardware(sender) => sender.room(),
@@ -83,6 +107,7 @@ impl Sender {
     pub fn spend(&mut self, slots: u32) {
         match self {
             Sender::Static(sender) => sender.spend(slots),
+            Sender::Dynamic(sender) => sender.spend(slots),
             Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.spend(slots),
             Sender::Unlimited(sender) => sender.spend(slots),
             Sender::Hardware(sender) => sender.spend(slots),
@@ -97,6 +122,7 @@ impl Sender {
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         match self {
             Sender::Static(sender) => sender.granted(granted_total),
+            Sender::Dynamic(sender) => sender.granted(granted_total),
             Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
                 sender.granted(granted_total)
             }
@@ -109,7 +135,22 @@ impl Sender {
         match self {
             Sender::Unlimited(sender) => sender.found_room(slots),
             Sender::Hardware(sender) => sender.found_room(slots),
-            Sender::Static(_) | Sender::StaticConnection(_) | Sender::AdaptiveBacklog(_) => {}
+            Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_)
+            | Sender::Dynamic(_) => {}
+        }
+    }
+
+    /// Credits that a request can make it give back; `None` if the scheme knows no such requests.
+    pub fn excess(&self) -> Option<u32> {
+        match self {
+            Sender::Dynamic(sender) => Some(sender.excess()),
+            Sender::Unlimited(_)
+            | Sender::Hardware(_)
+            | Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_) => None,
         }
     }
 
@@ -127,7 +168,10 @@ impl Sender {
         match self {
             Sender::Unlimited(_) => Some(Claim::WhenFree),
             Sender::Hardware(_) => Some(Claim::Now),
-            Sender::Static(_) | Sender::StaticConnection(_) | Sender::AdaptiveBacklog(_) => None,
+            Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_)
+            | Sender::Dynamic(_) => None,
         }
     }
 }
@@ -152,13 +196,15 @@ pub enum Receiver {
     StaticConnection(static_connection::Receiver),
     /// See [`adaptive_backlog`].
     AdaptiveBacklog(adaptive_backlog::Receiver),
+    /// See [`dynamic_credits`]: all there is to know is in the pool, under this number.
+    Dynamic(u32),
 }
 
 impl Receiver {
-    /// The side of a receiver whose sender begins with `start_slots` credits and can own at most `quota_slots` data slots
-    /// here; the threshold of the mailbox form is for `credit_slots` slots for credit packets there.
-    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32, credit_slots: u32) -> Receiver {
-        match scheme {
+    /// The side of a receiver whose sender `from` begins with `start_slots` credits and can own at most `quota_slots` data
+    /// slots here; the thresholds of the mailbox form are for as many slots for credit packets there as `config` says.
+    pub fn new(config: &Config, from: Peer, quota_slots: u32, start_slots: u32, pool: &mut Pool) -> Receiver {
+        match config.scheme {
             Scheme::Unlimited | Scheme::Hardware { .. } => Receiver::Unlimited,
             Scheme::StaticConnection { ecm_threshold } => {
                 Receiver::StaticConnection(static_connection::Receiver::new(quota_slots, ecm_threshold))
@@ -167,20 +213,43 @@ impl Receiver {
                 adaptive_backlog::Receiver::new(growth, ecm_threshold, start_slots, quota_slots),
             ),
             Scheme::Static { piggyback } => {
-                Receiver::Static(static_credits::Receiver::new(quota_slots, credit_slots, piggyback))
+                Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
+            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.admit(from, quota_slots, start_slots)),
         }
     }
 
-    /// A packet of `slots` data slots has been retrieved.
+    /// The sender is gone for good.
+    pub fn release(self, pool: &mut Pool) {
+        if let Receiver::Dynamic(account) = self {
+            pool.release(account);
+        }
+    }
+
+    /// A packet of `slots` data slots has been retrieved, whose sender says how many credit packets it has read.
+    ///
+    /// # Errors
+    /// [`SpendError`] if the sender had no credits for them and the scheme can tell; nothing has changed then.
     #[inline]
-    pub fn retrieved(&mut self, slots: u32) {
+    pub fn retrieved(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<(), SpendError> {
         match self {
             Receiver::Unlimited => {}
-            Receiver::Static(receiver) => receiver.retrieved(slots),
-            Receiver::StaticConnection(receiver) => receiver.gather(slots),
-            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().gather(slots),
+            Receiver::Static(receiver) => {
+                receiver.credit_packets_read(read);
+                receiver.retrieved(slots);
+            }
+            Receiver::Dynamic(account) => return pool.retrieved(*account, slots, read),
+            Receiver::StaticConnection(receiver) => {
+                receiver.credit_packets_read(read);
+                receiver.gather(slots);
+            }
+            Receiver::AdaptiveBacklog(receiver) => {
+                let credits = receiver.credits_mut();
+                credits.credit_packets_read(read);
+                credits.gather(slots);
+            }
         }
+        Ok(())
     }
 
     /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
@@ -188,16 +257,30 @@ impl Receiver {
     pub fn had_waited(&mut self) -> Option<u32> {
         match self {
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.raise()),
-            Receiver::Unlimited | Receiver::Static(_) | Receiver::StaticConnection(_) => None,
+            Receiver::Unlimited
+            | Receiver::Static(_)
+            | Receiver::StaticConnection(_)
+            | Receiver::Dynamic(_) => None,
         }
     }
 
-    /// The sender says how many credit packets it has read, modulo 2^16.
+    /// The packet just retrieved was a request to give back credits, or the answer to one: `Some` of how many.
+    ///
+    /// # Errors
+    /// [`SpendError`] if the sender was not asked, or had not so many.
+    pub fn control_retrieved(&mut self, returned: Option<u32>, pool: &mut Pool) -> Result<(), SpendError> {
+        let Receiver::Dynamic(account) = *self else { return Ok(()) };
+        pool.control_retrieved(account);
+        returned.map_or(Ok(()), |credits| pool.returned(account, credits))
+    }
+
+    /// A credit packet of the sender says how many of ours it has read, modulo 2^16.
     #[inline]
-    pub fn credit_packets_read(&mut self, read: u16) {
+    pub fn credit_packets_read(&mut self, read: u16, pool: &mut Pool) {
         match self {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => receiver.credit_packets_read(read),
+            Receiver::Dynamic(account) => pool.credit_packets_read(*account, read),
             Receiver::StaticConnection(receiver) => receiver.credit_packets_read(read),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().credit_packets_read(read),
         }
@@ -206,10 +289,11 @@ impl Receiver {
     /// Credits for an explicit credit packet, if one is due now and one of the `credit_slots` slots for it at the sender is
     /// free. They count as granted.
     #[inline]
-    pub fn grant(&mut self, credit_slots: u32) -> Option<u32> {
+    pub fn grant(&mut self, credit_slots: u32, pool: &mut Pool) -> Option<u32> {
         match self {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => receiver.grant(credit_slots),
+            Receiver::Dynamic(account) => pool.grant(*account, credit_slots),
             Receiver::StaticConnection(receiver) => receiver.grant(credit_slots),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().grant(credit_slots),
         }
@@ -217,10 +301,11 @@ impl Receiver {
 
     /// Credits that go with a packet that has room for them; 0 without piggybacking. They count as granted.
     #[inline]
-    pub fn piggyback(&mut self) -> u32 {
+    pub fn piggyback(&mut self, pool: &mut Pool) -> u32 {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.piggyback(),
+            Receiver::Dynamic(account) => pool.piggyback(*account),
             Receiver::StaticConnection(receiver) => receiver.piggyback(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().piggyback(),
         }
@@ -234,10 +319,11 @@ impl Receiver {
 
     /// All credits granted so far, modulo 2^32.
     #[inline]
-    pub fn granted_total(&self) -> u32 {
+    pub fn granted_total(&self, pool: &Pool) -> u32 {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
+            Receiver::Dynamic(account) => pool.granted_total(*account),
             Receiver::StaticConnection(receiver) => receiver.granted_total(),
             Receiver::AdaptiveBacklog(receiver) => receiver.credits().granted_total(),
         }

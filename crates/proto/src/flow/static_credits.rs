@@ -16,6 +16,7 @@ use crate::mailbox::threshold;
 pub struct Sender {
     /// Credits at first: the quota, but in schemes that begin with fewer.
     start_slots: u32,
+    /// The most credits there can be: the quota.
     quota_slots: u32,
     /// Start plus all that was granted, modulo 2^32.
     limit_total: u32,
