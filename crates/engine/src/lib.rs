@@ -230,21 +230,17 @@ impl Engine<ShmLink> {
     /// [`OpenError`]; nothing is left behind.
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
         let plan = settings.quota(peers)?;
-        let conditional = matches!(settings.scheme, weir_proto::Scheme::Unlimited);
+        let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
-            quota_data_slots: if conditional {
-                plan.base_slots.max(UNLIMITED_SLOTS)
-            } else {
-                plan.base_slots
-            },
-            quota_rest_lanes: if conditional { 0 } else { plan.rest_lanes },
-            start_slots: plan.region.start_slots,
+            quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
+            start_slots: plan.start_slots,
+            quota_rest_lanes: if unlimited { 0 } else { plan.rest_lanes },
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
             full_fences: is_crowded(peers),
-            conditional,
+            conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;
         let mut engine = Engine::with_link(link, settings, &plan.region, peers, several_threads);

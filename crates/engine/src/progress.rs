@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
-use weir_link::{Arrival, Link, Liveness};
+use weir_link::{Arrival, Link, Liveness, Quota};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, Outcome, Packet, Peer, PeerFault, Request, Source, Space,
-    Transfer,
+    Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Source,
+    Space, Transfer,
 };
 
 use crate::waiting::Pause;
@@ -43,6 +43,9 @@ impl<L: Link> Engine<L> {
         self.news |= handled > 0;
         if !self.asking.is_empty() {
             handled += self.look_for_room();
+        }
+        if let Some(deadline) = self.machine.next_deadline() {
+            handled += self.pass_deadline(deadline);
         }
         if !self.unreachable.is_empty() && handled < BATCH {
             handled += self.lose_unreachable();
@@ -97,16 +100,16 @@ impl<L: Link> Engine<L> {
                 self.after_pause(None);
             }
             Pause::Sleep { at_most_ns } => {
-                self.link.sleep(at_most_ns);
+                self.sleep(at_most_ns);
                 self.after_pause(None);
             }
         }
     }
 
-    /// Sleeps until something arrives, at most `at_most_ns`; for blocking reads.
+    /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
         if self.asking.is_empty() {
-            self.link.sleep(at_most_ns);
+            self.sleep(at_most_ns);
         } else {
             weir_link::cores::yield_now();
         }
@@ -146,6 +149,29 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    fn sleep(&mut self, at_most_ns: u64) {
+        let at_most_ns = match self.machine.next_deadline() {
+            Some(deadline) => at_most_ns.min(deadline.since_ns(self.clock())),
+            None => at_most_ns,
+        };
+        if at_most_ns > 0 {
+            self.link.sleep(at_most_ns);
+        }
+    }
+
+    /// Lets the machine act on its deadline if that has passed. Returns 1 if it was of use: a peer that is still not ready
+    /// is no reason to stay awake.
+    #[cold]
+    fn pass_deadline(&mut self, deadline: Instant) -> usize {
+        self.now = self.clock();
+        if self.now < deadline {
+            return 0;
+        }
+        let refused = self.machine.counters().rnr_naks;
+        self.handle(Event::Deadline);
+        usize::from(self.machine.counters().rnr_naks == refused || self.machine.next_deadline().is_none())
+    }
+
     fn after_pause(&mut self, yielded: Option<Clock>) {
         let now = Clock::now();
         self.waiting.resumed(yielded, now);
@@ -162,7 +188,8 @@ impl<L: Link> Engine<L> {
             Arrival::Attached { lane, address, quota } => {
                 let peer = self.peer(&address);
                 self.link.admit(lane, peer);
-                self.handle(Event::Attached { peer, quota_slots: quota.data_slots });
+                let Quota { data_slots: quota_slots, start_slots, .. } = quota;
+                self.handle(Event::Attached { peer, quota_slots, start_slots });
             }
             Arrival::Malformed { from } => {
                 self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
@@ -224,9 +251,14 @@ impl<L: Link> Engine<L> {
                     Err(fault) => self.unreachable.push((to, fault)),
                 }
             }
-            Action::AskRoom { to } => match self.link.room(to) {
-                0 => self.asking.push(to),
-                slots => self.events.push_back(Event::Room { peer: to, slots }),
+            Action::AskRoom { to, at_once } => match self.link.room(to) {
+                0 if !at_once => self.asking.push(to),
+                slots => {
+                    if slots == 0 {
+                        self.now = self.clock(); // a timer begins
+                    }
+                    self.events.push_back(Event::Room { peer: to, slots });
+                }
             },
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("copies serve outstanding operations");

@@ -25,6 +25,8 @@ pub enum Action {
     AskRoom {
         /// The peer.
         to: Peer,
+        /// Answer at once, also that there is none: the machine has a timer for that.
+        at_once: bool,
     },
     /// Make a buffer for an unexpected message of `bytes` bytes.
     Keep {

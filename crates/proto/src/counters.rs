@@ -59,6 +59,13 @@ counters! {
     stalled_ns,
     /// How often a peer's queue began to wait for credit.
     stalls,
+    /// How often a receiver had no buffer for a packet (hardware scheme: RNR NAK).
+    rnr_naks,
+    /// How often a packet was tried again after the RNR timer.
+    rnr_retries,
+    /// The most data slots that one sender owned here (adaptive backlog raises them; with dynamic credits what a sender
+    /// owns from the beginning, not what moved to it later).
+    peak_quota_slots,
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
     /// Messages that were announced because their receiver had no room for them.

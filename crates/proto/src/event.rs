@@ -54,7 +54,8 @@ pub enum Event {
         peer: Peer,
         /// The most data slots we can ever own in its mailbox. Static credits: the quota. Unit: slots.
         quota_slots: u32,
-        /// Of those, the ones that we own from the beginning. Static credits: all.
+        /// Of those, the ones that we own from the beginning: all, unless the scheme grants the rest later. Both sides know the
+        /// same number.
         start_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
@@ -63,12 +64,13 @@ pub enum Event {
     Attached {
         /// The peer.
         peer: Peer,
-        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane; it
-        /// begins with the starting credits of our data region.
+        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane.
         quota_slots: u32,
+        /// Of those, the ones that it owns from the beginning.
+        start_slots: u32,
     },
-    /// Schemes that claim conditionally: at least `slots` more slots are free for us at `peer`
-    /// (answer to [`crate::Action::AskRoom`]).
+    /// Schemes that claim conditionally: `slots` more slots are free for us at `peer`, or none (answer to
+    /// [`crate::Action::AskRoom`]).
     Room {
         /// The peer.
         peer: Peer,
@@ -89,7 +91,7 @@ pub enum Event {
         /// Why.
         fault: PeerFault,
     },
-    /// A deadline that the machine asked for has passed.
+    /// The time of [`crate::Endpoint::next_deadline`] has come.
     Deadline,
     /// Nothing has happened for a while: what waits for company may leave.
     Idle,
@@ -117,6 +119,8 @@ pub enum PeerFault {
     Malformed,
     /// It closed its endpoint in good order while we still had something for it.
     Closed,
+    /// It had no buffer for us, for longer than the retries allow (hardware scheme).
+    NotReady,
 }
 
 /// When a send completes. Ordered from weakest to strongest.

@@ -5,22 +5,36 @@
 mod world;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use fastrand::Rng;
 use weir_proto::flow::dynamic_credits::Tally;
+use weir_proto::flow::hardware::WITHOUT_LIMIT;
+use weir_proto::flow::static_connection::{ecm_slots, ecm_threshold as threshold};
 use weir_proto::{
-    Admission, Command, DataRegion, Geometry, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme,
-    SendCommand, SendLevel, Space,
+    Admission, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand,
+    Scheme, SendCommand, SendLevel, Space,
 };
 use world::{Plan, World};
 
-const SCHEMES: [Scheme; 5] = [
-    Scheme::Unlimited,
-    Scheme::Static { piggyback: false },
-    Scheme::Static { piggyback: true },
-    Scheme::Dynamic { piggyback: false },
-    Scheme::Dynamic { piggyback: true },
-];
+/// A scheme with its parameters, for connections of at most `quota_slots`. Retries are without limit: in a legal program
+/// nobody gives up a peer that lives.
+fn scheme(rng: &mut Rng, quota_slots: u32) -> Scheme {
+    let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots.min(8)));
+    let slots = NonZeroU32::new(rng.u32(1..=4)).expect("not 0");
+    let growth = [Growth::Linear { slots }, Growth::Exponential][rng.usize(..2)];
+    let schemes = [
+        Scheme::Unlimited,
+        Scheme::Hardware { rnr_timer_ns: rng.u64(..2000), rnr_retries: WITHOUT_LIMIT },
+        Scheme::Static { piggyback: false },
+        Scheme::Static { piggyback: true },
+        Scheme::StaticConnection { ecm_threshold },
+        Scheme::AdaptiveBacklog { growth, ecm_threshold },
+        Scheme::Dynamic { piggyback: false },
+        Scheme::Dynamic { piggyback: true },
+    ];
+    schemes[rng.usize(..schemes.len())]
+}
 
 /// A data region from none to plenty, for some of the endpoints, all, or more than there are.
 fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
@@ -32,14 +46,27 @@ fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
 }
 
 fn plan(rng: &mut Rng) -> Plan {
-    let credit_slots = rng.u32(1..=3);
+    let mut credit_slots = rng.u32(1..=3);
     let region = region(rng, credit_slots);
+    let more_slots = [0, 0, 1, 5, 60][rng.usize(..5)];
+    let mut quota_slots = credit_slots + more_slots;
+    let scheme = scheme(rng, quota_slots);
+    let mut start_slots = quota_slots;
+    match scheme {
+        Scheme::StaticConnection { ecm_threshold } => credit_slots = ecm_slots(quota_slots, ecm_threshold),
+        Scheme::AdaptiveBacklog { .. } => start_slots = rng.u32(1..=quota_slots),
+        Scheme::Dynamic { .. } => {
+            (start_slots, quota_slots) = (region.start_slots, region.start_slots + more_slots);
+        }
+        Scheme::Unlimited | Scheme::Hardware { .. } | Scheme::Static { .. } => {}
+    }
     let narrow = Geometry { max_packet_slots: rng.u32(1..=4), ..Geometry::SHARED_MEMORY };
     Plan {
         endpoints: rng.u32(1..=5),
-        scheme: SCHEMES[rng.usize(..SCHEMES.len())],
+        scheme,
         geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL, narrow][rng.usize(..3)],
-        quota_slots: region.start_slots + [0, 0, 1, 5, 60][rng.usize(..5)],
+        quota_slots,
+        start_slots,
         credit_slots,
         region,
         eager_bytes: [0, 100, 2048, 100_000][rng.usize(..4)],
@@ -171,14 +198,16 @@ fn world_of(plan: Plan, mut rng: Rng, recorded: bool) -> World {
 fn twin_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
-    let (piggyback, credit_slots) = (rng.bool(), plan.credit_slots);
-    // Planned: what is not known beforehand is reserved whole for a region and by sender for quotas.
-    let fixed =
-        Plan { scheme: Scheme::Static { piggyback }, quota_slots: credit_slots, planned: true, ..plan };
+    let (piggyback, credit_slots) = (rng.bool(), rng.u32(1..=3));
+    let (quota_slots, start_slots) = (credit_slots, credit_slots);
+    // With room for what is unexpected: a region is reserved whole, quotas one by one, where the budget is too small for all.
+    let (planned, budget_bytes) = (true, 1 << 30);
+    let scheme = Scheme::Static { piggyback };
+    let fixed = Plan { scheme, quota_slots, start_slots, credit_slots, planned, budget_bytes, ..plan };
     let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
     let peers = plan.endpoints;
     let slots = credit_slots * peers;
-    let region = DataRegion { slots, peers, start_slots: credit_slots, admission, hold_points: 4 };
+    let region = DataRegion { slots, peers, start_slots, admission, hold_points: 4 };
     let dynamic = Plan { scheme: Scheme::Dynamic { piggyback }, region, ..fixed };
     let fixed = world_of(fixed, rng.clone(), true);
     let dynamic = world_of(dynamic, rng, true);
@@ -236,7 +265,10 @@ fn remote_world(seed: u64) -> u64 {
 /// One endpoint dies somewhere in the middle: every request of the others ends.
 fn dying_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
-    let plan = Plan { endpoints: 3, ..plan(&mut rng) };
+    let mut plan = Plan { endpoints: 3, ..plan(&mut rng) };
+    if let Scheme::Hardware { rnr_retries, .. } = &mut plan.scheme {
+        *rnr_retries = rng.u8(..=WITHOUT_LIMIT); // some give up before they are told of the death
+    }
     let mut world = World::new(plan);
     let die_at = rng.usize(..60);
     for step in 0..80 {
@@ -286,6 +318,53 @@ fn dying_world(seed: u64) -> u64 {
     world.trace
 }
 
+/// What the worlds have come upon: a check of what never happens checks nothing.
+#[test]
+fn the_worlds_reach_what_they_are_to_check() {
+    let mut reached = BTreeMap::new();
+    for seed in 0..400 {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan { endpoints: 2, eager_bytes: 100_000, ..plan(&mut rng) };
+        let mut world = World::new(plan);
+        for number in 0..20 {
+            let request = world.request(0, message(0, 1, number, 100));
+            let (to, space, level) = (Peer(1), Space::Tagged, SendLevel::Delivered);
+            let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 100, level };
+            world.post(0, Command::Send(send));
+            let request = world.request(1, vec![0; 100]);
+            let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
+            let receive = ReceiveCommand { request, pattern, capacity_bytes: 100, multi: None };
+            world.post(1, Command::Receive(receive));
+        }
+        world.settle(|count| rng.usize(..count));
+        world.assert_at_rest();
+        let [sender, receiver] = [0, 1].map(|node| *world.nodes[node].machine.counters());
+        let grown = receiver.peak_quota_slots > u64::from(plan.start_slots);
+        let mut note = |what, how_often: u64| *reached.entry(what).or_insert(0) += how_often;
+        match plan.scheme {
+            Scheme::Hardware { .. } => {
+                note("refused", sender.rnr_naks);
+                note("tried again", sender.rnr_retries);
+                assert_eq!(sender.rnr_naks, sender.rnr_retries, "every refusal was tried again");
+            }
+            Scheme::StaticConnection { ecm_threshold } => {
+                note("explicit credit messages", receiver.credit_packets_sent);
+                // Field notes, section 7, item 8, credits that trickle: each message returns the threshold at least.
+                let least =
+                    receiver.credit_packets_sent * u64::from(threshold(plan.quota_slots, ecm_threshold));
+                assert!(receiver.explicit_credits_sent >= least, "{receiver:?} {plan:?}");
+            }
+            Scheme::AdaptiveBacklog { .. } => {
+                note("grown", u64::from(grown));
+                note("not grown", u64::from(!grown));
+                assert!(receiver.peak_quota_slots <= u64::from(plan.quota_slots));
+            }
+            _ => {}
+        }
+    }
+    assert!(reached.values().all(|&count| count > 10) && reached.len() == 5, "{reached:?}");
+}
+
 /// Dynamic credits at work: 3 to 8 endpoints, phases in which a few send much and the others hardly, regions from none at all,
 /// runs of slots or single ones. Then everything comes to rest, and everybody can still send to everybody.
 fn busy_world(seed: u64) -> (u64, Tally) {
@@ -302,6 +381,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         scheme: Scheme::Dynamic { piggyback: rng.bool() },
         geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL][rng.usize(..2)],
         quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
+        start_slots,
         credit_slots,
         region: DataRegion { slots, peers, start_slots, admission, hold_points },
         eager_bytes: 100_000,

@@ -22,6 +22,7 @@ impl Endpoint {
         }
         state.outbound = Outbound::Lost(fault);
         state.stalled_since = None;
+        state.backlog_waited = false;
         state.compulsory = Compulsory::default();
         let receiver = state.receiver.take();
         let backlog = core::mem::take(&mut state.backlog);
@@ -31,6 +32,7 @@ impl Endpoint {
         }
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
+        self.timers.cancel(peer);
         actions.push(Action::Sever { peer });
         self.unreserve(peer, actions);
 

@@ -13,6 +13,7 @@
 mod compulsory;
 pub mod holding;
 mod loss;
+mod readiness;
 mod receiving;
 mod remote;
 mod sending;
@@ -32,6 +33,7 @@ use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
+use crate::timers::Timers;
 use crate::transfer::Transfers;
 use compulsory::Compulsory;
 use holding::{Budget, Copies, Ended};
@@ -64,12 +66,14 @@ struct PeerState {
     backlog: VecDeque<Job>,
     /// What leaves before that.
     compulsory: Compulsory,
-    /// We wait for room that the link was asked for.
+    /// We wait for room that the link was asked for, or for the time to ask it again.
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
     /// Time in which it did, stalls that are over. Unit: ns.
     stalled_ns: u64,
+    /// The backlog has been out of credit since it was last empty: what leaves it has waited.
+    backlog_waited: bool,
     next_number: u32,
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
@@ -126,6 +130,8 @@ pub struct Endpoint {
     /// Peers with ended transfers that are told with the next or when nothing else happens.
     waiting_for_company: Vec<Peer>,
     backlogged: u32,
+    /// When peers that were not ready are tried again.
+    timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
 }
@@ -158,6 +164,7 @@ impl Endpoint {
             counters: Counters::default(),
             pool,
             backlogged: 0,
+            timers: Timers::default(),
             somebody_died: false,
         }
     }
@@ -177,18 +184,13 @@ impl Endpoint {
                 self.return_credits(peer, actions);
                 self.send_while_credited(now, peer, actions);
             }
-            Event::Attached { peer, quota_slots } => self.attached(peer, quota_slots),
-            Event::Room { peer, slots } => {
-                let state = self.peer(peer);
-                state.asked_room = false;
-                if let Outbound::Connected(sender) = &mut state.outbound {
-                    sender.found_room(slots);
-                }
-                self.send_while_credited(now, peer, actions);
+            Event::Attached { peer, quota_slots, start_slots } => {
+                self.attached(peer, quota_slots, start_slots);
             }
+            Event::Room { peer, slots } => self.room_answered(now, peer, slots, actions),
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
-            Event::Deadline => {}
+            Event::Deadline => self.retry(now, actions),
             Event::Idle => self.tell_all_ended(now, actions),
         }
         if self.pool.has_requests() {
@@ -196,10 +198,11 @@ impl Endpoint {
         }
     }
 
-    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. The present schemes have
-    /// no timers.
+    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. Later does no harm but to the waiting
+    /// messages, earlier none at all.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        self.timers.earliest()
     }
 
     /// The settings it was made with.
@@ -378,11 +381,19 @@ impl Endpoint {
             }
             _ => spent,
         };
-        spent.is_ok()
+        if spent.is_err() {
+            return false;
+        }
+        if packet.marks.backlogged
+            && let Some(quota_slots) = receiver.had_waited()
+        {
+            self.owned(quota_slots);
+        }
+        true
     }
 
     /// A peer has claimed its place in our mailbox.
-    fn attached(&mut self, peer: Peer, quota_slots: u32) {
+    fn attached(&mut self, peer: Peer, quota_slots: u32, start_slots: u32) {
         self.peer(peer);
         let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
@@ -393,7 +404,8 @@ impl Endpoint {
         if let Some(before) = state.receiver.take() {
             before.release(pool);
         }
-        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, pool));
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
+        self.owned(start_slots);
         self.reserve(peer, quota_slots);
     }
 
@@ -460,6 +472,7 @@ impl Endpoint {
                 asked_room: false,
                 stalled_since: None,
                 stalled_ns: 0,
+                backlog_waited: false,
                 next_number: 0,
                 credit_packets_read: 0,
                 inbound: None,
@@ -475,6 +488,12 @@ impl Endpoint {
             });
         }
         &mut self.peers[index]
+    }
+
+    /// A sender owns so many data slots here.
+    fn owned(&mut self, slots: u32) {
+        let peak = &mut self.counters.peak_quota_slots;
+        *peak = (*peak).max(u64::from(slots));
     }
 
     fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {

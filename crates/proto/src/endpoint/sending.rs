@@ -8,8 +8,8 @@ use super::{Endpoint, Outbound, PeerState, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::flow;
-use crate::packet::{Body, Geometry, Packet, Space};
+use crate::flow::{self, Claim};
+use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
 
@@ -282,17 +282,23 @@ impl Endpoint {
         let hold = state.to_hold || budget.is_pressed();
         loop {
             if state.backlog.is_empty() && !state.ended.is_due() {
+                state.backlog_waited = false;
                 return;
             }
             let credits = sender.credits();
             if credits == 0 {
-                if state.stalled_since.is_none() && !state.backlog.is_empty() {
+                let claim = sender.claims();
+                // Whether an attempt is refused shows in the answer; only then does the message wait.
+                if claim != Some(Claim::Now) && state.stalled_since.is_none() && !state.backlog.is_empty() {
                     state.stalled_since = Some(now);
+                    state.backlog_waited = true;
                     counters.stalls += 1;
                 }
-                if sender.claims_conditionally() && !state.asked_room {
+                if let Some(claim) = claim
+                    && !state.asked_room
+                {
                     state.asked_room = true;
-                    actions.push(Action::AskRoom { to });
+                    actions.push(Action::AskRoom { to, at_once: claim == Claim::Now });
                 }
                 return;
             }
@@ -366,6 +372,7 @@ impl Endpoint {
             let mut packet = Packet {
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
+                marks: Marks { backlogged: state.backlog_waited, ..Marks::default() },
                 ..Packet::new(body, payload_bytes)
             };
             packet.marks.hold = hold;
@@ -431,8 +438,9 @@ impl Endpoint {
     }
 }
 
-/// Counts a data packet and writes what has been granted into it; the last one of a message takes along what is not
-/// granted yet, if it has room: the header has a place for it, or the payload leaves some.
+/// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
+/// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
+/// form every packet's header has a place for it.
 #[inline]
 pub(super) fn carry_credits(
     geometry: &Geometry,
@@ -447,7 +455,8 @@ pub(super) fn carry_credits(
     counters.slots_sent += u64::from(slots);
     let Some(receiver) = receiver else { return };
     let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    if last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes {
+    let has_room = last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
+    if has_room || receiver.piggybacks_with_every_packet() {
         counters.piggybacked_credits_sent += u64::from(receiver.piggyback(pool));
     }
     packet.granted_total = receiver.granted_total(pool);

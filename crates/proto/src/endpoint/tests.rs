@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::{DataRegion, MAX_EAGER_BYTES, Scheme};
+use crate::config::{Admission, DataRegion, MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -20,14 +20,24 @@ struct Bench {
     credit_packets_read: u16,
 }
 
+mod schemes;
+
 const PEER: Peer = Peer(1);
+/// With dynamic credits.
+const REGION: DataRegion =
+    DataRegion { slots: 8, peers: 2, start_slots: 1, admission: Admission::FirstContact, hold_points: 0 };
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
+    let start_slots = if let Scheme::Dynamic { .. } = scheme { REGION.start_slots } else { quota_slots };
+    bench_with(scheme, start_slots, quota_slots)
+}
+
+fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
     let config = Config {
         scheme,
         geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
         credit_slots: 1,
-        region: DataRegion { slots: 8, peers: 2, start_slots: 1, ..DataRegion::default() },
+        region: REGION,
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
@@ -37,15 +47,11 @@ fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
         planned_peers: 1,
         planned_quota_slots: 64,
     };
-    let start_slots = match scheme {
-        Scheme::Dynamic { .. } => config.region.start_slots,
-        _ => quota_slots,
-    };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
     let connected = Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1 };
     assert_eq!(bench.event(connected), [""; 0]);
-    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots }), [""; 0]);
+    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots, start_slots }), [""; 0]);
     bench
 }
 
@@ -93,7 +99,8 @@ fn short(action: &Action) -> String {
             format!("{how} {}", request.0)
         }
         Action::Connect { .. } => "connect".into(),
-        Action::AskRoom { .. } => "ask room".into(),
+        Action::AskRoom { at_once: false, .. } => "ask room".into(),
+        Action::AskRoom { at_once: true, .. } => "try".into(),
         Action::Keep { bytes, .. } => format!("keep {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
@@ -527,7 +534,7 @@ fn nearly_full(quota_slots: u32) -> Bench {
     };
     bench.machine = Endpoint::new(config);
     bench.event(Event::Connected { peer: PEER, quota_slots, start_slots: quota_slots, credit_slots: 1 });
-    bench.event(Event::Attached { peer: PEER, quota_slots });
+    bench.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots });
     bench
 }
 
@@ -602,7 +609,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
     receiver.event(Event::Connected { peer: PEER, quota_slots, start_slots: quota_slots, credit_slots: 1 });
     assert_eq!(receiver.send(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert!(receiver.says_hold(1)); // nobody has attached
-    receiver.event(Event::Attached { peer: PEER, quota_slots });
+    receiver.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots });
     assert!(!receiver.says_hold(2)); // the first fits
     receiver.event(Event::Connected {
         peer: Peer(2),
@@ -610,7 +617,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
         start_slots: quota_slots,
         credit_slots: 1,
     });
-    receiver.event(Event::Attached { peer: Peer(2), quota_slots });
+    receiver.event(Event::Attached { peer: Peer(2), quota_slots, start_slots: quota_slots });
     assert!(!receiver.says_hold(3));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
     assert_eq!(receiver.event(lost), ["sever", "release 0"]);
@@ -620,7 +627,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
         start_slots: quota_slots,
         credit_slots: 1,
     });
-    receiver.event(Event::Attached { peer: Peer(3), quota_slots }); // in the place of the first
+    receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots }); // in the place of the first
     assert_eq!(
         receiver.machine.peers.iter().map(|peer| peer.to_hold).collect::<Vec<_>>(),
         [true, false, true, false]

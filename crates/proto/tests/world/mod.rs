@@ -3,7 +3,7 @@
 //! It performs actions as any driver must, and watches from outside: that no packet arrives without a free slot
 //! (I1), that credit packets never outnumber their slots (I2), that nothing is left over at the end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
@@ -18,6 +18,8 @@ pub struct Plan {
     pub scheme: Scheme,
     pub geometry: Geometry,
     pub quota_slots: u32,
+    /// Credits at first; fewer than the quota only in schemes that grant more later. With dynamic credits those of the region.
+    pub start_slots: u32,
     pub credit_slots: u32,
     /// With dynamic credits `quota_slots` is what a lane can hold.
     pub region: DataRegion,
@@ -75,6 +77,9 @@ struct Lane {
     credit_packets: u32,
     /// The last packet said hold.
     says_hold: bool,
+    /// Slots ever filled, and ever granted by packets the other way.
+    spent_total: u64,
+    granted_total: u32,
 }
 
 #[derive(Debug)]
@@ -103,6 +108,8 @@ pub struct World {
     pub plan: Plan,
     pub nodes: Vec<Node>,
     lanes: BTreeMap<(u32, u32), Lane>,
+    /// Who has given up whom: its buffers are not to be copied from any more.
+    severed: BTreeSet<(u32, u32)>,
     pub now: Instant,
     pub trace: u64,
     /// Everything that was done, by whom, if somebody asks for it.
@@ -134,6 +141,7 @@ impl World {
             plan,
             nodes: (0..plan.endpoints).map(node).collect(),
             lanes: BTreeMap::new(),
+            severed: BTreeSet::new(),
             now: Instant(0),
             trace: 0,
             record: None,
@@ -197,8 +205,8 @@ impl World {
         self.handle(node, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
     }
 
-    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, or somebody finds room. Returns
-    /// whether anything could.
+    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, or somebody's
+    /// time has come. Returns whether anything could.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
         let mut candidates: Vec<(u32, u32)> = self
             .lanes
@@ -216,11 +224,22 @@ impl World {
                 }
             }
         }
+        let rooms = candidates.len();
+        let waits = |node: &Node| !node.dead && node.machine.next_deadline().is_some();
+        candidates
+            .extend((0..).zip(&self.nodes).filter(|(_, node)| waits(node)).map(|(index, _)| (index, 0)));
         if candidates.is_empty() {
             return false;
         }
         self.now = self.now.plus_ns(100);
         let choice = choose(candidates.len());
+        if choice >= rooms {
+            let node = candidates[choice].0;
+            let deadline = self.nodes[node as usize].machine.next_deadline().expect("it waits");
+            self.now = self.now.max(deadline);
+            self.handle(node, Event::Deadline);
+            return true;
+        }
         let (from, to) = candidates[choice];
         if choice >= arrivals {
             let node = &mut self.nodes[from as usize];
@@ -360,22 +379,24 @@ impl World {
         self.trace = (self.trace ^ u64::from(node)).wrapping_mul(0x0000_0100_0000_01b3);
         match action {
             Action::Connect { to } => {
-                let Plan { quota_slots, credit_slots, .. } = self.plan;
+                let Plan { quota_slots, start_slots, credit_slots, .. } = self.plan;
                 let us = Peer(node);
                 if to.0 != node {
-                    self.handle(to.0, Event::Attached { peer: us, quota_slots });
+                    self.handle(to.0, Event::Attached { peer: us, quota_slots, start_slots });
                 } else {
-                    self.nodes[node as usize].events.push_back(Event::Attached { peer: us, quota_slots });
+                    let attached = Event::Attached { peer: us, quota_slots, start_slots };
+                    self.nodes[node as usize].events.push_back(attached);
                 }
-                let start_slots = match self.plan.scheme {
-                    Scheme::Dynamic { .. } => self.plan.region.start_slots,
-                    _ => quota_slots,
-                };
                 let connected = Event::Connected { peer: to, quota_slots, start_slots, credit_slots };
                 self.nodes[node as usize].events.push_back(connected);
             }
             Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),
-            Action::AskRoom { to } => self.nodes[node as usize].asking.push(to),
+            Action::AskRoom { to, at_once: false } => self.nodes[node as usize].asking.push(to),
+            Action::AskRoom { to, at_once: true } => {
+                let filled = self.lanes.get(&(node, to.0)).map_or(0, |lane| lane.data_slots);
+                let slots = self.plan.quota_slots - filled;
+                self.nodes[node as usize].events.push_back(Event::Room { peer: to, slots });
+            }
             Action::Keep { message, bytes } => {
                 let before = self.nodes[node as usize].kept.insert(message, vec![0; bytes as usize]);
                 assert!(before.is_none(), "{message:?} is kept twice");
@@ -434,6 +455,8 @@ impl World {
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let result = if self.plan.copies_forbidden {
                     Err(CopyFault::Forbidden)
+                } else if self.severed.contains(&(peer.0, node)) {
+                    Err(CopyFault::Gone)
                 } else {
                     self.copy(node, request, peer, direction, address, offset, bytes);
                     Ok(())
@@ -441,8 +464,10 @@ impl World {
                 self.nodes[node as usize].events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
+                self.severed.insert((node, peer.0));
                 if let Some(lane) = self.lanes.get_mut(&(peer.0, node)) {
-                    *lane = Lane::default();
+                    let Lane { spent_total, granted_total, .. } = *lane;
+                    *lane = Lane { spent_total, granted_total, ..Lane::default() };
                 }
                 self.nodes[node as usize].asking.retain(|asking| *asking != peer);
             }
@@ -496,6 +521,8 @@ impl World {
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
+        // What the packet grants is spent on the lane the other way.
+        self.lanes.entry((to.0, node)).or_default().granted_total = packet.granted_total;
         let lane = self.lanes.entry((node, to.0)).or_default();
         let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
         self.switched_on += u64::from(!said_hold && packet.marks.hold);
@@ -507,6 +534,10 @@ impl World {
             lane.data_slots += slots;
             let quota = self.plan.quota_slots;
             assert!(lane.data_slots <= quota, "I1: {} of {quota} slots filled", lane.data_slots);
+            lane.spent_total += u64::from(slots);
+            let owned = u64::from(self.plan.start_slots) + u64::from(lane.granted_total);
+            let credited = self.plan.scheme.grants();
+            assert!(!credited || lane.spent_total <= owned, "{} slots spent of {owned}", lane.spent_total);
         }
         if !self.nodes[to.0 as usize].dead {
             lane.packets.push_back((packet, payload));

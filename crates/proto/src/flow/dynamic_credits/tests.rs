@@ -59,8 +59,9 @@ impl Star {
     }
 
     fn attach(&mut self) {
-        let account = self.pool.admit(Peer(self.sides.len() as u32), LANE);
-        let sender = Sender::new(LANE, self.pool.start_slots, self.credit_slots);
+        let start_slots = self.pool.start_slots;
+        let account = self.pool.admit(Peer(self.sides.len() as u32), LANE, start_slots);
+        let sender = Sender::new(LANE, start_slots, self.credit_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
         self.sides.push(Side { account, sender, lane, back, read: 0, asked: false, connected: true });
     }
