@@ -9,9 +9,12 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod observe;
 mod operations;
 mod progress;
+pub mod stalls;
 pub mod stats;
+pub mod trace;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -183,6 +186,13 @@ pub struct Engine<L: Link = ShmLink> {
     closed: bool,
     /// Where the counters are left for `weir run`.
     stats: Option<stats::Writer>,
+    /// Where samples are left, if somebody wants them.
+    trace: Option<Box<trace::Recorder>>,
+    /// Calls of `progress` between two looks at the clock, less one.
+    look_mask: u32,
+    stall_watch: stalls::StallWatch,
+    /// Who is told of stalls.
+    tell: Option<fn(&str)>,
 }
 
 impl Engine<ShmLink> {
@@ -210,14 +220,25 @@ impl Engine<ShmLink> {
         let link = ShmLink::open(&options)?;
         let mut engine = Engine::with_link(link, settings, &plan.region, peers, several_threads);
         if let Some(directory) = &settings.stats_dir {
-            let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {
-                OpenError::System { what: format!("cannot write to {}", directory.display()), source }
-            })?;
+            let identity = engine.address().identity();
+            let stats = stats::Writer::create(directory, settings.scheme, identity)
+                .map_err(cannot_write(directory))?;
             engine.stats = Some(stats);
             engine.leave_counters();
         }
+        if let Some(directory) = &settings.trace_dir {
+            let identity = engine.address().identity();
+            let recorder =
+                trace::Recorder::create(directory, identity, peers).map_err(cannot_write(directory))?;
+            engine.trace = Some(Box::new(recorder));
+            engine.look_mask = progress::TICKS_PER_TRACED_LOOK - 1;
+        }
         Ok(engine)
     }
+}
+
+fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
 }
 
 /// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
@@ -271,6 +292,10 @@ impl<L: Link> Engine<L> {
             close_ms: settings.close_ms,
             closed: false,
             stats: None,
+            trace: None,
+            look_mask: progress::TICKS_PER_LOOK - 1,
+            stall_watch: stalls::StallWatch::new(settings.stall_ms),
+            tell: None,
         }
     }
 
@@ -310,7 +335,7 @@ impl<L: Link> Engine<L> {
             self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
             return Ok(());
         }
-        self.admit_sends(to)?;
+        self.admit_sends(to, bytes)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
         let announced = bytes > self.machine.config().eager_bytes;
         if inject && announced {
@@ -394,8 +419,8 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, .. } = arguments;
-        self.admit_sends(peer)?;
         let bytes = memory.bytes();
+        self.admit_sends(peer, 0)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Read, Space::Untagged, memory));
         self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
         Ok(())
@@ -407,8 +432,8 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
-        self.admit_sends(peer)?;
         let bytes = memory.bytes();
+        self.admit_sends(peer, bytes)?;
         let request =
             self.operations.begin(Outstanding::new(post, Operation::Write, Space::Untagged, memory));
         self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
@@ -455,10 +480,10 @@ impl<L: Link> Engine<L> {
         Ok(self.operations.begin(Outstanding::new(post, operation, space, memory)))
     }
 
-    /// Whether another send fits, and the time, if it will be looked at.
+    /// Whether another send of `bytes` bytes fits, and the time, if it will be looked at.
     #[inline]
-    fn admit_sends(&mut self, to: Peer) -> Result<(), PostError> {
-        if self.machine.would_wait(to) {
+    fn admit_sends(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
+        if self.machine.would_wait(to, bytes) {
             self.now = self.clock();
             if self.machine.backlogged() >= MAX_BACKLOG {
                 return Err(PostError::Again { limit: MAX_BACKLOG });

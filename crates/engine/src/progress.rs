@@ -9,7 +9,6 @@ use weir_proto::{
     Source, Space,
 };
 
-use crate::stats::State;
 use crate::waiting::Pause;
 use crate::{Completion, Engine, Operation, Post};
 
@@ -18,7 +17,9 @@ const BATCH: usize = 64;
 /// How often those are looked after on whom something depends. The dead are reported within a second.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// Calls of `progress` between two looks at the clock, for programs that never wait.
-const TICKS_PER_LOOK: u32 = 1 << 14;
+pub(crate) const TICKS_PER_LOOK: u32 = 1 << 14;
+/// The same while a trace is kept.
+pub(crate) const TICKS_PER_TRACED_LOOK: u32 = 1 << 8;
 
 impl<L: Link> Engine<L> {
     /// Handles what has arrived. Returns how many things happened. Never sleeps.
@@ -41,7 +42,7 @@ impl<L: Link> Engine<L> {
             handled += self.lose_unreachable();
         }
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
+        if self.ticks & self.look_mask == 0 {
             handled += self.watch_if_due(Clock::now());
         }
         if handled > 0 {
@@ -97,21 +98,19 @@ impl<L: Link> Engine<L> {
         self.progress_while(deadline, |engine| engine.machine.is_taking());
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
+        self.sample(Clock::now());
+        self.trace = None;
+        let state = self.state();
         if let Some(stats) = self.stats.take() {
-            stats.close(self.machine.counters(), self.state());
+            stats.close(self.machine.counters(), &state);
         }
         self.link.close();
     }
 
-    /// Stores the counters for whoever looks at them, also after a crash.
-    pub(crate) fn leave_counters(&mut self) {
-        if let Some(stats) = &self.stats {
-            stats.update(self.machine.counters(), self.state());
-        }
-    }
-
-    fn state(&self) -> State {
-        State { mailbox_bytes: self.link.mailbox_bytes(), peers: self.addresses.len() as u64 }
+    /// Lets somebody else run, for callers that wait in their own way.
+    pub fn give_way(&mut self) {
+        weir_link::cores::yield_now();
+        self.after_pause(None);
     }
 
     fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
@@ -366,12 +365,16 @@ impl<L: Link> Engine<L> {
 
     /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
     fn watch_if_due(&mut self, now: Clock) -> usize {
+        if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
+            self.sample(now);
+        }
         if now.duration_since(self.watched) < WATCH_EVERY {
             return 0;
         }
         self.watched = now;
         self.now = self.clock();
         self.leave_counters();
+        self.watch_stalls();
         let mut peers = Vec::new();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();

@@ -27,8 +27,8 @@ pub use config::{
     Admission, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED,
     Scheme,
 };
-pub use counters::Counters;
-pub use endpoint::Endpoint;
+pub use counters::{Counters, PACKET_KINDS};
+pub use endpoint::{Endpoint, PairView};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -178,7 +178,10 @@ impl Endpoint {
     /// another engine 25 us on average, and every poll round a heavy fence per engine, which is about as long.)
     pub fn pause(&mut self) {
         if OPEN_ENGINES.load(Ordering::Relaxed) > 1 {
-            weir_link::cores::yield_now();
+            match &mut self.engine {
+                Some(engine) => engine.give_way(),
+                None => weir_link::cores::yield_now(),
+            }
         } else if let Some(engine) = &mut self.engine {
             engine.pause();
         }
@@ -483,6 +486,7 @@ impl EndpointHandle {
             log::error(&format!("cannot open an endpoint: {error}"));
             Error::from(&error)
         })?;
+        engine.on_stall(log::warning);
         for (&key, region) in regions.iter() {
             engine.expose(key, region.memory.clone(), region.readable, region.writable);
         }

@@ -47,6 +47,8 @@ pub(super) const SLEEP_US: &str = "FI_WEIR_SLEEP_US";
 pub(super) const CLOSE_MS: &str = "FI_WEIR_CLOSE_MS";
 pub(super) const SHM_DIR: &str = "FI_WEIR_SHM_DIR";
 pub(super) const STATS: &str = "FI_WEIR_STATS";
+pub(super) const TRACE: &str = "FI_WEIR_TRACE";
+pub(super) const STALL_MS: &str = "FI_WEIR_STALL_MS";
 
 /// All settings, in the order of the documents.
 pub const SETTINGS: &[SettingInfo] = &[
@@ -183,6 +185,18 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "",
         allowed: "an existing directory",
         help: "Where endpoints leave their counters; `weir run` sets and reads it.",
+    },
+    SettingInfo {
+        variable: TRACE,
+        default: "",
+        allowed: "an existing directory",
+        help: "Where endpoints leave samples of credits, stalls and memory; `weir run --report` sets and reads it.",
+    },
+    SettingInfo {
+        variable: STALL_MS,
+        default: "1000",
+        allowed: "0 to 3600000",
+        help: "Say so when a send has waited so long for credit (unit: milliseconds); 0: never.",
     },
 ];
 

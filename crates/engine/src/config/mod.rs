@@ -148,6 +148,10 @@ pub struct Settings {
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
     pub stats_dir: Option<PathBuf>,
+    /// `FI_WEIR_TRACE`: directory for traces, read by `weir run --report`.
+    pub trace_dir: Option<PathBuf>,
+    /// `FI_WEIR_STALL_MS`: a send that waits so long for credit is told of; 0: never.
+    pub stall_ms: u32,
 }
 
 impl Default for Settings {
@@ -170,6 +174,8 @@ impl Default for Settings {
             close_ms: 10_000,
             shm_dir: PathBuf::from("/dev/shm"),
             stats_dir: None,
+            trace_dir: None,
+            stall_ms: 1000,
         }
     }
 }
@@ -227,6 +233,8 @@ impl Settings {
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
             shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
             stats_dir: read_directory(&given, STATS)?,
+            trace_dir: read_directory(&given, TRACE)?,
+            stall_ms: read_number(&given, STALL_MS, 0..=3_600_000)?.unwrap_or(default.stall_ms),
         })
     }
 
@@ -290,6 +298,8 @@ impl Settings {
             CLOSE_MS => Some(self.close_ms.to_string()),
             SHM_DIR => Some(path(&self.shm_dir)),
             STATS => self.stats_dir.as_deref().map(path),
+            TRACE => self.trace_dir.as_deref().map(path),
+            STALL_MS => Some(self.stall_ms.to_string()),
             _ => of_the_scheme.iter().find(|(of, _)| *of == variable).map(|(_, value)| value.clone()),
         };
         SETTINGS.iter().filter_map(|setting| Some((setting.variable, value(setting.variable)?))).collect()

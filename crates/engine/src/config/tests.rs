@@ -63,6 +63,8 @@ fn every_setting_is_read_and_written_back() {
         (CLOSE_MS, "600000"),
         (SHM_DIR, here),
         (STATS, here),
+        (TRACE, here),
+        (STALL_MS, "3600000"),
     ];
     assert_eq!(
         values.map(|(variable, _)| variable).as_slice(),
@@ -175,7 +177,7 @@ fn schemes() {
 
 #[test]
 fn numbers_are_inside_their_ranges() {
-    let ranges: [(&str, u64, u64); 14] = [
+    let ranges: [(&str, u64, u64); 15] = [
         (MAILBOX_SLOTS, 0, 16_777_216),
         (SLOTS_PER_PEER, 1, 1024),
         (CREDIT_SLOTS, 1, 16),
@@ -190,6 +192,7 @@ fn numbers_are_inside_their_ranges() {
         (SPIN, 0, 1_000_000),
         (SLEEP_US, 0, 100_000),
         (CLOSE_MS, 0, 600_000),
+        (STALL_MS, 0, 3_600_000),
     ];
     for (variable, least, most) in ranges {
         for inside in [least, most] {

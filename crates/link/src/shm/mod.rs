@@ -457,6 +457,13 @@ impl Link for ShmLink {
         self.inbox.sleep(&self.bell, at_most_ns);
     }
 
+    fn process(&self, peer: Peer) -> Option<u32> {
+        let segment = self.acquaintances.get(peer.0 as usize)?.segment.as_ref()?;
+        // Numbers of another namespace mean somebody else here.
+        let facts = segment.facts();
+        (facts.pid_namespace == self.pid_namespace).then_some(facts.pid)
+    }
+
     fn mailbox_bytes(&self) -> u64 {
         self.own.as_ref().map_or(0, |own| own.touched_bytes())
     }

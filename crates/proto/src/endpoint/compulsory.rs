@@ -108,6 +108,7 @@ pub(super) fn send(
         sender.spend(1);
         let mut packet = Packet { credit_packets_read: state.credit_packets_read, ..Packet::new(body, 0) };
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
+        counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }

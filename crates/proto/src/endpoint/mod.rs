@@ -18,6 +18,7 @@ mod remote;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -36,6 +37,7 @@ use crate::transfer::Transfers;
 use compulsory::Compulsory;
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
+pub use view::PairView;
 
 /// How far sending to a peer is set up.
 #[derive(Debug)]
@@ -68,6 +70,8 @@ struct PeerState {
     stalled_since: Option<Instant>,
     /// The backlog has been out of credit since it was last empty: what leaves it has waited.
     backlog_waited: bool,
+    /// Time in which it did, stalls that are over. Unit: ns.
+    stalled_ns: u64,
     next_number: u32,
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
@@ -203,13 +207,20 @@ impl Endpoint {
         &self.counters
     }
 
-    /// Whether a message to `peer` would have to wait for credit now, or others wait already. For drivers that read
-    /// the clock only when somebody will look at it.
+    /// Whether some of a message of `bytes` bytes to `peer` might have to wait for credit now, or others wait already. For
+    /// drivers that read the clock only when somebody will look at it.
     #[inline]
-    pub fn would_wait(&self, peer: Peer) -> bool {
+    pub fn would_wait(&self, peer: Peer, bytes: u64) -> bool {
+        // More slots than it can fill: each packet has a header, and what is announced fills one.
+        let geometry = &self.config.geometry;
+        let packet_bytes =
+            u64::from(geometry.slot_bytes * geometry.max_packet_slots - geometry.remote_header_bytes);
+        let whole = if bytes > self.config.eager_bytes { 0 } else { bytes };
+        let packets = whole / packet_bytes.max(1) + 1;
+        let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
         match self.peers.get(peer.0 as usize) {
             Some(PeerState { outbound: Outbound::Connected(sender), backlog, .. }) => {
-                sender.credits() == 0 || !backlog.is_empty()
+                u64::from(sender.credits()) < slots || !backlog.is_empty()
             }
             _ => true,
         }
@@ -430,6 +441,7 @@ impl Endpoint {
                 asked_room: false,
                 stalled_since: None,
                 backlog_waited: false,
+                stalled_ns: 0,
                 next_number: 0,
                 credit_packets_read: 0,
                 inbound: None,

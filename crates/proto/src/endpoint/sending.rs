@@ -230,7 +230,9 @@ impl Endpoint {
                 return;
             }
             if let Some(since) = state.stalled_since.take() {
-                counters.stalled_ns += now.since_ns(since);
+                let stalled_ns = now.since_ns(since);
+                counters.stalled_ns += stalled_ns;
+                state.stalled_ns += stalled_ns;
             }
             if let Source::Region { key, offset } = job.payload
                 && !regions.get(&key).is_some_and(|region| region.allows(offset, job.bytes, false))
@@ -257,6 +259,7 @@ impl Endpoint {
             };
             let receiver = state.receiver.as_mut();
             carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
+            counters.count_kind(&packet.body);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
                 if let Some(request) = job.complete {

@@ -63,7 +63,7 @@ impl Receiver {
         };
         let raised = wanted.min(self.most_slots);
         self.credits.gather(raised - self.buffers_slots);
-        self.credits.set_threshold(ecm_threshold(raised, self.threshold_slots));
+        self.credits.resize(raised, ecm_threshold(raised, self.threshold_slots));
         self.buffers_slots = raised;
         raised
     }
@@ -94,6 +94,9 @@ mod tests {
         assert_eq!(receiver.credits.grant(2), Some(1)); // threshold 1 of 2
         receiver.credits.gather(1);
         assert_eq!(receiver.raise(), 4); // 2 new ones
+        let view = receiver.credits.view();
+        assert_eq!((view.quota_slots, view.threshold), (Some(4), Some(2)));
+        assert_eq!((view.current, view.retrieved, view.granted_total), (Some(1), Some(3), Some(1)));
         assert_eq!(receiver.credits.grant(2), Some(3)); // threshold 2 of 4
         receiver.credits.gather(1);
         assert_eq!(receiver.credits.grant(2), None);

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use super::activity::{Activity, Level};
 use super::mutant::Mutant;
 use super::static_credits;
-use super::{GrantError, SpendError};
+use super::{GrantError, ReceiverView, SenderView, SpendError};
 use crate::config::{Admission, DataRegion, MAX_CREDIT_SLOTS};
 use crate::event::Peer;
 use crate::mailbox::{quota, threshold};
@@ -54,6 +54,10 @@ impl Sender {
     #[inline]
     pub(super) fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         self.credits.granted(granted_total)
+    }
+
+    pub(super) fn view(&self) -> SenderView {
+        SenderView { quota_slots: None, ..self.credits.view() }
     }
 
     /// Credits beyond the guaranteed ones.
@@ -709,6 +713,19 @@ impl Pool {
                 thresholds: &account.thresholds[..=self.credit_slots as usize],
             })
         })
+    }
+
+    /// One sender, for reports.
+    pub(super) fn view(&self, index: u32) -> ReceiverView {
+        let account = &self.accounts[index as usize];
+        ReceiverView {
+            quota_slots: Some(account.intended),
+            current: Some(account.current),
+            retrieved: Some(account.retrieved),
+            threshold: Some(account.thresholds[0]),
+            granted_total: Some(account.granted_total),
+            unread_credit_packets: Some(u32::from(account.packets_sent.wrapping_sub(account.packets_read))),
+        }
     }
 
     /// Checks I1, I3 and I6. For tests and proofs: linear in the senders.

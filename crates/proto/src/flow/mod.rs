@@ -13,6 +13,7 @@ mod mutant;
 pub mod static_connection;
 pub mod static_credits;
 pub mod unlimited;
+mod view;
 
 use crate::config::{Config, Scheme};
 use crate::event::Peer;
@@ -20,6 +21,7 @@ use crate::time::Instant;
 pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;
+pub use view::{ReceiverView, SenderView};
 
 /// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

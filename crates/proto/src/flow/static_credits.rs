@@ -8,7 +8,7 @@
 //! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
 //! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
 
-use super::GrantError;
+use super::{GrantError, ReceiverView, SenderView};
 use crate::mailbox::threshold;
 
 /// The sending side.
@@ -63,11 +63,21 @@ impl Sender {
         self.limit_total = limit_total;
         Ok(())
     }
+
+    pub(super) fn view(&self) -> SenderView {
+        SenderView {
+            credits: self.credits(),
+            quota_slots: Some(self.quota_slots),
+            granted_total: Some(self.limit_total.wrapping_sub(self.start_slots)),
+            spent_total: Some(self.spent_total),
+        }
+    }
 }
 
 /// The receiving side.
 #[derive(Debug)]
 pub struct Receiver {
+    quota_slots: u32,
     threshold: u32,
     piggyback: bool,
     /// Slots retrieved and not granted again.
@@ -82,6 +92,7 @@ pub struct Receiver {
 impl Receiver {
     pub(super) fn new(quota_slots: u32, credit_slots: u32, piggyback: bool) -> Receiver {
         Receiver {
+            quota_slots,
             threshold: threshold(quota_slots, credit_slots),
             piggyback,
             retrieved: 0,
@@ -124,6 +135,18 @@ impl Receiver {
     #[inline]
     pub(super) fn granted_total(&self) -> u32 {
         self.granted_total
+    }
+
+    pub(super) fn view(&self) -> ReceiverView {
+        ReceiverView {
+            quota_slots: Some(self.quota_slots),
+            // A sender that overran its quota is found elsewhere: a report must not stop for it.
+            current: Some(self.quota_slots.saturating_sub(self.retrieved)),
+            retrieved: Some(self.retrieved),
+            threshold: Some(self.threshold),
+            granted_total: Some(self.granted_total),
+            unread_credit_packets: Some(u32::from(self.packets_sent.wrapping_sub(self.packets_read))),
+        }
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
-    Instant, MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
 };
 
 /// What all endpoints of a world have in common.
@@ -43,6 +43,24 @@ impl Plan {
     }
 }
 
+/// The name of a packet's kind in [`PACKET_KINDS`].
+fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::Eager { .. } => "eager",
+        Body::More { .. } => "more",
+        Body::Rendezvous { .. } => "rendezvous",
+        Body::Credit => "credit",
+        Body::Finished { .. } => "finished",
+        Body::Piece { .. } => "piece",
+        Body::Write { .. }
+        | Body::Read { .. }
+        | Body::Locate { .. }
+        | Body::Located { .. }
+        | Body::Written { .. } => "remote",
+        Body::Fetch { .. } | Body::Goodbye | Body::ReturnRequest | Body::ReturnResponse { .. } => "control",
+    }
+}
+
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
@@ -65,6 +83,9 @@ pub struct Node {
     pub completions: VecDeque<(Request, Outcome, Vec<u8>)>,
     pub notices: Vec<(Peer, u64, u64)>,
     dead: bool,
+    /// Packets transmitted, by kind, and data slots filled, by peer.
+    kinds: BTreeMap<&'static str, u64>,
+    slots: BTreeMap<Peer, u32>,
 }
 
 pub struct World {
@@ -91,6 +112,8 @@ impl World {
             completions: VecDeque::new(),
             notices: Vec::new(),
             dead: false,
+            kinds: BTreeMap::new(),
+            slots: BTreeMap::new(),
         };
         World {
             plan,
@@ -219,8 +242,30 @@ impl World {
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
         }
+        self.assert_counted();
         for (pair, lane) in &self.lanes {
             assert!(lane.packets.is_empty(), "lane {pair:?} holds packets");
+        }
+    }
+
+    /// What the machines say that they did is what was seen from outside.
+    fn assert_counted(&self) {
+        for node in self.nodes.iter().filter(|node| !node.dead) {
+            let counters = node.machine.counters();
+            let by_kind = counters.packets_by_kind();
+            let seen = PACKET_KINDS.map(|kind| node.kinds.get(kind).copied().unwrap_or(0));
+            assert_eq!(by_kind, seen, "packets by kind: {PACKET_KINDS:?}");
+            assert_eq!(counters.packets_sent, seen.iter().sum::<u64>());
+            let pairs: Vec<_> = node.machine.pairs(self.now).collect();
+            assert_eq!(pairs.iter().map(|pair| pair.stalled_ns).sum::<u64>(), counters.stalled_ns);
+            for pair in pairs {
+                let Some(sending) = pair.sending else { continue };
+                let (Some(quota), Some(granted)) = (sending.quota_slots, sending.granted_total) else {
+                    continue;
+                };
+                let spent = node.slots.get(&pair.peer).copied().unwrap_or(0);
+                assert_eq!((sending.spent_total, sending.credits), (Some(spent), quota + granted - spent));
+            }
         }
     }
 
@@ -366,6 +411,11 @@ impl World {
     }
 
     fn transmit(&mut self, node: u32, to: Peer, mut packet: Packet, payload: Source) {
+        let sender = &mut self.nodes[node as usize];
+        *sender.kinds.entry(kind(&packet.body)).or_default() += 1;
+        if !packet.body.is_credit() {
+            *sender.slots.entry(to).or_default() += self.plan.geometry.packet_slots(&packet);
+        }
         let from = &self.nodes[node as usize];
         match (&mut packet.body, payload) {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {

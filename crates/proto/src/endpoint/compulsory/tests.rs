@@ -153,7 +153,7 @@ fn who_is_asked_keeps_the_guaranteed_credits_less_the_answer() {
     sender.grant(1, 5);
     let answer = Body::ReturnResponse { credits: 5 };
     assert_eq!(sender.arrive(1, Body::ReturnRequest), [(1, Body::Credit), (1, answer)]);
-    assert!(sender.machine.would_wait(Peer(1)), "6 credits: 5 are given back, 1 paid for the answer");
+    assert!(sender.machine.would_wait(Peer(1), 1), "6 credits: 5 are given back, 1 paid for the answer");
 }
 
 #[test]
