@@ -493,16 +493,18 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     let drawn = plan(&mut rng);
     let piggyback = rng.bool();
     let scheme = [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }][rng.usize(..2)];
-    let quota_slots = drawn.credit_slots + rng.u32(..20);
+    let credit_slots = rng.u32(1..=3);
+    let quota_slots = credit_slots + rng.u32(..20);
     let eager_bytes = [100, 2048][rng.usize(..2)];
     // The reservation of two or three senders and a little more, or less than that of one.
     let budget_bytes = u64::from(quota_slots) * 164 * rng.u64(..5) + rng.u64(..20_000);
     let endpoints = rng.u32(2..=4);
-    let (peers, start_slots) = (endpoints, drawn.credit_slots);
+    let peers = endpoints;
+    let start_slots = if scheme == (Scheme::Static { piggyback }) { quota_slots } else { credit_slots };
     let slots = start_slots * peers + rng.u32(..20);
     let region = DataRegion { slots, peers, start_slots, ..drawn.region };
-    let mut world =
-        World::new(Plan { region, endpoints, scheme, quota_slots, eager_bytes, budget_bytes, ..drawn });
+    let slots_of = Plan { region, quota_slots, start_slots, credit_slots, ..drawn };
+    let mut world = World::new(Plan { endpoints, scheme, eager_bytes, budget_bytes, ..slots_of });
     let mut sent = Vec::new();
     for number in 0..rng.u32(20..200) {
         let from = rng.u32(1..endpoints);

@@ -109,7 +109,8 @@ impl Budget {
             Scheme::Dynamic { .. } => config.region.start_slots,
             _ => quota_slots,
         };
-        let bytes = reservation_bytes(config, own_slots);
+        // 0 is for those without a reservation.
+        let bytes = reservation_bytes(config, own_slots).max(1);
         if !self.bounds || self.attached_bytes + bytes > self.limit_bytes {
             return 0;
         }

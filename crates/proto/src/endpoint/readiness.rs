@@ -45,7 +45,7 @@ impl Endpoint {
     pub(super) fn retry(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while let Some(peer) = self.timers.take_due(now) {
             let state = &mut self.peers[peer.0 as usize];
-            if state.backlog.is_empty() {
+            if state.backlog.is_empty() && !state.ended.is_due() {
                 // What was refused is void (a goodbye): the next message asks for itself.
                 state.asked_room = false;
                 state.stalled_since = None;
