@@ -47,7 +47,7 @@ of their own) or back and forth (they return with messages), with the receive po
 of each side in weir, without libfabric and MPI. The limit holds for the sum of both sides. Needs valgrind.
 
 Time: each pair runs IMB-MPI1 under MPICH on 2 ranks with one scheme and with the other, one right after the other, in turns \
-beginning with either. A run measures every size 8 times, of which the fastest counts: the others were disturbed by something. \
+beginning with either. A run measures every size 6 times, of which the fastest counts: the others were disturbed by something. \
 A pair's overhead is the mean over benchmarks and sizes of the ratio of their times (by logarithm); \
 the table has the mean over all pairs and the interval that holds the true one with 95 % confidence (Student's t). The verdict: \
 passed, if the whole interval keeps the limit and is no wider than it; failed, if the whole interval is beyond the limit; else \
@@ -184,10 +184,9 @@ pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
         }
     }
     if let Some(pairs) = pairs {
-        match pairs.measure(arguments.pairs, arguments.quiet)? {
-            Ok(time) => results.time = Some(time),
-            Err(why) => results.missing.push(format!("times are not compared: {why}")),
-        }
+        let (time, why) = pairs.measure(arguments.pairs, arguments.quiet)?;
+        results.time = time;
+        results.missing.extend(why);
     }
     let limits = Limits {
         instructions: 1.0 + arguments.limit_instructions / 100.0,

@@ -132,10 +132,14 @@ fn advice(overall: Option<Ratio>, limits: Limits) -> String {
     let Some(overall) = overall else { return String::from(" There are no pairs.") };
     let widest = limits.time - 1.0;
     match (overall.low, overall.high) {
-        (Some(low), Some(high)) if high - low > widest => format!(
-            " The interval is wider than the limit; about {} pairs like these would narrow it enough.",
-            overall.pairs_for(widest).unwrap_or(0)
-        ),
+        (Some(low), Some(high)) if high - low > widest => match overall.pairs_for(widest) {
+            Some(pairs @ ..=1000) => format!(
+                " The interval is wider than the limit; about {pairs} pairs like these would narrow it enough."
+            ),
+            _ => String::from(
+                " The interval is far wider than the limit: what else runs on this machine drowns the difference.",
+            ),
+        },
         (Some(_), Some(_)) => String::from(" The limit lies within the interval; more pairs narrow it."),
         _ => String::from(" One pair has no interval."),
     }
@@ -159,6 +163,10 @@ fn ends(ratio: &Ratio) -> String {
 
 /// `1.0312` as `+3.1 %`.
 fn percent(ratio: f64) -> String {
+    // What other work has blown up is no number to read.
+    if ratio > 10.0 {
+        return String::from("> +900 %");
+    }
     // No `-0.0`.
     let tenths = ((ratio - 1.0) * 1000.0).round() / 10.0 + 0.0;
     format!("{tenths:+.1} %")
@@ -231,6 +239,8 @@ mod tests {
 
     #[test]
     fn what_is_not_resolved_does_not_pass_and_says_what_would_help() {
+        let drowned = results(0.0, &[-3.0, 0.0, 3.0]);
+        assert!(text(&drowned).contains("far wider than the limit"));
         let wide = results(0.0, &[-0.05, 0.0, 0.05]);
         let shown = text(&wide);
         assert!(shown.contains("not resolved. The interval is wider than the limit; about "), "{shown}");
@@ -253,5 +263,6 @@ mod tests {
     #[test]
     fn percentages_have_a_sign_and_no_negative_zero() {
         assert_eq!([1.0312, 0.98, 1.0, 0.99999].map(percent), ["+3.1 %", "-2.0 %", "+0.0 %", "+0.0 %"]);
+        assert_eq!(percent(38.6), "> +900 %");
     }
 }
