@@ -40,7 +40,7 @@ const DEFAULT_BUDGET_BYTES: u64 = 16 << 20;
 Senders send to a receiver that waits for a tag which is sent last: everything before it is unexpected, and somebody has to \
 keep it. The table shows for each case by how much the receiver's memory (RssAnon + RssShmem) grew after MPI_Init at most, \
 whether that is within weir's bound (1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B for each unmatched message), the sum over all \
-ranks, the time, and how it compares to the fastest of MPICH's own transports that finished: the mean ratio in pairs of \
+ranks (with the program's own buffers, those of up to 16,384 non-blocking sends a rank), the time, and how it compares to the fastest of MPICH's own transports that finished: the mean ratio in pairs of \
 one repetition, and the interval that holds the true one with 95 % confidence.
 
 A flood leans on buffering that MPI does not promise. That a transport does not finish it is a result, and it is not tried again; \
@@ -62,13 +62,13 @@ pub struct FloodArguments {
     /// Only these (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
-    /// Small floods, to see in a minute or two that everything works: 2 repetitions, 10 s for a job.
+    /// Small floods, to see in a few minutes that everything works: 2 repetitions, 5 s for a job.
     #[arg(long)]
     quick: bool,
     /// Repetitions; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// Bound on one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
+    /// Bound on one job, after which it counts as not finished; 120, or 5 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
     /// The MPICH to use, as for `weir run`.
