@@ -69,7 +69,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert explain()[0] == 0, "no job runs"
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        run = pool.submit(over_weir, 3, slow(2.5, 3000, 2000), timeout=60)
+        run = pool.submit(over_weir, 3, slow(2.5, 3000, 2000), flags=["--flow", "static"], timeout=60)
         deadline = time.monotonic() + 20
         told = (0, "")
         while told[1].count(" waits for credit ") < 2 and not run.done() and time.monotonic() < deadline:

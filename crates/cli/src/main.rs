@@ -61,6 +61,9 @@ enum Command {
     /// Helper process of `weir doctor`.
     #[command(hide = true)]
     Probe(doctor::memory::ProbeArguments),
+    /// Helper process of `weir bench overhead`, to be run under callgrind.
+    #[command(hide = true, name = "bench-instructions")]
+    BenchInstructions(bench::workload::WorkloadArguments),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +97,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
+        Command::BenchInstructions(arguments) => bench::workload::run(&arguments),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant as Clock};
 
-use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::memory::UserMemory;
 use weir_link::{Admission, Arrival, Link, Liveness, Quota};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
-    Space,
+    Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Source,
+    Space, Transfer,
 };
 
 use crate::waiting::Pause;
@@ -21,10 +21,18 @@ const QUEUE_NS: u64 = 1_000_000;
 /// Calls of `progress` between two looks at the clock, for programs that never wait: few, since they may call only a thousand
 /// times a second; the clock costs some 25 ns.
 const TICKS_PER_LOOK: u32 = 1 << 8;
+/// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
+/// two receives.
+const IDLE_TICKS: u32 = 16;
 
 fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
     let Quota { data_slots, start_slots, credit_slots } = quota;
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
+}
+
+/// The number of a copy that the machine has named.
+fn copy_number(transfer: Transfer) -> u32 {
+    transfer.copy().expect("copies have names of their own")
 }
 
 impl<L: Link> Engine<L> {
@@ -38,11 +46,15 @@ impl<L: Link> Engine<L> {
             self.arrived(arrival);
             handled += 1;
         }
+        self.news |= handled > 0;
         if !self.asking.is_empty() {
             handled += self.look_for_room();
         }
         if !self.connecting.is_empty() {
             handled += self.look_for_lanes();
+        }
+        if let Some(deadline) = self.machine.next_deadline() {
+            handled += self.pass_deadline(deadline);
         }
         if !self.unreachable.is_empty() && handled < BATCH {
             handled += self.lose_unreachable();
@@ -53,8 +65,27 @@ impl<L: Link> Engine<L> {
         }
         if handled > 0 {
             self.waiting.reset();
+            self.idle_ticks = 0;
+        } else if self.machine.has_company_waiting() {
+            self.idle_ticks += 1;
+            if self.idle_ticks >= IDLE_TICKS {
+                self.idle_ticks = 0;
+                self.handle(Event::Idle);
+            }
         }
         handled
+    }
+
+    /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// See [`Engine::has_news`].
+    #[inline]
+    pub fn forget_news(&mut self) {
+        self.news = false;
     }
 
     /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or
@@ -78,18 +109,16 @@ impl<L: Link> Engine<L> {
                 self.after_pause(None);
             }
             Pause::Sleep { at_most_ns } => {
-                self.link.sleep(at_most_ns);
+                self.sleep(at_most_ns);
                 self.after_pause(None);
             }
         }
     }
 
-    /// Sleeps until something arrives, at most `at_most_ns`; for blocking reads.
+    /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
         if self.asking.is_empty() {
-            // A lane is announced; that a place in a full queue is free again is not.
-            let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(QUEUE_NS) };
-            self.link.sleep(at_most_ns);
+            self.sleep(at_most_ns);
         } else {
             weir_link::cores::yield_now();
         }
@@ -129,6 +158,31 @@ impl<L: Link> Engine<L> {
         }
     }
 
+    fn sleep(&mut self, at_most_ns: u64) {
+        let at_most_ns = match self.machine.next_deadline() {
+            Some(deadline) => at_most_ns.min(deadline.since_ns(self.clock())),
+            None => at_most_ns,
+        };
+        // A lane is announced; that a place in a full queue is free again is not.
+        let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(QUEUE_NS) };
+        if at_most_ns > 0 {
+            self.link.sleep(at_most_ns);
+        }
+    }
+
+    /// Lets the machine act on its deadline if that has passed. Returns 1 if it was of use: a peer that is still not ready
+    /// is no reason to stay awake.
+    #[cold]
+    fn pass_deadline(&mut self, deadline: Instant) -> usize {
+        self.now = self.clock();
+        if self.now < deadline {
+            return 0;
+        }
+        let refused = self.machine.counters().rnr_naks;
+        self.handle(Event::Deadline);
+        usize::from(self.machine.counters().rnr_naks == refused || self.machine.next_deadline().is_none())
+    }
+
     fn after_pause(&mut self, yielded: Option<Clock>) {
         let now = Clock::now();
         self.waiting.resumed(yielded, now);
@@ -145,7 +199,8 @@ impl<L: Link> Engine<L> {
             Arrival::Attached { lane, address, quota, epoch } => {
                 let peer = self.peer(&address);
                 self.link.admit(lane, peer);
-                self.handle(Event::Attached { peer, quota_slots: quota.data_slots, epoch });
+                let Quota { data_slots: quota_slots, start_slots, .. } = quota;
+                self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
             Arrival::AskedToLeave { by } => self.handle(Event::AskedToLeave { peer: by }),
             Arrival::Malformed { from } => {
@@ -182,13 +237,20 @@ impl<L: Link> Engine<L> {
             Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
-            Action::Keep { message, bytes } => self.keep(message, bytes),
+            Action::Keep { message, bytes } => self.kept.keep(message, bytes),
             Action::Deliver { message, request, offset, bytes } => {
-                let kept = self.kept[message.0 as usize].as_ref().expect("delivered messages are kept");
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
-                kept.copy_to(&outstanding.memory, offset, bytes);
+                self.kept.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::Forget { message } => self.kept[message.0 as usize] = None,
+            Action::Forget { message } => self.kept.forget(message),
+            Action::Retain { transfer, request } => {
+                let outstanding = self.operations.get(request).expect("retained sends are outstanding");
+                self.retained.add(copy_number(transfer), &outstanding.memory);
+            }
+            Action::Release { transfer } => {
+                self.released += 1;
+                self.retained.release(copy_number(transfer));
+            }
             Action::Connect { to } => {
                 let address = self.address_of(to);
                 match self.link.connect(to, &address) {
@@ -201,10 +263,15 @@ impl<L: Link> Engine<L> {
                 self.asking.retain(|asking| *asking != to);
                 self.link.disconnect(to);
             }
-            Action::Release { peer } => self.link.release(peer),
-            Action::AskRoom { to } => match self.link.room(to) {
-                0 => self.asking.push(to),
-                slots => self.events.push_back(Event::Room { peer: to, slots }),
+            Action::Vacate { peer } => self.link.release(peer),
+            Action::AskRoom { to, at_once } => match self.link.room(to) {
+                0 if !at_once => self.asking.push(to),
+                slots => {
+                    if slots == 0 {
+                        self.now = self.clock(); // a timer begins
+                    }
+                    self.events.push_back(Event::Room { peer: to, slots });
+                }
             },
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("copies serve outstanding operations");
@@ -232,10 +299,14 @@ impl<L: Link> Engine<L> {
             let packet = self.addressed(*packet, payload);
             return self.link.transmit(to, &packet, None);
         }
+        if let Source::Retained { transfer, offset } = payload {
+            let copy = self.retained.memory(copy_number(transfer));
+            return self.link.transmit(to, packet, Some((&copy, offset)));
+        }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
             _ if packet.payload_bytes == 0 => None,
-            Source::None => None,
+            Source::None | Source::Retained { .. } => None,
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
@@ -264,6 +335,9 @@ impl<L: Link> Engine<L> {
             Source::Request { request, .. } if self.cross_memory => {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
+            Source::Retained { transfer, .. } if self.cross_memory => {
+                self.retained.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
+            }
             _ => 0,
         }
     }
@@ -281,21 +355,12 @@ impl<L: Link> Engine<L> {
                 self.link.take(&outstanding.memory, offset, bytes);
             }
             Destination::Message { message, offset } => {
-                let kept = self.kept[message.0 as usize].as_ref().expect("arriving messages are kept");
-                self.link.take(&kept.view(), offset, bytes);
+                self.link.take(&self.kept.memory(message), offset, bytes);
             }
             Destination::Region { key, offset } => {
                 self.link.take(self.regions.get(&key).expect("the machine checked the key"), offset, bytes);
             }
         }
-    }
-
-    fn keep(&mut self, message: MessageId, bytes: u64) {
-        let index = message.0 as usize;
-        if self.kept.len() <= index {
-            self.kept.resize_with(index + 1, || None);
-        }
-        self.kept[index] = Some(OwnedMemory::new(bytes as usize));
     }
 
     #[inline]

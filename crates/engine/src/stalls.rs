@@ -185,8 +185,11 @@ fn held(sender: u64, stall: &Stall, page: &EndpointReport) -> Option<String> {
     // What was retrieved is granted or not granted yet; the rest of what was spent lies in the mailbox.
     let retrieved_total = (holding.granted_total as u32).wrapping_add(holding.retrieved as u32);
     let unread = stall.spent_total.map(|spent| (spent as u32).wrapping_sub(retrieved_total));
-    // The two pages are of different moments: nonsense is not told.
-    if let Some(unread) = unread.filter(|&unread| u64::from(unread) <= stall.quota_slots.unwrap_or(0)) {
+    // The two pages are of different moments: nonsense is not told. Nor is anything where quotas change: there grants are not
+    // all of retrieved slots.
+    let quota_slots = stall.quota_slots.unwrap_or(0);
+    let unread = unread.filter(|&unread| stall.quota_slots.is_some() && u64::from(unread) <= quota_slots);
+    if let Some(unread) = unread {
         text += &format!(" and {} not retrieved", counted(u64::from(unread), "slot"));
     }
     if granted > 0 {
@@ -306,6 +309,16 @@ mod tests {
         // A page that is older than what the sender knows says nothing of the pair any more.
         later.holdings[0].granted_total = 4095;
         assert!(told(&STALL, Some(&later)).ends_with("; rank 0 polls"));
+    }
+
+    #[test]
+    fn where_quotas_change_nobody_claims_to_know_what_is_not_retrieved() {
+        let stall = Stall { quota_slots: None, spent_total: Some(4136), ..STALL }; // as many as granted and retrieved
+        let text = told(&stall, Some(&page(11 * S + S / 4)));
+        assert!(
+            text.ends_with("rank 0 polls, has 40 slots retrieved and not granted (it grants at 86)"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod counted_heap;
 pub mod memory;
 pub mod owner;
 pub mod page;
+pub mod pages;
 pub mod probe;
 pub mod shm;
 

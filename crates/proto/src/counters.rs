@@ -59,8 +59,21 @@ counters! {
     stalled_ns,
     /// How often a peer's queue began to wait for credit.
     stalls,
+    /// How often a receiver had no buffer for a packet (hardware scheme: RNR NAK).
+    rnr_naks,
+    /// How often a packet was tried again after the RNR timer.
+    rnr_retries,
+    /// The most data slots that one sender owned here (adaptive backlog raises them; with dynamic credits what a sender
+    /// owns from the beginning, not what moved to it later).
+    peak_quota_slots,
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
+    /// Messages that were announced because their receiver had no room for them.
+    messages_held,
+    /// The most bytes of our messages copied for receivers without room, at a time.
+    peak_retained_bytes,
+    /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
+    peak_budget_used_bytes,
     /// Copies between processes without the mailbox.
     cross_memory_copies,
     /// Their bytes.

@@ -140,7 +140,18 @@ impl Endpoint {
         vectors: &Table<AddressVector>,
     ) -> usize {
         let Some(engine) = &mut self.engine else { return 0 };
-        let mut happened = engine.progress();
+        engine.progress() + self.file(queues, counters, vectors)
+    }
+
+    /// Files what has ended. Returns how much that is.
+    #[inline]
+    pub fn file(
+        &mut self,
+        queues: &mut Table<CompletionQueue>,
+        counters: &mut Table<Counter>,
+        vectors: &Table<AddressVector>,
+    ) -> usize {
+        let mut happened = 0;
         while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
             happened += 1;
             let mut report = completion::report(&ended);
@@ -383,8 +394,7 @@ impl EndpointHandle {
         act: impl FnOnce(Posting) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.domain.enter();
-        state.owes_a_look = true;
-        let State { endpoints, vectors, .. } = &mut *state;
+        let State { endpoints, vectors, owes_a_look, .. } = &mut *state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
@@ -406,7 +416,11 @@ impl EndpointHandle {
                 Some(peer)
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
-        act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed })
+        let result =
+            act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed });
+        // A caller that is told "again" waits: its next read may sleep.
+        *owes_a_look |= !matches!(result, Err(Error::Again));
+        result
     }
 
     fn bind(&self, other: AnyObject, flags: u64) -> Result<(), Error> {

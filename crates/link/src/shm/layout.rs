@@ -330,6 +330,15 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_begins_with_what_the_shape_says_and_never_with_more_than_there_is() {
+        let start = |start_slots| Ok(facts().shape.starting_with(start_slots)?.quota(2).start_slots);
+        assert_eq!([0, 1, 38].map(start), [Ok(38), Ok(1), Ok(38)]);
+        for beyond in [39, u32::MAX] {
+            assert!(matches!(start(beyond), Err(LayoutError::Field { field: "starting slots", .. })));
+        }
+    }
+
+    #[test]
     fn lies_are_named() {
         let facts = facts();
         let length = facts.shape.segment_bytes();

@@ -257,7 +257,8 @@ impl ShmLink {
         // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
         let memory = own.lane(lane).ok()?;
         let address = Address(memory.owner());
-        if memory.state() != lane_state::READY
+        // What was sent before its owner gave us up is still valid.
+        if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
             || Place::parse(&address).is_none_or(|place| place.id != claimant)
         {
             return None;
@@ -291,6 +292,19 @@ impl ShmLink {
         }
     }
 
+    /// Whether `peer` lives but has given us up: it writes no more, and its buffers are its program's again.
+    fn abandoned(&self, peer: Peer) -> bool {
+        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
+        let reader = lane.and_then(|lane| self.inbox.reader(lane));
+        reader.is_some_and(|reader| reader.lane().state() == lane_state::ABANDONED)
+    }
+
+    /// Whether `peer` does not read us any more.
+    fn is_refused(&self, peer: Peer) -> bool {
+        let outbox = self.outboxes.get(peer.0 as usize).and_then(Option::as_ref);
+        outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED)
+    }
+
     /// Stops reading `lane`.
     fn refuse(&mut self, lane: u32) {
         if let Some(reader) = self.inbox.reader(lane) {
@@ -307,14 +321,14 @@ impl ShmLink {
 
     /// The segment of a peer that may only have attached to us.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
-        let dir = self.dir.clone();
-        let known = self.acquaintance(peer);
+        let ShmLink { acquaintances, dir, .. } = self;
+        let known = acquaintances.entry(peer).or_default();
         if known.forgotten {
             return Err(CopyFault::Gone);
         }
         if known.segment.is_none() {
             let place = known.address.as_ref().and_then(Place::parse).ok_or(CopyFault::Gone)?;
-            known.segment = Some(PeerSegment::open(&dir, &place).map_err(|_| CopyFault::Gone)?);
+            known.segment = Some(PeerSegment::open(dir, &place).map_err(|_| CopyFault::Gone)?);
         }
         known.segment.as_ref().ok_or(CopyFault::Gone)
     }
@@ -553,9 +567,12 @@ impl Link for ShmLink {
         }
         if facts.pid == pid {
             attach::copy_inside(direction, address, memory, offset, bytes);
-            return Ok(());
+        } else {
+            attach::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
-        attach::copy_across(facts.pid, direction, address, memory, offset, bytes)
+        // Looked at afterwards: the peer says so before its program may use the buffer again, so if it has not said so
+        // by now, what we have copied is what it announced. One that has left us says so in our lane there.
+        if self.abandoned(peer) || self.is_refused(peer) { Err(CopyFault::Gone) } else { Ok(()) }
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
@@ -564,9 +581,7 @@ impl Link for ShmLink {
         let header = known.and_then(|(_, known)| known.segment.as_ref()).map(PeerSegment::header);
         let found = segment::liveness(&self.dir, &place, header);
         let Some((&peer, _)) = known else { return found };
-        let outbox = self.outboxes.get(peer.0 as usize).and_then(Option::as_ref);
-        let refused = outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED);
-        if found == Liveness::Alive && (refused || self.has_abandoned_us(peer)) {
+        if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
             return Liveness::Refused;
         }
         found

@@ -296,7 +296,7 @@ impl ShmLink {
     pub(super) fn has_abandoned_us(&self, peer: Peer) -> bool {
         let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
-        reader.is_some_and(|reader| reader.lane().state() == lane_state::ABANDONED && !reader.arrived())
+        reader.is_some_and(|reader| self.abandoned(peer) && !reader.arrived())
     }
 
     /// Whether nobody is left who could write.

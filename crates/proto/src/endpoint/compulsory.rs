@@ -110,6 +110,7 @@ pub(super) fn send(
     state: &mut PeerState,
     to: Peer,
     pool: &mut Pool,
+    pressed: bool,
     counters: &mut Counters,
     actions: &mut Vec<Action>,
 ) {
@@ -136,6 +137,7 @@ pub(super) fn send(
             credit_packets_read: state.credit_packets_read,
             ..Packet::new(body, 0)
         };
+        packet.marks.hold = state.to_hold || pressed;
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to, packet, payload: Source::None });

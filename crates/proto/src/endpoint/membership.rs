@@ -7,7 +7,7 @@
 //! ```text
 //! driver of B -> driver of A   leave                            (a word in shared memory: no packet, no credit)
 //! driver  -> A: AskedToLeave { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
-//! driver  -> B: Arrived { Leave }        Retire, Release { A }
+//! driver  -> B: Arrived { Leave }        Retire, Vacate { A }
 //! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
 //! B -> A   credit, granted total 9, epoch 6: sent before B read the `Leave`         ignored, epoch 7 has its own
 //! ```
@@ -30,13 +30,44 @@ use crate::flow;
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
+/// A set of peers, a bit each.
+#[derive(Debug, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn set(&mut self, peer: Peer) {
+        let word = peer.0 as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (peer.0 % 64);
+    }
+
+    fn contains(&self, peer: Peer) -> bool {
+        self.0.get(peer.0 as usize / 64).is_some_and(|word| word >> (peer.0 % 64) & 1 == 1)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Peer> {
+        let bits = |(word, &bits): (usize, &u64)| {
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Peer(word as u32 * 64 + bit))
+        };
+        self.0.iter().enumerate().flat_map(bits)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<u64>()
+    }
+}
+
 /// What is kept for peers, by their numbers. One that was never heard from costs a null pointer; of one that has left
 /// and been left remains a bit more: that there is somebody who may die.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     states: Vec<Option<Box<PeerState>>>,
     /// Who has been in contact, a bit each.
-    acquainted: Vec<u64>,
+    acquainted: Bits,
+    /// In whose mailbox we have been.
+    stayed: Bits,
     /// How long messages to those waited of whom nothing is kept any more. Unit: ns.
     pub(super) forgotten_stalled_ns: u64,
 }
@@ -73,26 +104,25 @@ impl Peers {
     }
 
     fn acquaint(&mut self, peer: Peer) {
-        let word = peer.0 as usize / 64;
-        if self.acquainted.len() <= word {
-            self.acquainted.resize(word + 1, 0);
-        }
-        self.acquainted[word] |= 1 << (peer.0 % 64);
+        self.acquainted.set(peer);
     }
 
     /// Everybody who has ever been in contact.
     pub(super) fn acquainted(&self) -> impl Iterator<Item = Peer> {
-        let bits = |(word, &bits): (usize, &u64)| {
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Peer(word as u32 * 64 + bit))
-        };
-        self.acquainted.iter().enumerate().flat_map(bits)
+        self.acquainted.iter()
+    }
+
+    /// Whether we have been in its mailbox before.
+    pub(super) fn has_stayed(&self, peer: Peer) -> bool {
+        self.stayed.contains(peer)
     }
 
     pub(super) fn bytes(&self) -> u64 {
         let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
         let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
-        let index =
-            self.states.capacity() * size_of::<Option<Box<PeerState>>>() + self.acquainted.capacity() * 8;
+        let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
+            + self.acquainted.bytes()
+            + self.stayed.bytes();
         (index + self.iter().map(each).sum::<usize>()) as u64
     }
 }
@@ -175,6 +205,7 @@ impl Endpoint {
     ) {
         self.peers.acquaint(peer);
         self.peer(peer);
+        self.peers.stayed.set(peer);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
@@ -194,7 +225,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         peer: Peer,
-        quota_slots: u32,
+        (quota_slots, start_slots): (u32, u32),
         epoch: u16,
         actions: &mut Vec<Action>,
     ) {
@@ -215,8 +246,10 @@ impl Endpoint {
             before.leave(pool);
         }
         state.stays.begin_here(epoch);
-        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, pool));
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
         state.credit_packets_read = 0;
+        self.owned(start_slots);
+        self.reserve(peer, quota_slots);
     }
 
     /// Leaves the mailbox of `peer`, and comes back if there is something to send.
@@ -233,6 +266,7 @@ impl Endpoint {
         if let Some(receiver) = &state.receiver {
             packet.granted_total = receiver.granted_total(&self.pool);
         }
+        packet.marks.hold = state.to_hold || self.budget.is_pressed();
         self.counters.packets_sent += 1;
         self.counters.slots_sent += 1;
         self.counters.stays_ended += 1;
@@ -240,8 +274,14 @@ impl Endpoint {
         actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
         actions.push(Action::Disconnect { to: peer });
         state.asked_room = false;
+        self.timers.cancel(peer);
         state.compulsory.we_left();
-        if state.backlog.is_empty() && !state.compulsory.waits() {
+        // What is reserved for us there is for one stay, and we may not know what was said in it.
+        state.held = self.budget.bounds();
+        if state.backlog.is_empty() {
+            state.stalled_since = None; // what was refused is void
+        }
+        if state.backlog.is_empty() && !state.compulsory.waits() && !state.ended.is_due() {
             state.outbound = Outbound::Absent;
             self.forget_if_idle(peer);
         } else {
@@ -256,7 +296,7 @@ impl Endpoint {
 
     /// `peer` has left our mailbox; everything that it sent there is handled.
     pub(super) fn left(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        actions.push(Action::Release { peer });
+        actions.push(Action::Vacate { peer });
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(receiver) = state.receiver.take() {
@@ -264,6 +304,8 @@ impl Endpoint {
         }
         state.compulsory.it_left();
         state.credit_packets_read = 0;
+        let reserved_bytes = core::mem::take(&mut state.reserved_bytes);
+        self.budget.detach(reserved_bytes);
     }
 
     /// Gives back what is kept for a peer if neither side has a lane or anything under way.
@@ -274,6 +316,8 @@ impl Endpoint {
                 && state.receiver.is_none()
                 && state.backlog.is_empty()
                 && !state.compulsory.is_under_way()
+                && state.ended.is_idle()
+                && state.copies == 0
                 && state.inbound.is_none()
                 && !state.said_goodbye
                 && !state.write_refused

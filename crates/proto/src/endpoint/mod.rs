@@ -11,8 +11,10 @@
 //! ```
 
 mod compulsory;
+pub mod holding;
 mod loss;
 mod membership;
+mod readiness;
 mod receiving;
 mod remote;
 mod sending;
@@ -32,8 +34,10 @@ use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
+use crate::timers::Timers;
 use crate::transfer::Transfers;
 use compulsory::Compulsory;
+use holding::{Budget, Copies, Ended};
 use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
@@ -64,12 +68,14 @@ struct PeerState {
     backlog: VecDeque<Job>,
     /// What leaves before that.
     compulsory: Compulsory,
-    /// We wait for room that the link was asked for.
+    /// We wait for room that the link was asked for, or for the time to ask it again.
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
     /// Time in which it did, stalls that are over. Unit: ns.
     stalled_ns: u64,
+    /// The backlog has been out of credit since it was last empty: what leaves it has waited.
+    backlog_waited: bool,
     /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
     stays: Stays,
@@ -85,6 +91,16 @@ struct PeerState {
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
+    /// It has no room for unexpected payload: our messages are announced and their payload waits here.
+    held: bool,
+    /// Copies of our messages that it has not taken.
+    copies: u32,
+    /// Nothing is reserved for it in our budget: it is always to hold.
+    to_hold: bool,
+    /// What is reserved for it in our budget.
+    reserved_bytes: u64,
+    /// Its transfers that have ended here, of which it has not been told.
+    ended: Ended,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +130,13 @@ pub struct Endpoint {
     counters: Counters,
     /// What flow control needs once.
     pool: flow::Pool,
+    budget: Budget,
+    copies: Copies,
+    /// Peers with ended transfers that are told with the next or when nothing else happens.
+    waiting_for_company: Vec<Peer>,
     backlogged: u32,
+    /// When peers that were not ready are tried again.
+    timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
 }
@@ -134,6 +156,9 @@ impl Endpoint {
             _ => flow::Pool::unused(),
         };
         Endpoint {
+            budget: Budget::new(&config),
+            copies: Copies::new(config.retain_bytes),
+            waiting_for_company: Vec::new(),
             config,
             peers: Peers::default(),
             posted: PostedQueue::default(),
@@ -144,6 +169,7 @@ impl Endpoint {
             counters: Counters::default(),
             pool,
             backlogged: 0,
+            timers: Timers::default(),
             somebody_died: false,
         }
     }
@@ -157,31 +183,26 @@ impl Endpoint {
                 let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots, credit_slots);
                 self.connected(now, peer, sender, credit_slots, epoch, actions);
             }
-            Event::Attached { peer, quota_slots, epoch } => {
-                self.attached(now, peer, quota_slots, epoch, actions);
-            }
             Event::AskedToLeave { peer } => self.leave(now, peer, actions),
-            Event::Room { peer, slots } => {
-                let state = self.peer(peer);
-                state.asked_room = false;
-                if let Outbound::Connected(sender) = &mut state.outbound {
-                    sender.found_room(slots);
-                }
-                self.send_while_credited(now, peer, actions);
+            Event::Attached { peer, quota_slots, start_slots, epoch } => {
+                self.attached(now, peer, (quota_slots, start_slots), epoch, actions);
             }
+            Event::Room { peer, slots } => self.room_answered(now, peer, slots, actions),
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
-            Event::Deadline => {}
+            Event::Deadline => self.retry(now, actions),
+            Event::Idle => self.tell_all_ended(now, actions),
         }
         if self.pool.has_requests() {
             self.ask_for_credits(now, actions);
         }
     }
 
-    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. The present schemes have
-    /// no timers.
+    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. Later does no harm but to the waiting
+    /// messages, earlier none at all.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        self.timers.earliest()
     }
 
     /// The settings it was made with.
@@ -244,7 +265,9 @@ impl Endpoint {
     /// and not taken. A goodbye is a courtesy, not a debt.
     pub fn owes(&self) -> bool {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
-        self.transfers.owes_payload() || self.peers.iter().any(|peer| peer.backlog.iter().any(owed))
+        self.transfers.owes_payload()
+            || !self.copies.is_empty()
+            || self.peers.iter().any(|peer| peer.backlog.iter().any(owed) || peer.ended.is_due())
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
@@ -256,7 +279,11 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.peers.iter().all(|peer| peer.inbound.is_none() && !peer.compulsory.is_under_way())
+            && self.copies.is_empty()
+            && self
+                .peers
+                .iter()
+                .all(|peer| peer.inbound.is_none() && !peer.ended.is_due() && !peer.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -265,7 +292,7 @@ impl Endpoint {
         let anybody = self.posted.awaits_anybody();
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (peer, state) in self.peers.numbered() {
-            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way();
+            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way() || state.copies > 0;
             if waits || state.inbound.is_some() {
                 visit(peer);
             }
@@ -323,6 +350,7 @@ impl Endpoint {
             // What is said of an earlier stay of ours there says nothing.
             Outbound::Connected(sender) if packet.epoch == state.stays.there => {
                 state.stays.note_credit_packets_read(packet.credit_packets_read);
+                state.held = packet.marks.hold;
                 sender.granted(packet.granted_total).is_ok()
             }
             _ => true,
@@ -367,7 +395,15 @@ impl Endpoint {
             }
             _ => spent,
         };
-        spent.is_ok()
+        if spent.is_err() {
+            return false;
+        }
+        if packet.marks.backlogged
+            && let Some(quota_slots) = receiver.had_waited()
+        {
+            self.owned(quota_slots);
+        }
+        true
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -388,7 +424,9 @@ impl Endpoint {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
             Body::Credit | Body::Leave => true,
-            Body::Finished { transfer, refused } => self.finished_arrived(from, transfer, refused, actions),
+            Body::Finished { transfer, count, refused } => {
+                self.finished_arrived(from, transfer, count, refused, actions)
+            }
             Body::Fetch { transfer, reply, length } => {
                 self.fetch_arrived(now, from, transfer, reply, length, actions)
             }
@@ -418,6 +456,8 @@ impl Endpoint {
     }
 
     fn peer(&mut self, peer: Peer) -> &mut PeerState {
+        let to_hold = self.budget.begins_with_hold();
+        let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
         let cross_memory = self.config.cross_memory;
         self.peers.known(peer.0 as usize, || PeerState {
             outbound: Outbound::Absent,
@@ -428,6 +468,7 @@ impl Endpoint {
             asked_room: false,
             stalled_since: None,
             stalled_ns: 0,
+            backlog_waited: false,
             next_number: 0,
             stays: Stays::default(),
             credit_packets_read: 0,
@@ -436,7 +477,18 @@ impl Endpoint {
             write_bytes: 0,
             cross_memory,
             said_goodbye: false,
+            held,
+            copies: 0,
+            to_hold,
+            reserved_bytes: 0,
+            ended: Ended::default(),
         })
+    }
+
+    /// A sender owns so many data slots here.
+    fn owned(&mut self, slots: u32) {
+        let peak = &mut self.counters.peak_quota_slots;
+        *peak = (*peak).max(u64::from(slots));
     }
 
     fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {
@@ -447,6 +499,7 @@ impl Endpoint {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
+            self.budget.credit(unexpected.envelope.length);
             actions.push(Action::Forget { message });
         }
     }

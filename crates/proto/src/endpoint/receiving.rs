@@ -182,7 +182,7 @@ impl Endpoint {
             Payload::Whole | Payload::Arriving { .. } => unexpected.acknowledge,
         };
         if let Some(transfer) = answer {
-            self.submit(now, from, Job::control(Body::Finished { transfer, refused: false }), actions);
+            self.finish(now, from, transfer, unexpected.envelope.length, actions);
         }
         let found = Outcome::Found { envelope: unexpected.envelope, claimed: None };
         Self::complete(actions, request, found);
@@ -228,12 +228,7 @@ impl Endpoint {
                     self.received(landing, &envelope, actions);
                 }
                 if let Some(transfer) = acknowledge {
-                    self.submit(
-                        now,
-                        from,
-                        Job::control(Body::Finished { transfer, refused: false }),
-                        actions,
-                    );
+                    self.finish(now, from, transfer, envelope.length, actions);
                 }
                 Into::Receive(landing)
             }
@@ -340,16 +335,19 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) {
         self.received(landing, envelope, actions);
-        let finished = Body::Finished { transfer: sender, refused: false };
-        self.submit(now, from, Job::control(finished), actions);
+        self.finish(now, from, sender, envelope.length, actions);
     }
 
     fn keep(&mut self, unexpected: Unexpected) -> MessageId {
+        if !matches!(unexpected.payload, Payload::WithSender { .. }) {
+            self.budget.charge(unexpected.envelope.length);
+        }
         let message = self.unexpected.push(unexpected);
         let counters = &mut self.counters;
         counters.peak_unexpected_messages =
             counters.peak_unexpected_messages.max(u64::from(self.unexpected.count()));
         counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.kept_bytes());
+        counters.peak_budget_used_bytes = counters.peak_budget_used_bytes.max(self.budget.used_bytes());
         message
     }
 
@@ -512,7 +510,7 @@ impl Endpoint {
             self.receive_lost(landing, from, fault, actions);
         }
         if let Some(transfer) = unexpected.acknowledge {
-            self.submit(now, from, Job::control(Body::Finished { transfer, refused: false }), actions);
+            self.finish(now, from, transfer, envelope.length, actions);
         }
     }
 

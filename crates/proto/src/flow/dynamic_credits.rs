@@ -245,8 +245,13 @@ impl Pool {
         }
     }
 
-    /// A sender has attached, with a lane of `lane_slots` data slots; it holds its starting credits. Returns its account.
-    pub fn admit(&mut self, owner: Peer, lane_slots: u32) -> u32 {
+    /// A sender has attached, with a lane of `lane_slots` data slots; it holds `start_slots` credits, which the link has told
+    /// it. Returns its account.
+    ///
+    /// # Panics
+    /// If the link tells senders another number than what the region sets aside for them.
+    pub fn admit(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
+        assert_eq!(start_slots, self.start_slots, "starting credits by the link and by the region");
         assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
         if let Some(index) = self.placeholders.next() {
             let account = &mut self.accounts[index as usize];

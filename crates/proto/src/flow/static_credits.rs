@@ -14,23 +14,26 @@ use crate::mailbox::threshold;
 /// The sending side.
 #[derive(Debug)]
 pub struct Sender {
+    /// Credits at first: the quota, but in schemes that begin with fewer.
+    start_slots: u32,
     /// The most credits there can be: the quota.
     quota_slots: u32,
-    start_slots: u32,
-    /// Credits from the beginning plus all that was granted, modulo 2^32.
+    /// Start plus all that was granted, modulo 2^32.
     limit_total: u32,
     /// Slots filled, modulo 2^32.
     spent_total: u32,
 }
 
 impl Sender {
+    #[cfg(test)]
     pub(super) fn new(quota_slots: u32) -> Sender {
         Sender::starting_with(quota_slots, quota_slots)
     }
 
     /// With fewer credits in the beginning than it can have later.
     pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
-        Sender { quota_slots, start_slots, limit_total: start_slots, spent_total: 0 }
+        let start_slots = start_slots.min(quota_slots);
+        Sender { start_slots, quota_slots, limit_total: start_slots, spent_total: 0 }
     }
 
     /// Slots that may be filled now.
@@ -204,6 +207,15 @@ mod tests {
         assert_eq!(sender.granted(2), Ok(())); // repeated: nothing is minted
         assert_eq!(sender.credits(), 4);
         assert!(sender.granted(1).is_err()); // backwards
+    }
+
+    #[test]
+    fn a_sender_that_begins_with_few_credits_can_be_granted_up_to_the_quota_and_no_more() {
+        let mut sender = Sender::starting_with(1, 4);
+        assert_eq!(sender.credits(), 1);
+        assert_eq!(sender.granted(3), Ok(()));
+        assert_eq!(sender.credits(), 4);
+        assert_eq!(sender.granted(4), Err(GrantError { granted_total: 4, credits: 5, quota_slots: 4 }));
     }
 
     #[test]

@@ -39,7 +39,10 @@ impl Sender {
     pub fn view(&self) -> SenderView {
         match self {
             Sender::Unlimited(sender) => SenderView { credits: sender.room(), ..SenderView::default() },
-            Sender::Static(sender) => sender.view(),
+            Sender::Hardware(sender) => SenderView { credits: sender.room(), ..SenderView::default() },
+            Sender::Static(sender) | Sender::StaticConnection(sender) => sender.view(),
+            // How far its buffers have grown is the receiver's to say.
+            Sender::AdaptiveBacklog(sender) => SenderView { quota_slots: None, ..sender.view() },
             Sender::Dynamic(sender) => sender.view(),
         }
     }
@@ -51,6 +54,8 @@ impl Receiver {
         match self {
             Receiver::Unlimited => ReceiverView::default(),
             Receiver::Static(receiver) => receiver.view(),
+            Receiver::StaticConnection(receiver) => receiver.view(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.view(),
             Receiver::Dynamic(account) => pool.view(*account),
         }
     }

@@ -3,11 +3,12 @@
 //! It performs actions as any driver must, and watches from outside: that no packet arrives without a free slot
 //! (I1), that credit packets never outnumber their slots (I2), that nothing is left over at the end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
     Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    kept_cost_bytes,
 };
 
 /// What all endpoints of a world have in common.
@@ -17,6 +18,8 @@ pub struct Plan {
     pub scheme: Scheme,
     pub geometry: Geometry,
     pub quota_slots: u32,
+    /// Credits at first; fewer than the quota only in schemes that grant more later. With dynamic credits those of the region.
+    pub start_slots: u32,
     pub credit_slots: u32,
     /// With dynamic credits `quota_slots` is what a lane can hold.
     pub region: DataRegion,
@@ -26,6 +29,10 @@ pub struct Plan {
     pub copies_forbidden: bool,
     /// Lanes of a mailbox: more senders take turns.
     pub max_lanes: usize,
+    pub budget_bytes: u64,
+    pub retain_bytes: u64,
+    /// Endpoints know how many they are.
+    pub planned: bool,
 }
 
 impl Plan {
@@ -39,6 +46,10 @@ impl Plan {
             cross_memory: self.cross_memory,
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
+            unexpected_budget_bytes: self.budget_bytes,
+            retain_bytes: self.retain_bytes,
+            planned_peers: if self.planned { self.endpoints } else { 0 },
+            planned_quota_slots: self.quota_slots,
         }
     }
 }
@@ -78,6 +89,11 @@ struct Lane {
     attached: bool,
     /// The sender has left.
     left: bool,
+    /// The last packet said hold.
+    says_hold: bool,
+    /// Slots ever filled, and ever granted by packets the other way.
+    spent_total: u64,
+    granted_total: u32,
 }
 
 /// What can happen next.
@@ -88,6 +104,7 @@ enum Candidate {
     Connection,
     Room,
     Request,
+    Deadline,
 }
 
 #[derive(Debug)]
@@ -95,6 +112,11 @@ pub struct Node {
     pub machine: Endpoint,
     buffers: Vec<Option<Vec<u8>>>,
     kept: BTreeMap<MessageId, Vec<u8>>,
+    /// The most that the kept messages have cost at a time. Unit: bytes.
+    pub peak_kept_cost_bytes: u64,
+    retained: BTreeMap<u32, Vec<u8>>,
+    /// The most that was retained at a time. Unit: bytes.
+    pub peak_retained_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     asking: Vec<Peer>,
@@ -113,11 +135,17 @@ pub struct Node {
 pub struct World {
     pub plan: Plan,
     pub nodes: Vec<Node>,
+    /// Of a pair, its stays: the last is written, the first is read.
     lanes: BTreeMap<(u32, u32), VecDeque<Lane>>,
+    /// Who has given up whom: its buffers are not to be copied from any more.
+    severed: BTreeSet<(u32, u32)>,
     pub now: Instant,
     pub trace: u64,
     /// Everything that was done, by whom, if somebody asks for it.
     pub record: Option<Vec<(u32, Action)>>,
+    /// Packets that said hold after one that did not, and the other way round.
+    pub switched_on: u64,
+    pub switched_off: u64,
 }
 
 impl World {
@@ -126,6 +154,9 @@ impl World {
             machine: Endpoint::new(plan.config()),
             buffers: Vec::new(),
             kept: BTreeMap::new(),
+            peak_kept_cost_bytes: 0,
+            retained: BTreeMap::new(),
+            peak_retained_bytes: 0,
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             asking: Vec::new(),
@@ -141,9 +172,12 @@ impl World {
             plan,
             nodes: (0..plan.endpoints).map(node).collect(),
             lanes: BTreeMap::new(),
+            severed: BTreeSet::new(),
             now: Instant(0),
             trace: 0,
             record: None,
+            switched_on: 0,
+            switched_off: 0,
         }
     }
 
@@ -179,7 +213,11 @@ impl World {
         match machine.send_now(to, space, tag, data, bytes, level) {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
-                let payload = Source::Request { request, offset: 0 };
+                let mut payload = Source::Request { request, offset: 0 };
+                if let Body::Rendezvous { transfer, .. } = packet.body {
+                    self.perform(from, None, Action::Retain { transfer, request });
+                    payload = Source::Retained { transfer, offset: 0 };
+                }
                 if let Some(record) = &mut self.record {
                     record.push((from, Action::Transmit { to, packet, payload }));
                 }
@@ -211,7 +249,7 @@ impl World {
     }
 
     /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, gets a lane, is
-    /// noticed, or is asked to leave since others wait. Returns whether anything could.
+    /// noticed, is asked to leave since others wait, or somebody's time has come. Returns whether anything could.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
         let mut candidates = Vec::new();
         for (&(from, to), lanes) in &self.lanes {
@@ -235,14 +273,22 @@ impl World {
                 candidates.push((Candidate::Request, from, to));
             }
         }
+        let waits = |node: &Node| !node.dead && node.machine.next_deadline().is_some();
+        let waiting = (0..).zip(&self.nodes).filter(|(_, node)| waits(node));
+        candidates.extend(waiting.map(|(index, _)| (Candidate::Deadline, index, index)));
         if candidates.is_empty() {
             return false;
         }
         self.now = self.now.plus_ns(100);
         let (candidate, from, to) = candidates[choose(candidates.len())];
-        let Plan { quota_slots, credit_slots, .. } = self.plan;
-        let lanes = self.lanes.get_mut(&(from, to)).expect("chosen");
+        let Plan { quota_slots, start_slots, credit_slots, .. } = self.plan;
+        let lanes = self.lanes.entry((from, to)).or_default();
         match candidate {
+            Candidate::Deadline => {
+                let deadline = self.nodes[from as usize].machine.next_deadline().expect("it waits");
+                self.now = self.now.max(deadline);
+                self.handle(from, Event::Deadline);
+            }
             Candidate::Arrival => {
                 let packet = lanes[0].packets[0].0;
                 self.handle(to, Event::Arrived { from: Peer(from), packet });
@@ -250,16 +296,12 @@ impl World {
             Candidate::Attachment => {
                 lanes[0].attached = true;
                 let epoch = lanes[0].epoch;
-                self.handle(to, Event::Attached { peer: Peer(from), quota_slots, epoch });
+                self.handle(to, Event::Attached { peer: Peer(from), quota_slots, start_slots, epoch });
             }
             Candidate::Connection => {
                 let last = lanes.back_mut().expect("chosen");
                 last.connected = true;
                 let epoch = last.epoch;
-                let start_slots = match self.plan.scheme {
-                    Scheme::Dynamic { .. } => self.plan.region.start_slots,
-                    _ => quota_slots,
-                };
                 let peer = Peer(to);
                 self.nodes[from as usize].slots.remove(&peer);
                 let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch };
@@ -286,13 +328,26 @@ impl World {
         }
     }
 
-    /// Lets everything happen that can.
+    /// Lets everything happen that can; when nothing does, endpoints are told so.
     pub fn settle(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut steps = 0;
-        while self.step(&mut choose) {
+        while self.step(&mut choose) || self.idle() {
             steps += 1;
             assert!(steps < 10_000_000, "the world does not come to rest");
         }
+    }
+
+    /// Tells the endpoints that nothing happens. Returns whether one of them had been waiting for that.
+    pub fn idle(&mut self) -> bool {
+        let mut any = false;
+        for node in 0..self.plan.endpoints {
+            let Node { machine, dead, .. } = &self.nodes[node as usize];
+            if machine.has_company_waiting() && !dead {
+                any = true;
+                self.handle(node, Event::Idle);
+            }
+        }
+        any
     }
 
     /// Nothing is under way or left over anywhere.
@@ -302,6 +357,7 @@ impl World {
             let left: Vec<_> = node.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
+            assert!(node.retained.is_empty(), "endpoint {index} retains {:?}", node.retained.keys());
         }
         self.assert_counted();
         for (pair, lanes) in &self.lanes {
@@ -331,6 +387,23 @@ impl World {
                 assert_eq!((sending.spent_total, sending.credits), (Some(spent), quota + granted - spent));
             }
         }
+    }
+
+    /// No endpoint has kept or retained more than it was to.
+    pub fn assert_within_budget(&self) {
+        let bounds = self.plan.scheme.grants();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let (kept, budget) = (node.peak_kept_cost_bytes, self.plan.budget_bytes);
+            assert!(!bounds || kept <= budget, "endpoint {index} kept {kept} of {budget} bytes");
+            let (retained, limit) = (node.peak_retained_bytes as u64, self.plan.retain_bytes);
+            assert!(retained <= limit, "endpoint {index} retained {retained} of {limit} bytes");
+        }
+    }
+
+    /// Requests of `node` that have not completed.
+    pub fn outstanding(&self, node: u32) -> Vec<Request> {
+        let buffers = self.nodes[node as usize].buffers.iter().enumerate();
+        buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
     /// Every request of these endpoints has completed.
@@ -400,16 +473,37 @@ impl World {
                 assert!(last.is_none_or(|body| body == Body::Leave) || self.nodes[to.0 as usize].dead);
                 self.nodes[node as usize].asking.retain(|asking| *asking != to);
             }
-            Action::Release { peer } => {
+            Action::Vacate { peer } => {
                 let lane = self.lanes.get_mut(&(peer.0, node)).and_then(VecDeque::pop_front).expect("a lane");
                 assert!(lane.left && lane.packets.is_empty() && lane.data_slots == 0);
                 self.let_in(node);
             }
             Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),
-            Action::AskRoom { to } => self.nodes[node as usize].asking.push(to),
+            Action::AskRoom { to, at_once: false } => self.nodes[node as usize].asking.push(to),
+            Action::AskRoom { to, at_once: true } => {
+                let lane = self.lanes.get(&(node, to.0)).and_then(VecDeque::back).expect("a lane");
+                let slots = self.plan.quota_slots - lane.data_slots;
+                self.nodes[node as usize].events.push_back(Event::Room { peer: to, slots });
+            }
             Action::Keep { message, bytes } => {
                 let before = self.nodes[node as usize].kept.insert(message, vec![0; bytes as usize]);
                 assert!(before.is_none(), "{message:?} is kept twice");
+                let node = &mut self.nodes[node as usize];
+                let cost = node.kept.values().map(|kept| kept_cost_bytes(kept.len() as u64)).sum();
+                node.peak_kept_cost_bytes = node.peak_kept_cost_bytes.max(cost);
+            }
+            Action::Retain { transfer, request } => {
+                let node = &mut self.nodes[node as usize];
+                let copy = node.buffers[request.0 as usize].clone().expect("outstanding");
+                let before = node.retained.insert(transfer.copy().expect("a copy"), copy);
+                assert!(before.is_none(), "{transfer:?} is retained twice");
+                let bytes = node.retained.values().map(Vec::len).sum();
+                node.peak_retained_bytes = node.peak_retained_bytes.max(bytes);
+            }
+            Action::Release { transfer } => {
+                let copy = transfer.copy().expect("a copy");
+                let released = self.nodes[node as usize].retained.remove(&copy);
+                assert!(released.is_some(), "{transfer:?} is not retained");
             }
             Action::Place { to, bytes } => {
                 let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)][0];
@@ -429,9 +523,15 @@ impl World {
                 into[offset as usize..][..payload.len()].copy_from_slice(&payload);
             }
             Action::Retire => {
-                let lanes = self.lanes.get_mut(&(arrived_from.expect("an arrival"), node)).expect("a lane");
+                let from = arrived_from.expect("an arrival");
+                let lanes = self.lanes.get_mut(&(from, node)).expect("a lane");
                 let lane = lanes.front_mut().expect("a lane");
                 let (packet, _) = lane.packets.pop_front().expect("a packet");
+                if packet.body == Body::Leave && self.severed.contains(&(node, from)) {
+                    lanes.pop_front(); // the machine has given it up, and does not say so again
+                    self.let_in(node);
+                    return;
+                }
                 if packet.body.is_credit() {
                     lane.credit_packets -= 1;
                 } else if packet.body != Body::Leave {
@@ -450,6 +550,8 @@ impl World {
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let result = if self.plan.copies_forbidden {
                     Err(CopyFault::Forbidden)
+                } else if self.severed.contains(&(peer.0, node)) {
+                    Err(CopyFault::Gone)
                 } else {
                     self.copy(node, request, peer, direction, address, offset, bytes);
                     Ok(())
@@ -457,8 +559,18 @@ impl World {
                 self.nodes[node as usize].events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
-                self.lanes.remove(&(peer.0, node));
-                self.nodes[node as usize].waiting.retain(|waiting| *waiting != peer.0);
+                self.severed.insert((node, peer.0));
+                if self.nodes[peer.0 as usize].dead {
+                    self.lanes.remove(&(peer.0, node));
+                    self.nodes[node as usize].waiting.retain(|waiting| *waiting != peer.0);
+                } else if let Some(lanes) = self.lanes.get_mut(&(peer.0, node)) {
+                    // One that lives may go on writing: nobody reads it.
+                    lanes.retain(|lane| !lane.left);
+                    for lane in lanes {
+                        lane.packets.clear();
+                        (lane.data_slots, lane.credit_packets) = (0, 0);
+                    }
+                }
                 self.let_in(node);
                 self.nodes[node as usize].asking.retain(|asking| *asking != peer);
             }
@@ -487,6 +599,11 @@ impl World {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
                 *address = (u64::from(request.0) + 1) << 32;
             }
+            (Body::Rendezvous { address, .. }, Source::Retained { transfer, .. })
+                if self.plan.cross_memory =>
+            {
+                *address = u64::from(transfer.copy().expect("a copy")) + 1;
+            }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
                 *address = (*key << 48) | *offset
             }
@@ -500,12 +617,23 @@ impl World {
                 from.buffers[request.0 as usize].as_ref().expect("outstanding")[offset as usize..][..bytes]
                     .to_vec()
             }
+            Source::Retained { transfer, offset } => {
+                from.retained[&transfer.copy().expect("a copy")][offset as usize..][..bytes].to_vec()
+            }
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
+        // What the packet grants is spent in the stay of the other direction that it speaks of.
+        let stays = self.lanes.entry((to.0, node)).or_default();
+        if let Some(stay) = stays.iter_mut().find(|lane| lane.epoch == packet.epoch && lane.attached) {
+            stay.granted_total = packet.granted_total;
+        }
         let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
         assert!(lane.connected && !lane.left, "{packet:?} from who has no lane");
+        let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
+        self.switched_on += u64::from(!said_hold && packet.marks.hold);
+        self.switched_off += u64::from(said_hold && !packet.marks.hold);
         if packet.body == Body::Leave {
             assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Leave));
         } else if packet.body.is_credit() {
@@ -515,6 +643,10 @@ impl World {
             lane.data_slots += slots;
             let quota = self.plan.quota_slots;
             assert!(lane.data_slots <= quota, "I1: {} of {quota} slots filled", lane.data_slots);
+            lane.spent_total += u64::from(slots);
+            let owned = u64::from(self.plan.start_slots) + u64::from(lane.granted_total);
+            let credited = self.plan.scheme.grants();
+            assert!(!credited || lane.spent_total <= owned, "{} slots spent of {owned}", lane.spent_total);
         }
         if !self.nodes[to.0 as usize].dead {
             lane.packets.push_back((packet, payload));
@@ -537,6 +669,8 @@ impl World {
         let key = address >> 48;
         let (memory, at) = if key > 0 {
             (there.regions.get_mut(&key).expect("exposed"), (address & ((1 << 48) - 1)) as usize)
+        } else if address >> 32 == 0 {
+            (there.retained.get_mut(&(address as u32 - 1)).expect("retained"), 0)
         } else {
             let request = (address >> 32) as usize - 1;
             (there.buffers[request].as_mut().expect("announced"), 0)

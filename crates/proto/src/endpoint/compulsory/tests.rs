@@ -32,6 +32,10 @@ fn config() -> Config {
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 1000,
+        unexpected_budget_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        planned_peers: 2,
+        planned_quota_slots: 12,
     }
 }
 
@@ -44,7 +48,7 @@ impl Bench {
         let mut bench = Bench { machine, granted: [0; 3], credit_packets: [0; 3] };
         for peer in [Peer(1), Peer(2)] {
             let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
-            bench.event(Event::Attached { peer, quota_slots, epoch: 0 });
+            bench.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
             bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch: 0 });
         }
         bench

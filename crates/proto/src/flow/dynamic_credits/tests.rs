@@ -65,8 +65,9 @@ impl Star {
 
     /// A newcomer.
     fn side(&mut self, number: u32) -> Side {
-        let account = self.pool.admit(Peer(number), LANE);
-        let sender = Sender::new(LANE, self.pool.start_slots, self.credit_slots);
+        let start_slots = self.pool.start_slots;
+        let account = self.pool.admit(Peer(number), LANE, start_slots);
+        let sender = Sender::new(LANE, start_slots, self.credit_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
         Side { account, sender, lane, back, read: 0, asked: false, connected: true }
     }
