@@ -324,7 +324,9 @@ fn the_worlds_reach_what_they_are_to_check() {
     let mut reached = BTreeMap::new();
     for seed in 0..400 {
         let mut rng = Rng::with_seed(seed);
-        let plan = Plan { endpoints: 2, eager_bytes: 100_000, ..plan(&mut rng) };
+        // Nobody is told to hold.
+        let (budget_bytes, planned) = (1 << 30, true);
+        let plan = Plan { endpoints: 2, eager_bytes: 100_000, budget_bytes, planned, ..plan(&mut rng) };
         let mut world = World::new(plan);
         for number in 0..20 {
             let request = world.request(0, message(0, 1, number, 100));
@@ -492,19 +494,32 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let drawn = plan(&mut rng);
     let piggyback = rng.bool();
-    let scheme = [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }][rng.usize(..2)];
-    let credit_slots = rng.u32(1..=3);
+    let mut credit_slots = rng.u32(1..=3);
     let quota_slots = credit_slots + rng.u32(..20);
+    let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots));
+    let scheme = [
+        Scheme::Static { piggyback },
+        Scheme::StaticConnection { ecm_threshold },
+        Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold },
+        Scheme::Dynamic { piggyback },
+    ][rng.usize(..4)];
+    let start_slots = match scheme {
+        Scheme::Dynamic { .. } => credit_slots,
+        Scheme::AdaptiveBacklog { .. } => rng.u32(1..=quota_slots),
+        _ => quota_slots,
+    };
+    if let Scheme::StaticConnection { ecm_threshold } = scheme {
+        credit_slots = ecm_slots(quota_slots, ecm_threshold);
+    }
     let eager_bytes = [100, 2048][rng.usize(..2)];
     // The reservation of two or three senders and a little more, or less than that of one.
     let budget_bytes = u64::from(quota_slots) * 164 * rng.u64(..5) + rng.u64(..20_000);
     let endpoints = rng.u32(2..=4);
     let peers = endpoints;
-    let start_slots = if scheme == (Scheme::Static { piggyback }) { quota_slots } else { credit_slots };
     let slots = start_slots * peers + rng.u32(..20);
     let region = DataRegion { slots, peers, start_slots, ..drawn.region };
-    let slots_of = Plan { region, quota_slots, start_slots, credit_slots, ..drawn };
-    let mut world = World::new(Plan { endpoints, scheme, eager_bytes, budget_bytes, ..slots_of });
+    let lanes = Plan { quota_slots, start_slots, credit_slots, region, ..drawn };
+    let mut world = World::new(Plan { endpoints, scheme, eager_bytes, budget_bytes, ..lanes });
     let mut sent = Vec::new();
     for number in 0..rng.u32(20..200) {
         let from = rng.u32(1..endpoints);

@@ -70,10 +70,10 @@ struct PeerState {
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
+    /// We have been out of credit since there was last nothing to send: what leaves has waited.
+    backlog_waited: bool,
     /// Time in which it did, stalls that are over. Unit: ns.
     stalled_ns: u64,
-    /// The backlog has been out of credit since it was last empty: what leaves it has waited.
-    backlog_waited: bool,
     next_number: u32,
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
@@ -93,7 +93,7 @@ struct PeerState {
     /// Nothing is reserved for it in our budget: it is always to hold.
     to_hold: bool,
     /// What is reserved for it in our budget.
-    reserved_bytes: u64,
+    reserved_bytes: Option<u64>,
     /// Its transfers that have ended here, of which it has not been told.
     ended: Ended,
 }
@@ -471,8 +471,8 @@ impl Endpoint {
                 compulsory: Compulsory::default(),
                 asked_room: false,
                 stalled_since: None,
-                stalled_ns: 0,
                 backlog_waited: false,
+                stalled_ns: 0,
                 next_number: 0,
                 credit_packets_read: 0,
                 inbound: None,
@@ -483,7 +483,7 @@ impl Endpoint {
                 held,
                 copies: 0,
                 to_hold: held,
-                reserved_bytes: 0,
+                reserved_bytes: None,
                 ended: Ended::default(),
             });
         }
