@@ -6,7 +6,9 @@
 //! Packets that leave one sender for one destination back to back travel as a *train*: one event per hop for all of
 //! them, as long as nothing pulls them apart. A network that has to split one reports the parts as [`Segment`]s.
 
+pub mod extoll;
 pub mod ideal;
+pub mod mesh;
 
 use weir_proto::Geometry;
 
@@ -53,6 +55,11 @@ pub enum Output<E> {
     Internal(E),
     /// The first packet of a segment stands in the mailbox.
     Arrived(Segment),
+    /// A sender that was held ([`Hold::UntilReleased`]) may go on.
+    Released {
+        /// Its rank.
+        rank: u32,
+    },
     /// The remote get with this number has brought its last byte to rank `to`.
     GetDone {
         /// The rank that asked.
@@ -60,6 +67,15 @@ pub enum Output<E> {
         /// The number it gave.
         number: u32,
     },
+}
+
+/// How long a sender's processor is busy with what it has injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Until this time.
+    Until(Picoseconds),
+    /// The network pushes back: until [`Output::Released`].
+    UntilReleased,
 }
 
 /// Where a network puts what will happen, and when.
@@ -73,14 +89,12 @@ pub trait Network {
     /// What a slot of a mailbox holds.
     fn geometry(&self) -> Geometry;
 
-    /// Takes packets; the first leaves the processor now. Returns when the sender's processor is free of them: later than
-    /// `now + packets * spacing` where the network pushes back.
-    fn inject(
-        &mut self,
-        now: Picoseconds,
-        injection: Injection,
-        outputs: &mut Outputs<Self::Event>,
-    ) -> Picoseconds;
+    /// Takes packets; the first leaves the processor now, the others follow at their spacing. Returns when the sender's
+    /// processor is free of them.
+    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Self::Event>) -> Hold;
+
+    /// Rank `rank` has taken a packet out of its mailbox.
+    fn taken(&mut self, _now: Picoseconds, _rank: u32, _outputs: &mut Outputs<Self::Event>) {}
 
     /// Reads `bytes` bytes of rank `from`'s memory into that of `to`, without the help of `from`'s processor.
     fn get(

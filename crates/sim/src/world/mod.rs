@@ -181,6 +181,10 @@ impl<N: Network> World<N> {
                     self.nodes[to as usize].mailbox.arrive(now, segment);
                     self.wake(now, to);
                 }
+                Event::Network(Output::Released { rank }) => {
+                    let at = self.nodes[rank as usize].release(now);
+                    self.queue.push(at, Event::Step(rank));
+                }
                 Event::Network(Output::GetDone { to, number }) => {
                     self.nodes[to as usize].copied(number);
                     self.wake(now, to);
@@ -222,8 +226,8 @@ impl<N: Network> World<N> {
 
     fn inject(&mut self, now: Picoseconds, train: TrainId) {
         let injection = self.flights.injection(train);
-        let free_at = self.network.inject(now, injection, &mut self.outputs);
-        self.nodes[injection.from as usize].blocked_until(free_at);
+        let hold = self.network.inject(now, injection, &mut self.outputs);
+        self.nodes[injection.from as usize].hold(hold);
         self.take_outputs();
     }
 
@@ -246,9 +250,13 @@ impl<N: Network> World<N> {
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
+            taken: false,
         };
         let next = node.step(now, &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, .. } = surroundings;
+        let node::Surroundings { injections, gets, attaches, taken, .. } = surroundings;
+        if taken {
+            self.network.taken(now, rank, &mut self.outputs);
+        }
         for to in attaches {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
             let peer = if to < rank {

@@ -12,7 +12,7 @@ use weir_proto::{
 use super::flight::{Flights, Mailbox};
 use super::{Plan, Record};
 use crate::Picoseconds;
-use crate::network::TrainId;
+use crate::network::{Hold, TrainId};
 use crate::program::{self, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
 
@@ -28,6 +28,8 @@ pub(super) struct Surroundings<'a> {
     pub gets: Vec<Get>,
     /// Ranks that learn that we send to them.
     pub attaches: Vec<u32>,
+    /// A packet was taken out of the mailbox.
+    pub taken: bool,
 }
 
 /// A remote get to begin.
@@ -74,6 +76,8 @@ pub(super) struct Node {
     phase: Phase,
     /// The processor is busy until then.
     free_at: Picoseconds,
+    /// The network pushes back: nothing is done until it releases us.
+    held: bool,
     /// A step is due at that time; `None`: somebody has to wake us.
     step_at: Option<Picoseconds>,
     pub mailbox: Mailbox,
@@ -97,6 +101,7 @@ impl Node {
             shared,
             phase: Phase::Running,
             free_at: 0,
+            held: false,
             step_at: Some(0),
             mailbox: Mailbox::default(),
             copied: VecDeque::new(),
@@ -126,16 +131,27 @@ impl Node {
     /// Something has come at `now`. When to step, if no step is due early enough already.
     pub fn wake_at(&mut self, now: Picoseconds) -> Option<Picoseconds> {
         let at = self.free_at.max(now);
-        if self.phase == Phase::Running || self.step_at.is_some_and(|due| due <= at) {
+        if self.held || self.phase == Phase::Running || self.step_at.is_some_and(|due| due <= at) {
             return None; // it will look by itself
         }
         self.step_at = Some(at);
         Some(at)
     }
 
-    /// The network holds the processor until then.
-    pub fn blocked_until(&mut self, at: Picoseconds) {
-        self.free_at = self.free_at.max(at);
+    /// The network holds the processor.
+    pub fn hold(&mut self, hold: Hold) {
+        match hold {
+            Hold::Until(at) => self.free_at = self.free_at.max(at),
+            Hold::UntilReleased => self.held = true,
+        }
+    }
+
+    /// The network lets the processor go on; when to step.
+    pub fn release(&mut self, now: Picoseconds) -> Picoseconds {
+        self.held = false;
+        self.free_at = self.free_at.max(now);
+        self.step_at = Some(self.free_at);
+        self.free_at
     }
 
     /// A remote get has ended.
@@ -157,6 +173,9 @@ impl Node {
             return Next::default(); // an earlier one took its place
         }
         self.step_at = None;
+        if self.held {
+            return Next::default();
+        }
         if self.free_at > now {
             return self.again(self.free_at, false);
         }
@@ -200,6 +219,7 @@ impl Node {
             self.free_at += cost.packet_receive_ps;
             self.handle(Event::CopyDone { transfer: Transfer(number), result: Ok(()) }, around);
         } else if let Some((train, index)) = self.mailbox.take(self.free_at) {
+            around.taken = true;
             let (from, packet, called_at) = around.flights.take(train, index);
             let credit = packet.body.is_credit();
             self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
