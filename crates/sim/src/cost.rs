@@ -19,8 +19,10 @@ pub struct Cost {
     pub credit_receive_ps: Picoseconds,
     /// Finding the receive of a message, or the message of a receive; once per message.
     pub match_ps: Picoseconds,
-    /// Copying one KiB between a slot, a buffer kept for an unexpected message and the program's buffer.
+    /// Copying one KiB into the program's buffer, from a slot or from where it was kept.
     pub copy_ps_per_kib: Picoseconds,
+    /// Copying one KiB of an unexpected message from slots to where it is kept.
+    pub keep_ps_per_kib: Picoseconds,
     /// Setting up a remote get.
     pub get_ps: Picoseconds,
 }
@@ -36,11 +38,17 @@ impl Cost {
         credit_receive_ps: 0,
         match_ps: 0,
         copy_ps_per_kib: 0,
+        keep_ps_per_kib: 0,
         get_ps: 0,
     };
 
-    /// Copying `bytes` bytes.
+    /// Copying `bytes` bytes into the program's buffer.
     pub fn copy_ps(&self, bytes: u64) -> Picoseconds {
         self.copy_ps_per_kib * bytes / 1024
+    }
+
+    /// Keeping `bytes` bytes.
+    pub fn keep_ps(&self, bytes: u64) -> Picoseconds {
+        self.keep_ps_per_kib * bytes / 1024
     }
 }

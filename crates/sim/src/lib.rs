@@ -16,6 +16,7 @@
 
 pub mod collective;
 pub mod cost;
+pub mod goal;
 pub mod network;
 pub mod program;
 pub mod queue;

@@ -94,6 +94,9 @@ struct State {
     free: Vec<u32>,
     /// The handle that the program waits for.
     awaited: Option<Handle>,
+    /// For programs that take whatever ends next: what has ended, in order, and whether they wait for it.
+    ended: Option<VecDeque<Handle>>,
+    awaits_any: bool,
 }
 
 /// What a program and its driver share.
@@ -115,11 +118,19 @@ impl Shared {
         self.state.borrow_mut().calls.pop_front()
     }
 
+    /// Whether calls wait to be performed.
+    pub fn has_calls(&self) -> bool {
+        !self.state.borrow().calls.is_empty()
+    }
+
     /// An operation has ended. Returns whether the program waits for it.
     pub fn complete(&self, handle: Handle, status: Status) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.slots[handle.0 as usize] = Slot::Done(status);
-        state.awaited == Some(handle)
+        if let Some(ended) = &mut state.ended {
+            ended.push_back(handle);
+        }
+        state.awaits_any || state.awaited == Some(handle)
     }
 }
 
@@ -172,6 +183,16 @@ impl Rank {
         for handle in handles {
             self.wait(handle).await;
         }
+    }
+
+    /// From now on [`Rank::next_ended`] is used instead of `wait`.
+    pub fn take_as_they_end(&self) {
+        self.0.state.borrow_mut().ended.get_or_insert_default();
+    }
+
+    /// Waits until any of the operations begun since [`Rank::take_as_they_end`] has ended.
+    pub async fn next_ended(&self) -> (Handle, Status) {
+        NextEnded { shared: &self.0 }.await
     }
 
     /// Sends; the buffer may be used again on return.
@@ -245,6 +266,27 @@ impl Future for Wait<'_> {
                 Poll::Pending
             }
             Slot::Free => panic!("{:?} is waited for twice", self.handle),
+        }
+    }
+}
+
+struct NextEnded<'a> {
+    shared: &'a Shared,
+}
+
+impl Future for NextEnded<'_> {
+    type Output = (Handle, Status);
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<(Handle, Status)> {
+        let state = &mut *self.shared.state.borrow_mut();
+        let next = state.ended.as_mut().expect("take_as_they_end comes first").pop_front();
+        state.awaits_any = next.is_none();
+        let Some(handle) = next else { return Poll::Pending };
+        let slot = std::mem::replace(&mut state.slots[handle.0 as usize], Slot::Free);
+        state.free.push(handle.0);
+        match slot {
+            Slot::Done(status) => Poll::Ready((handle, status)),
+            slot => panic!("{handle:?} has ended and is {slot:?}"),
         }
     }
 }

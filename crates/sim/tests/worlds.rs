@@ -21,6 +21,7 @@ const COST: Cost = Cost {
     credit_receive_ps: 60_000,
     match_ps: 20_000,
     copy_ps_per_kib: 100_000,
+    keep_ps_per_kib: 100_000,
     get_ps: 400_000,
 };
 

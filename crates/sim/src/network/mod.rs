@@ -8,6 +8,7 @@
 
 pub mod extoll;
 pub mod ideal;
+pub mod loggops;
 pub mod mesh;
 
 use weir_proto::Geometry;
@@ -88,6 +89,11 @@ pub trait Network {
 
     /// What a slot of a mailbox holds.
     fn geometry(&self) -> Geometry;
+
+    /// From when on rank `from` may begin a send. A processor that would begin one earlier takes what arrives meanwhile.
+    fn send_from(&self, _from: u32) -> Picoseconds {
+        0
+    }
 
     /// Takes packets; the first leaves the processor now, the others follow at their spacing. Returns when the sender's
     /// processor is free of them.

@@ -251,6 +251,7 @@ impl<N: Network> World<N> {
             gets: Vec::new(),
             attaches: Vec::new(),
             taken: false,
+            send_from: self.network.send_from(rank),
         };
         let next = node.step(now, &mut surroundings);
         let node::Surroundings { injections, gets, attaches, taken, .. } = surroundings;

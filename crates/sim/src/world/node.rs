@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Command, Counters, Endpoint, Event, Instant, Outcome, Pattern, Peer, ReceiveCommand, Request,
-    SendCommand, SendLevel, Source, Space, Transfer,
+    Action, Command, Counters, Destination, Endpoint, Event, Instant, Outcome, Pattern, Peer, ReceiveCommand,
+    Request, SendCommand, SendLevel, Source, Space, Transfer,
 };
 
 use super::flight::{Flights, Mailbox};
@@ -28,6 +28,8 @@ pub(super) struct Surroundings<'a> {
     pub gets: Vec<Get>,
     /// Ranks that learn that we send to them.
     pub attaches: Vec<u32>,
+    /// The network takes no send of ours before.
+    pub send_from: Picoseconds,
     /// A packet was taken out of the mailbox.
     pub taken: bool,
 }
@@ -74,6 +76,8 @@ pub(super) struct Node {
     program: Program,
     shared: Rc<Shared>,
     phase: Phase,
+    /// A send that the network does not take yet.
+    postponed: Option<Call>,
     /// The processor is busy until then.
     free_at: Picoseconds,
     /// The network pushes back: nothing is done until it releases us.
@@ -100,6 +104,7 @@ impl Node {
             program: program(Rank::new(&shared)),
             shared,
             phase: Phase::Running,
+            postponed: None,
             free_at: 0,
             held: false,
             step_at: Some(0),
@@ -131,7 +136,10 @@ impl Node {
     /// Something has come at `now`. When to step, if no step is due early enough already.
     pub fn wake_at(&mut self, now: Picoseconds) -> Option<Picoseconds> {
         let at = self.free_at.max(now);
-        if self.held || self.phase == Phase::Running || self.step_at.is_some_and(|due| due <= at) {
+        if self.held
+            || (self.phase == Phase::Running && self.postponed.is_none())
+            || self.step_at.is_some_and(|due| due <= at)
+        {
             return None; // it will look by itself
         }
         self.step_at = Some(at);
@@ -182,21 +190,27 @@ impl Node {
         self.free_at = now;
         let mut ended = false;
         match self.phase {
-            Phase::Running => match self.shared.next_call() {
+            Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
+                Some(call @ Call::Send { .. }) if around.send_from > now => {
+                    self.postponed = Some(call);
+                    self.serve(around);
+                }
                 Some(call) => self.perform_call(call, around),
                 None if program::run(&mut self.program) => {
                     self.phase = Phase::Ended(now);
                     ended = true;
                 }
-                // Calls made before it stopped are performed first.
-                None => match self.shared.next_call() {
-                    Some(call) => self.perform_call(call, around),
-                    None => self.phase = Phase::Waiting,
-                },
+                // It has stopped; the calls that it made before are performed in the next steps.
+                None if self.shared.has_calls() => {}
+                None => self.phase = Phase::Waiting,
             },
             Phase::Waiting | Phase::Ended(_) => self.serve(around),
         }
         let step_at = match self.phase {
+            Phase::Running if self.postponed.is_some() => {
+                let arrival = self.mailbox.next_at().unwrap_or(Picoseconds::MAX);
+                Some(arrival.min(around.send_from).max(self.free_at))
+            }
             Phase::Running => Some(self.free_at),
             _ if !self.copied.is_empty() => Some(self.free_at),
             _ => self.mailbox.next_at().map(|at| at.max(self.free_at)),
@@ -316,6 +330,7 @@ impl Node {
             }
             // A mailbox without flow control is as large as needed.
             Action::AskRoom { to } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
+            Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
             Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
                 self.free_at += cost.copy_ps(bytes)
             }
