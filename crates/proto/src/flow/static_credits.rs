@@ -14,8 +14,10 @@ use crate::mailbox::threshold;
 /// The sending side.
 #[derive(Debug)]
 pub struct Sender {
+    /// The most credits there can be: the quota.
     quota_slots: u32,
-    /// Quota plus all that was granted, modulo 2^32.
+    start_slots: u32,
+    /// Credits from the beginning plus all that was granted, modulo 2^32.
     limit_total: u32,
     /// Slots filled, modulo 2^32.
     spent_total: u32,
@@ -23,7 +25,12 @@ pub struct Sender {
 
 impl Sender {
     pub(super) fn new(quota_slots: u32) -> Sender {
-        Sender { quota_slots, limit_total: quota_slots, spent_total: 0 }
+        Sender::starting_with(quota_slots, quota_slots)
+    }
+
+    /// With fewer credits in the beginning than it can have later.
+    pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
+        Sender { quota_slots, start_slots, limit_total: start_slots, spent_total: 0 }
     }
 
     /// Slots that may be filled now.
@@ -45,7 +52,7 @@ impl Sender {
     /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
     #[inline]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        let limit_total = self.quota_slots.wrapping_add(granted_total);
+        let limit_total = self.start_slots.wrapping_add(granted_total);
         let credits = limit_total.wrapping_sub(self.spent_total);
         if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
             return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
