@@ -1,6 +1,6 @@
 //! The EXTOLL model: times add up, links are shared, a full mailbox stops its senders and nothing is lost.
 
-use weir_proto::{Config, Scheme};
+use weir_proto::{Config, DataRegion, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::Network;
@@ -43,6 +43,7 @@ where
         cross_memory: true,
         remote_inline_bytes: 64,
         max_unexpected: 1 << 20,
+        region: DataRegion::default(),
     };
     let ranks = parameters.mesh.nodes() * parameters.ranks_per_node;
     let plan = Plan { ranks, config, quota_slots: 60, cost, event_limit: 50_000_000 };

@@ -1,6 +1,6 @@
 //! GOAL schedules: the finishing times of LogGOPSim, and what is refused.
 
-use weir_proto::{Config, Geometry, Scheme};
+use weir_proto::{Config, DataRegion, Geometry, Scheme};
 use weir_sim::goal::Schedule;
 use weir_sim::network::loggops::{LogGops, Parameters};
 use weir_sim::world::{Plan, World};
@@ -27,6 +27,7 @@ fn finishing_ns(text: &str) -> u64 {
         cross_memory: true,
         remote_inline_bytes: 0,
         max_unexpected: 1 << 20,
+        region: DataRegion::default(),
     };
     let ranks = schedule.ranks();
     let plan = Plan { ranks, config, quota_slots: 1, cost: parameters.cost(), event_limit: 0 };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_proto::{Config, Geometry, Scheme};
+use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
@@ -34,6 +34,7 @@ fn plan(ranks: u32, scheme: Scheme) -> Plan {
         cross_memory: true,
         remote_inline_bytes: 64,
         max_unexpected: 1 << 20,
+        region: DataRegion::default(),
     };
     Plan { ranks, config, quota_slots: 60, cost: COST, event_limit: 0 }
 }
@@ -68,8 +69,21 @@ async fn everything(rank: Rank) {
 #[test]
 fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
     for ranks in [3, 4, 5, 7, 8, 12] {
-        for scheme in [Scheme::Unlimited, STATIC, Scheme::Static { piggyback: true }] {
-            let report = run(plan(ranks, scheme), everything).expect("ends");
+        for scheme in [
+            Scheme::Unlimited,
+            STATIC,
+            Scheme::Static { piggyback: true },
+            Scheme::Dynamic { piggyback: true },
+        ] {
+            let mut plan = plan(ranks, scheme);
+            plan.config.region = DataRegion {
+                slots: 20 * ranks,
+                peers: ranks,
+                start_slots: 2,
+                admission: Admission::Start,
+                hold_points: 0,
+            };
+            let report = run(plan, everything).expect("ends");
             let sent: u64 = report.counters.iter().map(|c| c.messages_sent).sum();
             let received: u64 = report.counters.iter().map(|c| c.messages_received).sum();
             assert_eq!(sent, received, "{ranks} ranks, {scheme:?}");

@@ -17,7 +17,7 @@ mod node;
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use weir_proto::{Config, Counters};
+use weir_proto::{Config, Counters, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -41,6 +41,16 @@ pub struct Plan {
     pub cost: Cost,
     /// Stop with an error after so many events; 0: never.
     pub event_limit: u64,
+}
+
+impl Plan {
+    /// Credits that a sender has before it was granted any.
+    fn start_slots(&self) -> u32 {
+        match self.config.scheme {
+            Scheme::Dynamic { .. } => self.config.region.start_slots,
+            _ => self.quota_slots,
+        }
+    }
 }
 
 /// A number that a program left.

@@ -326,7 +326,8 @@ impl Node {
                 around.attaches.push(to.0);
                 let Plan { quota_slots, ref config, .. } = *around.plan;
                 let credit_slots = config.credit_slots;
-                self.events.push_back(Event::Connected { peer: to, quota_slots, credit_slots });
+                let start_slots = around.plan.start_slots();
+                self.events.push_back(Event::Connected { peer: to, quota_slots, start_slots, credit_slots });
             }
             // A mailbox without flow control is as large as needed.
             Action::AskRoom { to } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
