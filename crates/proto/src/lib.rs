@@ -25,6 +25,8 @@ pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{Config, MAX_EAGER_BYTES, Scheme};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
+#[cfg(feature = "explore")]
+pub use endpoint::canonical;
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -46,7 +46,7 @@ pub(crate) struct Entry {
 }
 
 /// All transfers of an endpoint; names are used again, the last freed first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,

@@ -10,6 +10,8 @@
 //! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
 //! ```
 
+#[cfg(feature = "explore")]
+pub mod canonical;
 mod loss;
 mod receiving;
 mod remote;
@@ -34,7 +36,7 @@ use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 
 /// How far sending to a peer is set up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Outbound {
     /// Not asked for.
     Absent,
@@ -47,7 +49,7 @@ enum Outbound {
 }
 
 /// What the endpoint keeps for one peer. One that was never heard from costs nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PeerState {
     outbound: Outbound,
     /// Slots at the peer for our explicit credit packets, once connected.
@@ -89,7 +91,7 @@ impl Region {
 }
 
 /// The endpoint machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     config: Config,
     peers: Vec<PeerState>,

@@ -4,8 +4,13 @@
 //! back. Neither knows messages. What is granted travels as a cumulative total, so that a repeated or late grant
 //! neither mints nor loses credit and the totals can be checked instead of believed.
 
+#[cfg(feature = "explore")]
+mod canonical;
 pub mod static_credits;
 pub mod unlimited;
+
+#[cfg(feature = "explore")]
+pub use canonical::ReceiverBooks;
 
 use crate::config::Scheme;
 
@@ -22,7 +27,7 @@ pub struct GrantError {
 }
 
 /// The sending side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Sender {
     /// See [`unlimited`].
     Unlimited(unlimited::Sender),
@@ -84,7 +89,7 @@ impl Sender {
 }
 
 /// The receiving side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Receiver {
     /// Returns nothing: the link shows what is free.
     Unlimited,

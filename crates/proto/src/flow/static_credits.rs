@@ -12,13 +12,13 @@ use super::GrantError;
 use crate::mailbox::threshold;
 
 /// The sending side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
-    quota_slots: u32,
+    pub(super) quota_slots: u32,
     /// Quota plus all that was granted, modulo 2^32.
-    limit_total: u32,
+    pub(super) limit_total: u32,
     /// Slots filled, modulo 2^32.
-    spent_total: u32,
+    pub(super) spent_total: u32,
 }
 
 impl Sender {
@@ -56,17 +56,17 @@ impl Sender {
 }
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
-    threshold: u32,
-    piggyback: bool,
+    pub(super) threshold: u32,
+    pub(super) piggyback: bool,
     /// Slots retrieved and not granted again.
-    retrieved: u32,
-    granted_total: u32,
+    pub(super) retrieved: u32,
+    pub(super) granted_total: u32,
     /// Explicit credit packets sent, modulo 2^16.
-    packets_sent: u16,
+    pub(super) packets_sent: u16,
     /// Of those, read by the sender.
-    packets_read: u16,
+    pub(super) packets_read: u16,
 }
 
 impl Receiver {

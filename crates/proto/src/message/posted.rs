@@ -20,14 +20,14 @@ pub(crate) struct Posted {
     pub multi: Option<u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct SpaceQueues {
     directed: Vec<VecDeque<Posted>>,
     open: VecDeque<Posted>,
 }
 
 /// All posted receives of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PostedQueue {
     untagged: SpaceQueues,
     tagged: SpaceQueues,

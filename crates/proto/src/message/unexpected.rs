@@ -58,7 +58,7 @@ struct Entry {
 }
 
 /// All unexpected messages of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct UnexpectedQueue {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
