@@ -257,7 +257,7 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
 
 #[test]
 fn legal_programs_end_with_every_byte_in_place() {
-    run("legal_programs_end_with_every_byte_in_place", 4000, world);
+    run("legal_programs_end_with_every_byte_in_place", 2000, world);
 }
 
 #[test]
