@@ -53,7 +53,7 @@ pub struct RunArguments {
     /// The MPI: mpich, openmpi, intel, the prefix of an installation, or an mpiexec.
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
-    /// Flow control: unlimited or static (FI_WEIR_FLOW).
+    /// Flow control: unlimited, static or dynamic (FI_WEIR_FLOW).
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
     /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).

@@ -31,6 +31,6 @@ mod tests {
         for setting in weir_engine::config::SETTINGS {
             assert!(text.contains(setting.variable) && text.contains(setting.help));
         }
-        assert!(text.contains("FI_WEIR_FLOW  (allowed: unlimited, static; default: static)"));
+        assert!(text.contains("FI_WEIR_FLOW  (allowed: unlimited, static, dynamic; default: dynamic)"));
     }
 }

@@ -1,7 +1,7 @@
 //! Messages of an endpoint to itself, to be counted: `valgrind --tool=callgrind` gives the instructions of a post, a
 //! send, a poll and two completions, without libfabric and MPI.
 //!
-//! `instructions BYTES MESSAGES`
+//! `FI_WEIR_FLOW=dynamic instructions BYTES MESSAGES`
 
 use weir_engine::config::Settings;
 use weir_engine::{Engine, Operation, Post, SendArguments};
@@ -12,7 +12,7 @@ fn main() {
     let number =
         |nth, default| std::env::args().nth(nth).map_or(default, |text| text.parse().expect("a number"));
     let (bytes, messages) = (number(1, 8), number(2, 10_000));
-    let mut engine = Engine::open(&Settings::default(), 2, false).expect("a mailbox");
+    let mut engine = Engine::open(&Settings::from_environment().expect("settings"), 2, false).expect("a mailbox");
     let own = engine.address();
     let to = engine.peer(&own);
     let (from, into) = (OwnedMemory::new(bytes), OwnedMemory::new(bytes));

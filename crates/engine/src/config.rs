@@ -7,13 +7,28 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use weir_link::shm::MAX_LANE_SLOTS;
-use weir_proto::Scheme;
+use weir_proto::{Admission, DataRegion, MAX_CREDIT_SLOTS, Scheme};
 
 /// What all variables begin with: libfabric's prefix, and the provider's name.
 pub const PREFIX: &str = "FI_WEIR_";
 
 /// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
 pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
+
+/// Dynamic credits: the least data slots of a mailbox when `FI_WEIR_MAILBOX_SLOTS` is 0, so that a small job has as much as
+/// it can use. 256 KiB.
+pub const LEAST_REGION_SLOTS: u32 = 4096;
+
+/// Dynamic credits: the most data slots of one sender's lane. A longer one does not make a sender faster, and a lane's memory
+/// is touched all over once it has been used for long.
+pub const MOST_LANE_SLOTS: u32 = 1024;
+
+/// Dynamic credits: the most credits of a sender that was not heard of before. An eager message of the default size and
+/// more, and as many as a fixed quota gives.
+const MOST_START_SLOTS: u32 = DEFAULT_SLOTS_PER_SENDER;
+
+/// Dynamic credits: so many times a sender that has just gained credits is passed over as a victim (protocol.md, gap 7).
+const HOLD_POINTS: u8 = 4;
 
 /// One variable, as it is documented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +53,8 @@ impl SettingInfo {
 const FLOW: &str = "FI_WEIR_FLOW";
 const PIGGYBACK: &str = "FI_WEIR_PIGGYBACK";
 const MAILBOX_SLOTS: &str = "FI_WEIR_MAILBOX_SLOTS";
+const SLOTS_PER_PEER: &str = "FI_WEIR_SLOTS_PER_PEER";
+const ADMIT: &str = "FI_WEIR_ADMIT";
 const CREDIT_SLOTS: &str = "FI_WEIR_CREDIT_SLOTS";
 const QUOTA_REST: &str = "FI_WEIR_QUOTA_REST";
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
@@ -53,9 +70,9 @@ const STATS: &str = "FI_WEIR_STATS";
 pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: FLOW,
-        default: "static",
-        allowed: "unlimited, static",
-        help: "Flow control: static gives every sender a fixed quota of credits; unlimited lets a sender look for room.",
+        default: "dynamic",
+        allowed: "unlimited, static, dynamic",
+        help: "Flow control: dynamic moves credits to the senders that use them; static gives every sender a fixed quota; unlimited lets a sender look for room.",
     },
     SettingInfo {
         variable: PIGGYBACK,
@@ -67,13 +84,25 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: MAILBOX_SLOTS,
         default: "0",
         allowed: "0, or 1 to 16777216",
-        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: 256 for each sender.",
+        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: with dynamic credits FI_WEIR_SLOTS_PER_PEER for each, but not less than 4096 in all; otherwise 256 for each sender.",
+    },
+    SettingInfo {
+        variable: SLOTS_PER_PEER,
+        default: "16",
+        allowed: "1 to 1024",
+        help: "Dynamic credits: data slots of the mailbox for each rank of the job, shared by those who send.",
+    },
+    SettingInfo {
+        variable: ADMIT,
+        default: "contact",
+        allowed: "contact, start",
+        help: "Dynamic credits: a sender gets its share of the mailbox when it first sends, or all get equal ones from the start (as published).",
     },
     SettingInfo {
         variable: CREDIT_SLOTS,
         default: "2",
         allowed: "1 to 16",
-        help: "Slots for explicit credit packets, for each sender.",
+        help: "Slots for explicit credit packets, for each sender; with dynamic credits also the credits guaranteed to it.",
     },
     SettingInfo {
         variable: QUOTA_REST,
@@ -223,15 +252,21 @@ pub struct MailboxPlan {
     pub rest_lanes: u32,
     /// Credit slots of every lane.
     pub credit_slots: u32,
+    /// Dynamic credits: what all lanes share, and what senders begin with. Else nothing.
+    pub region: DataRegion,
 }
 
 /// All settings of an endpoint, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `FI_WEIR_FLOW` (`unlimited`, `static`) and `FI_WEIR_PIGGYBACK` (`0`, `1`).
+    /// `FI_WEIR_FLOW` (`unlimited`, `static`, `dynamic`) and `FI_WEIR_PIGGYBACK` (`0`, `1`).
     pub scheme: Scheme,
-    /// `FI_WEIR_MAILBOX_SLOTS`: data slots of a mailbox, for all senders; 0: 256 per sender.
+    /// `FI_WEIR_MAILBOX_SLOTS`: data slots of a mailbox, for all senders; 0: by the number of ranks.
     pub mailbox_slots: u32,
+    /// `FI_WEIR_SLOTS_PER_PEER`: dynamic credits, data slots for each rank.
+    pub slots_per_peer: u32,
+    /// `FI_WEIR_ADMIT` (`contact`, `start`): dynamic credits, when a sender gets its share.
+    pub admission: Admission,
     /// `FI_WEIR_CREDIT_SLOTS`: slots per peer for explicit credit packets.
     pub credit_slots: u32,
     /// `FI_WEIR_QUOTA_REST` (`first`, `round`).
@@ -257,8 +292,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            scheme: Scheme::Static { piggyback: true },
+            scheme: Scheme::Dynamic { piggyback: true },
             mailbox_slots: 0,
+            slots_per_peer: 16,
+            admission: Admission::FirstContact,
             credit_slots: 2,
             quota_rest: QuotaRest::First,
             eager_bytes: 8192,
@@ -295,15 +332,21 @@ impl Settings {
         let given = |variable: &str| lookup(variable).filter(|value| !value.is_empty());
         let default = Settings::default();
         let piggyback = read_word(&given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
-        let scheme = match read_word(&given, FLOW, &[("unlimited", false), ("static", true)])? {
-            Some(false) => Scheme::Unlimited,
-            Some(true) | None => Scheme::Static { piggyback },
-        };
+        let schemes = [
+            ("unlimited", Scheme::Unlimited),
+            ("static", Scheme::Static { piggyback }),
+            ("dynamic", Scheme::Dynamic { piggyback }),
+        ];
+        let scheme = read_word(&given, FLOW, &schemes)?.unwrap_or(Scheme::Dynamic { piggyback });
+        let admissions = [("contact", Admission::FirstContact), ("start", Admission::Start)];
         let rest_words = [("first", QuotaRest::First), ("round", QuotaRest::Round)];
         Ok(Settings {
             scheme,
             mailbox_slots: read_number(&given, MAILBOX_SLOTS, 0..=1 << 24)?.unwrap_or(default.mailbox_slots),
-            credit_slots: read_number(&given, CREDIT_SLOTS, 1..=16)?.unwrap_or(default.credit_slots),
+            slots_per_peer: read_number(&given, SLOTS_PER_PEER, 1..=1024)?.unwrap_or(default.slots_per_peer),
+            admission: read_word(&given, ADMIT, &admissions)?.unwrap_or(default.admission),
+            credit_slots: read_number(&given, CREDIT_SLOTS, 1..=MAX_CREDIT_SLOTS)?
+                .unwrap_or(default.credit_slots),
             quota_rest: read_word(&given, QUOTA_REST, &rest_words)?.unwrap_or(default.quota_rest),
             eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
@@ -335,16 +378,28 @@ impl Settings {
             return too_few(MAX_PEERS, self.max_peers, String::new(), u64::from(peers));
         }
         let credit_slots = self.credit_slots;
+        let region = DataRegion::default();
+        let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
+        if self.mailbox_slots == 0 && dynamic {
+            let slots = self.slots_per_peer.max(credit_slots) * peers;
+            return Ok(self.shared(slots.max(LEAST_REGION_SLOTS), peers));
+        }
         if self.mailbox_slots == 0 {
-            return Ok(MailboxPlan { base_slots: DEFAULT_SLOTS_PER_SENDER, rest_lanes: 0, credit_slots });
+            let base_slots = DEFAULT_SLOTS_PER_SENDER;
+            return Ok(MailboxPlan { base_slots, rest_lanes: 0, credit_slots, region });
         }
         let (least_per_sender, with) = match self.scheme {
-            Scheme::Static { .. } => (credit_slots, format!(" with {credit_slots} credit slots each")),
+            Scheme::Static { .. } | Scheme::Dynamic { .. } => {
+                (credit_slots, format!(" with {credit_slots} credit slots each"))
+            }
             Scheme::Unlimited => (1, String::new()),
         };
         let least = u64::from(least_per_sender) * u64::from(peers);
         if u64::from(self.mailbox_slots) < least {
             return too_few(MAILBOX_SLOTS, self.mailbox_slots, with, least);
+        }
+        if dynamic {
+            return Ok(self.shared(self.mailbox_slots, peers));
         }
         let most_per_sender = MAX_LANE_SLOTS - credit_slots - 1; // one more for the rest
         if self.mailbox_slots / peers > most_per_sender {
@@ -359,7 +414,24 @@ impl Settings {
             QuotaRest::First => self.mailbox_slots % peers,
             QuotaRest::Round => 0,
         };
-        Ok(MailboxPlan { base_slots: self.mailbox_slots / peers, rest_lanes, credit_slots })
+        Ok(MailboxPlan { base_slots: self.mailbox_slots / peers, rest_lanes, credit_slots, region })
+    }
+
+    /// A data region of `slots` slots that all lanes share.
+    ///
+    /// Senders that are admitted at first contact begin with enough for most first messages, as long as a quarter of the
+    /// region is enough for all that are expected; so three quarters are there for those who send.
+    fn shared(&self, slots: u32, peers: u32) -> MailboxPlan {
+        let Settings { credit_slots, admission, .. } = *self;
+        let base_slots = slots.min(MOST_LANE_SLOTS);
+        let start_slots = match admission {
+            Admission::Start => credit_slots,
+            Admission::FirstContact => {
+                (slots / (4 * peers)).clamp(credit_slots, MOST_START_SLOTS).min(base_slots)
+            }
+        };
+        let region = DataRegion { slots, peers, start_slots, admission, hold_points: HOLD_POINTS };
+        MailboxPlan { base_slots, rest_lanes: 0, credit_slots, region }
     }
 
     /// The settings as variables and values, in the order of [`SETTINGS`]; what has no value is left out.
@@ -368,16 +440,23 @@ impl Settings {
         let (flow, piggyback) = match self.scheme {
             Scheme::Unlimited => ("unlimited", None),
             Scheme::Static { piggyback } => ("static", Some(switch(piggyback))),
+            Scheme::Dynamic { piggyback } => ("dynamic", Some(switch(piggyback))),
         };
         let rest = match self.quota_rest {
             QuotaRest::First => "first",
             QuotaRest::Round => "round",
+        };
+        let admit = match self.admission {
+            Admission::FirstContact => "contact",
+            Admission::Start => "start",
         };
         let path = |path: &Path| path.to_string_lossy().into_owned();
         [
             (FLOW, Some(flow.into())),
             (PIGGYBACK, piggyback),
             (MAILBOX_SLOTS, Some(self.mailbox_slots.to_string())),
+            (SLOTS_PER_PEER, Some(self.slots_per_peer.to_string())),
+            (ADMIT, Some(admit.into())),
             (CREDIT_SLOTS, Some(self.credit_slots.to_string())),
             (QUOTA_REST, Some(rest.into())),
             (EAGER_BYTES, Some(self.eager_bytes.to_string())),
@@ -504,6 +583,8 @@ mod tests {
             (FLOW, "static"),
             (PIGGYBACK, "0"),
             (MAILBOX_SLOTS, "16777216"),
+            (SLOTS_PER_PEER, "1024"),
+            (ADMIT, "start"),
             (CREDIT_SLOTS, "16"),
             (QUOTA_REST, "round"),
             (EAGER_BYTES, "1048576"),
@@ -530,15 +611,20 @@ mod tests {
         assert_eq!(with(&[(FLOW, "unlimited")]).unwrap().scheme, Scheme::Unlimited);
         assert_eq!(with(&[(FLOW, "unlimited"), (PIGGYBACK, "1")]).unwrap().scheme, Scheme::Unlimited);
         assert_eq!(with(&[(FLOW, "static")]).unwrap().scheme, Scheme::Static { piggyback: true });
-        assert_eq!(refusal(FLOW, "fast"), "FI_WEIR_FLOW=fast: allowed are unlimited, static");
-        assert_eq!(refusal(FLOW, "Static"), "FI_WEIR_FLOW=Static: allowed are unlimited, static");
+        assert_eq!(
+            with(&[(FLOW, "dynamic"), (PIGGYBACK, "0")]).unwrap().scheme,
+            Scheme::Dynamic { piggyback: false }
+        );
+        assert_eq!(refusal(FLOW, "fast"), "FI_WEIR_FLOW=fast: allowed are unlimited, static, dynamic");
+        assert_eq!(refusal(FLOW, "Static"), "FI_WEIR_FLOW=Static: allowed are unlimited, static, dynamic");
         assert_eq!(refusal(PIGGYBACK, "on"), "FI_WEIR_PIGGYBACK=on: allowed are 0, 1");
     }
 
     #[test]
     fn numbers_are_inside_their_ranges() {
-        let ranges: [(&str, u64, u64); 7] = [
+        let ranges: [(&str, u64, u64); 8] = [
             (MAILBOX_SLOTS, 0, 16_777_216),
+            (SLOTS_PER_PEER, 1, 1024),
             (CREDIT_SLOTS, 1, 16),
             (EAGER_BYTES, 0, 1_048_576),
             (MAX_PEERS, 1, 4096),
@@ -597,18 +683,49 @@ mod tests {
         }
     }
 
+    fn fixed() -> Settings {
+        Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() }
+    }
+
     #[test]
-    fn the_default_mailbox_grows_with_the_ranks() {
-        let plan = MailboxPlan { base_slots: 256, rest_lanes: 0, credit_slots: 2 };
+    fn the_default_mailbox_of_fixed_quotas_grows_with_the_ranks() {
+        let region = DataRegion::default();
+        let plan = MailboxPlan { base_slots: 256, rest_lanes: 0, credit_slots: 2, region };
         for peers in [0, 1, 8, 4096] {
-            assert_eq!(Settings::default().quota(peers), Ok(plan));
+            assert_eq!(fixed().quota(peers), Ok(plan));
         }
     }
 
     #[test]
+    fn a_shared_region_has_16_slots_a_rank_and_at_least_256_kib() {
+        let region = |peers| Settings::default().quota(peers).unwrap().region;
+        let figures = |peers| (region(peers).slots, region(peers).start_slots);
+        assert_eq!([0, 2, 4].map(figures), [(4096, 256); 3]);
+        assert_eq!([8, 16].map(figures), [(4096, 128), (4096, 64)]);
+        assert_eq!([64, 256].map(figures), [(4096, 16), (4096, 4)]);
+        assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
+        for peers in 1..=4096 {
+            let MailboxPlan { base_slots, region, .. } = Settings::default().quota(peers).unwrap();
+            assert!(region.start_slots * peers <= region.slots / 4, "{region:?}");
+            assert!(region.start_slots <= base_slots && base_slots <= MOST_LANE_SLOTS, "{region:?}");
+        }
+    }
+
+    #[test]
+    fn as_published_senders_begin_with_their_credit_slots_and_equal_shares() {
+        let settings = Settings { admission: Admission::Start, mailbox_slots: 120, ..Settings::default() };
+        let plan = settings.quota(8).unwrap();
+        assert_eq!((plan.base_slots, plan.region.slots, plan.region.start_slots), (120, 120, 2));
+        assert_eq!(plan.region.admission, Admission::Start);
+        assert!(settings.quota(61).is_err()); // two guaranteed slots each
+    }
+
+    #[test]
     fn a_given_mailbox_is_divided() {
-        let settings = Settings { mailbox_slots: 38, ..Settings::default() };
-        let plan = |base_slots, rest_lanes| Ok(MailboxPlan { base_slots, rest_lanes, credit_slots: 2 });
+        let settings = Settings { mailbox_slots: 38, ..fixed() };
+        let region = DataRegion::default();
+        let plan =
+            |base_slots, rest_lanes| Ok(MailboxPlan { base_slots, rest_lanes, credit_slots: 2, region });
         assert_eq!(settings.quota(0), plan(38, 0));
         assert_eq!(settings.quota(8), plan(4, 6));
         assert_eq!(settings.quota(19), plan(2, 0));
@@ -618,14 +735,16 @@ mod tests {
 
     #[test]
     fn a_mailbox_too_small_for_the_ranks_is_refused() {
-        let settings = Settings { mailbox_slots: 10, ..Settings::default() };
-        assert_eq!(
-            settings.quota(8).unwrap_err().to_string(),
-            "FI_WEIR_MAILBOX_SLOTS=10: 8 ranks with 2 credit slots each need at least 16"
-        );
-        assert!(settings.quota(5).is_ok());
-        assert!(settings.quota(6).is_err());
-        let unlimited = Settings { scheme: Scheme::Unlimited, ..settings };
+        for scheme in [Scheme::Static { piggyback: true }, Scheme::Dynamic { piggyback: true }] {
+            let settings = Settings { mailbox_slots: 10, scheme, ..Settings::default() };
+            assert_eq!(
+                settings.quota(8).unwrap_err().to_string(),
+                "FI_WEIR_MAILBOX_SLOTS=10: 8 ranks with 2 credit slots each need at least 16"
+            );
+            assert!(settings.quota(5).is_ok());
+            assert!(settings.quota(6).is_err());
+        }
+        let unlimited = Settings { mailbox_slots: 10, scheme: Scheme::Unlimited, ..Settings::default() };
         assert!(unlimited.quota(10).is_ok());
         assert_eq!(
             unlimited.quota(11).unwrap_err().to_string(),
@@ -635,7 +754,7 @@ mod tests {
 
     #[test]
     fn a_sender_gets_no_more_slots_than_a_lane_can_have() {
-        let settings = Settings { mailbox_slots: 1 << 24, ..Settings::default() };
+        let settings = Settings { mailbox_slots: 1 << 24, ..fixed() };
         let refused = settings.quota(2).map_err(|error| error.to_string());
         let text = "FI_WEIR_MAILBOX_SLOTS=16777216: 2 ranks can have at most 2097146, 1048576 slots each";
         assert_eq!(refused, Err(text.into()));

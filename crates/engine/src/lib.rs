@@ -24,8 +24,8 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Command, Config, Counters, Endpoint, Event, Instant, MessageId, Outcome, Pattern, PeekThen, Peer,
-    PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+    Action, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MessageId, Outcome, Pattern,
+    PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
@@ -205,6 +205,7 @@ impl Engine<ShmLink> {
                 plan.base_slots
             },
             quota_rest_lanes: if conditional { 0 } else { plan.rest_lanes },
+            start_slots: plan.region.start_slots,
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
@@ -212,7 +213,7 @@ impl Engine<ShmLink> {
             conditional,
         };
         let link = ShmLink::open(&options)?;
-        let mut engine = Engine::with_link(link, settings, peers, several_threads);
+        let mut engine = Engine::with_link(link, settings, &plan.region, peers, several_threads);
         if let Some(directory) = &settings.stats_dir {
             let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {
                 OpenError::System { what: format!("cannot write to {}", directory.display()), source }
@@ -233,12 +234,19 @@ fn is_crowded(peers: u32) -> bool {
 }
 
 impl<L: Link> Engine<L> {
-    /// Makes an endpoint over any link. Arguments as for [`Engine::open`].
-    pub fn with_link(link: L, settings: &Settings, peers: u32, several_threads: bool) -> Engine<L> {
+    /// Makes an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
+    pub fn with_link(
+        link: L,
+        settings: &Settings,
+        region: &DataRegion,
+        peers: u32,
+        several_threads: bool,
+    ) -> Engine<L> {
         let config = Config {
             scheme: settings.scheme,
             geometry: link.geometry(),
             credit_slots: settings.credit_slots,
+            region: *region,
             eager_bytes: u64::from(settings.eager_bytes),
             cross_memory: settings.cross_memory,
             remote_inline_bytes: REMOTE_INLINE_BYTES,

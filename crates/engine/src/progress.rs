@@ -184,6 +184,7 @@ impl<L: Link> Engine<L> {
                     Ok(quota) => self.events.push_back(Event::Connected {
                         peer: to,
                         quota_slots: quota.data_slots,
+                        start_slots: quota.start_slots,
                         credit_slots: quota.credit_slots,
                     }),
                     Err(fault) => self.unreachable.push((to, fault)),

@@ -229,13 +229,16 @@ fn scheme_id(scheme: Scheme) -> u64 {
         Scheme::Unlimited => 0,
         Scheme::Static { piggyback: false } => 1,
         Scheme::Static { piggyback: true } => 2,
+        Scheme::Dynamic { piggyback: false } => 3,
+        Scheme::Dynamic { piggyback: true } => 4,
     }
 }
 
 fn scheme_of(id: u64) -> Option<Scheme> {
-    [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }]
-        .into_iter()
-        .find(|&scheme| scheme_id(scheme) == id)
+    let both = [false, true].into_iter();
+    let with_credits =
+        both.flat_map(|piggyback| [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }]);
+    with_credits.chain([Scheme::Unlimited]).find(|&scheme| scheme_id(scheme) == id)
 }
 
 #[cfg(test)]
@@ -330,9 +333,9 @@ mod tests {
 
     #[test]
     fn scheme_numbers_are_read_back() {
-        for id in 0..3 {
+        for id in 0..5 {
             assert_eq!(scheme_of(id).map(scheme_id), Some(id));
         }
-        assert_eq!(scheme_of(3), None);
+        assert_eq!(scheme_of(5), None);
     }
 }

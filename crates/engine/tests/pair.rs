@@ -70,8 +70,13 @@ impl Pair {
     }
 }
 
-const SCHEMES: [Scheme; 3] =
-    [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }];
+const SCHEMES: [Scheme; 5] = [
+    Scheme::Unlimited,
+    Scheme::Static { piggyback: false },
+    Scheme::Static { piggyback: true },
+    Scheme::Dynamic { piggyback: false },
+    Scheme::Dynamic { piggyback: true },
+];
 
 #[test]
 fn messages_of_all_sizes_arrive_whole_under_every_scheme_and_with_the_smallest_mailbox() {

@@ -22,6 +22,7 @@ fn open() -> ShmLink {
         dir: "/dev/shm".into(),
         quota_data_slots: 256,
         quota_rest_lanes: 0,
+        start_slots: 0,
         credit_slots: 2,
         max_lanes: 4096,
         cross_memory: true,

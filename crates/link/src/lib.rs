@@ -21,11 +21,13 @@ pub const ADDRESS_BYTES: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Address(pub [u8; ADDRESS_BYTES]);
 
-/// What a sender owns in a mailbox from the beginning.
+/// What a sender can own in a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Data slots (with a conditional scheme: the slots of the lane).
     pub data_slots: u32,
+    /// Of those, the ones it owns from the beginning: all, unless the scheme grants the rest later.
+    pub start_slots: u32,
     /// Slots for explicit credit packets.
     pub credit_slots: u32,
 }

@@ -12,7 +12,10 @@ use weir_proto::{Body, Direction, Packet, Peer, PeerFault};
 fn two_endpoints_exchange_messages_of_every_size() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 64, credit_slots: 2 }));
+    assert_eq!(
+        a.connect(Peer(0), &b.address()),
+        Ok(Quota { data_slots: 64, start_slots: 64, credit_slots: 2 })
+    );
     let address = admit(&mut b, Peer(7));
     assert_eq!(address, a.address());
     for length in 0..=4048_usize {
@@ -111,7 +114,10 @@ fn senders_without_credit_look_for_room() {
     let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
     let mut a = ShmLink::open(&conditional).expect("a mailbox");
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
-    assert_eq!(a.connect(Peer(0), &b.address()), Ok(Quota { data_slots: 8, credit_slots: 0 }));
+    assert_eq!(
+        a.connect(Peer(0), &b.address()),
+        Ok(Quota { data_slots: 8, start_slots: 8, credit_slots: 0 })
+    );
     admit(&mut b, Peer(0));
     assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (8, 0));
     send(&mut a, Peer(0), 1, &[1; 100]); // three slots

@@ -12,7 +12,50 @@ pub enum Scheme {
         /// Return credits with the last packet of messages of the other direction too (5.4).
         piggyback: bool,
     },
+    /// Credits that move to the senders that use them, out of one data region. Source: thesis, chapter 6.
+    Dynamic {
+        /// As for static credits; with what that means for thresholds (6.6).
+        piggyback: bool,
+    },
 }
+
+impl Scheme {
+    /// Whether a receiver tells its senders what they may fill, so that it needs a way to them.
+    pub fn grants(&self) -> bool {
+        match self {
+            Scheme::Unlimited => false,
+            Scheme::Static { .. } | Scheme::Dynamic { .. } => true,
+        }
+    }
+}
+
+/// When a sender gets its share of the data region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// When it attaches: its starting credits are set aside for it, everything else belongs to those who are there.
+    #[default]
+    FirstContact,
+    /// All from the start, the region in equal parts, whether they ever send or not. As published.
+    Start,
+}
+
+/// The data region of an endpoint with dynamic credits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataRegion {
+    /// Its size: at least `peers * start_slots`. Unit: slots.
+    pub slots: u32,
+    /// Senders that are expected. For every one more the region grows by its starting credits, if none are free.
+    pub peers: u32,
+    /// Credits that a sender has before it was granted any, at least the credit slots. The link tells senders.
+    pub start_slots: u32,
+    /// When senders get their shares.
+    pub admission: Admission,
+    /// So many times a sender that has just gained credits from another is passed over as a victim. 0: as published.
+    pub hold_points: u8,
+}
+
+/// Bound on [`Config::credit_slots`], so that the thresholds of a sender have a place of fixed size.
+pub const MAX_CREDIT_SLOTS: u32 = 16;
 
 /// Bound: no setting lets longer messages travel whole, so a first packet that claims more is malformed. Unit: bytes.
 pub const MAX_EAGER_BYTES: u64 = 1 << 20;
@@ -24,8 +67,10 @@ pub struct Config {
     pub scheme: Scheme,
     /// What a slot holds on the link.
     pub geometry: Geometry,
-    /// Credit slots per peer, `n` in the papers.
+    /// Credit slots per peer, `n` in the papers; with dynamic credits also the credits guaranteed to every sender.
     pub credit_slots: u32,
+    /// Dynamic credits only.
+    pub region: DataRegion,
     /// Longest message that travels whole; longer ones are pulled. Unit: bytes.
     pub eager_bytes: u64,
     /// Processes can copy from each other's memory.

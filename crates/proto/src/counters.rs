@@ -46,6 +46,10 @@ counters! {
     explicit_credits_sent,
     /// Credits returned piggybacked. Unit: slots.
     piggybacked_credits_sent,
+    /// Peers that were told to give back credits.
+    return_requests_sent,
+    /// Credits given back because a peer told us to. Unit: slots.
+    credits_given_back,
     /// Time in which some message waited for credit, summed over peers. Unit: ns.
     stalled_ns,
     /// How often a peer's queue began to wait for credit.

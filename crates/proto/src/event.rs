@@ -35,16 +35,19 @@ pub enum Event {
     Connected {
         /// The peer.
         peer: Peer,
-        /// Data slots we own in its mailbox: the credit quota. Unit: slots.
+        /// The most data slots we can ever own in its mailbox. Static credits: the quota. Unit: slots.
         quota_slots: u32,
+        /// Of those, the ones that we own from the beginning. Static credits: all.
+        start_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
     },
-    /// `peer` has attached to our mailbox and owns `quota_slots` data slots in it.
+    /// `peer` has attached to our mailbox.
     Attached {
         /// The peer.
         peer: Peer,
-        /// Data slots it owns in our mailbox.
+        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane; it
+        /// begins with the starting credits of our data region.
         quota_slots: u32,
     },
     /// Schemes that claim conditionally: at least `slots` more slots are free for us at `peer`

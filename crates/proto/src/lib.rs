@@ -22,7 +22,7 @@ mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
-pub use config::{Config, MAX_EAGER_BYTES, Scheme};
+pub use config::{Admission, Config, DataRegion, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, Scheme};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 #[cfg(feature = "explore")]

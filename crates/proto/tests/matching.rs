@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use weir_proto::{
-    Action, Body, Command, Config, Endpoint, Event, Geometry, Instant, Outcome, Packet, Pattern, PeekThen,
-    Peer, ReceiveCommand, Request, Scheme, Space,
+    Action, Body, Command, Config, DataRegion, Endpoint, Event, Geometry, Instant, Outcome, Packet, Pattern,
+    PeekThen, Peer, ReceiveCommand, Request, Scheme, Space,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +113,7 @@ impl Oracle {
 fn machine() -> Endpoint {
     Endpoint::new(Config {
         scheme: Scheme::Unlimited,
+        region: DataRegion::default(),
         geometry: Geometry::SHARED_MEMORY,
         credit_slots: 1,
         eager_bytes: 1000,

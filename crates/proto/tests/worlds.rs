@@ -9,23 +9,39 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use weir_proto::{
-    Command, Geometry, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme, SendCommand, SendLevel,
-    Space,
+    Admission, Command, DataRegion, Geometry, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme,
+    SendCommand, SendLevel, Space,
 };
 use world::{Plan, World};
 
-const SCHEMES: [Scheme; 3] =
-    [Scheme::Unlimited, Scheme::Static { piggyback: false }, Scheme::Static { piggyback: true }];
+const SCHEMES: [Scheme; 5] = [
+    Scheme::Unlimited,
+    Scheme::Static { piggyback: false },
+    Scheme::Static { piggyback: true },
+    Scheme::Dynamic { piggyback: false },
+    Scheme::Dynamic { piggyback: true },
+];
+
+/// A data region from none to plenty, for some of the endpoints, all, or more than there are.
+fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
+    let start_slots = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
+    let peers = rng.u32(..10);
+    let slots = start_slots * peers + [0, 1, 4, 30, 300][rng.usize(..5)];
+    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
+    DataRegion { slots, peers, start_slots, admission, hold_points: [0, 1, 4][rng.usize(..3)] }
+}
 
 fn plan(rng: &mut Rng) -> Plan {
     let credit_slots = rng.u32(1..=3);
+    let region = region(rng, credit_slots);
     let narrow = Geometry { max_packet_slots: rng.u32(1..=4), ..Geometry::SHARED_MEMORY };
     Plan {
         endpoints: rng.u32(1..=8),
         scheme: SCHEMES[rng.usize(..SCHEMES.len())],
         geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL, narrow][rng.usize(..3)],
-        quota_slots: credit_slots + [0, 0, 1, 5, 60][rng.usize(..5)],
+        quota_slots: region.start_slots + [0, 0, 1, 5, 60][rng.usize(..5)],
         credit_slots,
+        region,
         eager_bytes: [0, 100, 2048, 100_000][rng.usize(..4)],
         cross_memory: rng.bool(),
         copies_forbidden: rng.u8(..4) == 0,

@@ -28,6 +28,7 @@ impl Label {
         let kind = match step {
             Move::Retrieve { .. } | Move::FindRoom { .. } => 0,
             Move::Post { pair, .. } => POSTED | pair as u32,
+            Move::Steal { .. } | Move::Die { .. } => ENVIRONMENT,
         };
         let sent = effect.sent.map_or(0, |pair| SENT | pair as u32);
         Label(kind | sent)

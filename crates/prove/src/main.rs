@@ -7,6 +7,7 @@ use weir_prove::{suite, table};
 const USAGE: &str = "\
 weir-prove              all searches, then the rules that are known to be wrong
 weir-prove quick        the searches that end within seconds, and the wrong rules
+weir-prove only TEXT    the searches whose names contain TEXT
 weir-prove mutants      the wrong rules alone
 weir-prove worlds [N]   N random worlds (default 1000000), seeds from 0
 weir-prove worlds --seed HEX   that world again";
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     let good = match arguments[..] {
         [] => table::prove(&suite::full()) & catch(),
         ["quick"] => table::prove(&suite::quick()) & catch(),
+        ["only", text] => table::prove(&only(text)),
         ["mutants"] => catch(),
         ["worlds"] => table::walk(0..1_000_000),
         ["worlds", "--seed", seed] => match u64::from_str_radix(seed, 16) {
@@ -30,6 +32,12 @@ fn main() -> ExitCode {
         _ => return usage("no such command"),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn only(text: &str) -> Vec<suite::Case> {
+    let mut cases = suite::full();
+    cases.retain(|case| case.setup.name.contains(text));
+    cases
 }
 
 fn catch() -> bool {

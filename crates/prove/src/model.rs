@@ -17,9 +17,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use weir_proto::canonical::Origin;
+use weir_proto::flow::Mutant;
+use weir_proto::flow::activity::Level;
 use weir_proto::{
-    Action, Body, Command, Config, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, ReceiveCommand,
-    Request, SendCommand, SendLevel, Space,
+    Action, Body, Command, Config, DataRegion, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer,
+    PeerFault, ReceiveCommand, Request, Scheme, SendCommand, SendLevel, Space,
 };
 
 /// A world to explore.
@@ -31,12 +33,18 @@ pub struct Setup {
     pub processes: u32,
     /// Who sends to whom for ever. Credits flow the other way whether or not data does.
     pub pairs: Vec<(u32, u32)>,
-    /// What every endpoint is made with.
+    /// What every endpoint is made with; `region.slots` and `region.peers` follow from the quota and the neighbours.
     pub config: Config,
-    /// Data slots of each sender. Unit: slots.
+    /// Data slots of each sender; dynamic credits: its equal share of the region. Unit: slots.
     pub quota_slots: u32,
     /// By which rules: our own, or one that is known to be wrong.
     pub rule: Rule,
+    /// Dynamic credits: a sender more is expected everywhere, never comes, and steals at any moment.
+    pub thief: bool,
+    /// Check that control packets are no activity. That needs a count in the state, so there are more states.
+    pub watch_activity: bool,
+    /// This endpoint may die at any moment.
+    pub mortal: Option<u32>,
     /// Lengths that a message may have. Unit: bytes.
     pub message_bytes: Vec<u64>,
 }
@@ -53,6 +61,8 @@ pub enum Rule {
     DivByNPlus1,
     /// As before, with the threshold `q div n`.
     DivByN,
+    /// As before, with a wrong rule of dynamic credits.
+    Wrong(Mutant),
 }
 
 /// One thing that may happen.
@@ -79,6 +89,16 @@ pub enum Move {
         /// Its length. Unit: bytes.
         bytes: u64,
     },
+    /// The sender that never comes is at a monitoring point of endpoint `at`.
+    Steal {
+        /// Where.
+        at: u32,
+    },
+    /// This endpoint dies, and everybody knows.
+    Die {
+        /// Who.
+        who: u32,
+    },
 }
 
 /// What must hold and does not.
@@ -88,6 +108,16 @@ pub struct Violation {
     pub check: &'static str,
     /// The numbers.
     pub detail: String,
+}
+
+/// Runs it; a broken assertion of the machine is a violation like others, by the invariant that it names.
+fn guarded(run: impl FnOnce()) -> Result<(), Violation> {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return Ok(()) };
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
+    let check = ["I1", "I2", "I3", "I6"].into_iter().find(|name| text.contains(&format!("{name}:")));
+    let line = text.split(" Pool {").next().unwrap_or(text).replace('\n', " ");
+    violation(check.unwrap_or("assertion"), line)
 }
 
 fn violation<T>(check: &'static str, detail: String) -> Result<T, Violation> {
@@ -113,11 +143,33 @@ pub enum Happened {
     CreditPacket,
     /// Credits went with a data packet.
     Piggyback,
+    /// Standing: some sender was told to give back and has not answered.
+    Blocked,
+    /// Fewer credits were granted than the new threshold says.
+    ShortGrant,
+    /// A threshold was reached by piggybacking, with more returned than the new one says.
+    Excess,
+    /// A threshold was reached by piggybacking, with no more returned than it says.
+    Deficit,
+    /// Quota moved from one sender to another.
+    Theft,
+    /// Standing: a request or a response waits for a credit.
+    ControlWaiting,
 }
 
 impl Happened {
     /// All, in the order of the table.
-    pub const ALL: [Happened; 3] = [Happened::Waiting, Happened::CreditPacket, Happened::Piggyback];
+    pub const ALL: [Happened; 9] = [
+        Happened::Waiting,
+        Happened::CreditPacket,
+        Happened::Piggyback,
+        Happened::Blocked,
+        Happened::ShortGrant,
+        Happened::Excess,
+        Happened::Deficit,
+        Happened::Theft,
+        Happened::ControlWaiting,
+    ];
 
     /// The heading of its column.
     pub fn name(self) -> &'static str {
@@ -125,6 +177,12 @@ impl Happened {
             Happened::Waiting => "waiting",
             Happened::CreditPacket => "credit packet",
             Happened::Piggyback => "piggyback",
+            Happened::Blocked => "blocked",
+            Happened::ShortGrant => "short grant",
+            Happened::Excess => "excess",
+            Happened::Deficit => "deficit",
+            Happened::Theft => "theft",
+            Happened::ControlWaiting => "control waits",
         }
     }
 
@@ -142,46 +200,69 @@ pub struct State {
     lanes: Vec<Arc<Vec<Packet>>>,
     /// Bit `from * processes + to`: the sender waits to be told of room.
     asking: u64,
+    /// Bit by endpoint: it has died.
+    dead: u8,
+    /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
+    earned: Vec<u8>,
 }
 
 impl Setup {
     /// Everybody connected, nothing sent.
     pub fn initial(&self) -> State {
         let n = self.processes as usize;
-        let endpoint = || Arc::new(Endpoint::new(self.config));
+        let endpoint = |us| {
+            let mut endpoint = Endpoint::new(self.config_of(us));
+            if let Rule::Wrong(mutant) = self.rule {
+                endpoint.mutate(mutant);
+            }
+            Arc::new(endpoint)
+        };
         let mut state = State {
-            endpoints: (0..n).map(|_| endpoint()).collect(),
+            endpoints: (0..self.processes).map(endpoint).collect(),
             lanes: vec![Arc::default(); n * n],
             asking: 0,
+            dead: 0,
+            earned: vec![0; n * n],
         };
         let mut actions = Vec::new();
         for us in 0..self.processes {
-            for peer in (0..self.processes).filter(|&peer| self.neighbours(us, peer)) {
-                let endpoint = Arc::make_mut(&mut state.endpoints[us as usize]);
-                let (peer, quota_slots) = (Peer(peer), self.quota_slots);
+            let endpoint = Arc::make_mut(&mut state.endpoints[us as usize]);
+            for peer in (0..self.processes).filter(|&peer| self.neighbours(us, peer)).map(Peer) {
+                let quota_slots = self.lane_slots(us);
                 endpoint.handle(Instant(0), Event::Attached { peer, quota_slots }, &mut actions);
+                let quota_slots = self.lane_slots(peer.0);
+                let start_slots = if self.dynamic() { self.config.region.start_slots } else { quota_slots };
                 let credit_slots = self.config.credit_slots;
+                let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots };
+                endpoint.handle(Instant(0), connected, &mut actions);
                 match self.rule {
-                    Rule::Ours | Rule::ThresholdAlone => {}
                     Rule::DivByNPlus1 => endpoint.set_threshold(peer, quota_slots / credit_slots + 1),
                     Rule::DivByN => endpoint.set_threshold(peer, quota_slots / credit_slots),
+                    Rule::Ours | Rule::ThresholdAlone | Rule::Wrong(_) => {}
                 }
             }
-        }
-        for us in 0..self.processes {
-            for peer in (0..self.processes).filter(|&peer| self.neighbours(us, peer)) {
-                let endpoint = Arc::make_mut(&mut state.endpoints[us as usize]);
-                let credit_slots = match self.rule {
-                    Rule::Ours => self.config.credit_slots,
-                    Rule::ThresholdAlone | Rule::DivByNPlus1 | Rule::DivByN => 1000,
-                };
-                let connected =
-                    Event::Connected { peer: Peer(peer), quota_slots: self.quota_slots, credit_slots };
-                endpoint.handle(Instant(0), connected, &mut actions);
+            if self.rule != Rule::Ours {
+                endpoint.trust_thresholds();
             }
         }
         assert!(actions.is_empty(), "setting up asks for {actions:?}");
         state
+    }
+
+    fn dynamic(&self) -> bool {
+        matches!(self.config.scheme, Scheme::Dynamic { .. })
+    }
+
+    fn config_of(&self, us: u32) -> Config {
+        let neighbours = (0..self.processes).filter(|&peer| self.neighbours(us, peer)).count() as u32;
+        let peers = neighbours + u32::from(self.thief);
+        let region = DataRegion { slots: self.quota_slots * peers, peers, ..self.config.region };
+        Config { region, ..self.config }
+    }
+
+    /// The most that one sender can own at an endpoint.
+    fn lane_slots(&self, at: u32) -> u32 {
+        if self.dynamic() { self.config_of(at).region.slots } else { self.quota_slots }
     }
 
     fn neighbours(&self, a: u32, b: u32) -> bool {
@@ -214,16 +295,27 @@ impl Setup {
                 if !state.lanes[lane].is_empty() {
                     moves.push(Move::Retrieve { from, to });
                 }
-                if state.asking & 1 << lane != 0 && self.filled(state, from, to).0 < self.quota_slots {
+                if state.asking & 1 << lane != 0 && self.filled(state, from, to).0 < self.lane_slots(to) {
                     moves.push(Move::FindRoom { from, to });
                 }
             }
         }
         for (pair, &(from, to)) in self.pairs.iter().enumerate() {
-            if state.endpoints[from as usize].sender_books(Peer(to)).waiting == 0 {
+            // The dead do not send, but count as if they did: see `advance`.
+            if self.dead(state, from) || self.dead(state, to) {
+                moves.push(Move::Post { pair, bytes: 0 });
+            } else if !self.waiting(state, pair) {
                 moves.extend(self.message_bytes.iter().map(|&bytes| Move::Post { pair, bytes }));
             }
         }
+        if self.thief {
+            moves.extend((0..self.processes).map(|at| Move::Steal { at }));
+        }
+        moves.extend(self.mortal.filter(|&who| !self.dead(state, who)).map(|who| Move::Die { who }));
+    }
+
+    fn dead(&self, state: &State, who: u32) -> bool {
+        state.dead >> who & 1 != 0
     }
 
     /// The state after `step`, which must be possible, and what it did.
@@ -258,12 +350,16 @@ impl Setup {
             }
             Move::FindRoom { from, to } => {
                 next.asking &= !(1 << self.lane(from, to));
-                let slots = self.quota_slots - self.filled(next, from, to).0;
+                let slots = self.lane_slots(to) - self.filled(next, from, to).0;
                 self.handle(next, from, None, Event::Room { peer: Peer(to), slots }, &mut effect)?;
                 from
             }
             Move::Post { pair, bytes } => {
                 let (from, to) = self.pairs[pair];
+                if self.dead(next, from) || self.dead(next, to) {
+                    effect.sent = Some(pair);
+                    return Ok(effect);
+                }
                 let send = SendCommand {
                     request: Request(1),
                     to: Peer(to),
@@ -275,6 +371,26 @@ impl Setup {
                 };
                 self.handle(next, from, None, Event::Posted(Command::Send(send)), &mut effect)?;
                 from
+            }
+            Move::Steal { at } => {
+                self.act(next, at, None, &mut effect, |machine, actions| {
+                    assert!(machine.stir(Instant(0), actions), "somebody is expected");
+                })?;
+                at
+            }
+            Move::Die { who } => {
+                next.dead |= 1 << who;
+                for peer in (0..self.processes).filter(|&peer| self.neighbours(who, peer)) {
+                    for lane in [self.lane(who, peer), self.lane(peer, who)] {
+                        next.lanes[lane] = Arc::default();
+                        next.asking &= !(1 << lane);
+                        next.earned[lane] = 0;
+                    }
+                    let lost = Event::Lost { peer: Peer(who), fault: PeerFault::Died };
+                    self.handle(next, peer, None, lost, &mut effect)?;
+                    self.check_books(next, peer)?;
+                }
+                return Ok(effect);
             }
         };
         self.check_books(next, acted)?;
@@ -289,36 +405,99 @@ impl Setup {
         event: Event,
         effect: &mut Effect,
     ) -> Result<(), Violation> {
-        let machine = Arc::make_mut(&mut state.endpoints[node as usize]);
         let arrived = if let Event::Arrived { packet, .. } = &event { Some(*packet) } else { None };
+        let machine = &state.endpoints[node as usize];
         let arriving = arrived_from.and_then(|from| machine.arriving_bytes(Peer(from)));
-        let before = *machine.counters();
-        let mut actions = Vec::new();
-        let handled = catch_unwind(AssertUnwindSafe(|| machine.handle(Instant(0), event, &mut actions)));
-        if let Err(panic) = handled {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
-            return violation("assertion", text.into());
-        }
-        let after = *machine.counters();
-        if after.credit_packets_sent > before.credit_packets_sent {
-            effect.happened |= Happened::CreditPacket.bit();
-        }
-        if after.piggybacked_credits_sent > before.piggybacked_credits_sent {
-            effect.happened |= Happened::Piggyback.bit();
-        }
-        for action in actions {
-            self.perform(state, node, arrived_from, action, effect)?;
-        }
+        let received = machine.counters().messages_received;
+        let watched = arrived_from.filter(|_| self.watch_activity);
+        let level = watched.and_then(|from| self.level(state, from, node));
+        self.act(state, node, arrived_from, effect, |machine, actions| {
+            machine.handle(Instant(0), event, actions);
+        })?;
+        let Some((packet, from)) = arrived.zip(arrived_from) else { return Ok(()) };
         // I5: a packet that ends a message delivers exactly one, others none.
-        let ends = arrived.is_some_and(|packet| match packet.body {
+        let ends = match packet.body {
             Body::Eager { length, .. } => length == packet.payload_bytes,
             Body::More { offset } => arriving == Some(u64::from(offset + packet.payload_bytes)),
             _ => false,
-        });
-        let delivered = after.messages_received - before.messages_received;
+        };
+        let delivered = state.endpoints[node as usize].counters().messages_received - received;
         if delivered != u64::from(ends) {
-            return violation("I5", format!("{delivered} messages delivered by {arrived:?}"));
+            return violation("I5", format!("{delivered} messages delivered by {packet:?}"));
+        }
+        self.check_activity(state, from, node, &packet, level)
+    }
+
+    /// How active `from` is at `to`, with dynamic credits: 0 (null) to 3.
+    fn level(&self, state: &State, from: u32, to: u32) -> Option<u8> {
+        let pool = state.endpoints[to as usize].pool();
+        let account = pool.accounts().find(|account| account.owner == Peer(from))?;
+        Some(match account.level {
+            Level::Null => 0,
+            Level::Low => 1,
+            Level::Medium => 2,
+            Level::High => 3,
+        })
+    }
+
+    /// What only control packets pay for is no activity: a sender that becomes more active has had at least n + 1 slots of
+    /// data retrieved since it last did.
+    fn check_activity(
+        &self,
+        state: &mut State,
+        from: u32,
+        to: u32,
+        packet: &Packet,
+        before: Option<u8>,
+    ) -> Result<(), Violation> {
+        let Some(before) = before else { return Ok(()) };
+        let lane = self.lane(from, to);
+        let wanted = self.config.credit_slots as u8 + 1;
+        if let Body::Eager { .. } | Body::More { .. } = packet.body {
+            let slots = self.config.geometry.packet_slots(packet) as u8;
+            state.earned[lane] = state.earned[lane].saturating_add(slots).min(wanted);
+        }
+        let after = self.level(state, from, to).expect("it was there before");
+        if after > before {
+            if state.earned[lane] < wanted {
+                let earned = state.earned[lane];
+                let detail = format!("{from} becomes more active at {to} with {earned} slots of data");
+                return violation("activity", detail);
+            }
+            // What was retrieved and has crossed nothing yet can still do so.
+            let origin = self.origin(state, from, to);
+            let books = state.endpoints[to as usize].receiver_books(Peer(from), origin);
+            state.earned[lane] = books.map_or(0, |books| books.retrieved.min(u32::from(wanted)) as u8);
+        }
+        Ok(())
+    }
+
+    /// Lets the machine of `node` do something, and performs what it wants done.
+    fn act(
+        &self,
+        state: &mut State,
+        node: u32,
+        arrived_from: Option<u32>,
+        effect: &mut Effect,
+        what: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
+    ) -> Result<(), Violation> {
+        let machine = Arc::make_mut(&mut state.endpoints[node as usize]);
+        let (counters, tally) = (*machine.counters(), *machine.pool().tally());
+        let mut actions = Vec::new();
+        guarded(|| what(machine, &mut actions))?;
+        let (now, tallied) = (machine.counters(), machine.pool().tally());
+        let mut note = |kind: Happened, more: bool| effect.happened |= if more { kind.bit() } else { 0 };
+        note(Happened::CreditPacket, now.credit_packets_sent > counters.credit_packets_sent);
+        note(Happened::Piggyback, now.piggybacked_credits_sent > counters.piggybacked_credits_sent);
+        note(Happened::ShortGrant, tallied.short_grants > tally.short_grants);
+        note(Happened::Excess, tallied.excesses > tally.excesses);
+        note(Happened::Deficit, tallied.deficits > tally.deficits);
+        note(Happened::Theft, tallied.thefts > tally.thefts);
+        if tallied.put_off > tally.put_off {
+            return violation("I2", "a grant waits for room for credit packets".into());
+        }
+        for action in actions {
+            self.perform(state, node, arrived_from, action, effect)?;
         }
         Ok(())
     }
@@ -340,6 +519,12 @@ impl Setup {
             }
             Action::AskRoom { to } => {
                 state.asking |= 1 << self.lane(node, to.0);
+                Ok(())
+            }
+            Action::Sever { peer } if self.dead(state, peer.0) => Ok(()),
+            Action::Complete { outcome: Outcome::Lost { peer: Some(peer), .. }, .. }
+                if self.dead(state, peer.0) =>
+            {
                 Ok(())
             }
             Action::Sever { peer } => {
@@ -377,8 +562,10 @@ impl Setup {
         }
         packets.push(packet);
         let (data_slots, credit_packets) = self.filled(state, from, to);
-        if data_slots > self.quota_slots {
-            return violation("I1", format!("{data_slots} of {} slots filled", self.quota_slots));
+        let lanes_slots: u32 = (0..self.processes).map(|other| self.filled(state, other, to).0).sum();
+        let region_slots = if self.dynamic() { self.config_of(to).region.slots } else { lanes_slots };
+        if data_slots > self.lane_slots(to) || lanes_slots > region_slots {
+            return violation("I1", format!("{data_slots} slots of {from} filled, {lanes_slots} of all"));
         }
         let credit_slots = self.config.credit_slots;
         if credit_packets > credit_slots {
@@ -394,27 +581,56 @@ impl Setup {
         state.endpoints[from as usize].origin(Peer(to))
     }
 
-    /// I1 in the books: every data slot is a credit, filled, retrieved and not granted, or granted on the way. For the
-    /// pairs of the endpoint that has `acted`; the books of others have not changed.
+    /// I1 in the books, for the pairs of the endpoint that has `acted`; the books of others have not changed. Static: every
+    /// data slot is a credit, filled, retrieved and not granted, or granted on the way. Dynamic: what the receiver believes
+    /// that a sender has is what there is of it, and with what is free that is the region; then the machine's own checks of
+    /// I1, I3 and I6.
     fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
         for peer in (0..self.processes).filter(|&peer| self.neighbours(acted, peer)) {
+            if self.dead(state, peer) {
+                continue;
+            }
             for (from, to) in [(acted, peer), (peer, acted)] {
                 let origin = self.origin(state, from, to);
                 let receiver = &state.endpoints[to as usize];
                 let Some(books) = receiver.receiver_books(Peer(from), origin) else { continue };
                 let credits = state.endpoints[from as usize].sender_books(Peer(to)).credits;
                 let (filled, _) = self.filled(state, from, to);
-                let sum = credits + filled + books.retrieved + books.granted_unknown;
-                if sum != self.quota_slots {
-                    let quota = self.quota_slots;
-                    return violation(
-                        "I1",
-                        format!("{from} to {to}: {credits} credits + {filled} filled + {books:?} of {quota}"),
-                    );
+                let has = credits.wrapping_add(filled).wrapping_add(books.granted_unknown);
+                let (sum, wanted) = match books.current {
+                    None => (has.wrapping_add(books.retrieved), self.quota_slots),
+                    Some(current) => (has.wrapping_add(self.given_back(state, from, to)), current),
+                };
+                if sum != wanted {
+                    let detail = format!("{from} to {to}: {credits} credits + {filled} filled, {books:?}");
+                    return violation("I1", detail);
                 }
             }
         }
+        if self.dynamic() {
+            self.check_pool(state, acted)?;
+        }
         Ok(())
+    }
+
+    /// Credits in responses on their way.
+    fn given_back(&self, state: &State, from: u32, to: u32) -> u32 {
+        let credits = |packet: &Packet| match packet.body {
+            Body::ReturnResponse { credits } => credits,
+            _ => 0,
+        };
+        state.lanes[self.lane(from, to)].iter().map(credits).sum()
+    }
+
+    fn check_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
+        let pool = state.endpoints[at as usize].pool();
+        let current: u32 = pool.accounts().map(|account| account.current).sum();
+        let phantom = if self.thief { self.config.region.start_slots } else { 0 };
+        if pool.available_slots().wrapping_add(current) + phantom != pool.region_slots() {
+            let (available, region) = (pool.available_slots(), pool.region_slots());
+            return violation("I1", format!("{available} free + {current} with senders, region {region}"));
+        }
+        guarded(|| pool.assert_invariants())
     }
 
     /// Whether a message of pair number `pair` waits for credit.
@@ -425,21 +641,42 @@ impl Setup {
 
     /// The bits of [`Happened`] that say how things stand.
     pub fn standing(&self, state: &State) -> u16 {
-        let waits = (0..self.pairs.len()).any(|pair| self.waiting(state, pair));
-        if waits { Happened::Waiting.bit() } else { 0 }
+        let mut bits = 0;
+        if (0..self.pairs.len()).any(|pair| self.waiting(state, pair)) {
+            bits |= Happened::Waiting.bit();
+        }
+        if self.dynamic() {
+            let living = (0..self.processes).filter(|&us| !self.dead(state, us));
+            for machine in living.map(|us| &state.endpoints[us as usize]) {
+                if machine.pool().accounts().any(|account| account.blocked) {
+                    bits |= Happened::Blocked.bit();
+                }
+                if machine.control_waits() {
+                    bits |= Happened::ControlWaiting.bit();
+                }
+            }
+        }
+        bits
     }
 
     /// The state as numbers that do not grow: equal if and only if the states behave alike.
     pub fn canonical(&self, state: &State, words: &mut Vec<u32>) {
         words.clear();
+        words.push(u32::from(state.dead));
         for us in 0..self.processes {
+            if self.dead(state, us) {
+                continue;
+            }
             let machine = &state.endpoints[us as usize];
             machine.canonical(|peer| self.origin(state, peer.0, us), words);
         }
         for from in 0..self.processes {
             for to in 0..self.processes {
                 let lane = self.lane(from, to);
-                words.push(state.lanes[lane].len() as u32 | u32::from(state.asking >> lane & 1 != 0) << 16);
+                let asking = u32::from(state.asking >> lane & 1 != 0);
+                words.push(
+                    state.lanes[lane].len() as u32 | asking << 16 | u32::from(state.earned[lane]) << 24,
+                );
                 let origin = self.origin(state, to, from);
                 let machine = &state.endpoints[from as usize];
                 for packet in state.lanes[lane].iter() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_proto::{Config, Geometry, Scheme};
+use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
 
 use crate::explore::Limits;
 use crate::model::{Happened, Rule, Setup};
@@ -34,6 +34,7 @@ pub struct Mutant {
 }
 
 const STATIC: Scheme = Scheme::Static { piggyback: true };
+const DYNAMIC: Scheme = Scheme::Dynamic { piggyback: true };
 const EXPLICIT: Scheme = Scheme::Static { piggyback: false };
 
 /// A message of one slot with room for credits; one without; one of two slots.
@@ -76,6 +77,8 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         Scheme::Unlimited => "unlimited",
         Scheme::Static { piggyback: true } => "static",
         Scheme::Static { piggyback: false } => "static, explicit",
+        Scheme::Dynamic { piggyback: true } => "dynamic",
+        Scheme::Dynamic { piggyback: false } => "dynamic, explicit",
     };
     let kinds = match message_bytes {
         [SHORT] => "",
@@ -86,6 +89,11 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         scheme,
         geometry: Geometry::EXTOLL,
         credit_slots,
+        region: DataRegion {
+            start_slots: credit_slots,
+            admission: Admission::Start,
+            ..DataRegion::default()
+        },
         eager_bytes: 2048,
         cross_memory: false,
         remote_inline_bytes: 64,
@@ -98,6 +106,9 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         config,
         quota_slots,
         rule: Rule::Ours,
+        thief: false,
+        watch_activity: false,
+        mortal: None,
         message_bytes: message_bytes.to_vec(),
     }
 }
@@ -137,6 +148,13 @@ pub fn full() -> Vec<Case> {
     add(setup(Shape::Both, STATIC, 4, 1, &[SHORT, FULL]), true);
     add(setup(Shape::Both, STATIC, 4, 2, &[SHORT, TWO_SLOTS]), true);
     add(setup(Shape::Both, STATIC, 6, 2, &[SHORT]), true);
+    for quota in 1..=3 {
+        add(setup(Shape::Star, DYNAMIC, quota, 1, &[SHORT]), quota <= 2);
+    }
+    for quota in 1..=3 {
+        add(Setup { thief: true, ..setup(Shape::Both, DYNAMIC, quota, 1, &[SHORT]) }, quota <= 2);
+    }
+    add(setup(Shape::AllToAll, DYNAMIC, 1, 1, &[SHORT]), false);
     cases
 }
 

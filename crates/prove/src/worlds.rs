@@ -7,7 +7,7 @@
 //! of [`crate::model`] are made at every move.
 
 use fastrand::Rng;
-use weir_proto::{Config, Geometry, Scheme};
+use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
 
 use crate::model::{Move, Rule, Setup, State, Violation};
 
@@ -33,13 +33,22 @@ pub fn setup(seed: u64) -> Setup {
             scheme,
             geometry,
             credit_slots,
+            region: DataRegion {
+                start_slots: credit_slots + rng.u32(..2),
+                admission: [Admission::Start, Admission::FirstContact][rng.usize(..2)],
+                hold_points: rng.u8(..3),
+                ..DataRegion::default()
+            },
             eager_bytes: 1 << 20,
             cross_memory: false,
             remote_inline_bytes: 64,
             max_unexpected: 16,
         },
-        quota_slots: credit_slots + [0, 1, rng.u32(..6), rng.u32(..40)][rng.usize(..4)],
+        quota_slots: credit_slots + 1 + [0, 1, rng.u32(..6), rng.u32(..40)][rng.usize(..4)],
         rule: Rule::Ours,
+        thief: false,
+        watch_activity: true,
+        mortal: None,
         message_bytes: (0..rng.usize(1..4))
             .map(|_| [0, rng.u64(..40), rng.u64(..600)][rng.usize(..3)])
             .collect(),
@@ -47,8 +56,10 @@ pub fn setup(seed: u64) -> Setup {
 }
 
 fn scheme(rng: &mut Rng) -> Scheme {
-    match rng.u8(..3) {
-        0 => Scheme::Unlimited,
+    match rng.u8(..4) {
+        0 => Scheme::Dynamic { piggyback: rng.bool() },
+        1 => Scheme::Dynamic { piggyback: true },
+        2 => Scheme::Unlimited,
         _ => Scheme::Static { piggyback: rng.bool() },
     }
 }
@@ -83,6 +94,7 @@ impl Walker<'_> {
                 let step = self.choose(&state, |step| match *step {
                     Move::Post { pair, .. } => post && active[pair],
                     Move::Retrieve { .. } | Move::FindRoom { .. } => !post,
+                    Move::Steal { .. } | Move::Die { .. } => false,
                 });
                 if let Some(step) = step {
                     self.step(&mut state, step)?;
@@ -111,7 +123,7 @@ impl Walker<'_> {
     }
 
     fn retrieve_all(&mut self, state: &mut State) -> Result<(), Violation> {
-        let quiet = |step: &Move| !matches!(step, Move::Post { .. });
+        let quiet = |step: &Move| matches!(step, Move::Retrieve { .. } | Move::FindRoom { .. });
         while let Some(step) = self.choose(state, quiet) {
             self.step(state, step)?;
         }

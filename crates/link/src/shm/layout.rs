@@ -78,6 +78,8 @@ pub struct Shape {
     pub data_slots: u32,
     /// Lanes with a smaller number have one data slot more.
     pub rest_lanes: u32,
+    /// Data slots of a lane that its sender owns from the beginning; 0: all.
+    pub start_slots: u32,
     /// Slots for explicit credit packets.
     pub credit_slots: u32,
     /// How many lanes there can be.
@@ -113,7 +115,19 @@ impl Shape {
         }
         let slots = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
         let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
-        Ok(Shape { data_slots, rest_lanes, credit_slots, max_lanes, conditional, stride })
+        Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
+    }
+
+    /// The same lanes, of which senders own only `start_slots` data slots from the beginning; 0: all.
+    ///
+    /// # Errors
+    /// [`LayoutError::Field`] if these are more than there are.
+    pub fn starting_with(self, start_slots: u32) -> Result<Shape, LayoutError> {
+        if start_slots > self.data_slots {
+            let (field, have) = ("starting slots", start_slots.into());
+            return Err(LayoutError::Field { field, have, allowed: "0 to the data slots of a lane" });
+        }
+        Ok(Shape { start_slots, ..self })
     }
 
     /// Slots of the ring of `lane`.
@@ -125,10 +139,11 @@ impl Shape {
     pub fn quota(&self, lane: u32) -> Quota {
         let slots = self.lane_slots(lane);
         if self.conditional {
-            Quota { data_slots: slots, credit_slots: 0 }
-        } else {
-            Quota { data_slots: slots - self.credit_slots, credit_slots: self.credit_slots }
+            return Quota { data_slots: slots, start_slots: slots, credit_slots: 0 };
         }
+        let data_slots = slots - self.credit_slots;
+        let start_slots = if self.start_slots == 0 { data_slots } else { self.start_slots };
+        Quota { data_slots, start_slots, credit_slots: self.credit_slots }
     }
 
     /// Where `lane` begins. Unit: bytes.
@@ -189,6 +204,7 @@ impl Facts {
         put(64, &self.shape.credit_slots.to_ne_bytes());
         put(68, &self.shape.max_lanes.to_ne_bytes());
         put(72, &self.shape.stride.to_ne_bytes());
+        put(80, &self.shape.start_slots.to_ne_bytes());
         bytes
     }
 
@@ -219,7 +235,8 @@ impl Facts {
             take_u32(bytes, 68),
             flags & 2 != 0,
             page_bytes,
-        )?;
+        )?
+        .starting_with(take_u32(bytes, 80))?;
         if take_u64(bytes, 72) != shape.stride {
             return field("lane stride", take_u64(bytes, 72), "what follows from the slots");
         }
@@ -284,6 +301,7 @@ mod tests {
 
     fn facts() -> Facts {
         let shape = Shape::new(38, 2, 2, 100, false, 4096).expect("a shape");
+        let shape = shape.starting_with(5).expect("fewer than 38");
         Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape }
     }
 
@@ -296,10 +314,12 @@ mod tests {
     #[test]
     fn the_first_lanes_get_the_rest() {
         let shape = facts().shape;
-        assert_eq!(shape.quota(1), Quota { data_slots: 39, credit_slots: 2 });
-        assert_eq!(shape.quota(2), Quota { data_slots: 38, credit_slots: 2 });
+        assert_eq!(shape.quota(1), Quota { data_slots: 39, start_slots: 5, credit_slots: 2 });
+        assert_eq!(shape.quota(2), Quota { data_slots: 38, start_slots: 5, credit_slots: 2 });
+        let whole = Shape { start_slots: 0, ..shape };
+        assert_eq!(whole.quota(1), Quota { data_slots: 39, start_slots: 39, credit_slots: 2 });
         let conditional = Shape { conditional: true, ..shape };
-        assert_eq!(conditional.quota(2), Quota { data_slots: 40, credit_slots: 0 });
+        assert_eq!(conditional.quota(2), Quota { data_slots: 40, start_slots: 40, credit_slots: 0 });
     }
 
     #[test]
@@ -313,7 +333,8 @@ mod tests {
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
         assert_eq!(with(8, 2), Err(LayoutError::Version { have: 2 }));
-        for (at, word) in [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20)]
+        for (at, word) in
+            [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {
             assert!(matches!(with(at, word), Err(LayoutError::Field { .. })), "{at} {word}");
         }

@@ -55,6 +55,8 @@ pub struct ShmOptions {
     pub quota_data_slots: u32,
     /// Lanes with a smaller number get one data slot more.
     pub quota_rest_lanes: u32,
+    /// Data slots of a lane that its sender owns from the beginning; 0: all.
+    pub start_slots: u32,
     /// Slots of every lane for explicit credit packets.
     pub credit_slots: u32,
     /// How many senders there can ever be.
@@ -147,7 +149,8 @@ impl ShmLink {
             options.max_lanes,
             options.conditional,
             segment::page_bytes(),
-        )?;
+        )?
+        .starting_with(options.start_slots)?;
         // Before anybody can send to us: from now on the others' heavy fences reach this process.
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;

@@ -13,6 +13,7 @@ fn open(dir: &Path) -> ShmLink {
         dir: dir.to_owned(),
         quota_data_slots: 14,
         quota_rest_lanes: 0,
+        start_slots: 0,
         credit_slots: 2,
         max_lanes: 64,
         cross_memory: true,

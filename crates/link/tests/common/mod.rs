@@ -12,6 +12,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         dir: dir.to_owned(),
         quota_data_slots: 64,
         quota_rest_lanes: 0,
+        start_slots: 0,
         credit_slots: 2,
         max_lanes: 16,
         cross_memory: true,

@@ -13,9 +13,12 @@ use alloc::vec::Vec;
 use super::receiving::Inbound;
 use super::sending::{Job, JobKind};
 use super::{Endpoint, Outbound, PeerState};
+use crate::action::Action;
+use crate::config::Scheme;
 use crate::event::Peer;
+use crate::flow;
 use crate::packet::{Body, Packet};
-use crate::{Counters, flow};
+use crate::time::Instant;
 
 /// Where an endpoint, as the sender of a pair, stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,11 +64,29 @@ impl Endpoint {
         Some(self.peers.get(peer.0 as usize)?.inbound?.arrived_and_length().1)
     }
 
+    /// Whether a request or a response waits for a credit.
+    pub fn control_waits(&self) -> bool {
+        self.peers.iter().any(|state| state.compulsory.waits())
+    }
+
     /// What this endpoint, as the receiver of `peer`, has granted beyond what `origin` says that the peer knows, and what
     /// it has retrieved and not granted. `None` for schemes without books.
     pub fn receiver_books(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverBooks> {
         let receiver = self.peers.get(peer.0 as usize)?.receiver.as_ref()?;
-        receiver.books(origin.granted_total)
+        receiver.books(origin.granted_total, &self.pool)
+    }
+
+    /// A sender that was expected and has not come behaves as if it were at a monitoring point (dynamic credits, admission
+    /// from the start): the environment that steals. Returns whether there is one.
+    pub fn stir(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
+        let stirred = self.pool.stir();
+        self.ask_for_credits(now, actions);
+        stirred
+    }
+
+    /// Grants are not held back while credit packets are unread: thresholds alone must keep I2, as the papers argue.
+    pub fn trust_thresholds(&mut self) {
+        self.peers.iter_mut().for_each(|state| state.credit_slots = 1 << 15);
     }
 
     /// Makes the receiver of `peer` return credits after so many slots: to show what goes wrong with other formulae.
@@ -81,14 +102,15 @@ impl Endpoint {
     /// If something is under way that exploration does not model: transfers, regions, unexpected messages.
     pub fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
         let Endpoint {
-            config: _,
+            config,
             peers,
             posted,
             unexpected,
             multi: _,
             transfers,
             regions,
-            counters: Counters { .. },
+            counters: _, // counted, never looked at
+            pool,
             backlogged: _, // the sum over the peers
             somebody_died,
         } = self;
@@ -100,6 +122,9 @@ impl Endpoint {
         words.push(u32::from(*somebody_died));
         for (index, state) in peers.iter().enumerate() {
             state.canonical(origin_of(Peer(index as u32)), words);
+        }
+        if let Scheme::Dynamic { .. } = config.scheme {
+            pool.canonical(origin_of, words);
         }
     }
 
@@ -142,6 +167,7 @@ impl PeerState {
             credit_slots,
             receiver,
             backlog,
+            compulsory,
             asked_room,
             stalled_since,
             next_number: _,
@@ -163,6 +189,7 @@ impl PeerState {
         }
         let flags = [*asked_room, stalled_since.is_some(), *write_refused, *cross_memory, *said_goodbye];
         words.push(flags.iter().fold(0, |word, flag| word << 1 | u32::from(*flag)));
+        words.extend(compulsory.canonical());
         words.extend([*credit_slots, *write_bytes as u32, backlog.len() as u32]);
         backlog.iter().for_each(|job| job.canonical(words));
         words.push(u32::from(receiver.is_some()));

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::compulsory::Compulsory;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
 use super::{Endpoint, Outbound};
@@ -21,8 +22,13 @@ impl Endpoint {
         }
         state.outbound = Outbound::Lost(fault);
         state.stalled_since = None;
+        state.compulsory = Compulsory::default();
+        let receiver = state.receiver.take();
         let backlog = core::mem::take(&mut state.backlog);
         let inbound = state.inbound.take();
+        if let Some(receiver) = receiver {
+            receiver.release(&mut self.pool);
+        }
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
         actions.push(Action::Sever { peer });

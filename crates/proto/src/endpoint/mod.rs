@@ -12,6 +12,7 @@
 
 #[cfg(feature = "explore")]
 pub mod canonical;
+mod compulsory;
 mod loss;
 mod receiving;
 mod remote;
@@ -23,7 +24,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::action::{Action, Outcome};
-use crate::config::Config;
+use crate::config::{Config, Scheme};
 use crate::counters::Counters;
 use crate::event::{Command, Event, MessageId, Peer, PeerFault, Request};
 use crate::flow;
@@ -32,6 +33,7 @@ use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
 use crate::transfer::Transfers;
+use compulsory::Compulsory;
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 
@@ -58,6 +60,8 @@ struct PeerState {
     receiver: Option<flow::Receiver>,
     /// What waits to be sent, in order.
     backlog: VecDeque<Job>,
+    /// What leaves before that.
+    compulsory: Compulsory,
     /// We wait for room that the link was asked for.
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
@@ -101,6 +105,8 @@ pub struct Endpoint {
     transfers: Transfers,
     regions: BTreeMap<u64, Region>,
     counters: Counters,
+    /// What flow control needs once.
+    pool: flow::Pool,
     backlogged: u32,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
@@ -115,6 +121,10 @@ impl Endpoint {
         assert!(config.credit_slots >= 1, "credit_slots is {}, at least 1 is needed", config.credit_slots);
         let geometry = &config.geometry;
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
+        let pool = match config.scheme {
+            Scheme::Dynamic { piggyback } => flow::Pool::new(&config.region, config.credit_slots, piggyback),
+            _ => flow::Pool::unused(),
+        };
         Endpoint {
             config,
             peers: Vec::new(),
@@ -124,6 +134,7 @@ impl Endpoint {
             transfers: Transfers::default(),
             regions: BTreeMap::new(),
             counters: Counters::default(),
+            pool,
             backlogged: 0,
             somebody_died: false,
         }
@@ -134,8 +145,8 @@ impl Endpoint {
         match event {
             Event::Posted(command) => self.command(now, command, actions),
             Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
-            Event::Connected { peer, quota_slots, credit_slots } => {
-                let sender = flow::Sender::new(self.config.scheme, quota_slots);
+            Event::Connected { peer, quota_slots, start_slots, credit_slots } => {
+                let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots, credit_slots);
                 let state = self.peer(peer);
                 if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
                     state.outbound = Outbound::Connected(sender);
@@ -144,10 +155,7 @@ impl Endpoint {
                 self.return_credits(peer, actions);
                 self.send_while_credited(now, peer, actions);
             }
-            Event::Attached { peer, quota_slots } => {
-                let receiver = flow::Receiver::new(self.config.scheme, quota_slots, self.config.credit_slots);
-                self.peer(peer).receiver = Some(receiver);
-            }
+            Event::Attached { peer, quota_slots } => self.attached(peer, quota_slots),
             Event::Room { peer, slots } => {
                 let state = self.peer(peer);
                 state.asked_room = false;
@@ -159,6 +167,9 @@ impl Endpoint {
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
             Event::Deadline => {}
+        }
+        if self.pool.has_requests() {
+            self.ask_for_credits(now, actions);
         }
     }
 
@@ -172,6 +183,17 @@ impl Endpoint {
     #[inline]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What flow control knows of all senders, with dynamic credits.
+    pub fn pool(&self) -> &flow::Pool {
+        &self.pool
+    }
+
+    /// Puts a wrong rule of flow control in the place of ours.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: flow::Mutant) {
+        self.pool.mutate(mutant);
     }
 
     /// What has been counted.
@@ -212,7 +234,7 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.peers.iter().all(|peer| peer.inbound.is_none())
+            && self.peers.iter().all(|peer| peer.inbound.is_none() && !peer.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -222,7 +244,8 @@ impl Endpoint {
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (index, state) in self.peers.iter().enumerate() {
             let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
-            if !state.backlog.is_empty() || state.inbound.is_some() || (anybody && known) {
+            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way();
+            if waits || state.inbound.is_some() || (anybody && known) {
                 visit(Peer(index as u32));
             }
         }
@@ -264,7 +287,9 @@ impl Endpoint {
     fn arrived(&mut self, now: Instant, from: Peer, packet: crate::Packet, actions: &mut Vec<Action>) {
         let slots = self.config.geometry.packet_slots(&packet);
         self.counters.packets_received += 1;
-        let state = self.peer(from);
+        self.peer(from);
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[from.0 as usize];
         if matches!(state.outbound, Outbound::Lost(_)) {
             actions.push(Action::Retire);
             return;
@@ -274,25 +299,54 @@ impl Endpoint {
             _ => packet.granted_total == 0,
         };
         if let Some(receiver) = &mut state.receiver {
-            receiver.credit_packets_read(packet.credit_packets_read);
+            receiver.credit_packets_read(packet.credit_packets_read, pool);
         }
         let credit = packet.body.is_credit();
         if credit {
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
-        let well_formed = granted && (credit || self.accept(now, from, &packet, actions));
+        let accepted = granted && (credit || self.accept(now, from, &packet, actions));
         actions.push(Action::Retire);
+        let well_formed = accepted && (credit || self.retrieved(from, slots, &packet.body));
         if !well_formed {
             self.counters.malformed_packets += 1;
             self.lose(from, PeerFault::Malformed, actions);
             return;
         }
-        if !credit && let Some(receiver) = &mut self.peer(from).receiver {
-            receiver.retrieved(slots);
-        }
         self.return_credits(from, actions);
         self.send_while_credited(now, from, actions);
+    }
+
+    /// The slots of a packet are free. Returns whether its sender had credits for them.
+    #[inline]
+    fn retrieved(&mut self, from: Peer, slots: u32, body: &Body) -> bool {
+        let Endpoint { peers, pool, .. } = self;
+        let Some(receiver) = &mut peers[from.0 as usize].receiver else { return true };
+        let spent = receiver.retrieved(slots, pool);
+        let spent = match body {
+            Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
+            Body::ReturnResponse { credits } => {
+                spent.and_then(|()| receiver.control_retrieved(Some(*credits), pool))
+            }
+            _ => spent,
+        };
+        spent.is_ok()
+    }
+
+    /// A peer has claimed its place in our mailbox.
+    fn attached(&mut self, peer: Peer, quota_slots: u32) {
+        self.peer(peer);
+        let Endpoint { config, peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        // One that was lost before we heard of it is not read.
+        if matches!(state.outbound, Outbound::Lost(_)) {
+            return;
+        }
+        if let Some(before) = state.receiver.take() {
+            before.release(pool);
+        }
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, pool));
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -333,8 +387,8 @@ impl Endpoint {
                 self.located_arrived(from, transfer, address, refused, actions)
             }
             Body::Goodbye => self.goodbye_arrived(from, actions),
-            // No scheme here asks for credits back.
-            Body::ReturnRequest | Body::ReturnResponse { .. } => false,
+            Body::ReturnRequest => self.return_request_arrived(from),
+            Body::ReturnResponse { .. } => self.peer(from).compulsory.answered(),
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
                 true
@@ -351,6 +405,7 @@ impl Endpoint {
                 credit_slots: 0,
                 receiver: None,
                 backlog: VecDeque::new(),
+                compulsory: Compulsory::default(),
                 asked_room: false,
                 stalled_since: None,
                 next_number: 0,

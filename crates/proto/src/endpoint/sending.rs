@@ -2,9 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::{Endpoint, Outbound, PeerState};
+use super::{Endpoint, Outbound, PeerState, compulsory};
 use crate::action::{Action, Outcome, Source};
-use crate::config::Scheme;
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
 use crate::flow;
@@ -129,7 +128,7 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, .. } = self;
+        let Endpoint { config, peers, counters, pool, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         let geometry = &config.geometry;
@@ -149,7 +148,7 @@ impl Endpoint {
             number: state.next_number,
             ..Packet::new(body, length)
         };
-        carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), counters);
+        carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), pool, counters);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
@@ -203,8 +202,11 @@ impl Endpoint {
     /// Sends what waits for `to`, in order, until it or the credits are used up.
     #[inline]
     pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
-        let Endpoint { config, peers, counters, backlogged, regions, .. } = self;
+        let Endpoint { config, peers, counters, pool, backlogged, regions, .. } = self;
         let state = &mut peers[to.0 as usize];
+        if state.compulsory.waits() {
+            compulsory::send(config, state, to, pool, counters, actions);
+        }
         if state.backlog.is_empty() {
             return;
         }
@@ -248,7 +250,7 @@ impl Endpoint {
                 ..Packet::new(body, payload_bytes)
             };
             let receiver = state.receiver.as_mut();
-            carry_credits(&config.geometry, &mut packet, slots, finished, receiver, counters);
+            carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
                 if let Some(request) = job.complete {
@@ -263,7 +265,7 @@ impl Endpoint {
     /// Returns credits to `to` explicitly, if they are due. Credit packets cost none and never wait behind data.
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
-        let Endpoint { config, peers, counters, .. } = self;
+        let Endpoint { config, peers, counters, pool, .. } = self;
         let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, .. }) =
             peers.get_mut(to.0 as usize)
         else {
@@ -271,7 +273,7 @@ impl Endpoint {
         };
         match outbound {
             Outbound::Connected(_) => {}
-            Outbound::Absent if matches!(config.scheme, Scheme::Static { .. }) => {
+            Outbound::Absent if config.scheme.grants() => {
                 // The first credits to a peer that we have nothing to say to: the way back must stand.
                 *outbound = Outbound::Connecting;
                 actions.push(Action::Connect { to });
@@ -279,14 +281,14 @@ impl Endpoint {
             }
             _ => return,
         }
-        let Some(credits) = receiver.grant(*credit_slots) else { return };
+        let Some(credits) = receiver.grant(*credit_slots, pool) else { return };
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let packet = Packet {
             credit_packets_read: *credit_packets_read,
-            granted_total: receiver.granted_total(),
+            granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)
         };
         actions.push(Action::Transmit { to, packet, payload: Source::None });
@@ -296,12 +298,13 @@ impl Endpoint {
 /// Counts a data packet and writes what has been granted into it; the last one of a message takes along what is not
 /// granted yet, if it has room: the header has a place for it, or the payload leaves some.
 #[inline]
-fn carry_credits(
+pub(super) fn carry_credits(
     geometry: &Geometry,
     packet: &mut Packet,
     slots: u32,
     last: bool,
     receiver: Option<&mut flow::Receiver>,
+    pool: &mut flow::Pool,
     counters: &mut Counters,
 ) {
     counters.packets_sent += 1;
@@ -309,7 +312,7 @@ fn carry_credits(
     let Some(receiver) = receiver else { return };
     let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
     if last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes {
-        counters.piggybacked_credits_sent += u64::from(receiver.piggyback());
+        counters.piggybacked_credits_sent += u64::from(receiver.piggyback(pool));
     }
-    packet.granted_total = receiver.granted_total();
+    packet.granted_total = receiver.granted_total(pool);
 }

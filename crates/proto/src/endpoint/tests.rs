@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::{MAX_EAGER_BYTES, Scheme};
+use crate::config::{DataRegion, MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -27,14 +27,19 @@ fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
         scheme,
         geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
         credit_slots: 1,
+        region: DataRegion { slots: 8, peers: 2, start_slots: 1, ..DataRegion::default() },
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 4,
     };
+    let start_slots = match scheme {
+        Scheme::Dynamic { .. } => config.region.start_slots,
+        _ => quota_slots,
+    };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
-    let connected = Event::Connected { peer: PEER, quota_slots, credit_slots: 1 };
+    let connected = Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1 };
     assert_eq!(bench.event(connected), [""; 0]);
     assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots }), [""; 0]);
     bench
@@ -183,7 +188,7 @@ fn a_peer_is_connected_when_first_needed_and_what_was_posted_then_leaves_in_orde
     };
     assert_eq!(sender.post(send(0)), ["connect"]);
     assert_eq!(sender.post(send(1)), [""; 0]);
-    let connected = Event::Connected { peer: to, quota_slots: 2, credit_slots: 1 };
+    let connected = Event::Connected { peer: to, quota_slots: 2, start_slots: 2, credit_slots: 1 };
     assert_eq!(sender.event(connected), ["transmit eager 0", "done 0", "transmit eager 0", "done 1"]);
 }
 

@@ -1,9 +1,9 @@
-//! What distinguishes the states of a pair's two sides, for exhaustive exploration (feature `explore`). See
+//! What distinguishes the states of flow control, for exhaustive exploration (feature `explore`). See
 //! `endpoint/canonical.rs` for what is written as a distance from what.
 
 use alloc::vec::Vec;
 
-use super::{Receiver, Sender, static_credits, unlimited};
+use super::{Pool, Receiver, Sender};
 
 /// The books of the receiving side of a pair. Unit: slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,9 @@ pub struct ReceiverBooks {
     pub granted_unknown: u32,
     /// Retrieved, and not granted again.
     pub retrieved: u32,
+    /// What the receiver believes that the sender has: credits, on the way to it, and in slots not retrieved yet. `None` for
+    /// schemes that need not know.
+    pub current: Option<u32>,
 }
 
 impl Sender {
@@ -19,29 +22,32 @@ impl Sender {
         match self {
             Sender::Unlimited(_) => 0,
             Sender::Static(sender) => sender.known_total(),
+            Sender::Dynamic(sender) => sender.known_total(),
         }
     }
 
     pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
         match self {
-            Sender::Unlimited(sender) => sender.canonical(words),
+            Sender::Unlimited(sender) => words.push(sender.room()),
             Sender::Static(sender) => sender.canonical(words),
+            Sender::Dynamic(sender) => sender.canonical(words),
         }
     }
 }
 
 impl Receiver {
-    pub(crate) fn books(&self, known_total: u32) -> Option<ReceiverBooks> {
+    pub(crate) fn books(&self, known_total: u32, pool: &Pool) -> Option<ReceiverBooks> {
         match self {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => Some(receiver.books(known_total)),
+            Receiver::Dynamic(account) => Some(pool.books(*account, known_total)),
         }
     }
 
     pub(crate) fn set_threshold(&mut self, threshold_slots: u32) {
         match self {
-            Receiver::Unlimited => panic!("unlimited has no threshold"),
-            Receiver::Static(receiver) => receiver.threshold = threshold_slots,
+            Receiver::Static(receiver) => receiver.set_threshold(threshold_slots),
+            Receiver::Unlimited | Receiver::Dynamic(_) => panic!("there is no fixed threshold"),
         }
     }
 
@@ -50,47 +56,7 @@ impl Receiver {
         match self {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => receiver.canonical(known_total, read, words),
+            Receiver::Dynamic(account) => words.push(*account), // the rest is in the pool
         }
-    }
-}
-
-impl unlimited::Sender {
-    fn canonical(&self, words: &mut Vec<u32>) {
-        let unlimited::Sender { room_slots } = self;
-        words.push(*room_slots);
-    }
-}
-
-impl static_credits::Sender {
-    fn known_total(&self) -> u32 {
-        self.limit_total.wrapping_sub(self.quota_slots)
-    }
-
-    fn canonical(&self, words: &mut Vec<u32>) {
-        let static_credits::Sender { quota_slots, limit_total, spent_total } = self;
-        words.extend([*quota_slots, limit_total.wrapping_sub(*spent_total)]);
-    }
-}
-
-impl static_credits::Receiver {
-    fn books(&self, known_total: u32) -> ReceiverBooks {
-        ReceiverBooks {
-            granted_unknown: self.granted_total.wrapping_sub(known_total),
-            retrieved: self.retrieved,
-        }
-    }
-
-    fn canonical(&self, known_total: u32, read: u16, words: &mut Vec<u32>) {
-        let static_credits::Receiver {
-            threshold,
-            piggyback,
-            retrieved,
-            granted_total,
-            packets_sent,
-            packets_read,
-        } = self;
-        words.extend([*threshold, u32::from(*piggyback), *retrieved]);
-        words.push(granted_total.wrapping_sub(known_total));
-        words.extend([*packets_sent, *packets_read].map(|total| u32::from(total.wrapping_sub(read))));
     }
 }

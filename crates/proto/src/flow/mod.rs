@@ -2,17 +2,24 @@
 //!
 //! A [`Sender`] says how many slots may be filled at a peer, a [`Receiver`] says when what was retrieved is given
 //! back. Neither knows messages. What is granted travels as a cumulative total, so that a repeated or late grant
-//! neither mints nor loses credit and the totals can be checked instead of believed.
+//! neither mints nor loses credit and the totals can be checked instead of believed. What a scheme needs once per endpoint
+//! is its [`Pool`], which every method of a receiver is given.
 
+pub mod activity;
 #[cfg(feature = "explore")]
 mod canonical;
+pub mod dynamic_credits;
+mod mutant;
 pub mod static_credits;
 pub mod unlimited;
 
+use crate::config::{Config, Scheme};
+use crate::event::Peer;
 #[cfg(feature = "explore")]
 pub use canonical::ReceiverBooks;
-
-use crate::config::Scheme;
+pub use dynamic_credits::Pool;
+#[doc(hidden)]
+pub use mutant::Mutant;
 
 /// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +33,16 @@ pub struct GrantError {
     pub quota_slots: u32,
 }
 
+/// Slots filled, or credits given back, that the sender had no credits for: it does not keep to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{slots} slots spent with {credits} credits")]
+pub struct SpendError {
+    /// What was spent.
+    pub slots: u32,
+    /// The most it could have been.
+    pub credits: u32,
+}
+
 /// The sending side of one pair.
 #[derive(Clone, Debug)]
 pub enum Sender {
@@ -33,14 +50,20 @@ pub enum Sender {
     Unlimited(unlimited::Sender),
     /// See [`static_credits`].
     Static(static_credits::Sender),
+    /// See [`dynamic_credits`].
+    Dynamic(dynamic_credits::Sender),
 }
 
 impl Sender {
-    /// The side of a sender that owns `quota_slots` data slots at the receiver.
-    pub fn new(scheme: Scheme, quota_slots: u32) -> Sender {
+    /// The side of a sender that can own `quota_slots` data slots at the receiver, and owns `start_slots` from the beginning;
+    /// `credit_slots` are guaranteed to it.
+    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32, credit_slots: u32) -> Sender {
         match scheme {
             Scheme::Unlimited => Sender::Unlimited(unlimited::Sender::default()),
             Scheme::Static { .. } => Sender::Static(static_credits::Sender::new(quota_slots)),
+            Scheme::Dynamic { .. } => {
+                Sender::Dynamic(dynamic_credits::Sender::new(quota_slots, start_slots, credit_slots))
+            }
         }
     }
 
@@ -50,6 +73,7 @@ impl Sender {
         match self {
             Sender::Unlimited(sender) => sender.room(),
             Sender::Static(sender) => sender.credits(),
+            Sender::Dynamic(sender) => sender.credits(),
         }
     }
 
@@ -59,6 +83,7 @@ impl Sender {
         match self {
             Sender::Unlimited(sender) => sender.spend(slots),
             Sender::Static(sender) => sender.spend(slots),
+            Sender::Dynamic(sender) => sender.spend(slots),
         }
     }
 
@@ -71,6 +96,7 @@ impl Sender {
         match self {
             Sender::Unlimited(_) => Ok(()),
             Sender::Static(sender) => sender.granted(granted_total),
+            Sender::Dynamic(sender) => sender.granted(granted_total),
         }
     }
 
@@ -78,6 +104,14 @@ impl Sender {
     pub fn found_room(&mut self, slots: u32) {
         if let Sender::Unlimited(sender) = self {
             sender.found_room(slots);
+        }
+    }
+
+    /// Credits that a request can make it give back; `None` if the scheme knows no such requests.
+    pub fn excess(&self) -> Option<u32> {
+        match self {
+            Sender::Dynamic(sender) => Some(sender.excess()),
+            Sender::Unlimited(_) | Sender::Static(_) => None,
         }
     }
 
@@ -95,61 +129,94 @@ pub enum Receiver {
     Unlimited,
     /// See [`static_credits`].
     Static(static_credits::Receiver),
+    /// See [`dynamic_credits`]: all there is to know is in the pool, under this number.
+    Dynamic(u32),
 }
 
 impl Receiver {
-    /// The side of a receiver whose sender owns `quota_slots` data slots here; the threshold is for `credit_slots` slots
-    /// for credit packets there.
-    pub fn new(scheme: Scheme, quota_slots: u32, credit_slots: u32) -> Receiver {
-        match scheme {
+    /// The side of a receiver whose sender `from` can own `quota_slots` data slots here; thresholds are for as many slots for
+    /// credit packets there as `config` says.
+    pub fn new(config: &Config, from: Peer, quota_slots: u32, pool: &mut Pool) -> Receiver {
+        match config.scheme {
             Scheme::Unlimited => Receiver::Unlimited,
             Scheme::Static { piggyback } => {
-                Receiver::Static(static_credits::Receiver::new(quota_slots, credit_slots, piggyback))
+                Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
+            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.admit(from, quota_slots)),
+        }
+    }
+
+    /// The sender is gone for good.
+    pub fn release(self, pool: &mut Pool) {
+        if let Receiver::Dynamic(account) = self {
+            pool.release(account);
         }
     }
 
     /// A packet of `slots` data slots has been retrieved.
+    ///
+    /// # Errors
+    /// [`SpendError`] if the sender had no credits for them and the scheme can tell; nothing has changed then.
     #[inline]
-    pub fn retrieved(&mut self, slots: u32) {
-        if let Receiver::Static(receiver) = self {
-            receiver.retrieved(slots);
+    pub fn retrieved(&mut self, slots: u32, pool: &mut Pool) -> Result<(), SpendError> {
+        match self {
+            Receiver::Unlimited => Ok(()),
+            Receiver::Static(receiver) => {
+                receiver.retrieved(slots);
+                Ok(())
+            }
+            Receiver::Dynamic(account) => pool.retrieved(*account, slots),
         }
+    }
+
+    /// The packet just retrieved was a request to give back credits, or the answer to one: `Some` of how many.
+    ///
+    /// # Errors
+    /// [`SpendError`] if the sender was not asked, or had not so many.
+    pub fn control_retrieved(&mut self, returned: Option<u32>, pool: &mut Pool) -> Result<(), SpendError> {
+        let Receiver::Dynamic(account) = *self else { return Ok(()) };
+        pool.control_retrieved(account);
+        returned.map_or(Ok(()), |credits| pool.returned(account, credits))
     }
 
     /// The sender says how many credit packets it has read, modulo 2^16.
     #[inline]
-    pub fn credit_packets_read(&mut self, read: u16) {
-        if let Receiver::Static(receiver) = self {
-            receiver.credit_packets_read(read);
+    pub fn credit_packets_read(&mut self, read: u16, pool: &mut Pool) {
+        match self {
+            Receiver::Unlimited => {}
+            Receiver::Static(receiver) => receiver.credit_packets_read(read),
+            Receiver::Dynamic(account) => pool.credit_packets_read(*account, read),
         }
     }
 
     /// Credits for an explicit credit packet, if one is due now and one of the `credit_slots` slots for it at the sender is
     /// free. They count as granted.
     #[inline]
-    pub fn grant(&mut self, credit_slots: u32) -> Option<u32> {
+    pub fn grant(&mut self, credit_slots: u32, pool: &mut Pool) -> Option<u32> {
         match self {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => receiver.grant(credit_slots),
+            Receiver::Dynamic(account) => pool.grant(*account, credit_slots),
         }
     }
 
     /// Credits that go with a packet that has room for them; 0 without piggybacking. They count as granted.
     #[inline]
-    pub fn piggyback(&mut self) -> u32 {
+    pub fn piggyback(&mut self, pool: &mut Pool) -> u32 {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.piggyback(),
+            Receiver::Dynamic(account) => pool.piggyback(*account),
         }
     }
 
     /// All credits granted so far, modulo 2^32.
     #[inline]
-    pub fn granted_total(&self) -> u32 {
+    pub fn granted_total(&self, pool: &Pool) -> u32 {
         match self {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
+            Receiver::Dynamic(account) => pool.granted_total(*account),
         }
     }
 }

@@ -8,22 +8,32 @@
 //! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
 //! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
 
+#[cfg(feature = "explore")]
+mod canonical;
+
 use super::GrantError;
 use crate::mailbox::threshold;
 
 /// The sending side.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    pub(super) quota_slots: u32,
-    /// Quota plus all that was granted, modulo 2^32.
-    pub(super) limit_total: u32,
+    /// The most credits there can be: the quota.
+    quota_slots: u32,
+    start_slots: u32,
+    /// Credits from the beginning plus all that was granted, modulo 2^32.
+    limit_total: u32,
     /// Slots filled, modulo 2^32.
-    pub(super) spent_total: u32,
+    spent_total: u32,
 }
 
 impl Sender {
     pub(super) fn new(quota_slots: u32) -> Sender {
-        Sender { quota_slots, limit_total: quota_slots, spent_total: 0 }
+        Sender::starting_with(quota_slots, quota_slots)
+    }
+
+    /// With fewer credits in the beginning than it can have later.
+    pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
+        Sender { quota_slots, start_slots, limit_total: start_slots, spent_total: 0 }
     }
 
     /// Slots that may be filled now.
@@ -45,7 +55,7 @@ impl Sender {
     /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
     #[inline]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        let limit_total = self.quota_slots.wrapping_add(granted_total);
+        let limit_total = self.start_slots.wrapping_add(granted_total);
         let credits = limit_total.wrapping_sub(self.spent_total);
         if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
             return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
@@ -58,15 +68,15 @@ impl Sender {
 /// The receiving side.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    pub(super) threshold: u32,
-    pub(super) piggyback: bool,
+    threshold: u32,
+    piggyback: bool,
     /// Slots retrieved and not granted again.
-    pub(super) retrieved: u32,
-    pub(super) granted_total: u32,
+    retrieved: u32,
+    granted_total: u32,
     /// Explicit credit packets sent, modulo 2^16.
-    pub(super) packets_sent: u16,
+    packets_sent: u16,
     /// Of those, read by the sender.
-    pub(super) packets_read: u16,
+    packets_read: u16,
 }
 
 impl Receiver {

@@ -5,7 +5,7 @@
 /// The sending side.
 #[derive(Clone, Debug, Default)]
 pub struct Sender {
-    pub(super) room_slots: u32,
+    room_slots: u32,
 }
 
 impl Sender {

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weir_proto::{
-    Action, Body, Command, Config, CopyFault, Destination, Direction, Endpoint, Event, Geometry, Instant,
-    MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
+    Instant, MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
 };
 
 /// What all endpoints of a world have in common.
@@ -18,6 +18,8 @@ pub struct Plan {
     pub geometry: Geometry,
     pub quota_slots: u32,
     pub credit_slots: u32,
+    /// With dynamic credits `quota_slots` is what a lane can hold.
+    pub region: DataRegion,
     pub eager_bytes: u64,
     pub cross_memory: bool,
     /// The kernel says no when a copy is tried.
@@ -30,6 +32,7 @@ impl Plan {
             scheme: self.scheme,
             geometry: self.geometry,
             credit_slots: self.credit_slots,
+            region: self.region,
             eager_bytes: self.eager_bytes,
             cross_memory: self.cross_memory,
             remote_inline_bytes: 64,
@@ -221,7 +224,21 @@ impl World {
                 self.perform(node, arrived_from, action);
             }
             assert_eq!(retired, u32::from(arrived_from.is_some()), "exactly one retirement per arrival");
+            self.check_pool(node);
             next = self.nodes[node as usize].events.pop_front();
+        }
+    }
+
+    /// I1, I3 and I6 as the machine counts, and I1 as the lanes show it. With the same settings everywhere the thresholds
+    /// alone keep I2.
+    fn check_pool(&self, node: u32) {
+        let Scheme::Dynamic { .. } = self.plan.scheme else { return };
+        let pool = self.nodes[node as usize].machine.pool();
+        pool.assert_invariants();
+        assert_eq!(pool.tally().put_off, 0, "I2 rests on the thresholds");
+        for account in pool.accounts() {
+            let filled = self.lanes.get(&(account.owner.0, node)).map_or(0, |lane| lane.data_slots);
+            assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
         }
     }
 
@@ -236,7 +253,11 @@ impl World {
                 } else {
                     self.nodes[node as usize].events.push_back(Event::Attached { peer: us, quota_slots });
                 }
-                let connected = Event::Connected { peer: to, quota_slots, credit_slots };
+                let start_slots = match self.plan.scheme {
+                    Scheme::Dynamic { .. } => self.plan.region.start_slots,
+                    _ => quota_slots,
+                };
+                let connected = Event::Connected { peer: to, quota_slots, start_slots, credit_slots };
                 self.nodes[node as usize].events.push_back(connected);
             }
             Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),

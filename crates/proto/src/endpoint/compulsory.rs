@@ -1,0 +1,120 @@
+//! Compulsory returns of credits (dynamic credits): requests and responses are packets like others, cost a credit each, and
+//! leave before everything that waits. A request goes before a response, and neither waits for the other.
+//!
+//! ```text
+//! R takes quota from A    request to A waits for a credit of ours at A, then leaves; A is blocked meanwhile
+//! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more
+//! ```
+
+use alloc::vec::Vec;
+
+use super::sending::carry_credits;
+use super::{Endpoint, Outbound, PeerState};
+use crate::action::{Action, Source};
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::event::Peer;
+use crate::flow::{Mutant, Pool};
+use crate::packet::{Body, Packet};
+use crate::time::Instant;
+
+/// What of this kind waits for, or is under way with, one peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Compulsory {
+    /// A request is to be sent.
+    request: bool,
+    /// It was sent and is not answered.
+    unanswered: bool,
+    /// A response is to be sent.
+    response: bool,
+    /// The amount, where a wrong rule fixed it too early.
+    fixed: Option<u32>,
+}
+
+impl Compulsory {
+    /// Something is to be sent. Only without credit: it leaves with the first one.
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.request | self.response
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.waits() || self.unanswered
+    }
+
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self) -> [u32; 2] {
+        let Compulsory { request, unanswered, response, fixed } = *self;
+        let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
+        [flags, fixed.unwrap_or(u32::MAX)]
+    }
+
+    /// A response has arrived. Returns whether it was asked for.
+    pub(super) fn answered(&mut self) -> bool {
+        core::mem::take(&mut self.unanswered)
+    }
+}
+
+impl Endpoint {
+    /// Tells senders whose quota was taken to give back what they hold of it.
+    #[cold]
+    pub(super) fn ask_for_credits(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        while let Some(peer) = self.pool.next_request() {
+            let state = self.peer(peer);
+            state.compulsory.request = true;
+            if let Outbound::Absent = state.outbound {
+                state.outbound = Outbound::Connecting;
+                actions.push(Action::Connect { to: peer });
+            }
+            self.send_while_credited(now, peer, actions);
+        }
+    }
+
+    /// We are to give back. Returns whether that makes sense: one request at a time, and only between those who both
+    /// know such requests.
+    pub(super) fn return_request_arrived(&mut self, from: Peer) -> bool {
+        let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
+        let state = self.peer(from);
+        let excess = match &state.outbound {
+            Outbound::Connected(sender) => sender.excess(),
+            _ => None,
+        };
+        let Some(excess) = excess else { return false };
+        state.compulsory.fixed = fixed.then_some(excess);
+        !core::mem::replace(&mut state.compulsory.response, true)
+    }
+}
+
+/// Sends what of it the credits allow.
+#[cold]
+pub(super) fn send(
+    config: &Config,
+    state: &mut PeerState,
+    to: Peer,
+    pool: &mut Pool,
+    counters: &mut Counters,
+    actions: &mut Vec<Action>,
+) {
+    let Outbound::Connected(sender) = &mut state.outbound else { return };
+    while sender.credits() > 0 && state.compulsory.waits() {
+        let compulsory = &mut state.compulsory;
+        let body = if compulsory.request {
+            (compulsory.request, compulsory.unanswered) = (false, true);
+            counters.return_requests_sent += 1;
+            Body::ReturnRequest
+        } else if compulsory.unanswered && pool.breaks(Mutant::AnswersWaitForAnswers) {
+            return;
+        } else {
+            compulsory.response = false;
+            // What we have now, not what we had when the request came: it may have been spent since.
+            let now = sender.excess().unwrap_or(0);
+            sender.spend(now);
+            counters.credits_given_back += u64::from(now);
+            Body::ReturnResponse { credits: compulsory.fixed.take().unwrap_or(now) }
+        };
+        sender.spend(1);
+        let mut packet = Packet { credit_packets_read: state.credit_packets_read, ..Packet::new(body, 0) };
+        carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
+        actions.push(Action::Transmit { to, packet, payload: Source::None });
+    }
+}

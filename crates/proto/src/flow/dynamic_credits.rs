@@ -1,0 +1,700 @@
+//! Dynamic credits: the data region follows the senders that use it. Source: Prades, thesis, chapter 6; what we changed and
+//! why is in `docs/protocol.md`, section 4.
+//!
+//! The receiver keeps one [`Pool`] for all its senders: the slots that nobody holds, and for every sender how many credits it
+//! holds (`current`), how many it should (`intended`) and at which counts of retrieved slots it is granted more (the
+//! thresholds). After every event, for every sender, `sum(thresholds) = current + retrieved + 1` (I6): the last threshold is
+//! reached one slot after all that was ever granted. So a sender without credit reaches one (nothing deadlocks), and
+//! between `n + 1` credit packets it has read the first (the credit region does not overflow).
+//!
+//! Worked exchange, one credit slot (n = 1), region 8, two senders A and B, each with 1 credit and an intended quota of 4:
+//! ```text
+//! A -> R   a               R retrieves it: the first threshold of A, 1, is reached. 4 div 2 + 1 = 3 become the new one
+//! R -> A   credit total 3  thresholds of A: 1, 3
+//! A -> R   b, c, d         b reaches 1: 3 more. That was n + 1 thresholds: A's first monitoring point, A becomes medium;
+//!                          at the second it becomes high, at the third it takes intended quota from B, the last of low
+//! R -> B   return request  if B holds more than it should by then, and can lose no more
+//! B -> R   return response
+//! ```
+
+#[cfg(feature = "explore")]
+mod canonical;
+
+use alloc::vec::Vec;
+
+use super::activity::{Activity, Level};
+use super::mutant::Mutant;
+use super::static_credits;
+use super::{GrantError, SpendError};
+use crate::config::{Admission, DataRegion, MAX_CREDIT_SLOTS};
+use crate::event::Peer;
+use crate::mailbox::{quota, threshold};
+
+/// The sending side of one pair.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    credits: static_credits::Sender,
+    /// What it may keep when it is asked to give back.
+    guaranteed: u32,
+}
+
+impl Sender {
+    pub(super) fn new(most_slots: u32, start_slots: u32, guaranteed: u32) -> Sender {
+        Sender { credits: static_credits::Sender::starting_with(start_slots, most_slots), guaranteed }
+    }
+
+    /// Slots that may be filled now.
+    #[inline]
+    pub fn credits(&self) -> u32 {
+        self.credits.credits()
+    }
+
+    #[inline]
+    pub(super) fn spend(&mut self, slots: u32) {
+        self.credits.spend(slots);
+    }
+
+    #[inline]
+    pub(super) fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
+        self.credits.granted(granted_total)
+    }
+
+    /// Credits beyond the guaranteed ones.
+    pub(super) fn excess(&self) -> u32 {
+        self.credits().saturating_sub(self.guaranteed)
+    }
+}
+
+/// One sender, as the pool knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Account {
+    /// Slots retrieved since the last threshold, and not returned by piggybacking since.
+    retrieved: u32,
+    /// Credits piggybacked since the last threshold.
+    piggybacked: u32,
+    /// Credits at the sender, on the way there, and in slots that are not retrieved yet.
+    current: u32,
+    /// What it should have.
+    intended: u32,
+    /// What its lane can hold.
+    lane_slots: u32,
+    granted_total: u32,
+    /// Explicit credit packets sent, modulo 2^16.
+    packets_sent: u16,
+    /// Of those, read by the sender.
+    packets_read: u16,
+    /// It was, or will be, asked to give back what it has beyond the guaranteed credits, and has not answered.
+    blocked: bool,
+    /// So often it is passed over as a victim.
+    spared: u8,
+    /// Thresholds crossed since its last monitoring point.
+    crossed: u32,
+    /// Requests and responses retrieved since then: a slot each, so that each can have caused a crossing.
+    control: u32,
+    /// The first `n + 1`, the current one at the front.
+    thresholds: [u32; MAX_CREDIT_SLOTS as usize + 1],
+    /// Who it is; `None` before the sender has attached, or after it has gone.
+    owner: Option<Peer>,
+}
+
+/// How often rare things happened, for tests, proofs and reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tally {
+    /// Quota moved from one sender to another.
+    pub thefts: u64,
+    /// Victims passed over because they had just gained.
+    pub spared: u64,
+    /// Senders told to give back.
+    pub requests: u64,
+    /// Grants below the new threshold.
+    pub short_grants: u64,
+    /// Thresholds reached by piggybacking, with more returned already than the new one says.
+    pub excesses: u64,
+    /// The same, with no more than it says.
+    pub deficits: u64,
+    /// Grants put off because all credit slots were unread. Stays 0 if both sides have the same settings.
+    pub put_off: u64,
+}
+
+/// One sender as others may see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountView<'pool> {
+    /// Who.
+    pub owner: Peer,
+    /// Credits at the sender, on the way there, and in slots that are not retrieved yet.
+    pub current: u32,
+    /// What it should have.
+    pub intended: u32,
+    /// Slots retrieved since the last threshold.
+    pub retrieved: u32,
+    /// Credits piggybacked since then.
+    pub piggybacked: u32,
+    /// Asked to give back, not answered.
+    pub blocked: bool,
+    /// Its activity.
+    pub level: Level,
+    /// The counts at which it is granted more.
+    pub thresholds: &'pool [u32],
+}
+
+/// The data region of an endpoint and all who send to it.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    credit_slots: u32,
+    piggyback: bool,
+    start_slots: u32,
+    hold_points: u8,
+    /// All slots.
+    region_slots: u32,
+    /// Slots that nobody holds a credit for.
+    available_slots: u32,
+    /// Of those, what is guaranteed: to senders that hold less than their guaranteed credits, and to those still expected.
+    owed_slots: u32,
+    /// The part of `owed_slots` that is for those still expected.
+    reserved_slots: u32,
+    /// Intended quota that no sender has.
+    unassigned_slots: u32,
+    accounts: Vec<Account>,
+    /// Accounts without an owner: those of senders that are counted from the start, then those of senders that have gone.
+    placeholders: core::ops::Range<u32>,
+    free: Vec<u32>,
+    activity: Activity,
+    /// Senders to be told to give back.
+    requests: Vec<Peer>,
+    tally: Tally,
+    #[cfg(any(test, feature = "mutants"))]
+    mutant: Option<Mutant>,
+}
+
+impl Pool {
+    /// A pool without senders, or as published with all of them.
+    ///
+    /// # Panics
+    /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
+    pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
+        let DataRegion { slots, peers, start_slots, admission, hold_points } = *region;
+        assert!((1..=MAX_CREDIT_SLOTS).contains(&credit_slots), "{credit_slots} credit slots");
+        assert!(start_slots >= credit_slots, "{start_slots} starting credits, {credit_slots} are guaranteed");
+        let starting = u64::from(start_slots) * u64::from(peers);
+        assert!(u64::from(slots) >= starting, "a region of {slots} slots for {peers} times {start_slots}");
+        let mut pool = Pool {
+            credit_slots,
+            piggyback,
+            start_slots,
+            hold_points,
+            region_slots: slots,
+            available_slots: slots,
+            owed_slots: starting as u32,
+            reserved_slots: starting as u32,
+            unassigned_slots: slots - starting as u32,
+            accounts: Vec::new(),
+            placeholders: 0..0,
+            free: Vec::new(),
+            activity: Activity::new(),
+            requests: Vec::new(),
+            tally: Tally::default(),
+            #[cfg(any(test, feature = "mutants"))]
+            mutant: None,
+        };
+        if admission == Admission::Start {
+            for index in 0..peers {
+                let intended = quota(slots, peers, index, true);
+                pool.unassigned_slots -= intended - start_slots;
+                pool.open(intended, u32::MAX);
+            }
+            pool.placeholders = 0..peers;
+        }
+        pool
+    }
+
+    /// For endpoints with another scheme.
+    pub fn unused() -> Pool {
+        Pool::new(&DataRegion { start_slots: 1, ..DataRegion::default() }, 1, false)
+    }
+
+    /// Puts a wrong rule in the place of ours.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: Mutant) {
+        self.mutant = Some(mutant);
+        if mutant == Mutant::NobodyIsSpared {
+            self.hold_points = 0;
+        }
+    }
+
+    /// Whether a wrong rule is in force; never outside of tests and proofs.
+    #[inline]
+    pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
+        #[cfg(any(test, feature = "mutants"))]
+        return self.mutant == Some(mutant);
+        #[cfg(not(any(test, feature = "mutants")))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+
+    /// A sender has attached, with a lane of `lane_slots` data slots; it holds its starting credits. Returns its account.
+    pub fn admit(&mut self, owner: Peer, lane_slots: u32) -> u32 {
+        assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
+        if let Some(index) = self.placeholders.next() {
+            let account = &mut self.accounts[index as usize];
+            (account.owner, account.lane_slots) = (Some(owner), lane_slots);
+            let too_much = account.intended.saturating_sub(lane_slots);
+            account.intended -= too_much;
+            self.unassigned_slots += too_much;
+            return index;
+        }
+        if self.reserved_slots < self.start_slots {
+            // One more than expected: what is free and unassigned is set aside for it, else the region grows.
+            let free_slots = self.available_slots - self.owed_slots;
+            if free_slots >= self.start_slots && self.unassigned_slots >= self.start_slots {
+                self.unassigned_slots -= self.start_slots;
+            } else {
+                self.region_slots += self.start_slots;
+                self.available_slots += self.start_slots;
+            }
+            self.reserved_slots += self.start_slots;
+            self.owed_slots += self.start_slots;
+        }
+        // Half of what nobody has. Later ones find less, and take from the idle once they are active.
+        let gift = (self.unassigned_slots / 2).min(lane_slots - self.start_slots);
+        self.unassigned_slots -= gift;
+        let index = self.open(self.start_slots + gift, lane_slots);
+        self.accounts[index as usize].owner = Some(owner);
+        index
+    }
+
+    /// Opens an account that holds the starting credits, out of what is reserved.
+    fn open(&mut self, intended: u32, lane_slots: u32) -> u32 {
+        let start_slots = self.start_slots;
+        self.reserved_slots -= start_slots;
+        self.owed_slots -= start_slots;
+        self.available_slots -= start_slots;
+        // Ones, so that an active sender soon has more; the last one makes I6 true. With more than `n` credits in the
+        // beginning, nothing but ones would let more credit packets go than there are slots for.
+        let last = self.credit_slots as usize;
+        let mut thresholds = [0; MAX_CREDIT_SLOTS as usize + 1];
+        thresholds[..=last].fill(1);
+        if !self.breaks(Mutant::ThresholdsStartAsOnes) {
+            thresholds[last] = start_slots + 1 - self.credit_slots;
+        }
+        let account = Account {
+            retrieved: 0,
+            piggybacked: 0,
+            current: start_slots,
+            intended,
+            lane_slots,
+            granted_total: 0,
+            packets_sent: 0,
+            packets_read: 0,
+            blocked: false,
+            spared: 0,
+            crossed: 0,
+            control: 0,
+            thresholds,
+            owner: None,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.accounts[index as usize] = account;
+                index
+            }
+            None => {
+                self.accounts.push(account);
+                self.accounts.len() as u32 - 1
+            }
+        };
+        self.activity.insert(index);
+        index
+    }
+
+    /// A sender is gone for good: what it held is free, its share belongs to nobody.
+    pub fn release(&mut self, index: u32) {
+        if self.breaks(Mutant::TheDeadKeepTheirShare) {
+            return;
+        }
+        let account = &mut self.accounts[index as usize];
+        let owner = account.owner.take();
+        self.owed_slots -= self.credit_slots.saturating_sub(account.current);
+        self.available_slots += account.current;
+        self.unassigned_slots += account.intended;
+        (account.current, account.intended) = (0, 0);
+        self.requests.retain(|&request| Some(request) != owner);
+        self.activity.remove(index);
+        self.free.push(index);
+    }
+
+    /// `slots` data slots of this sender have been retrieved.
+    ///
+    /// # Errors
+    /// [`SpendError`] if it had no credits for them; nothing has changed then.
+    #[inline]
+    pub fn retrieved(&mut self, index: u32, slots: u32) -> Result<(), SpendError> {
+        self.take(index, slots)?;
+        self.accounts[index as usize].retrieved += slots;
+        Ok(())
+    }
+
+    /// Takes credits that are no longer the sender's.
+    #[inline]
+    fn take(&mut self, index: u32, slots: u32) -> Result<(), SpendError> {
+        let account = &mut self.accounts[index as usize];
+        let before = account.current;
+        if slots > before {
+            return Err(SpendError { slots, credits: before });
+        }
+        account.current = before - slots;
+        self.available_slots += slots;
+        if account.current < self.credit_slots {
+            self.owed_slots += before.min(self.credit_slots) - account.current;
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, index: u32, slots: u32) {
+        let account = &mut self.accounts[index as usize];
+        let shortfall = self.credit_slots.saturating_sub(account.current);
+        account.current += slots;
+        account.granted_total = account.granted_total.wrapping_add(slots);
+        self.owed_slots -= shortfall.min(slots);
+        assert!(slots <= self.available_slots, "I1: {slots} of {} slots granted", self.available_slots);
+        self.available_slots -= slots;
+    }
+
+    /// The most that this sender can be granted now: what nobody else is owed, as far as its lane holds it. At least one, if
+    /// it holds less than its guaranteed credits.
+    #[inline]
+    fn grantable(&self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        let shortfall = self.credit_slots.saturating_sub(account.current);
+        let free_slots = match self.breaks(Mutant::NothingIsReserved) {
+            true => self.available_slots,
+            false => self.available_slots - (self.owed_slots - shortfall),
+        };
+        free_slots.min(account.lane_slots - account.current)
+    }
+
+    /// The packet just retrieved was a request or a response: no activity of the program.
+    pub fn control_retrieved(&mut self, index: u32) {
+        if !self.breaks(Mutant::ControlCountsAsActivity) {
+            self.accounts[index as usize].control += 1;
+        }
+    }
+
+    /// A sender answers that it has given back `credits`, after the slot of its response was retrieved.
+    ///
+    /// # Errors
+    /// [`SpendError`] if it was not asked or has not so many to give; nothing has changed then.
+    pub fn returned(&mut self, index: u32, credits: u32) -> Result<(), SpendError> {
+        let last = self.credit_slots as usize;
+        let account = &mut self.accounts[index as usize];
+        let sum: u32 = account.thresholds[..=last].iter().sum();
+        let most = account.current.min(sum - self.credit_slots - 1);
+        if !account.blocked || credits > most {
+            return Err(SpendError { slots: credits, credits: most });
+        }
+        account.blocked = false;
+        self.take(index, credits)?;
+        if self.breaks(Mutant::ReturnLeavesThresholds) {
+            return Ok(());
+        }
+        let mut left = credits;
+        for threshold in self.accounts[index as usize].thresholds[..=last].iter_mut().rev() {
+            let lowered = left.min(*threshold - 1);
+            *threshold -= lowered;
+            left -= lowered;
+        }
+        assert_eq!(left, 0, "thresholds can be lowered by all that was given back");
+        Ok(())
+    }
+
+    /// The sender says how many credit packets it has read, modulo 2^16.
+    #[inline]
+    pub fn credit_packets_read(&mut self, index: u32, read: u16) {
+        let account = &mut self.accounts[index as usize];
+        // A total beyond what was sent is not believed: it would only make us too generous with credit packets.
+        if account.packets_sent.wrapping_sub(read) <= account.packets_sent.wrapping_sub(account.packets_read)
+        {
+            account.packets_read = read;
+        }
+    }
+
+    /// Credits for an explicit credit packet, if a threshold is reached, something can be granted, and one of the
+    /// `credit_slots` slots at the sender is free. They count as granted.
+    #[inline]
+    pub fn grant(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
+        let account = &self.accounts[index as usize];
+        if account.retrieved < account.thresholds[0] {
+            return None;
+        }
+        self.grant_reached(index, credit_slots)
+    }
+
+    /// A run of slots can pass several thresholds: each is crossed, one packet goes.
+    fn grant_reached(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
+        let account = &self.accounts[index as usize];
+        if u32::from(account.packets_sent.wrapping_sub(account.packets_read)) >= credit_slots {
+            self.tally.put_off += 1;
+            return None;
+        }
+        let mut credits = 0;
+        loop {
+            let account = &self.accounts[index as usize];
+            if account.retrieved < account.thresholds[0] {
+                break;
+            }
+            let crossed = match account.blocked {
+                true => self.cross_blocked(index),
+                false => self.cross(index, 0),
+            };
+            let Some(granted) = crossed else { break };
+            credits += granted;
+        }
+        if credits == 0 {
+            return None;
+        }
+        let account = &mut self.accounts[index as usize];
+        account.packets_sent = account.packets_sent.wrapping_add(1);
+        Some(credits)
+    }
+
+    /// Credits that go with a packet that has room for them. They count as granted.
+    #[inline]
+    pub fn piggyback(&mut self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        if !self.piggyback || account.retrieved == 0 || account.blocked {
+            return 0;
+        }
+        // Not more than it should have: else a sender whose quota was taken would keep its credits as long as there is
+        // something to send to it.
+        let mut credits = account.retrieved;
+        if !self.breaks(Mutant::PiggybackIgnoresTheQuota) {
+            credits = credits.min(account.intended.saturating_sub(account.current));
+        }
+        if !self.breaks(Mutant::PiggybackOverdraws) {
+            credits = credits.min(self.grantable(index));
+        }
+        let account = &mut self.accounts[index as usize];
+        account.retrieved -= credits;
+        account.piggybacked += credits;
+        let reached = account.retrieved + account.piggybacked >= account.thresholds[0];
+        self.give(index, credits);
+        if reached { credits + self.cross_piggybacked(index) } else { credits }
+    }
+
+    /// Thresholds reached with what was piggybacked (6.6). Returns credits to be piggybacked besides.
+    fn cross_piggybacked(&mut self, index: u32) -> u32 {
+        let mut credits = 0;
+        loop {
+            let Account { retrieved, piggybacked, thresholds, .. } = &self.accounts[index as usize];
+            if retrieved + piggybacked < thresholds[0] {
+                return credits;
+            }
+            let Some(granted) = self.cross(index, *piggybacked) else { return credits };
+            credits += granted;
+        }
+    }
+
+    /// Crosses the current threshold of a sender that is not blocked, `returned` credits having been piggybacked: watches
+    /// its activity, computes the new threshold, grants it or what of it is there and not returned. `None`: there is
+    /// nothing to grant. The threshold stays then, and is looked at again when the next slot is retrieved.
+    fn cross(&mut self, index: u32, returned: u32) -> Option<u32> {
+        let most = self.grantable(index);
+        if most == 0 && returned == 0 {
+            return None;
+        }
+        self.watch(index);
+        let wanted = threshold(self.accounts[index as usize].intended, self.credit_slots);
+        let granted = wanted.saturating_sub(returned).min(most);
+        let excess = returned.saturating_sub(wanted);
+        self.tally.short_grants += u64::from(granted + returned < wanted);
+        self.tally.excesses += u64::from(excess > 0);
+        self.tally.deficits += u64::from(returned > 0 && excess == 0);
+        let overshoot = !(returned > 0 && self.breaks(Mutant::PiggybackForgetsTheOvershoot));
+        let pushed = match self.breaks(Mutant::ShortGrantPushesTheThreshold) {
+            true => wanted,
+            // What is granted is pushed; an excess is kept for the next threshold instead.
+            false => granted + returned - excess,
+        };
+        let account = &mut self.accounts[index as usize];
+        let left = account.retrieved + returned - account.thresholds[0];
+        account.retrieved = if overshoot { left } else { 0 };
+        self.push_threshold(index, pushed);
+        self.accounts[index as usize].thresholds[0] += excess;
+        self.give(index, granted);
+        Some(granted)
+    }
+
+    /// A blocked sender gets one credit at a time, and only if it holds less than its guaranteed ones.
+    fn cross_blocked(&mut self, index: u32) -> Option<u32> {
+        let account = &mut self.accounts[index as usize];
+        if account.current >= self.credit_slots {
+            if self.breaks(Mutant::BlockedCrossingIsLost) {
+                self.accounts[index as usize].retrieved = 0;
+            }
+            return None;
+        }
+        account.retrieved -= account.thresholds[0];
+        self.push_threshold(index, 1);
+        self.give(index, 1);
+        Some(1)
+    }
+
+    fn push_threshold(&mut self, index: u32, threshold: u32) {
+        let last = self.credit_slots as usize;
+        let account = &mut self.accounts[index as usize];
+        account.thresholds.copy_within(1..=last, 0);
+        account.thresholds[last] = threshold;
+        account.piggybacked = 0;
+    }
+
+    /// A threshold is being crossed. When a sender has used up what it had (n + 1 of them), it becomes more active; the
+    /// most active take from the least active.
+    fn watch(&mut self, index: u32) {
+        let account = &mut self.accounts[index as usize];
+        account.crossed += 1;
+        // Each control packet may have caused one crossing.
+        if account.crossed <= self.credit_slots + account.control {
+            return;
+        }
+        (account.crossed, account.control) = (0, 0);
+        match self.activity.level(index) {
+            Level::Low => self.activity.move_to_front(index, Level::Medium),
+            Level::Medium => self.activity.move_to_front(index, Level::High),
+            Level::High | Level::Null => {
+                self.activity.shift_if_low_is_empty();
+                self.activity.move_to_front(index, Level::High);
+                self.gain(index);
+            }
+        }
+    }
+
+    /// An active sender gains intended quota: of what nobody has, else from the least active (6.1).
+    fn gain(&mut self, index: u32) {
+        let least = self.credit_slots + 1;
+        let account = &self.accounts[index as usize];
+        let intended = account.intended;
+        let room = account.lane_slots - intended;
+        if room == 0 {
+            return;
+        }
+        if self.unassigned_slots > 0 {
+            let amount = least.max(self.unassigned_slots / 2).min(self.unassigned_slots).min(room);
+            self.unassigned_slots -= amount;
+            self.accounts[index as usize].intended += amount;
+            return;
+        }
+        let Some(victim) = self.activity.least_active() else { return };
+        let robbed = &mut self.accounts[victim as usize];
+        if robbed.spared > 0 {
+            robbed.spared -= 1;
+            self.tally.spared += 1;
+            self.activity.move_to_front(victim, Level::Medium);
+            return;
+        }
+        let amount = least.max(intended.abs_diff(robbed.intended) / 2);
+        let amount = amount.min(robbed.intended - self.credit_slots).min(room);
+        robbed.intended -= amount;
+        let emptied = robbed.intended == self.credit_slots;
+        if emptied
+            && robbed.current > robbed.intended
+            && let Some(owner) = robbed.owner
+        {
+            robbed.blocked = true;
+            self.requests.push(owner);
+            self.tally.requests += 1;
+        }
+        self.activity.move_to_front(victim, if emptied { Level::Null } else { Level::Medium });
+        let account = &mut self.accounts[index as usize];
+        account.intended += amount;
+        if amount > 0 {
+            account.spared = self.hold_points;
+            self.tally.thefts += 1;
+        }
+    }
+
+    /// All credits granted to this sender so far, modulo 2^32, the starting ones not counted.
+    #[inline]
+    pub fn granted_total(&self, index: u32) -> u32 {
+        self.accounts[index as usize].granted_total
+    }
+
+    /// Whether somebody is to be told to give back.
+    #[inline]
+    pub fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
+    /// The next sender to be told to give back what it has beyond the guaranteed credits.
+    pub fn next_request(&mut self) -> Option<Peer> {
+        self.requests.pop()
+    }
+
+    /// How often rare things happened.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Slots of the region.
+    pub fn region_slots(&self) -> u32 {
+        self.region_slots
+    }
+
+    /// Slots that nobody holds a credit for.
+    pub fn available_slots(&self) -> u32 {
+        self.available_slots
+    }
+
+    /// Intended quota that no sender has, what is set aside for those still expected included.
+    pub fn unassigned_slots(&self) -> u32 {
+        self.unassigned_slots + self.reserved_slots
+    }
+
+    /// All senders, in order of admission.
+    pub fn accounts(&self) -> impl Iterator<Item = AccountView<'_>> {
+        let numbered = self.accounts.iter().zip(0..);
+        numbered.filter_map(|(account, index)| {
+            Some(AccountView {
+                owner: account.owner?,
+                current: account.current,
+                intended: account.intended,
+                retrieved: account.retrieved,
+                piggybacked: account.piggybacked,
+                blocked: account.blocked,
+                level: self.activity.level(index),
+                thresholds: &account.thresholds[..=self.credit_slots as usize],
+            })
+        })
+    }
+
+    /// Checks I1, I3 and I6. For tests and proofs: linear in the senders.
+    ///
+    /// # Panics
+    /// If one of them does not hold.
+    pub fn assert_invariants(&self) {
+        let open = |index: &u32| !self.free.contains(index);
+        let indices = || (0..self.accounts.len() as u32).filter(open);
+        let sum = |value: fn(&Account) -> u32| -> u32 {
+            indices().map(|index| value(&self.accounts[index as usize])).sum()
+        };
+        let (current, intended) = (sum(|account| account.current), sum(|account| account.intended));
+        assert_eq!(self.available_slots + current, self.region_slots, "I1: {self:?}");
+        assert_eq!(intended + self.unassigned_slots(), self.region_slots, "I3: {self:?}");
+        let mut owed_slots = self.reserved_slots;
+        for index in indices() {
+            let account = &self.accounts[index as usize];
+            owed_slots += self.credit_slots.saturating_sub(account.current);
+            let thresholds = &account.thresholds[..=self.credit_slots as usize];
+            let total = account.current + account.retrieved + 1;
+            assert_eq!(thresholds.iter().sum::<u32>(), total, "I6: account {index} of {self:?}");
+            assert!(thresholds.iter().all(|&threshold| threshold >= 1), "I6: account {index} of {self:?}");
+            assert!(account.intended >= self.credit_slots, "I3: account {index} of {self:?}");
+            assert!(account.current <= account.lane_slots, "I1: account {index} of {self:?}");
+        }
+        assert_eq!(self.owed_slots, owed_slots, "{self:?}");
+        assert!(self.owed_slots <= self.available_slots, "what is guaranteed is not there: {self:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests;
