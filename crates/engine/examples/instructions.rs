@@ -12,7 +12,8 @@ fn main() {
     let number =
         |nth, default| std::env::args().nth(nth).map_or(default, |text| text.parse().expect("a number"));
     let (bytes, messages) = (number(1, 8), number(2, 10_000));
-    let mut engine = Engine::open(&Settings::from_environment().expect("settings"), 2, false).expect("a mailbox");
+    let mut engine =
+        Engine::open(&Settings::from_environment().expect("settings"), 2, false).expect("a mailbox");
     let own = engine.address();
     let to = engine.peer(&own);
     let (from, into) = (OwnedMemory::new(bytes), OwnedMemory::new(bytes));

@@ -47,8 +47,12 @@ const TWO_SLOTS: u64 = 40;
 enum Shape {
     /// Two senders and a receiver.
     Star,
+    /// Two processes, one direction.
+    OneWay,
     /// Two processes, both directions.
     Both,
+    /// Two senders and a receiver that answers one of them.
+    Answers,
     /// Three processes, all directions.
     AllToAll,
 }
@@ -57,7 +61,9 @@ impl Shape {
     fn pairs(self) -> (u32, Vec<(u32, u32)>) {
         match self {
             Shape::Star => (3, vec![(1, 0), (2, 0)]),
+            Shape::OneWay => (2, vec![(1, 0)]),
             Shape::Both => (2, vec![(0, 1), (1, 0)]),
+            Shape::Answers => (3, vec![(1, 0), (2, 0), (0, 1)]),
             Shape::AllToAll => (3, vec![(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]),
         }
     }
@@ -65,7 +71,9 @@ impl Shape {
     fn name(self) -> &'static str {
         match self {
             Shape::Star => "star",
+            Shape::OneWay => "one way",
             Shape::Both => "both ways",
+            Shape::Answers => "star and back",
             Shape::AllToAll => "all to all",
         }
     }
@@ -108,6 +116,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         rule: Rule::Ours,
         thief: false,
         watch_activity: false,
+        inner_checks: true,
         mortal: None,
         message_bytes: message_bytes.to_vec(),
     }
@@ -167,4 +176,26 @@ pub fn mutants() -> Vec<Mutant> {
     add(Rule::DivByNPlus1, "threshold q div n + 1", setup(Shape::Star, EXPLICIT, 2, 1, &[SHORT]), &["I4"]);
     add(Rule::DivByN, "threshold q div n", setup(Shape::Star, EXPLICIT, 3, 2, &[SHORT]), &["I2"]);
     mutants
+}
+
+/// tmp
+pub fn candidates() -> Vec<Setup> {
+    let thief = |setup: Setup| Setup { thief: true, watch_activity: true, name: setup.name.clone() + ", thief", ..setup };
+    vec![
+        setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]),
+        thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])),
+        thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])),
+        setup(Shape::Both, DYNAMIC, 3, 1, &[SHORT]),
+        setup(Shape::Both, DYNAMIC, 5, 1, &[SHORT]),
+        thief(setup(Shape::Both, DYNAMIC, 2, 1, &[SHORT])),
+        thief(setup(Shape::Both, DYNAMIC, 3, 1, &[SHORT])),
+        setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]),
+        setup(Shape::AllToAll, DYNAMIC, 2, 1, &[SHORT]),
+        Setup { mortal: Some(1), ..setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]) },
+        {
+            let mut s = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
+            s.config.region.start_slots = 2;
+            s
+        },
+    ]
 }

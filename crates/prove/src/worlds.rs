@@ -48,6 +48,7 @@ pub fn setup(seed: u64) -> Setup {
         rule: Rule::Ours,
         thief: false,
         watch_activity: true,
+        inner_checks: true,
         mortal: None,
         message_bytes: (0..rng.usize(1..4))
             .map(|_| [0, rng.u64(..40), rng.u64(..600)][rng.usize(..3)])
