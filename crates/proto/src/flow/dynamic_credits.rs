@@ -78,6 +78,8 @@ struct Account {
     intended: u32,
     /// What its lane can hold.
     lane_slots: u32,
+    /// How far piggybacking may bring `current`; follows from the quota, the lane and `blocked`.
+    piggyback_to: u32,
     granted_total: u32,
     /// Explicit credit packets sent, modulo 2^16.
     packets_sent: u16,
@@ -146,9 +148,10 @@ pub struct Pool {
     hold_points: u8,
     /// All slots.
     region_slots: u32,
-    /// Slots that nobody holds a credit for.
-    available_slots: u32,
-    /// Of those, what is guaranteed: to senders that hold less than their guaranteed credits, and to those still expected.
+    /// Slots that nobody holds a credit for, and that anybody can be granted.
+    free_slots: u32,
+    /// Slots that nobody holds a credit for, kept for those to whom they are guaranteed: senders that hold less than their
+    /// guaranteed credits, and senders still expected.
     owed_slots: u32,
     /// The part of `owed_slots` that is for those still expected.
     reserved_slots: u32,
@@ -183,7 +186,7 @@ impl Pool {
             start_slots,
             hold_points,
             region_slots: slots,
-            available_slots: slots,
+            free_slots: slots - starting as u32,
             owed_slots: starting as u32,
             reserved_slots: starting as u32,
             unassigned_slots: slots - starting as u32,
@@ -242,16 +245,16 @@ impl Pool {
             let too_much = account.intended.saturating_sub(lane_slots);
             account.intended -= too_much;
             self.unassigned_slots += too_much;
+            self.limit_piggybacking(index);
             return index;
         }
         if self.reserved_slots < self.start_slots {
             // One more than expected: what is free and unassigned is set aside for it, else the region grows.
-            let free_slots = self.available_slots - self.owed_slots;
-            if free_slots >= self.start_slots && self.unassigned_slots >= self.start_slots {
+            if self.free_slots >= self.start_slots && self.unassigned_slots >= self.start_slots {
                 self.unassigned_slots -= self.start_slots;
+                self.free_slots -= self.start_slots;
             } else {
                 self.region_slots += self.start_slots;
-                self.available_slots += self.start_slots;
             }
             self.reserved_slots += self.start_slots;
             self.owed_slots += self.start_slots;
@@ -269,7 +272,6 @@ impl Pool {
         let start_slots = self.start_slots;
         self.reserved_slots -= start_slots;
         self.owed_slots -= start_slots;
-        self.available_slots -= start_slots;
         // Ones, so that an active sender soon has more; the last one makes I6 true. With more than `n` credits in the
         // beginning, nothing but ones would let more credit packets go than there are slots for.
         let last = self.credit_slots as usize;
@@ -284,6 +286,7 @@ impl Pool {
             current: start_slots,
             intended,
             lane_slots,
+            piggyback_to: 0,
             granted_total: 0,
             packets_sent: 0,
             packets_read: 0,
@@ -305,7 +308,24 @@ impl Pool {
             }
         };
         self.activity.insert(index);
+        self.limit_piggybacking(index);
         index
+    }
+
+    /// Quota, lane or `blocked` of a sender have changed.
+    fn limit_piggybacking(&mut self, index: u32) {
+        let may = self.piggyback && !self.accounts[index as usize].blocked;
+        let account = &mut self.accounts[index as usize];
+        // Thresholds bring a sender up to `n` beyond its quota. No more than that: else a sender whose quota was taken would
+        // keep its credits as long as there is something to send to it.
+        let most = account.intended.saturating_add(self.credit_slots).min(account.lane_slots);
+        account.piggyback_to = if may { most } else { 0 };
+    }
+
+    /// What is missing to the guaranteed credits.
+    fn shortfall(&self, current: u32) -> u32 {
+        let nothing = self.breaks(Mutant::NothingIsReserved);
+        if nothing { 0 } else { self.credit_slots.saturating_sub(current) }
     }
 
     /// A sender is gone for good: what it held is free, its share belongs to nobody.
@@ -315,10 +335,12 @@ impl Pool {
         }
         let account = &mut self.accounts[index as usize];
         let owner = account.owner.take();
-        self.owed_slots -= self.credit_slots.saturating_sub(account.current);
-        self.available_slots += account.current;
-        self.unassigned_slots += account.intended;
+        let (current, intended) = (account.current, account.intended);
         (account.current, account.intended) = (0, 0);
+        let shortfall = self.shortfall(current);
+        self.owed_slots -= shortfall;
+        self.free_slots += current + shortfall;
+        self.unassigned_slots += intended;
         self.requests.retain(|&request| Some(request) != owner);
         self.activity.remove(index);
         self.free.push(index);
@@ -330,35 +352,36 @@ impl Pool {
     /// [`SpendError`] if it had no credits for them; nothing has changed then.
     #[inline]
     pub fn retrieved(&mut self, index: u32, slots: u32) -> Result<(), SpendError> {
-        self.take(index, slots)?;
-        self.accounts[index as usize].retrieved += slots;
-        Ok(())
-    }
-
-    /// Takes credits that are no longer the sender's.
-    #[inline]
-    fn take(&mut self, index: u32, slots: u32) -> Result<(), SpendError> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
         if slots > before {
             return Err(SpendError { slots, credits: before });
         }
+        account.retrieved += slots;
         account.current = before - slots;
-        self.available_slots += slots;
-        if account.current < self.credit_slots {
-            self.owed_slots += before.min(self.credit_slots) - account.current;
+        if account.current >= self.credit_slots {
+            self.free_slots += slots;
+        } else {
+            self.owe(before, slots);
         }
         Ok(())
     }
 
+    /// A sender that held `before` holds `slots` less, and fewer than are guaranteed to it: those are kept for it.
+    fn owe(&mut self, before: u32, slots: u32) {
+        let owed_slots = self.shortfall(before - slots) - self.shortfall(before);
+        self.owed_slots += owed_slots;
+        self.free_slots += slots - owed_slots;
+    }
+
     fn give(&mut self, index: u32, slots: u32) {
+        let owed_slots = self.shortfall(self.accounts[index as usize].current).min(slots);
         let account = &mut self.accounts[index as usize];
-        let shortfall = self.credit_slots.saturating_sub(account.current);
         account.current += slots;
         account.granted_total = account.granted_total.wrapping_add(slots);
-        self.owed_slots -= shortfall.min(slots);
-        assert!(slots <= self.available_slots, "I1: {slots} of {} slots granted", self.available_slots);
-        self.available_slots -= slots;
+        self.owed_slots -= owed_slots;
+        assert!(slots - owed_slots <= self.free_slots, "I1: {slots} slots granted, {} free", self.free_slots);
+        self.free_slots -= slots - owed_slots;
     }
 
     /// The most that this sender can be granted now: what nobody else is owed, as far as its lane holds it. At least one, if
@@ -366,12 +389,7 @@ impl Pool {
     #[inline]
     fn grantable(&self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
-        let shortfall = self.credit_slots.saturating_sub(account.current);
-        let free_slots = match self.breaks(Mutant::NothingIsReserved) {
-            true => self.available_slots,
-            false => self.available_slots - (self.owed_slots - shortfall),
-        };
-        free_slots.min(account.lane_slots - account.current)
+        (self.free_slots + self.shortfall(account.current)).min(account.lane_slots - account.current)
     }
 
     /// The packet just retrieved was a request or a response: no activity of the program.
@@ -394,7 +412,10 @@ impl Pool {
             return Err(SpendError { slots: credits, credits: most });
         }
         account.blocked = false;
-        self.take(index, credits)?;
+        let before = account.current;
+        account.current -= credits;
+        self.owe(before, credits);
+        self.limit_piggybacking(index);
         if self.breaks(Mutant::ReturnLeavesThresholds) {
             return Ok(());
         }
@@ -411,12 +432,8 @@ impl Pool {
     /// The sender says how many credit packets it has read, modulo 2^16.
     #[inline]
     pub fn credit_packets_read(&mut self, index: u32, read: u16) {
-        let account = &mut self.accounts[index as usize];
-        // A total beyond what was sent is not believed: it would only make us too generous with credit packets.
-        if account.packets_sent.wrapping_sub(read) <= account.packets_sent.wrapping_sub(account.packets_read)
-        {
-            account.packets_read = read;
-        }
+        // A total beyond what was sent makes all of them look unread: who lies gets no more of them.
+        self.accounts[index as usize].packets_read = read;
     }
 
     /// Credits for an explicit credit packet, if a threshold is reached, something can be granted, and one of the
@@ -461,15 +478,36 @@ impl Pool {
     /// Credits that go with a packet that has room for them. They count as granted.
     #[inline]
     pub fn piggyback(&mut self, index: u32) -> u32 {
-        let account = &self.accounts[index as usize];
-        if !self.piggyback || account.retrieved == 0 || account.blocked {
+        let account = &mut self.accounts[index as usize];
+        let credits = account.retrieved;
+        if credits == 0 {
             return 0;
         }
-        // Not more than it should have: else a sender whose quota was taken would keep its credits as long as there is
-        // something to send to it.
+        let (current, piggybacked) = (account.current + credits, account.piggybacked + credits);
+        // What can be said about almost every packet: then a few additions are all.
+        if piggybacked < account.thresholds[0]
+            && current <= account.piggyback_to
+            && account.current >= self.credit_slots
+            && credits <= self.free_slots
+        {
+            account.retrieved = 0;
+            (account.current, account.piggybacked) = (current, piggybacked);
+            account.granted_total = account.granted_total.wrapping_add(credits);
+            self.free_slots -= credits;
+            return credits;
+        }
+        self.piggyback_carefully(index)
+    }
+
+    #[inline(never)]
+    fn piggyback_carefully(&mut self, index: u32) -> u32 {
+        let account = &self.accounts[index as usize];
+        if !self.piggyback || account.blocked {
+            return 0;
+        }
         let mut credits = account.retrieved;
         if !self.breaks(Mutant::PiggybackIgnoresTheQuota) {
-            credits = credits.min(account.intended.saturating_sub(account.current));
+            credits = credits.min(account.piggyback_to.saturating_sub(account.current));
         }
         if !self.breaks(Mutant::PiggybackOverdraws) {
             credits = credits.min(self.grantable(index));
@@ -582,6 +620,7 @@ impl Pool {
             let amount = least.max(self.unassigned_slots / 2).min(self.unassigned_slots).min(room);
             self.unassigned_slots -= amount;
             self.accounts[index as usize].intended += amount;
+            self.limit_piggybacking(index);
             return;
         }
         let Some(victim) = self.activity.least_active() else { return };
@@ -611,6 +650,8 @@ impl Pool {
             account.spared = self.hold_points;
             self.tally.thefts += 1;
         }
+        self.limit_piggybacking(index);
+        self.limit_piggybacking(victim);
     }
 
     /// All credits granted to this sender so far, modulo 2^32, the starting ones not counted.
@@ -642,7 +683,7 @@ impl Pool {
 
     /// Slots that nobody holds a credit for.
     pub fn available_slots(&self) -> u32 {
-        self.available_slots
+        self.free_slots + self.owed_slots
     }
 
     /// Intended quota that no sender has, what is set aside for those still expected included.
@@ -678,7 +719,7 @@ impl Pool {
             indices().map(|index| value(&self.accounts[index as usize])).sum()
         };
         let (current, intended) = (sum(|account| account.current), sum(|account| account.intended));
-        assert_eq!(self.available_slots + current, self.region_slots, "I1: {self:?}");
+        assert_eq!(self.available_slots() + current, self.region_slots, "I1: {self:?}");
         assert_eq!(intended + self.unassigned_slots(), self.region_slots, "I3: {self:?}");
         let mut owed_slots = self.reserved_slots;
         for index in indices() {
@@ -691,8 +732,7 @@ impl Pool {
             assert!(account.intended >= self.credit_slots, "I3: account {index} of {self:?}");
             assert!(account.current <= account.lane_slots, "I1: account {index} of {self:?}");
         }
-        assert_eq!(self.owed_slots, owed_slots, "{self:?}");
-        assert!(self.owed_slots <= self.available_slots, "what is guaranteed is not there: {self:?}");
+        assert_eq!(self.owed_slots, owed_slots, "what is guaranteed is there: {self:?}");
     }
 }
 
