@@ -31,7 +31,7 @@ impl Pool {
     pub(crate) fn stir(&mut self) -> bool {
         let Some(phantom) = self.placeholders.clone().next() else { return false };
         let account = &mut self.accounts[phantom as usize];
-        account.crossed = self.credit_slots + account.control;
+        account.crossed = self.credit_slots;
         self.watch(phantom);
         true
     }
@@ -43,7 +43,7 @@ impl Pool {
             start_slots: _, // as it was made
             hold_points: _, // as it was made
             region_slots,
-            available_slots,
+            free_slots,
             owed_slots,
             reserved_slots,
             unassigned_slots,
@@ -55,7 +55,7 @@ impl Pool {
             tally: _,  // counted, never looked at
             mutant: _, // as it was made
         } = self;
-        words.extend([*region_slots, *available_slots, *owed_slots, *reserved_slots, *unassigned_slots]);
+        words.extend([*region_slots, *free_slots, *owed_slots, *reserved_slots, *unassigned_slots]);
         words.extend([placeholders.start, placeholders.end, free.len() as u32, requests.len() as u32]);
         words.extend(free);
         words.extend(requests.iter().map(|peer| peer.0));
@@ -80,6 +80,7 @@ impl Account {
             current,
             intended,
             lane_slots,
+            piggyback_to,
             granted_total,
             packets_sent,
             packets_read,
@@ -90,13 +91,12 @@ impl Account {
             thresholds,
             owner,
         } = self;
-        words.extend([*retrieved, *piggybacked, *current, *intended, *lane_slots]);
+        words.extend([*retrieved, *piggybacked, *current, *intended, *lane_slots, *piggyback_to]);
         words.push(granted_total.wrapping_sub(origin.granted_total));
         let read = origin.credit_packets_read;
         words.extend([*packets_sent, *packets_read].map(|total| u32::from(total.wrapping_sub(read))));
         words.push(u32::from(*blocked) << 8 | u32::from(*spared));
-        // Only their difference decides.
-        words.push(crossed.wrapping_sub(*control));
+        words.extend([*crossed, *control]);
         words.extend(&thresholds[..=credit_slots as usize]);
         words.push(owner.map_or(u32::MAX, |owner| owner.0));
     }
