@@ -23,6 +23,8 @@ def settings(ranks):
         "smallest, no piggybacking": [*smallest(ranks), "--piggyback", "off"],
         "unlimited": ["--flow", "unlimited"],
         "unlimited, smallest": ["--flow", "unlimited", "--mailbox-slots", str(ranks)],
+        "dynamic, smallest": ["--flow", "dynamic", "--credit-slots", "1", "--mailbox-slots", str(ranks)],
+        "dynamic as published, scarce": ["--flow", "dynamic", "--mailbox-slots", str(6 * ranks), "--set", "FI_WEIR_ADMIT=start"],
         "no cross-memory attach": ["--set", "FI_WEIR_CROSS_MEMORY=0"],
         "smallest, no cross-memory": [*smallest(ranks), "--set", "FI_WEIR_CROSS_MEMORY=0"],
     }

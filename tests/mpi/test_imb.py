@@ -48,6 +48,15 @@ def test_weir_carries_the_traffic(over_weir, mpi):
         assert 1000 * 1024 <= many_bytes - few_bytes <= 2200 * 1024, f"{few_bytes} and {many_bytes} bytes"
 
 
+def test_weir_carries_the_barriers_of_intel_mpi(over_weir):
+    """Intel MPI would rather synchronise in a segment of its own: each barrier of 4 ranks is two messages of each at least."""
+    barriers = 500
+    sizes = ["-iter", str(barriers), "-iter_policy", "off", "-time", "100"]
+    _, report = over_weir(4, imb.program(4, ["Barrier"], *sizes), mpi="intel", timeout=60)
+    for rank in report["ranks"]:
+        assert rank["counters"]["messages_sent"] >= 2 * barriers, rank
+
+
 @pytest.mark.parametrize("mpi", ["mpich", "intel"])
 def test_without_the_provider_nothing_runs(tmp_path, mpi):
     """The same environment with the plug-in hidden: if the MPI had another way, it would take it here."""

@@ -174,6 +174,10 @@ impl Launch {
     fn set_up_intel(&mut self, mpi: &Mpi, carrier: Carrier<'_>) {
         let Carrier::Weir(directory) = carrier else { return };
         self.set("I_MPI_FABRICS", "ofi");
+        // Collectives inside a node would go through a segment of Intel MPI's own even so.
+        if std::env::var_os(INTEL_COLLECTIVES).is_none() {
+            self.set(INTEL_COLLECTIVES, "pt2pt");
+        }
         self.set("I_MPI_OFI_PROVIDER", PROVIDER);
         // Intel's libfabric warns if it is told twice, in different words.
         self.remove("FI_PROVIDER");
@@ -193,6 +197,9 @@ impl Launch {
     }
 }
 
+/// Intel MPI: by what collectives inside a node travel.
+const INTEL_COLLECTIVES: &str = "I_MPI_COLL_INTRANODE";
+
 /// By which settings an MPI uses weir, for people who start their jobs themselves.
 pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
     let launch = Launch::new(mpi, 1, Carrier::Weir(provider_directory), &[]);
@@ -203,6 +210,7 @@ pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
         "MPIR_CVAR_NOLOCAL",
         "I_MPI_FABRICS",
         "I_MPI_OFI_PROVIDER",
+        INTEL_COLLECTIVES,
     ];
     let variables = launch
         .changes
@@ -324,7 +332,7 @@ mod tests {
         );
         assert_eq!(
             recipe(&mpi(Kind::Intel), Path::new("/w")),
-            "FI_PROVIDER_PATH=/w I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=weir"
+            "FI_PROVIDER_PATH=/w I_MPI_COLL_INTRANODE=pt2pt I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=weir"
         );
     }
 }

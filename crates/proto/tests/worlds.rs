@@ -8,6 +8,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
+use weir_proto::flow::dynamic_credits::Tally;
 use weir_proto::{
     Admission, Command, DataRegion, Geometry, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand, Scheme,
     SendCommand, SendLevel, Space,
@@ -72,7 +73,12 @@ struct Sent {
 fn world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
+    world_of(plan, rng, false).trace
+}
+
+fn world_of(plan: Plan, mut rng: Rng, recorded: bool) -> World {
     let mut world = World::new(plan);
+    world.record = recorded.then(Vec::new);
     let n = plan.endpoints;
     let mut numbers = BTreeMap::new();
     let mut sends = Vec::new();
@@ -150,7 +156,33 @@ fn world(seed: u64) -> u64 {
     }
     assert_eq!(received.len(), sends.len());
     assert!(received.values().all(|count| *count == 1));
-    world.trace
+    world
+}
+
+/// With nothing to move, dynamic credits do what static ones do with the same slots, action by action.
+fn twin_world(seed: u64) -> u64 {
+    let mut rng = Rng::with_seed(seed);
+    let plan = plan(&mut rng);
+    let (piggyback, credit_slots) = (rng.bool(), plan.credit_slots);
+    let fixed = Plan { scheme: Scheme::Static { piggyback }, quota_slots: credit_slots, ..plan };
+    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
+    let peers = plan.endpoints;
+    let slots = credit_slots * peers;
+    let region = DataRegion { slots, peers, start_slots: credit_slots, admission, hold_points: 4 };
+    let dynamic = Plan { scheme: Scheme::Dynamic { piggyback }, region, ..fixed };
+    let fixed = world_of(fixed, rng.clone(), true);
+    let dynamic = world_of(dynamic, rng, true);
+    let (fixed, dynamic) = (fixed.record.expect("asked for"), dynamic.record.expect("asked for"));
+    for (step, (one, other)) in fixed.iter().zip(&dynamic).enumerate() {
+        assert_eq!(one, other, "step {step}");
+    }
+    assert_eq!(fixed.len(), dynamic.len());
+    fixed.len() as u64
+}
+
+#[test]
+fn dynamic_credits_without_a_dynamic_region_are_static_credits() {
+    run("dynamic_credits_without_a_dynamic_region_are_static_credits", 400, twin_world);
 }
 
 /// Remote reads and writes at random, against a copy of the memory.
@@ -242,6 +274,112 @@ fn dying_world(seed: u64) -> u64 {
     }
     world.assert_no_requests_left(&[0, 1]);
     world.trace
+}
+
+/// Dynamic credits at work: 3 to 8 endpoints, phases in which a few send much and the others hardly, regions from none at all,
+/// runs of slots or single ones. Then everything comes to rest, and everybody can still send to everybody.
+fn busy_world(seed: u64) -> (u64, Tally) {
+    let mut rng = Rng::with_seed(seed);
+    let endpoints = rng.u32(3..=8);
+    let credit_slots = rng.u32(1..=3);
+    let start_slots = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
+    let peers = [0, 2, endpoints, endpoints, endpoints + 1][rng.usize(..5)];
+    let slots = start_slots * peers + [0, 1, 2, 6, 24, 80, 300][rng.usize(..7)];
+    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
+    let hold_points = [0, 1, 4][rng.usize(..3)];
+    let plan = Plan {
+        endpoints,
+        scheme: Scheme::Dynamic { piggyback: rng.bool() },
+        geometry: [Geometry::SHARED_MEMORY, Geometry::EXTOLL][rng.usize(..2)],
+        quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
+        credit_slots,
+        region: DataRegion { slots, peers, start_slots, admission, hold_points },
+        eager_bytes: 100_000,
+        cross_memory: false,
+        copies_forbidden: false,
+    };
+    let mut world = World::new(plan);
+    let mut sent = vec![0usize; endpoints as usize];
+    let mut transfer = |world: &mut World, rng: &mut Rng, from: u32, to: u32, bytes: usize| {
+        let into = world.request(to, vec![0; bytes]);
+        let pattern = Pattern { space: Space::Tagged, from: Some(Peer(from)), tag: 0, ignore: 0 };
+        let receive = ReceiveCommand { request: into, pattern, capacity_bytes: bytes as u64, multi: None };
+        world.post(to, Command::Receive(receive));
+        let request = world.request(from, message(from, to, bytes as u32, bytes));
+        let (to_peer, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
+        let (data, bytes) = (Some(bytes as u64), bytes as u64);
+        let send = SendCommand { request, to: to_peer, space, tag: 0, data, bytes, level };
+        if rng.bool() {
+            world.send_quickly(from, send);
+        } else {
+            world.post(from, Command::Send(send));
+        }
+        sent[to as usize] += 1;
+    };
+    for _ in 0..rng.usize(2..6) {
+        let busy: Vec<(u32, u32)> = (0..3).map(|_| (rng.u32(..endpoints), rng.u32(..endpoints))).collect();
+        let longest = [20, 200, 1500][rng.usize(..3)];
+        for _ in 0..60 {
+            let (from, to) = match rng.u8(..8) {
+                0 => (rng.u32(..endpoints), rng.u32(..endpoints)),
+                _ => busy[rng.usize(..busy.len())],
+            };
+            let bytes = rng.usize(..longest);
+            transfer(&mut world, &mut rng, from, to, bytes);
+            for _ in 0..rng.usize(..12) {
+                world.step(|count| rng.usize(..count));
+            }
+        }
+    }
+    world.settle(|count| rng.usize(..count));
+    world.assert_at_rest();
+    for from in 0..endpoints {
+        for to in 0..endpoints {
+            transfer(&mut world, &mut rng, from, to, 300);
+        }
+        world.settle(|count| rng.usize(..count));
+    }
+    world.assert_at_rest();
+
+    let mut sum = Tally::default();
+    for (to, node) in world.nodes.iter().enumerate() {
+        let mut received = 0;
+        for (_, outcome, buffer) in &node.completions {
+            if let Outcome::Received { envelope, bytes, .. } = *outcome {
+                assert_eq!(*buffer, message(envelope.from.0, to as u32, bytes as u32, bytes as usize));
+                received += 1;
+            }
+        }
+        assert_eq!(received, sent[to]);
+        assert!(node.machine.pool().accounts().all(|account| !account.blocked), "all have answered");
+        add(&mut sum, node.machine.pool().tally());
+    }
+    (world.trace, sum)
+}
+
+fn add(sum: &mut Tally, one: &Tally) {
+    sum.thefts += one.thefts;
+    sum.spared += one.spared;
+    sum.requests += one.requests;
+    sum.short_grants += one.short_grants;
+    sum.excesses += one.excesses;
+    sum.deficits += one.deficits;
+}
+
+#[test]
+fn credits_follow_activity_and_everybody_can_always_send() {
+    let seen = std::cell::Cell::new(Tally::default());
+    run("credits_follow_activity_and_everybody_can_always_send", 150, |seed| {
+        let (trace, tally) = busy_world(seed);
+        let mut sum = seen.get();
+        add(&mut sum, &tally);
+        seen.set(sum);
+        trace
+    });
+    // Not one of them may be vacuous, unless a single world is run again.
+    let Tally { thefts, spared, requests, short_grants, excesses, deficits, .. } = seen.get();
+    let least = [thefts, spared, requests, short_grants, excesses, deficits].into_iter().min();
+    assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
 }
 
 fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {

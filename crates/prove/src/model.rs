@@ -340,7 +340,8 @@ impl Setup {
             Move::Retrieve { from, to } => {
                 let packet = next.lanes[self.lane(from, to)][0];
                 if let Body::Eager { .. } = packet.body {
-                    let pattern = Pattern { space: Space::Untagged, from: None, tag: 0, ignore: 0 };
+                    let pattern =
+                        Pattern { space: Space::Untagged, from: Some(Peer(from)), tag: 0, ignore: 0 };
                     let request = Request(0);
                     let receive = ReceiveCommand { request, pattern, capacity_bytes: 1 << 20, multi: None };
                     let posted = Event::Posted(Command::Receive(receive));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weir_proto::flow::Mutant as Wrong;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
 
 use crate::explore::Limits;
@@ -23,14 +24,14 @@ pub struct Case {
 /// A rule that is known to be wrong, where it must be caught, and by which checks it may be.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// The rule.
-    pub rule: Rule,
-    /// How the table calls it.
+    /// How the table calls it: the gap in `docs/protocol.md`, section 4, and the rule.
     pub name: &'static str,
-    /// Where it shows.
+    /// Where it shows, with the rule in it.
     pub setup: Setup,
-    /// The checks that may catch it.
-    pub caught_by: &'static [&'static str],
+    /// The check that catches it.
+    pub caught_by: &'static str,
+    /// The check that catches it without the machine's own: what a user would see. `None` if that takes too long.
+    pub from_outside: Option<&'static str>,
 }
 
 const STATIC: Scheme = Scheme::Static { piggyback: true };
@@ -142,6 +143,8 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Both, STATIC, 2, 1, &[SHORT, TWO_SLOTS]), &all);
     add(setup(Shape::Both, STATIC, 3, 2, &[SHORT]), &all);
     add(Setup { rule: Rule::ThresholdAlone, ..setup(Shape::Both, STATIC, 3, 1, &[SHORT]) }, &all);
+    add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
+    add(thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &EVERYTHING_OF_ONE.to_vec());
     add(Setup { rule: Rule::ThresholdAlone, ..setup(Shape::Both, STATIC, 3, 2, &[SHORT]) }, &all);
     cases
 }
@@ -150,52 +153,81 @@ pub fn quick() -> Vec<Case> {
 pub fn full() -> Vec<Case> {
     let all = vec![Happened::Waiting, Happened::CreditPacket, Happened::Piggyback];
     let mut cases = quick();
-    let mut add = |setup, complete| {
+    let mut add = |setup, wanted: &[Happened], complete| {
         let limits = Limits::default();
-        cases.push(Case { setup, wanted: all.clone(), limits, complete });
+        cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete });
     };
-    add(setup(Shape::Both, STATIC, 4, 1, &[SHORT, FULL]), true);
-    add(setup(Shape::Both, STATIC, 4, 2, &[SHORT, TWO_SLOTS]), true);
-    add(setup(Shape::Both, STATIC, 6, 2, &[SHORT]), true);
-    for quota in 1..=3 {
-        add(setup(Shape::Star, DYNAMIC, quota, 1, &[SHORT]), quota <= 2);
-    }
-    for quota in 1..=3 {
-        add(Setup { thief: true, ..setup(Shape::Both, DYNAMIC, quota, 1, &[SHORT]) }, quota <= 2);
-    }
-    add(setup(Shape::AllToAll, DYNAMIC, 1, 1, &[SHORT]), false);
+    add(setup(Shape::Both, STATIC, 4, 1, &[SHORT, FULL]), &all, true);
+    add(setup(Shape::Both, STATIC, 4, 2, &[SHORT, TWO_SLOTS]), &all, true);
+    add(setup(Shape::Both, STATIC, 6, 2, &[SHORT]), &all, true);
+
+    // (a) One receiver, two senders.
+    let taking = [Happened::Blocked, Happened::ShortGrant, Happened::Theft, Happened::ControlWaiting];
+    add(setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]), &taking, true);
+    add(mortal(setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT])), &taking, true);
+    add(setup(Shape::Star, DYNAMIC, 3, 1, &[SHORT]), &taking, false);
+    // (b) Two processes, both directions, an environment that steals.
+    add(thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])), &EVERYTHING_OF_ONE, true);
+    add(
+        thief(setup(Shape::Both, DYNAMIC, 1, 1, &[SHORT])),
+        &[Happened::Waiting, Happened::CreditPacket],
+        true,
+    );
+    add(thief(setup(Shape::Both, DYNAMIC, 2, 1, &[SHORT])), &EVERYTHING_OF_ONE, false);
+    // (c) Three, all to all.
+    add(setup(Shape::AllToAll, DYNAMIC, 1, 1, &[SHORT]), &[Happened::Waiting, Happened::CreditPacket], false);
+    // Beyond: an answer to one of two senders, so that piggybacking meets short grants.
+    add(setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]), &[Happened::Piggyback, Happened::ShortGrant], false);
     cases
+}
+
+/// What one sender and a thief must show: nobody else can leave the pool short.
+const EVERYTHING_OF_ONE: [Happened; 5] =
+    [Happened::Blocked, Happened::Excess, Happened::Deficit, Happened::Theft, Happened::ControlWaiting];
+
+fn thief(setup: Setup) -> Setup {
+    Setup { thief: true, name: setup.name.clone() + ", thief", ..setup }
+}
+
+fn mortal(setup: Setup) -> Setup {
+    Setup { mortal: Some(1), name: setup.name.clone() + ", mortal", ..setup }
 }
 
 /// Every rule that is known to be wrong.
 pub fn mutants() -> Vec<Mutant> {
     let mut mutants = Vec::new();
-    let mut add = |rule, name, setup, caught_by| {
-        mutants.push(Mutant { rule, name, setup: Setup { rule, ..setup }, caught_by });
+    let mut add = |rule, name, setup, caught_by, from_outside| {
+        mutants.push(Mutant { name, setup: Setup { rule, ..setup }, caught_by, from_outside });
     };
-    add(Rule::DivByNPlus1, "threshold q div n + 1", setup(Shape::Star, EXPLICIT, 2, 1, &[SHORT]), &["I4"]);
-    add(Rule::DivByN, "threshold q div n", setup(Shape::Star, EXPLICIT, 3, 2, &[SHORT]), &["I2"]);
+    let star = || setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]);
+    let both = |quota| setup(Shape::Both, DYNAMIC, quota, 1, &[SHORT]);
+    let static_star = |quota, n| setup(Shape::Star, EXPLICIT, quota, n, &[SHORT]);
+    let watched = |setup: Setup| Setup { watch_activity: true, ..setup };
+    let mut four_of_two = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
+    four_of_two.config.region.start_slots = 2;
+    add(Rule::DivByNPlus1, "threshold q div n + 1", static_star(2, 1), "I4", Some("I4"));
+    add(Rule::DivByN, "threshold q div n", static_star(3, 2), "I2", Some("I2"));
+    use Wrong::*;
+    let mut dynamic = |wrong, name, setup, caught_by, from_outside| {
+        add(Rule::Wrong(wrong), name, setup, caught_by, from_outside);
+    };
+    dynamic(ShortGrantPushesTheThreshold, "1 short grant pushes the threshold", star(), "I6", Some("I4"));
+    dynamic(ReturnLeavesThresholds, "2 a return leaves the thresholds", star(), "I6", Some("I4"));
+    dynamic(BlockedCrossingIsLost, "3 blocked crossing is used up", star(), "I6", Some("I4"));
+    let answers = setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]);
+    dynamic(PiggybackOverdraws, "4 piggyback overdraws", answers, "I1", Some("I1"));
+    dynamic(PiggybackForgetsTheOvershoot, "5 piggyback forgets the overshoot", both(5), "I6", Some("I4"));
+    dynamic(AnswersWaitForAnswers, "6 request and response wait", thief(both(2)), "I4", Some("I4"));
+    dynamic(AmountIsFixedByTheRequest, "6 amount fixed by the request", thief(both(2)), "I1", Some("I1"));
+    dynamic(
+        ControlCountsAsActivity,
+        "7 control packets are activity",
+        watched(thief(both(2))),
+        "activity",
+        Some("activity"),
+    );
+    dynamic(ThresholdsStartAsOnes, "8 n + 1 at first, thresholds of one", four_of_two, "I6", Some("I2"));
+    dynamic(TheDeadKeepTheirShare, "9 the dead keep their share", mortal(star()), "I1", Some("I1"));
+    dynamic(NothingIsReserved, "10 nothing is reserved", star(), "assertion", Some("I4"));
     mutants
-}
-
-/// tmp
-pub fn candidates() -> Vec<Setup> {
-    let thief = |setup: Setup| Setup { thief: true, watch_activity: true, name: setup.name.clone() + ", thief", ..setup };
-    vec![
-        setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]),
-        thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])),
-        thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])),
-        setup(Shape::Both, DYNAMIC, 3, 1, &[SHORT]),
-        setup(Shape::Both, DYNAMIC, 5, 1, &[SHORT]),
-        thief(setup(Shape::Both, DYNAMIC, 2, 1, &[SHORT])),
-        thief(setup(Shape::Both, DYNAMIC, 3, 1, &[SHORT])),
-        setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]),
-        setup(Shape::AllToAll, DYNAMIC, 2, 1, &[SHORT]),
-        Setup { mortal: Some(1), ..setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]) },
-        {
-            let mut s = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
-            s.config.region.start_slots = 2;
-            s
-        },
-    ]
 }

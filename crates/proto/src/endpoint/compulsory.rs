@@ -118,3 +118,6 @@ pub(super) fn send(
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -298,17 +298,17 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.granted(packet.granted_total).is_ok(),
             _ => packet.granted_total == 0,
         };
-        if let Some(receiver) = &mut state.receiver {
-            receiver.credit_packets_read(packet.credit_packets_read, pool);
-        }
         let credit = packet.body.is_credit();
         if credit {
+            if let Some(receiver) = &mut state.receiver {
+                receiver.credit_packets_read(packet.credit_packets_read, pool);
+            }
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
         let accepted = granted && (credit || self.accept(now, from, &packet, actions));
         actions.push(Action::Retire);
-        let well_formed = accepted && (credit || self.retrieved(from, slots, &packet.body));
+        let well_formed = accepted && (credit || self.retrieved(from, slots, &packet));
         if !well_formed {
             self.counters.malformed_packets += 1;
             self.lose(from, PeerFault::Malformed, actions);
@@ -320,14 +320,14 @@ impl Endpoint {
 
     /// The slots of a packet are free. Returns whether its sender had credits for them.
     #[inline]
-    fn retrieved(&mut self, from: Peer, slots: u32, body: &Body) -> bool {
+    fn retrieved(&mut self, from: Peer, slots: u32, packet: &crate::Packet) -> bool {
         let Endpoint { peers, pool, .. } = self;
         let Some(receiver) = &mut peers[from.0 as usize].receiver else { return true };
-        let spent = receiver.retrieved(slots, pool);
-        let spent = match body {
+        let spent = receiver.retrieved(slots, packet.credit_packets_read, pool);
+        let spent = match packet.body {
             Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
             Body::ReturnResponse { credits } => {
-                spent.and_then(|()| receiver.control_retrieved(Some(*credits), pool))
+                spent.and_then(|()| receiver.control_retrieved(Some(credits), pool))
             }
             _ => spent,
         };

@@ -346,17 +346,19 @@ impl Pool {
         self.free.push(index);
     }
 
-    /// `slots` data slots of this sender have been retrieved.
+    /// `slots` data slots of this sender have been retrieved; it has read `read` credit packets, modulo 2^16.
     ///
     /// # Errors
     /// [`SpendError`] if it had no credits for them; nothing has changed then.
     #[inline]
-    pub fn retrieved(&mut self, index: u32, slots: u32) -> Result<(), SpendError> {
+    pub fn retrieved(&mut self, index: u32, slots: u32, read: u16) -> Result<(), SpendError> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
         if slots > before {
             return Err(SpendError { slots, credits: before });
         }
+        // A total beyond what was sent makes all of them look unread: who lies gets no more of them.
+        account.packets_read = read;
         account.retrieved += slots;
         account.current = before - slots;
         if account.current >= self.credit_slots {
@@ -432,7 +434,6 @@ impl Pool {
     /// The sender says how many credit packets it has read, modulo 2^16.
     #[inline]
     pub fn credit_packets_read(&mut self, index: u32, read: u16) {
-        // A total beyond what was sent makes all of them look unread: who lies gets no more of them.
         self.accounts[index as usize].packets_read = read;
     }
 

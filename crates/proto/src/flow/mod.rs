@@ -153,19 +153,20 @@ impl Receiver {
         }
     }
 
-    /// A packet of `slots` data slots has been retrieved.
+    /// A packet of `slots` data slots has been retrieved, whose sender says how many credit packets it has read.
     ///
     /// # Errors
     /// [`SpendError`] if the sender had no credits for them and the scheme can tell; nothing has changed then.
     #[inline]
-    pub fn retrieved(&mut self, slots: u32, pool: &mut Pool) -> Result<(), SpendError> {
+    pub fn retrieved(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<(), SpendError> {
         match self {
             Receiver::Unlimited => Ok(()),
             Receiver::Static(receiver) => {
+                receiver.credit_packets_read(read);
                 receiver.retrieved(slots);
                 Ok(())
             }
-            Receiver::Dynamic(account) => pool.retrieved(*account, slots),
+            Receiver::Dynamic(account) => pool.retrieved(*account, slots, read),
         }
     }
 
@@ -179,7 +180,7 @@ impl Receiver {
         returned.map_or(Ok(()), |credits| pool.returned(account, credits))
     }
 
-    /// The sender says how many credit packets it has read, modulo 2^16.
+    /// A credit packet of the sender says how many of ours it has read, modulo 2^16.
     #[inline]
     pub fn credit_packets_read(&mut self, read: u16, pool: &mut Pool) {
         match self {

@@ -68,6 +68,8 @@ pub struct World {
     lanes: BTreeMap<(u32, u32), Lane>,
     pub now: Instant,
     pub trace: u64,
+    /// Everything that was done, by whom, if somebody asks for it.
+    pub record: Option<Vec<(u32, Action)>>,
 }
 
 impl World {
@@ -89,6 +91,7 @@ impl World {
             lanes: BTreeMap::new(),
             now: Instant(0),
             trace: 0,
+            record: None,
         }
     }
 
@@ -124,7 +127,11 @@ impl World {
         match machine.send_now(to, space, tag, data, bytes, level) {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
-                self.transmit(from, to, packet, Source::Request { request, offset: 0 });
+                let payload = Source::Request { request, offset: 0 };
+                if let Some(record) = &mut self.record {
+                    record.push((from, Action::Transmit { to, packet, payload }));
+                }
+                self.transmit(from, to, packet, payload);
                 self.perform(from, None, Action::Complete { request, outcome: Outcome::Done });
             }
         }
@@ -219,6 +226,9 @@ impl World {
             let mut retired = 0;
             for action in actions.drain(..) {
                 retired += u32::from(action == Action::Retire);
+                if let Some(record) = &mut self.record {
+                    record.push((node, action.clone()));
+                }
                 let placed_late = retired > 0 && matches!(action, Action::Place { .. });
                 assert!(!placed_late, "a payload is placed after its slots were freed");
                 self.perform(node, arrived_from, action);

@@ -1,0 +1,215 @@
+//! Exact actions around a compulsory return; and two machines that ask each other at the same time.
+
+use alloc::vec;
+
+use super::*;
+use crate::config::{Admission, Config, DataRegion, Scheme};
+use crate::event::{Command, Event, Request, SendCommand, SendLevel};
+use crate::packet::{Geometry, Space};
+
+const ONE_CREDIT_SLOT: u32 = 1;
+
+/// A machine that knows peers 1 and 2, with which it has one credit each and they with it, and a region of 12 slots.
+struct Bench {
+    machine: Endpoint,
+    granted: [u32; 3],
+    credit_packets: [u16; 3],
+}
+
+fn config() -> Config {
+    Config {
+        scheme: Scheme::Dynamic { piggyback: false },
+        geometry: Geometry::SHARED_MEMORY,
+        credit_slots: ONE_CREDIT_SLOT,
+        region: DataRegion {
+            slots: 12,
+            peers: 2,
+            start_slots: 1,
+            admission: Admission::Start,
+            hold_points: 0,
+        },
+        eager_bytes: 1000,
+        cross_memory: true,
+        remote_inline_bytes: 100,
+        max_unexpected: 1000,
+    }
+}
+
+impl Bench {
+    fn new(mutant: Option<Mutant>) -> Bench {
+        let mut machine = Endpoint::new(config());
+        if let Some(mutant) = mutant {
+            machine.mutate(mutant);
+        }
+        let mut bench = Bench { machine, granted: [0; 3], credit_packets: [0; 3] };
+        for peer in [Peer(1), Peer(2)] {
+            let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
+            bench.event(Event::Attached { peer, quota_slots });
+            bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots });
+        }
+        bench
+    }
+
+    fn event(&mut self, event: Event) -> Vec<(u32, Body)> {
+        let mut actions = Vec::new();
+        self.machine.handle(Instant(0), event, &mut actions);
+        let sent = |action: &Action| match action {
+            Action::Transmit { to, packet, .. } => Some((to.0, packet.body)),
+            _ => None,
+        };
+        let sent: Vec<_> = actions.iter().filter_map(sent).collect();
+        // Whoever is sent a credit packet reads it at once.
+        for (to, body) in &sent {
+            self.credit_packets[*to as usize] += u16::from(body.is_credit());
+        }
+        sent
+    }
+
+    fn arrive(&mut self, from: u32, body: Body) -> Vec<(u32, Body)> {
+        let packet = Packet {
+            credit_packets_read: self.credit_packets[from as usize],
+            granted_total: self.granted[from as usize],
+            ..Packet::new(body, 0)
+        };
+        self.event(Event::Arrived { from: Peer(from), packet })
+    }
+
+    fn eager(&mut self, from: u32) -> Vec<(u32, Body)> {
+        let (space, tag, data, length, acknowledge) = (Space::Tagged, 0, None, 0, None);
+        self.arrive(from, Body::Eager { space, tag, data, length, acknowledge })
+    }
+
+    fn grant(&mut self, from: u32, credits: u32) -> Vec<(u32, Body)> {
+        self.granted[from as usize] += credits;
+        self.arrive(from, Body::Credit)
+    }
+
+    fn send(&mut self, to: u32) -> Vec<(u32, Body)> {
+        let (request, to, space, level) = (Request(0), Peer(to), Space::Tagged, SendLevel::Delivered);
+        let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 0, level };
+        self.event(Event::Posted(Command::Send(send)))
+    }
+
+    /// Peer 1 gathers credits and falls silent, peer 2 takes its quota, until peer 1 is to be asked. Returns what is sent
+    /// besides credits.
+    fn rob_peer_1(&mut self) -> Vec<(u32, Body)> {
+        (0..2).for_each(|_| drop(self.eager(1)));
+        for _ in 0..200 {
+            let mut sent = self.eager(2);
+            sent.retain(|(_, body)| !body.is_credit());
+            let peer_1 = |account: &crate::flow::dynamic_credits::AccountView| {
+                account.owner == Peer(1) && account.blocked
+            };
+            if self.machine.pool().accounts().any(|account| peer_1(&account)) {
+                return sent;
+            }
+        }
+        panic!("nobody was robbed");
+    }
+
+    fn is_lost(&self, peer: u32) -> bool {
+        self.machine.fault(Peer(peer)).is_some()
+    }
+}
+
+#[test]
+fn who_is_robbed_is_asked_and_answers_once() {
+    let mut receiver = Bench::new(None);
+    assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
+    assert!(!receiver.machine.is_quiet(), "an answer is awaited");
+    let held = receiver.machine.pool().accounts().next().expect("peer 1").current;
+    receiver.arrive(1, Body::ReturnResponse { credits: held - 1 });
+    let account = receiver.machine.pool().accounts().next().expect("peer 1");
+    assert_eq!((account.current, account.blocked), (1, false)); // granted again, as its slot came free
+    receiver.machine.pool().assert_invariants();
+    assert!(receiver.machine.is_quiet());
+    receiver.arrive(1, Body::ReturnResponse { credits: 0 });
+    assert!(receiver.is_lost(1), "nobody asked for that");
+}
+
+#[test]
+fn a_request_without_credit_waits_and_leaves_before_data() {
+    let mut receiver = Bench::new(None);
+    receiver.send(1); // the only credit
+    receiver.send(1);
+    assert_eq!(receiver.rob_peer_1(), []);
+    let sent = receiver.grant(1, 2);
+    assert_eq!(sent[0], (1, Body::ReturnRequest));
+    assert!(matches!(sent[1..], [(1, Body::Eager { .. })]), "{sent:?}");
+}
+
+#[test]
+fn an_answer_before_the_question_is_refused() {
+    let mut receiver = Bench::new(None);
+    receiver.send(1);
+    receiver.rob_peer_1(); // the request waits
+    receiver.arrive(1, Body::ReturnResponse { credits: 1 });
+    assert!(receiver.is_lost(1));
+}
+
+#[test]
+fn who_is_asked_keeps_the_guaranteed_credits_less_the_answer() {
+    let mut sender = Bench::new(None);
+    sender.grant(1, 5);
+    let answer = Body::ReturnResponse { credits: 5 };
+    assert_eq!(sender.arrive(1, Body::ReturnRequest), [(1, Body::Credit), (1, answer)]);
+    assert!(sender.machine.would_wait(Peer(1)), "6 credits: 5 are given back, 1 paid for the answer");
+}
+
+#[test]
+fn it_answers_also_with_nothing_to_give() {
+    let mut sender = Bench::new(None);
+    sender.send(1);
+    assert_eq!(sender.arrive(1, Body::ReturnRequest).last(), Some(&(1, Body::Credit)), "no credit: it waits");
+    assert_eq!(sender.grant(1, 1), [(1, Body::ReturnResponse { credits: 0 })]);
+}
+
+#[test]
+fn two_requests_without_an_answer_make_no_sense() {
+    let mut sender = Bench::new(None);
+    sender.send(1);
+    sender.arrive(1, Body::ReturnRequest);
+    sender.arrive(1, Body::ReturnRequest);
+    assert!(sender.is_lost(1));
+}
+
+/// The machine waits for an answer of peer 1, has no credit, and is asked itself.
+fn asked_while_asking(mutant: Option<Mutant>) -> Bench {
+    let mut machine = Bench::new(mutant);
+    assert_eq!(machine.rob_peer_1(), [(1, Body::ReturnRequest)]); // that was its credit
+    machine.arrive(1, Body::ReturnRequest);
+    machine
+}
+
+#[test]
+fn gap_6_both_may_ask_at_once() {
+    let answer = [(1, Body::ReturnResponse { credits: 0 })];
+    assert_eq!(asked_while_asking(None).grant(1, 1), answer);
+    // Two that wait for each other's answers wait for ever.
+    assert_eq!(asked_while_asking(Some(Mutant::AnswersWaitForAnswers)).grant(1, 1), []);
+}
+
+#[test]
+fn gap_6_a_request_goes_before_an_answer() {
+    let mut machine = Bench::new(None);
+    machine.send(1);
+    assert_eq!(machine.rob_peer_1(), []);
+    machine.arrive(1, Body::ReturnRequest);
+    assert_eq!(machine.grant(1, 1), [(1, Body::ReturnRequest)]);
+    assert_eq!(machine.grant(1, 1), [(1, Body::ReturnResponse { credits: 0 })]);
+}
+
+#[test]
+fn gap_6_the_amount_of_an_answer_is_fixed_when_it_leaves() {
+    let answer = |mutant| {
+        let mut machine = Bench::new(mutant);
+        machine.send(1);
+        machine.arrive(1, Body::ReturnRequest); // there is nothing to give, and no credit to say so
+        machine.grant(1, 4)
+    };
+    assert_eq!(answer(None), vec![(1, Body::ReturnResponse { credits: 3 })]);
+    assert_eq!(
+        answer(Some(Mutant::AmountIsFixedByTheRequest)),
+        vec![(1, Body::ReturnResponse { credits: 0 })]
+    );
+}
