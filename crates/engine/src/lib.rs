@@ -24,16 +24,15 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MessageId, Outcome, Pattern,
-    PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand, SendLevel, Space,
+    Action, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
+    Outcome, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
+    SendLevel, Space,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
 pub const MAX_OPERATIONS: u32 = 1 << 20;
 /// Bound: sends and packets that wait for credit. Beyond it sends say "again", receives do not.
 pub const MAX_BACKLOG: u32 = 1 << 16;
-/// Bound: unexpected messages.
-const MAX_UNEXPECTED: u32 = 1 << 26;
 /// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
 /// system call. Unit: bytes.
 const REMOTE_INLINE_BYTES: u64 = 8192;

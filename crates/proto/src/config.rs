@@ -60,6 +60,13 @@ pub const MAX_CREDIT_SLOTS: u32 = 16;
 /// Bound: no setting lets longer messages travel whole, so a first packet that claims more is malformed. Unit: bytes.
 pub const MAX_EAGER_BYTES: u64 = 1 << 20;
 
+/// Bound: what an unexpected message costs beside its payload, lists and indexes included. (One with a length of 4 GiB or
+/// more, or completion data beyond 32 bits, costs about 200 bytes more.) Unit: bytes.
+pub const ENVELOPE_BYTES: u64 = 64;
+
+/// Bound: no setting lets more unexpected messages wait. Their places are numbers of three bytes.
+pub const MAX_UNEXPECTED: u32 = crate::message::slab::MAX_SLOTS;
+
 /// Everything the machine is told when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -78,6 +85,6 @@ pub struct Config {
     /// Remote reads and writes up to this size travel in packets even with `cross_memory`. Unit: bytes.
     pub remote_inline_bytes: u64,
     /// Bound: unexpected messages waiting; beyond it the peer that sends one is lost, for want of a better answer until
-    /// receivers can hold senders back. An envelope takes about 150 bytes.
+    /// receivers can hold senders back. At most [`MAX_UNEXPECTED`].
     pub max_unexpected: u32,
 }

@@ -22,7 +22,9 @@ mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
-pub use config::{Admission, Config, DataRegion, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, Scheme};
+pub use config::{
+    Admission, Config, DataRegion, ENVELOPE_BYTES, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED, Scheme,
+};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 #[cfg(feature = "explore")]

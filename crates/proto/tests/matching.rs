@@ -1,6 +1,7 @@
 //! Matching against a naive oracle: two lists, searched from the front, as MPI says it.
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use weir_proto::{
     Action, Body, Command, Config, DataRegion, Endpoint, Event, Geometry, Instant, Outcome, Packet, Pattern,
     PeekThen, Peer, ReceiveCommand, Request, Scheme, Space,
@@ -20,31 +21,81 @@ enum Step {
     Peek(Pattern, PeekThen),
     /// The n-th posted receive is canceled, if it is still posted.
     Cancel(usize),
+    /// The n-th claimed message is received or thrown away, if there is one.
+    Settle {
+        nth: usize,
+        discard: bool,
+    },
+}
+
+/// What messages and patterns are drawn from.
+#[derive(Clone, Debug)]
+struct Draw {
+    peers: u32,
+    /// Tags are drawn below this and spread over the 64 bits, so that masks take contexts, tags or both away.
+    tags: u64,
+    masks: Vec<u64>,
+    /// Weights of arrivals and receives: long queues of either come from uneven ones.
+    arrivals: u32,
+    receives: u32,
+}
+
+/// Two bits of tag in the lowest places, two of "context" above bit 40, the others between.
+fn spread(tag: u64) -> u64 {
+    tag & 3 | (tag >> 2 & 3) << 40 | (tag >> 4) << 8
 }
 
 fn space() -> impl Strategy<Value = Space> {
-    prop_oneof![Just(Space::Tagged), Just(Space::Untagged)]
+    prop_oneof![7 => Just(Space::Tagged), 1 => Just(Space::Untagged)]
 }
 
-fn pattern() -> impl Strategy<Value = Pattern> {
-    let ignore = prop_oneof![Just(0), Just(1), Just(2), Just(u64::MAX)];
-    (space(), proptest::option::of(0u32..3), 0u64..4, ignore).prop_map(|(space, from, tag, ignore)| Pattern {
-        space,
-        from: from.map(Peer),
-        tag,
-        ignore,
-    })
+fn pattern(draw: &Draw) -> impl Strategy<Value = Pattern> + use<> {
+    let ignore = proptest::sample::select(draw.masks.clone());
+    (space(), proptest::option::of(0..draw.peers), 0..draw.tags, ignore).prop_map(
+        |(space, from, tag, ignore)| Pattern { space, from: from.map(Peer), tag: spread(tag), ignore },
+    )
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let then = prop_oneof![Just(PeekThen::Leave), Just(PeekThen::Claim), Just(PeekThen::Discard)];
+fn step(draw: &Draw) -> impl Strategy<Value = Step> + use<> {
+    let then = proptest::sample::select(vec![
+        PeekThen::Leave,
+        PeekThen::LeaveUntilSeenTwice,
+        PeekThen::Claim,
+        PeekThen::Discard,
+    ]);
     prop_oneof![
-        4 => (space(), 0u32..3, 0u64..4, any::<bool>())
-            .prop_map(|(space, from, tag, rendezvous)| Step::Arrive { space, from, tag, rendezvous }),
-        4 => pattern().prop_map(Step::Receive),
-        1 => (pattern(), then).prop_map(|(pattern, then)| Step::Peek(pattern, then)),
+        draw.arrivals => (space(), 0..draw.peers, 0..draw.tags, any::<bool>()).prop_map(
+            |(space, from, tag, rendezvous)| Step::Arrive { space, from, tag: spread(tag), rendezvous }
+        ),
+        draw.receives => pattern(draw).prop_map(Step::Receive),
+        2 => (pattern(draw), then).prop_map(|(pattern, then)| Step::Peek(pattern, then)),
         1 => (0usize..20).prop_map(Step::Cancel),
+        1 => (0usize..20, any::<bool>()).prop_map(|(nth, discard)| Step::Settle { nth, discard }),
     ]
+}
+
+/// Short runs with few keys: everything collides.
+fn short() -> impl Strategy<Value = Vec<Step>> {
+    let draw = Draw { peers: 3, tags: 4, masks: vec![0, 1, 2, u64::MAX], arrivals: 4, receives: 4 };
+    proptest::collection::vec(step(&draw), 1..80)
+}
+
+/// Runs in phases, each with its own weights, so that long queues of messages and of receives build up and are drained
+/// with other patterns; more ignore masks than a queue has indexes.
+fn long() -> impl Strategy<Value = Vec<Step>> {
+    let masks = [0, 0xf << 60, (0xf << 60) | 0xff_ffff_ffff, 1, 0xff00, 3 << 40, u64::MAX];
+    let draw = (1u32..200, 1u64..3000, 1usize..=masks.len()).prop_map(move |(peers, tags, count)| {
+        let masks = masks[..count].to_vec();
+        Draw { peers, tags, masks, arrivals: 0, receives: 0 }
+    });
+    draw.prop_flat_map(|draw| {
+        let phase = move |arrivals, receives, steps: core::ops::Range<usize>| {
+            let draw = Draw { arrivals, receives, ..draw.clone() };
+            proptest::collection::vec(step(&draw), steps)
+        };
+        (phase(40, 1, 50..600), phase(1, 20, 50..600), phase(1, 80, 50..600), phase(40, 1, 50..600))
+            .prop_map(|(fill, drain, post, arrive)| [fill, drain, post, arrive].concat())
+    })
 }
 
 /// What happened, in the oracle's and the machine's common language: which message went to which request.
@@ -60,7 +111,13 @@ enum Seen {
 struct Oracle {
     posted: Vec<(u32, Pattern)>,
     unexpected: Vec<(Space, u32, u64, u64)>,
+    /// Messages that a peek has claimed, by number.
+    claimed: Vec<u64>,
+    /// Messages that a peek which reports what it sees twice has seen.
+    seen_once: std::collections::HashSet<u64>,
     seen: Vec<Seen>,
+    /// The most messages that waited.
+    longest: usize,
 }
 
 impl Oracle {
@@ -76,6 +133,7 @@ impl Oracle {
                     }
                     None => self.unexpected.push((space, from, tag, number)),
                 }
+                self.longest = self.longest.max(self.unexpected.len());
             }
             Step::Receive(pattern) => match self.find(&pattern) {
                 Some(index) => {
@@ -87,8 +145,18 @@ impl Oracle {
             Step::Peek(pattern, then) => match self.find(&pattern) {
                 Some(index) => {
                     let message = self.unexpected[index].3;
-                    if then != PeekThen::Leave {
-                        self.unexpected.remove(index);
+                    match then {
+                        PeekThen::Leave => {}
+                        PeekThen::LeaveUntilSeenTwice if self.seen_once.insert(message) => {
+                            self.seen.push(Seen::Absent { request });
+                            return;
+                        }
+                        PeekThen::LeaveUntilSeenTwice => {}
+                        PeekThen::Claim => {
+                            self.claimed.push(message);
+                            self.unexpected.remove(index);
+                        }
+                        PeekThen::Discard => drop(self.unexpected.remove(index)),
                     }
                     self.seen.push(Seen::Found { request, message });
                 }
@@ -98,7 +166,14 @@ impl Oracle {
                 let (request, _) = self.posted.remove(index);
                 self.seen.push(Seen::Canceled { request });
             }
-            Step::Cancel(_) => {}
+            Step::Settle { nth, discard } if nth < self.claimed.len() => {
+                let message = self.claimed.remove(nth);
+                self.seen.push(match discard {
+                    true => Seen::Found { request, message },
+                    false => Seen::Matched { request, message },
+                });
+            }
+            Step::Cancel(_) | Step::Settle { .. } => {}
         }
     }
 
@@ -119,14 +194,22 @@ fn machine() -> Endpoint {
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 0,
-        max_unexpected: 1000,
+        max_unexpected: 100_000,
     })
 }
 
-/// Messages are told apart by their completion data.
+/// Messages are told apart by their completion data; that of some does not fit into 32 bits.
+fn data_of(number: u64) -> u64 {
+    if number % 16 == 3 { number | 1 << 40 } else { number }
+}
+
+fn number_of(data: Option<u64>) -> u64 {
+    data.expect("numbered") & 0xffff_ffff
+}
+
 fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
     let transfer = weir_proto::Transfer(data as u32);
-    let data = Some(data);
+    let data = Some(data_of(data));
     let body = if rendezvous {
         Body::Rendezvous { space, tag, data, length: 8, address: 1, transfer }
     } else {
@@ -136,60 +219,94 @@ fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
     Packet::new(body, payload_bytes)
 }
 
+/// Runs the steps in the machine and in the oracle, and returns the longest queue of messages there was.
+fn compare(steps: &[Step]) -> Result<usize, TestCaseError> {
+    let mut oracle = Oracle::default();
+    let mut machine = machine();
+    // What a claimed message is called, by its number.
+    let mut names = std::collections::HashMap::new();
+    for (number, &step) in steps.iter().enumerate() {
+        let number = number as u64;
+        let request = Request(number as u32);
+        let event = match step {
+            Step::Arrive { space, from, tag, rendezvous } => {
+                Event::Arrived { from: Peer(from), packet: packet(space, tag, number, rendezvous) }
+            }
+            Step::Receive(pattern) => Event::Posted(Command::Receive(ReceiveCommand {
+                request,
+                pattern,
+                capacity_bytes: 8,
+                multi: None,
+            })),
+            Step::Peek(pattern, then) => Event::Posted(Command::Peek { request, pattern, then }),
+            Step::Cancel(index) => match oracle.posted.get(index) {
+                Some((request, _)) => Event::Posted(Command::Cancel { request: Request(*request) }),
+                None => continue,
+            },
+            Step::Settle { nth, discard } => match oracle.claimed.get(nth) {
+                Some(message) => {
+                    let message = names[message];
+                    Event::Posted(match discard {
+                        true => Command::DiscardClaimed { request, message },
+                        false => Command::ReceiveClaimed { request, message, capacity_bytes: 8 },
+                    })
+                }
+                None => continue,
+            },
+        };
+        let known = oracle.seen.len();
+        oracle.step(step, number);
+        let mut seen = Vec::new();
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let mut actions = Vec::new();
+            machine.handle(Instant(0), event, &mut actions);
+            for action in actions {
+                match action {
+                    Action::Copy { transfer, .. } => {
+                        events.push(Event::CopyDone { transfer, result: Ok(()) });
+                    }
+                    Action::Complete { request: Request(request), outcome } => seen.push(match outcome {
+                        Outcome::Received { envelope, .. } => {
+                            Seen::Matched { request, message: number_of(envelope.data) }
+                        }
+                        Outcome::Found { envelope, claimed } => {
+                            let message = number_of(envelope.data);
+                            names.extend(claimed.map(|name| (message, name)));
+                            Seen::Found { request, message }
+                        }
+                        Outcome::Absent => Seen::Absent { request },
+                        Outcome::Canceled => Seen::Canceled { request },
+                        other => panic!("{other:?}"),
+                    }),
+                    _ => {}
+                }
+            }
+        }
+        prop_assert_eq!(&seen, &oracle.seen[known..], "after step {} ({:?})", number, step);
+    }
+    Ok(oracle.longest)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn messages_go_where_two_naive_lists_send_them(steps in proptest::collection::vec(step(), 1..80)) {
-        let mut oracle = Oracle::default();
-        let mut machine = machine();
-        let mut seen = Vec::new();
-        for (number, &step) in steps.iter().enumerate() {
-            let number = number as u64;
-            let posted = oracle.posted.clone();
-            oracle.step(step, number);
-            let request = Request(number as u32);
-            let event = match step {
-                Step::Arrive { space, from, tag, rendezvous } => {
-                    Event::Arrived { from: Peer(from), packet: packet(space, tag, number, rendezvous) }
-                }
-                Step::Receive(pattern) => Event::Posted(Command::Receive(ReceiveCommand {
-                    request,
-                    pattern,
-                    capacity_bytes: 8,
-                    multi: None,
-                })),
-                Step::Peek(pattern, then) => Event::Posted(Command::Peek { request, pattern, then }),
-                Step::Cancel(index) => match posted.get(index) {
-                    Some((request, _)) => Event::Posted(Command::Cancel { request: Request(*request) }),
-                    None => continue,
-                },
-            };
-            let mut events = vec![event];
-            while let Some(event) = events.pop() {
-                let mut actions = Vec::new();
-                machine.handle(Instant(0), event, &mut actions);
-                for action in actions {
-                    match action {
-                        Action::Copy { transfer, .. } => {
-                            events.push(Event::CopyDone { transfer, result: Ok(()) });
-                        }
-                        Action::Complete { request: Request(request), outcome } => seen.push(match outcome {
-                            Outcome::Received { envelope, .. } => {
-                                Seen::Matched { request, message: envelope.data.expect("numbered") }
-                            }
-                            Outcome::Found { envelope, .. } => {
-                                Seen::Found { request, message: envelope.data.expect("numbered") }
-                            }
-                            Outcome::Absent => Seen::Absent { request },
-                            Outcome::Canceled => Seen::Canceled { request },
-                            other => panic!("{other:?}"),
-                        }),
-                        _ => {}
-                    }
-                }
-            }
-            prop_assert_eq!(&seen, &oracle.seen, "after step {} ({:?})", number, step);
-        }
+    fn messages_go_where_two_naive_lists_send_them(steps in short()) {
+        compare(&steps)?;
     }
+}
+
+#[test]
+fn long_queues_are_searched_as_two_naive_lists_are() {
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(100));
+    let longest = std::cell::Cell::new(0);
+    let outcome = runner.run(&long(), |steps| {
+        longest.set(longest.get().max(compare(&steps)?));
+        Ok(())
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    assert!(longest.get() > 300, "at most {} messages waited", longest.get());
 }

@@ -24,7 +24,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use crate::action::{Action, Outcome};
-use crate::config::{Config, Scheme};
+use crate::config::{Config, MAX_UNEXPECTED, Scheme};
 use crate::counters::Counters;
 use crate::event::{Command, Event, MessageId, Peer, PeerFault, Request};
 use crate::flow;
@@ -119,6 +119,7 @@ impl Endpoint {
     /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
     pub fn new(config: Config) -> Endpoint {
         assert!(config.credit_slots >= 1, "credit_slots is {}, at least 1 is needed", config.credit_slots);
+        assert!(config.max_unexpected <= MAX_UNEXPECTED, "at most {MAX_UNEXPECTED} messages can wait");
         let geometry = &config.geometry;
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
         let pool = match config.scheme {
@@ -211,6 +212,16 @@ impl Endpoint {
             }
             _ => true,
         }
+    }
+
+    /// What unexpected messages occupy here, the payload that the driver keeps for them not included. Unit: bytes.
+    pub fn unexpected_bytes(&self) -> usize {
+        self.unexpected.bytes()
+    }
+
+    /// What posted receives occupy here. Unit: bytes.
+    pub fn posted_bytes(&self) -> usize {
+        self.posted.bytes()
     }
 
     /// Messages and packets that wait to be sent, over all peers.

@@ -102,7 +102,7 @@ impl Endpoint {
             self.posted.post(request, pattern, capacity_bytes, Some(index));
             // Messages that wait go into it in order, until it closes or one finds another receive older.
             while let Some(message) = self.unexpected.find(&pattern) {
-                let Unexpected { space, envelope, .. } = *self.unexpected.get(message).expect("found");
+                let Unexpected { space, envelope, .. } = self.unexpected.get(message).expect("found");
                 let Some(landing) = self.match_posted(space, &envelope, actions) else { break };
                 self.deliver(now, message, landing, actions);
             }
@@ -149,8 +149,8 @@ impl Endpoint {
         let claimed = match then {
             PeekThen::Leave => None,
             PeekThen::LeaveUntilSeenTwice => {
-                let unexpected = self.unexpected.get_mut(message).expect("found");
-                if !core::mem::replace(&mut unexpected.seen, true) {
+                let see = |unexpected: &mut Unexpected| core::mem::replace(&mut unexpected.seen, true);
+                if !self.unexpected.edit(message, see).expect("found") {
                     Self::complete(actions, request, Outcome::Absent);
                     return;
                 }
@@ -173,7 +173,7 @@ impl Endpoint {
         message: MessageId,
         actions: &mut Vec<Action>,
     ) {
-        let unexpected = *self.unexpected.get(message).expect("a message to discard exists");
+        let unexpected = self.unexpected.get(message).expect("a message to discard exists");
         let from = unexpected.envelope.from;
         self.forget(message, actions);
         if let Payload::Arriving { .. } = unexpected.payload
@@ -295,9 +295,8 @@ impl Endpoint {
             }
             Into::Message(message) => {
                 // A discarded one is not known any more; its bytes go nowhere.
-                if let Some(unexpected) = self.unexpected.get_mut(message) {
-                    unexpected.payload =
-                        if whole { Payload::Whole } else { Payload::Arriving { bytes: arrived } };
+                let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes: arrived } };
+                if self.unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some() {
                     let to = Destination::Message { message, offset };
                     actions.push(Action::Place { to, bytes });
                 }
@@ -490,7 +489,7 @@ impl Endpoint {
     }
 
     fn deliver(&mut self, now: Instant, message: MessageId, landing: Landing, actions: &mut Vec<Action>) {
-        let unexpected = *self.unexpected.get(message).expect("a message to deliver exists");
+        let unexpected = self.unexpected.get(message).expect("a message to deliver exists");
         let envelope = unexpected.envelope;
         let from = envelope.from;
         let kept_bytes = match unexpected.payload {

@@ -46,12 +46,14 @@ pub struct Activity {
     high: u8,
 }
 
-impl Activity {
-    /// Four empty lists.
-    pub fn new() -> Activity {
+/// Four empty lists.
+impl Default for Activity {
+    fn default() -> Activity {
         Activity { nodes: Vec::new(), lists: [List { first: NOBODY, last: NOBODY }; 4], high: 0 }
     }
+}
 
+impl Activity {
     fn list(&self, level: Level) -> u8 {
         match level {
             Level::High => self.high,
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn senders_start_in_low_in_order_and_move_to_the_front() {
-        let mut activity = Activity::new();
+        let mut activity = Activity::default();
         (0..4).for_each(|sender| activity.insert(sender));
         assert_eq!(listed(&activity), [vec![], vec![], vec![0, 1, 2, 3], vec![]]);
         activity.move_to_front(1, Level::Medium);
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_empty_low_list_shifts_the_others_and_null_stays() {
-        let mut activity = Activity::new();
+        let mut activity = Activity::default();
         (0..3).for_each(|sender| activity.insert(sender));
         activity.move_to_front(0, Level::High);
         activity.move_to_front(1, Level::Medium);
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn who_leaves_is_in_no_list_and_may_come_back() {
-        let mut activity = Activity::new();
+        let mut activity = Activity::default();
         (0..3).for_each(|sender| activity.insert(sender));
         activity.remove(1);
         assert_eq!(listed(&activity)[2], [0, 2]);
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn linked_lists_behave_like_plain_ones() {
         let levels = [Level::High, Level::Medium, Level::Low, Level::Null];
-        let mut activity = Activity::new();
+        let mut activity = Activity::default();
         let mut plain: [Vec<u32>; 4] = Default::default();
         let mut state = 1u32;
         let mut draw = |below: u32| {

@@ -193,7 +193,7 @@ impl Pool {
             accounts: Vec::new(),
             placeholders: 0..0,
             free: Vec::new(),
-            activity: Activity::new(),
+            activity: Activity::default(),
             requests: Vec::new(),
             tally: Tally::default(),
             #[cfg(any(test, feature = "mutants"))]

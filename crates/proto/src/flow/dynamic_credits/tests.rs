@@ -330,7 +330,9 @@ fn gap_3_a_blocked_sender_does_not_use_up_what_it_is_not_granted() {
         (star.pool.accounts[index as usize].blocked, star.pool.accounts[index as usize].intended) = (true, 1);
         star.sides[0].back.push_back(None);
         star.read_all(0);
-        (0..5).for_each(|_| drop(star.retrieve(0)));
+        for _ in 0..5 {
+            star.retrieve(0);
+        }
         star.read_all(0);
         // The one credit it gets pays for the answer.
         let answered = !star.sides[0].lane.is_empty();
@@ -416,7 +418,9 @@ fn gap_7_only_data_is_activity() {
 fn gap_7_two_that_take_turns_do_not_rob_each_other_every_time() {
     let thefts = |hold_points| {
         let mut star = Star::new(DataRegion { hold_points, ..region(40, 2, 1) }, 1, 2, None);
-        (0..2).for_each(|side| drop(star.flow(side, 200)));
+        for side in 0..2 {
+            star.flow(side, 200);
+        }
         let before = star.pool.tally().thefts;
         // Phases as short as they can be: some monitoring points each.
         for phase in 0..40 {
@@ -571,9 +575,13 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
                 let slots = 1 + draw.below(credits.min(6));
                 star.send(side, slots);
             }
-            2 if !star.sides[side].lane.is_empty() => drop(star.retrieve(side)),
+            2 if !star.sides[side].lane.is_empty() => {
+                star.retrieve(side);
+            }
             3 if !star.sides[side].back.is_empty() => star.read(side),
-            4 if star.sides[side].connected => drop(star.piggyback(side)),
+            4 if star.sides[side].connected => {
+                star.piggyback(side);
+            }
             5 if draw.below(8) == 0 => star.connect(side),
             _ => {}
         }

@@ -1,0 +1,285 @@
+//! Posted receives, in MPI's order: of all receives that accept a message, the one posted first gets it.
+//!
+//! Receives of a space stand in one list, as long as a message finds its receive among the first [`WALK`] of them. When one does
+//! not, the list becomes an [`Index`] for each selector in use (with or without a sender, and the ignore mask). A message then
+//! asks each of them for the oldest receive with its key, and takes the oldest of the answers by the number given at
+//! posting. Selectors beyond [`INDEXES`] are walked; no MPI library has so many. A peer without receives costs nothing.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::index::{Index, Selector};
+use super::slab::Slab;
+use crate::event::{Pattern, Peer, Request};
+use crate::packet::Space;
+
+/// Receives a search looks at before it turns to indexes.
+const WALK: usize = 16;
+/// With so few receives left the indexes become a list again.
+const FEW: usize = 2;
+/// Selectors that have an index.
+const INDEXES: usize = 8;
+
+/// A receive that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    order: u64,
+    pub request: Request,
+    pub pattern: Pattern,
+    pub capacity_bytes: u64,
+    /// Index in the table of multi-receive buffers.
+    pub multi: Option<u32>,
+}
+
+type Entries = Slab<Posted, 512>;
+
+/// Receives by selector and key.
+#[derive(Clone, Debug, Default)]
+struct Indexed {
+    entries: Entries,
+    count: usize,
+    indexes: Vec<Index>,
+    /// Slots of those whose selector has no index, in order.
+    rest: Vec<u32>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct SpaceQueue {
+    /// All receives, or none if they are indexed.
+    list: VecDeque<Posted>,
+    indexed: Option<Box<Indexed>>,
+    /// Those that accept any peer.
+    open_count: u32,
+}
+
+/// All posted receives of an endpoint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PostedQueue {
+    untagged: SpaceQueue,
+    tagged: SpaceQueue,
+    next_order: u64,
+}
+
+/// Where a posted receive stands, valid until the queue changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    space: Space,
+    /// Index in the list, or slot.
+    index: usize,
+}
+
+impl PostedQueue {
+    #[inline]
+    pub fn post(&mut self, request: Request, pattern: Pattern, capacity_bytes: u64, multi: Option<u32>) {
+        let order = self.next_order;
+        self.next_order += 1;
+        let queue = self.space(pattern.space);
+        queue.open_count += u32::from(pattern.from.is_none());
+        let posted = Posted { order, request, pattern, capacity_bytes, multi };
+        match &mut queue.indexed {
+            None => queue.list.push_back(posted),
+            Some(indexed) => indexed.add(posted),
+        }
+    }
+
+    /// The oldest receive that accepts a message from `from` with `tag`. It stays posted.
+    #[inline]
+    pub fn find(&mut self, space: Space, from: Peer, tag: u64) -> Option<(Place, Posted)> {
+        let queue = self.space(space);
+        let accepts = |(_, posted): &(usize, &Posted)| posted.pattern.accepts(from, tag);
+        if let Some((index, posted)) = queue.list.iter().enumerate().take(WALK).find(accepts) {
+            return Some((Place { space, index }, *posted));
+        }
+        if queue.indexed.is_none() && queue.list.len() <= WALK {
+            return None;
+        }
+        let (slot, posted) = queue.index().find(from, tag)?;
+        Some((Place { space, index: slot as usize }, posted))
+    }
+
+    /// Takes out the receive at a place that `find` has just given.
+    #[inline]
+    pub fn remove(&mut self, place: Place) {
+        let queue = self.space(place.space);
+        let removed = match &mut queue.indexed {
+            None => queue.list.remove(place.index).expect("a place that was found"),
+            Some(indexed) => indexed.remove(place.index as u32),
+        };
+        queue.removed(&removed);
+    }
+
+    /// Takes out the receive of `request`, wherever it stands. Cost: a look at every receive.
+    pub fn remove_request(&mut self, request: Request) -> Option<Posted> {
+        let wanted = |posted: &Posted| posted.request == request;
+        [&mut self.untagged, &mut self.tagged].into_iter().find_map(|queue| queue.take(wanted, 1).pop())
+    }
+
+    /// Takes out all directed receives from `peer`, and, if `open_too`, those from anybody.
+    pub fn remove_waiting_for(&mut self, peer: Peer, open_too: bool) -> Vec<Posted> {
+        let waits = |posted: &Posted| posted.pattern.from.map_or(open_too, |from| from == peer);
+        let mut removed = self.untagged.take(waits, usize::MAX);
+        removed.append(&mut self.tagged.take(waits, usize::MAX));
+        removed.sort_by_key(|posted| posted.order);
+        removed
+    }
+
+    /// The peers that some directed receive waits for. Cost: a look at every receive.
+    pub fn awaited_peers(&self) -> impl Iterator<Item = Peer> {
+        let mut peers = BTreeSet::new();
+        for queue in [&self.untagged, &self.tagged] {
+            peers.extend(queue.iter().filter_map(|posted| posted.pattern.from));
+        }
+        peers.into_iter()
+    }
+
+    /// Whether a receive waits that any peer could satisfy.
+    pub fn awaits_anybody(&self) -> bool {
+        self.untagged.open_count > 0 || self.tagged.open_count > 0
+    }
+
+    /// What the queue itself occupies.
+    pub fn bytes(&self) -> usize {
+        let bytes = |queue: &SpaceQueue| {
+            let list = queue.list.capacity() * size_of::<Posted>();
+            list + queue.indexed.as_ref().map_or(0, |indexed| indexed.bytes())
+        };
+        size_of::<Self>() + bytes(&self.untagged) + bytes(&self.tagged)
+    }
+
+    #[inline]
+    fn space(&mut self, space: Space) -> &mut SpaceQueue {
+        match space {
+            Space::Untagged => &mut self.untagged,
+            Space::Tagged => &mut self.tagged,
+        }
+    }
+}
+
+impl SpaceQueue {
+    /// In no particular order.
+    fn iter(&self) -> impl Iterator<Item = &Posted> {
+        let indexed =
+            self.indexed.iter().flat_map(|indexed| indexed.entries.iter().map(|(_, posted)| posted));
+        self.list.iter().chain(indexed)
+    }
+
+    /// The indexes, made of the list if need be.
+    #[inline(never)]
+    fn index(&mut self) -> &mut Indexed {
+        let list = &mut self.list;
+        self.indexed.get_or_insert_with(|| {
+            let mut indexed = Box::<Indexed>::default();
+            core::mem::take(list).into_iter().for_each(|posted| indexed.add(posted));
+            indexed
+        })
+    }
+
+    /// Takes out the first `most` receives that `wanted` accepts; in no particular order.
+    fn take(&mut self, wanted: impl Fn(&Posted) -> bool, most: usize) -> Vec<Posted> {
+        let mut taken = Vec::new();
+        match &mut self.indexed {
+            None => self.list.retain(|posted| {
+                let take = taken.len() < most && wanted(posted);
+                if take {
+                    taken.push(*posted);
+                }
+                !take
+            }),
+            Some(indexed) => {
+                let slots = indexed.entries.iter().filter(|(_, posted)| wanted(posted)).take(most);
+                let slots: Vec<u32> = slots.map(|(slot, _)| slot).collect();
+                taken.extend(slots.into_iter().map(|slot| indexed.remove(slot)));
+            }
+        }
+        for posted in &taken {
+            self.removed(posted);
+        }
+        taken
+    }
+
+    /// A receive is gone.
+    #[inline]
+    fn removed(&mut self, posted: &Posted) {
+        self.open_count -= u32::from(posted.pattern.from.is_none());
+        if self.indexed.as_ref().is_some_and(|indexed| indexed.count <= FEW) {
+            self.list_again();
+        }
+    }
+
+    #[cold]
+    fn list_again(&mut self) {
+        let Some(indexed) = self.indexed.take() else { return };
+        let mut left: Vec<Posted> = indexed.entries.iter().map(|(_, posted)| *posted).collect();
+        left.sort_by_key(|posted| posted.order);
+        self.list = left.into();
+    }
+}
+
+impl Indexed {
+    #[inline(never)]
+    fn add(&mut self, posted: Posted) {
+        let slot = self.entries.insert(posted);
+        self.count += 1;
+        let selector = Selector::of(&posted.pattern);
+        let entries = &self.entries;
+        let known = self.indexes.iter_mut().find(|index| index.selector() == selector);
+        match known {
+            Some(index) => index.append(slot, |slot| key(entries, selector, slot)),
+            None => {
+                // One that nothing is in makes room, and its receives are no longer in the way of order.
+                if self.indexes.len() == INDEXES {
+                    match self.indexes.iter().position(Index::is_empty) {
+                        Some(empty) => drop(self.indexes.swap_remove(empty)),
+                        None => return self.rest.push(slot),
+                    }
+                }
+                let mut index = Index::new(selector);
+                index.append(slot, |slot| key(entries, selector, slot));
+                self.indexes.push(index);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn find(&self, from: Peer, tag: u64) -> Option<(u32, Posted)> {
+        let entries = &self.entries;
+        let posted = |slot: u32| *entries.get(slot).expect("indexed receives exist");
+        let indexed = self.indexes.iter().filter(|index| !index.is_empty()).filter_map(|index| {
+            let selector = index.selector();
+            index.first(selector.key(from, tag), |slot| key(entries, selector, slot))
+        });
+        let rest = self.rest.iter().copied().find(|&slot| posted(slot).pattern.accepts(from, tag));
+        indexed.chain(rest).map(|slot| (slot, posted(slot))).min_by_key(|(_, posted)| posted.order)
+    }
+
+    fn bytes(&self) -> usize {
+        let table = self.indexes.capacity() * size_of::<Index>();
+        let indexes = table + self.indexes.iter().map(Index::bytes).sum::<usize>();
+        size_of::<Self>() + self.entries.bytes() + indexes + self.rest.capacity() * size_of::<u32>()
+    }
+
+    #[inline(never)]
+    fn remove(&mut self, slot: u32) -> Posted {
+        let selector = Selector::of(&self.entries.get(slot).expect("indexed receives exist").pattern);
+        // A selector may have receives in the rest and an index, made later.
+        if let Some(place) = self.rest.iter().position(|&other| other == slot) {
+            self.rest.remove(place);
+        } else {
+            let index = self.indexes.iter_mut().find(|index| index.selector() == selector);
+            let entries = &self.entries;
+            index.expect("its index").unlink(slot, |slot| key(entries, selector, slot));
+        }
+        self.count -= 1;
+        self.entries.remove(slot)
+    }
+}
+
+#[inline]
+fn key(entries: &Entries, selector: Selector, slot: u32) -> super::index::Key {
+    let pattern = &entries.get(slot).expect("indexed receives exist").pattern;
+    selector.wanted(pattern)
+}

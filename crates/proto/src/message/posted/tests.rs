@@ -1,0 +1,126 @@
+//! The posted queue against a naive list, and how many receives are looked at. Nothing is timed.
+
+use alloc::vec;
+
+use super::*;
+
+fn pattern(from: Option<u32>, tag: u64, ignore: u64) -> Pattern {
+    Pattern { space: Space::Tagged, from: from.map(Peer), tag, ignore }
+}
+
+fn visits(queue: &PostedQueue) -> u64 {
+    let indexed = queue.tagged.indexed.as_ref().expect("a long queue is indexed");
+    indexed.indexes.iter().map(|index| index.visits.get()).sum()
+}
+
+#[test]
+fn a_message_finds_its_receive_among_many_without_looking_at_the_others() {
+    const COUNT: u32 = 100_000;
+    // With and without a sender, any tag of a sender: a tag or a sender for each receive.
+    for kind in 0..3 {
+        let wanted = |number: u32| match kind {
+            0 => pattern(Some(3), u64::from(number), 0),
+            1 => pattern(None, u64::from(number), 0xf << 60),
+            _ => pattern(Some(number), 0, u64::MAX),
+        };
+        let message = |number: u32| match kind {
+            2 => (Peer(number), 99),
+            _ => (Peer(3), u64::from(number)),
+        };
+        let mut queue = PostedQueue::default();
+        let empty = queue.bytes();
+        (0..COUNT).for_each(|number| queue.post(Request(number), wanted(number), 8, None));
+        // The first turns the list into an index; the last first, as the worst order for a list.
+        for number in (0..COUNT).rev() {
+            let (from, tag) = message(number);
+            let (place, posted) = queue.find(Space::Tagged, from, tag).expect("posted");
+            assert_eq!(posted.request, Request(number));
+            queue.remove(place);
+            if number == COUNT / 2 {
+                let each = visits(&queue) / u64::from(COUNT);
+                assert!(each <= 20, "{each} visits a receive");
+            }
+        }
+        assert!(queue.find(Space::Tagged, Peer(3), 5).is_none());
+        assert!(queue.bytes() <= empty + 32 * size_of::<Posted>(), "{} bytes when empty", queue.bytes());
+    }
+}
+
+#[test]
+fn a_peer_that_nothing_is_posted_for_costs_nothing() {
+    let mut queue = PostedQueue::default();
+    queue.post(Request(0), pattern(Some(1), 0, 0), 8, None);
+    let bytes = queue.bytes();
+    queue.post(Request(1), pattern(Some(u32::MAX), 0, 0), 8, None);
+    assert_eq!(queue.bytes(), bytes, "the same list has room for both");
+    assert_eq!(queue.awaited_peers().collect::<Vec<_>>(), [Peer(1), Peer(u32::MAX)]);
+}
+
+/// Random traffic against a plain list: few selectors and more than have an index, short queues and long.
+#[test]
+fn the_queue_does_what_a_naive_list_does() {
+    let (mut indexed_steps, mut rest_steps) = (0, 0);
+    for seed in 0..80 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (senders, tags) = (1 << random.u32(0..8), 1 << random.u64(0..10));
+        let masks = random.u32(1..10);
+        let mut queue = PostedQueue::default();
+        let mut naive: Vec<(Request, Pattern)> = vec![];
+        for step in 0..3000 {
+            let growing = step / 750 % 2 == 0;
+            match random.u32(0..20) {
+                0..12 if growing => {
+                    let from = random.bool().then(|| random.u32(0..senders));
+                    let mut pattern = pattern(from, random.u64(0..tags), (1 << random.u32(0..masks)) - 1);
+                    pattern.space = if random.u32(0..8) == 0 { Space::Untagged } else { Space::Tagged };
+                    queue.post(Request(step), pattern, 8, None);
+                    naive.push((Request(step), pattern));
+                }
+                12 if !naive.is_empty() => {
+                    let (request, pattern) = naive.remove(random.usize(0..naive.len()));
+                    let removed = queue.remove_request(request).expect("posted");
+                    assert_eq!((removed.request, removed.pattern), (request, pattern));
+                    assert!(queue.remove_request(request).is_none());
+                }
+                13 if random.u32(0..20) == 0 => {
+                    let (peer, open_too) = (Peer(random.u32(0..senders)), random.bool());
+                    let waits = |pattern: &Pattern| pattern.from.map_or(open_too, |from| from == peer);
+                    let lost: Vec<Request> = queue
+                        .remove_waiting_for(peer, open_too)
+                        .iter()
+                        .map(|posted| posted.request)
+                        .collect();
+                    let expected: Vec<Request> = naive
+                        .extract_if(.., |(_, pattern)| waits(pattern))
+                        .map(|(request, _)| request)
+                        .collect();
+                    assert_eq!(lost, expected);
+                }
+                _ => {
+                    let (from, tag) = (Peer(random.u32(0..senders)), random.u64(0..tags));
+                    let space = if random.u32(0..8) == 0 { Space::Untagged } else { Space::Tagged };
+                    let accepts = |(_, pattern): &(Request, Pattern)| {
+                        pattern.space == space && pattern.accepts(from, tag)
+                    };
+                    let index = naive.iter().position(accepts);
+                    let found = queue.find(space, from, tag);
+                    assert_eq!(found.map(|(_, posted)| posted.request), index.map(|index| naive[index].0));
+                    if let (Some(index), Some((place, _))) = (index, found) {
+                        naive.remove(index);
+                        queue.remove(place);
+                    }
+                }
+            }
+            assert_eq!(queue.awaits_anybody(), naive.iter().any(|(_, pattern)| pattern.from.is_none()));
+            if let Some(indexed) = &queue.tagged.indexed {
+                indexed_steps += 1;
+                rest_steps += usize::from(!indexed.rest.is_empty());
+            }
+            if step % 50 == 0 {
+                let peers: BTreeSet<Peer> = naive.iter().filter_map(|(_, pattern)| pattern.from).collect();
+                assert!(queue.awaited_peers().eq(peers));
+            }
+        }
+    }
+    assert!(indexed_steps > 10_000 && rest_steps > 1000, "{indexed_steps} indexed, {rest_steps} with a rest");
+}

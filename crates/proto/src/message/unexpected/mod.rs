@@ -1,0 +1,356 @@
+//! Unexpected messages: what has arrived before its receive, in order of arrival.
+//!
+//! The payload is the driver's, named by [`MessageId`]; here are the envelopes, at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) each.
+//!
+//! *Search.* A pattern is tried on the first [`WALK`] messages of its space. If none of them is it, the space gets an
+//! [`Index`] for the pattern's selector (with or without a sender, and the ignore mask), and from then on such a pattern
+//! costs a look-up, however many messages wait: those that match stand in a queue of their own, the oldest first. An
+//! index is built once, in one pass, kept up by every message that comes or goes, and dropped when only a few are left.
+//!
+//! *Bound.* A space has at most [`INDEXES`] of them; that is what the bytes of a message pay for. A program that uses more selectors
+//! than that walks its queue in turn with the pass that builds an index in place of the least used one: each search
+//! looks at every message once at the worst, and all of them together at most five quarters of that.
+
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use alloc::vec::Vec;
+
+use super::index::{Index, Selector};
+use super::slab::{Link, Slab};
+use crate::action::Envelope;
+use crate::event::{MessageId, Pattern, Peer, Transfer};
+use crate::packet::Space;
+use entry::{Entry, WIDE_BYTES, Wide};
+
+/// Bound: what the queue takes whatever is in it: chunks begun, one of each kind, of which only
+/// the pages in use are resident. Unit: bytes.
+#[cfg(test)]
+const FIXED_BYTES: usize = 512 * 1024;
+
+/// Indexes of a space: two ignore masks, with and without a sender.
+const INDEXES: usize = 4;
+/// Messages a search looks at before it turns to an index.
+const WALK: usize = 32;
+/// With so few messages left the indexes go.
+const FEW: u32 = 8;
+/// Messages walked past for want of an index, for each message waiting, that pay for another index.
+const WALKED_BEFORE_EXCHANGE: u64 = 4;
+
+/// What there is of the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// All of it is kept.
+    Whole,
+    /// The first `bytes` are kept, the rest is arriving.
+    Arriving { bytes: u64 },
+    /// It is with the sender.
+    WithSender { transfer: Transfer, address: u64 },
+}
+
+/// An unexpected message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unexpected {
+    pub space: Space,
+    pub envelope: Envelope,
+    pub payload: Payload,
+    /// The sender's transfer that waits for the match.
+    pub acknowledge: Option<Transfer>,
+    /// A peek has taken it out of the lists.
+    pub claimed: bool,
+    /// A peek that reports only what it sees twice has seen it.
+    pub seen: bool,
+}
+
+impl Unexpected {
+    /// Payload bytes that the driver keeps for it.
+    fn kept_bytes(&self) -> u64 {
+        match self.payload {
+            Payload::WithSender { .. } => 0,
+            Payload::Whole | Payload::Arriving { .. } => self.envelope.length,
+        }
+    }
+}
+
+/// Chunks of nine pages.
+type Entries = Slab<Entry, 1024>;
+
+/// An index, and when a search last used it.
+#[derive(Clone, Debug)]
+struct Used {
+    index: Index,
+    search: u64,
+}
+
+/// The messages of a space that can be found, in order of arrival.
+#[derive(Clone, Debug)]
+struct Listed {
+    first: Link,
+    last: Link,
+    count: u32,
+    /// At most [`INDEXES`].
+    indexes: Vec<Used>,
+    /// Searches that an index answered, to tell the least used one.
+    searches: u64,
+    /// Messages walked past beyond [`WALK`] since the last exchange.
+    walked: u64,
+    /// Messages walked past in all, for tests that count instead of timing.
+    #[cfg(test)]
+    visits: u64,
+}
+
+impl Default for Listed {
+    fn default() -> Listed {
+        Listed {
+            first: Link::NONE,
+            last: Link::NONE,
+            count: 0,
+            indexes: Vec::new(),
+            searches: 0,
+            walked: 0,
+            #[cfg(test)]
+            visits: 0,
+        }
+    }
+}
+
+/// All unexpected messages of an endpoint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnexpectedQueue {
+    entries: Entries,
+    wide: Wide,
+    spaces: [Listed; 2],
+    count: u32,
+    kept_bytes: u64,
+}
+
+fn space_index(space: Space) -> usize {
+    match space {
+        Space::Untagged => 0,
+        Space::Tagged => 1,
+    }
+}
+
+impl UnexpectedQueue {
+    /// Messages waiting, claimed ones included.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Payload bytes that the driver keeps for them.
+    #[inline]
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
+    }
+
+    /// What the queue itself occupies: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) for each of the most messages that have waited at a
+    /// time since it was empty, and at most 512 KiB for chunks that are begun. Empty chunks go back.
+    pub fn bytes(&self) -> usize {
+        let indexes = |listed: &Listed| -> usize {
+            let table = listed.indexes.capacity() * size_of::<Used>();
+            table + listed.indexes.iter().map(|used| used.index.bytes()).sum::<usize>()
+        };
+        size_of::<Self>()
+            + self.entries.bytes()
+            + self.wide.len() * WIDE_BYTES
+            + self.spaces.iter().map(indexes).sum::<usize>()
+    }
+
+    /// Adds a message behind all others. It must not be claimed.
+    pub fn push(&mut self, message: Unexpected) -> MessageId {
+        let listed = &mut self.spaces[space_index(message.space)];
+        let slot = self.entries.insert(Entry::pack(&message, Link::NONE, listed.last));
+        if self.entries.get(slot).is_some_and(Entry::is_wide) {
+            self.wide.insert(slot, message);
+        }
+        match listed.last.slot() {
+            None => listed.first = Link::to(slot),
+            Some(last) => self.entries.get_mut(last).expect("listed messages exist").next = Link::to(slot),
+        }
+        listed.last = Link::to(slot);
+        listed.count += 1;
+        for used in &mut listed.indexes {
+            let selector = used.index.selector();
+            used.index.append(slot, |slot| key(&self.entries, &self.wide, selector, slot));
+        }
+        self.count += 1;
+        self.kept_bytes += message.kept_bytes();
+        MessageId(slot)
+    }
+
+    /// The first message that `pattern` accepts. Changes nothing that can be seen.
+    #[inline]
+    pub fn find(&mut self, pattern: &Pattern) -> Option<MessageId> {
+        // Most receives are posted before their message is there.
+        if self.count == 0 { None } else { self.search(pattern) }
+    }
+
+    fn search(&mut self, pattern: &Pattern) -> Option<MessageId> {
+        let selector = Selector::of(pattern);
+        if let Some(answer) = self.look_up(pattern, selector) {
+            return answer.map(MessageId);
+        }
+        let listed = &mut self.spaces[space_index(pattern.space)];
+        let mut link = listed.first;
+        let mut walked = 0;
+        while let Some(slot) = link.slot() {
+            if walked == WALK && self.index(pattern.space, selector) {
+                return self.look_up(pattern, selector).expect("an index was made").map(MessageId);
+            }
+            let entry = self.entries.get(slot).expect("listed messages exist");
+            walked += 1;
+            if (entry.tag() | pattern.ignore) == (pattern.tag | pattern.ignore)
+                && pattern.from.is_none_or(|peer| peer == entry.from(slot, &self.wide))
+            {
+                break;
+            }
+            link = entry.next;
+        }
+        let listed = &mut self.spaces[space_index(pattern.space)];
+        listed.walked += walked.saturating_sub(WALK) as u64;
+        #[cfg(test)]
+        {
+            listed.visits += walked as u64;
+        }
+        link.slot().map(MessageId)
+    }
+
+    /// A message by name, if there is one.
+    pub fn get(&self, message: MessageId) -> Option<Unexpected> {
+        Some(self.entries.get(message.0)?.unpack(message.0, &self.wide))
+    }
+
+    /// Changes what is known of a message: its payload, what is acknowledged, whether it was seen.
+    ///
+    /// # Panics
+    /// If the change touches what it is found by.
+    pub fn edit<R>(&mut self, message: MessageId, change: impl FnOnce(&mut Unexpected) -> R) -> Option<R> {
+        let slot = message.0;
+        let entry = self.entries.get_mut(slot)?;
+        let before = entry.unpack(slot, &self.wide);
+        let mut after = before;
+        let result = change(&mut after);
+        assert!(
+            (before.space, before.claimed) == (after.space, after.claimed)
+                && (before.envelope.from, before.envelope.tag) == (after.envelope.from, after.envelope.tag),
+            "{before:?} cannot become {after:?}: it is found by what would change"
+        );
+        if entry.is_wide() {
+            self.wide.remove(&slot);
+        }
+        *entry = Entry::pack(&after, entry.next, entry.previous);
+        if entry.is_wide() {
+            self.wide.insert(slot, after);
+        }
+        self.kept_bytes = self.kept_bytes - before.kept_bytes() + after.kept_bytes();
+        Some(result)
+    }
+
+    /// Takes a message out of the lists and keeps it for whoever claimed it.
+    pub fn claim(&mut self, message: MessageId) {
+        let slot = message.0;
+        let claimed = Unexpected { claimed: true, ..self.get(message).expect("claimed messages exist") };
+        self.unlink(slot, claimed.space);
+        if self.wide.get_mut(&slot).map(|message| *message = claimed).is_none() {
+            *self.entry(slot) = Entry::pack(&claimed, Link::NONE, Link::NONE);
+        }
+    }
+
+    /// Takes a message out altogether.
+    pub fn remove(&mut self, message: MessageId) -> Unexpected {
+        let removed = self.get(message).expect("removed messages exist");
+        if !removed.claimed {
+            self.unlink(message.0, removed.space);
+        }
+        if self.entries.remove(message.0).is_wide() {
+            self.wide.remove(&message.0);
+        }
+        self.count -= 1;
+        self.kept_bytes -= removed.kept_bytes();
+        removed
+    }
+
+    /// The messages of `from` whose payload will not come any more, if it is gone: neither claimed nor whole. In order
+    /// of arrival within each space. Cost: a look at every message, once for each peer that is lost.
+    pub fn incomplete_from(&self, from: Peer) -> Vec<MessageId> {
+        let mut incomplete = Vec::new();
+        for listed in &self.spaces {
+            let mut link = listed.first;
+            while let Some(slot) = link.slot() {
+                let entry = self.entries.get(slot).expect("listed messages exist");
+                let message = entry.unpack(slot, &self.wide);
+                if message.envelope.from == from && message.payload != Payload::Whole {
+                    incomplete.push(MessageId(slot));
+                }
+                link = entry.next;
+            }
+        }
+        incomplete
+    }
+
+    /// What an index says, if there is one for the selector.
+    #[inline]
+    fn look_up(&mut self, pattern: &Pattern, selector: Selector) -> Option<Option<u32>> {
+        let listed = &mut self.spaces[space_index(pattern.space)];
+        let used = listed.indexes.iter_mut().find(|used| used.index.selector() == selector)?;
+        listed.searches += 1;
+        used.search = listed.searches;
+        let wanted = selector.wanted(pattern);
+        Some(used.index.first(wanted, |slot| key(&self.entries, &self.wide, selector, slot)))
+    }
+
+    /// Makes an index, if one more may be had or one may be exchanged.
+    #[cold]
+    fn index(&mut self, space: Space, selector: Selector) -> bool {
+        let listed = &mut self.spaces[space_index(space)];
+        if listed.indexes.len() == INDEXES {
+            if listed.walked < WALKED_BEFORE_EXCHANGE * u64::from(listed.count) {
+                return false;
+            }
+            let least_used = (0..INDEXES).min_by_key(|&number| listed.indexes[number].search);
+            listed.indexes.swap_remove(least_used.expect("there are some"));
+        }
+        listed.walked = 0;
+        let mut index = Index::new(selector);
+        let mut link = listed.first;
+        while let Some(slot) = link.slot() {
+            index.append(slot, |slot| key(&self.entries, &self.wide, selector, slot));
+            link = self.entries.get(slot).expect("listed messages exist").next;
+        }
+        listed.indexes.push(Used { index, search: listed.searches });
+        true
+    }
+
+    fn unlink(&mut self, slot: u32, space: Space) {
+        let listed = &mut self.spaces[space_index(space)];
+        let Entry { next, previous, .. } = *self.entries.get(slot).expect("listed messages exist");
+        for used in &mut listed.indexes {
+            let selector = used.index.selector();
+            used.index.unlink(slot, |slot| key(&self.entries, &self.wide, selector, slot));
+        }
+        match previous.slot() {
+            None => listed.first = next,
+            Some(previous) => self.entries.get_mut(previous).expect("listed messages exist").next = next,
+        }
+        match next.slot() {
+            None => listed.last = previous,
+            Some(next) => self.entries.get_mut(next).expect("listed messages exist").previous = previous,
+        }
+        listed.count -= 1;
+        if listed.count <= FEW && !listed.indexes.is_empty() {
+            listed.indexes = Vec::new();
+        }
+    }
+
+    fn entry(&mut self, slot: u32) -> &mut Entry {
+        self.entries.get_mut(slot).expect("listed messages exist")
+    }
+}
+
+#[inline]
+fn key(entries: &Entries, wide: &Wide, selector: Selector, slot: u32) -> super::index::Key {
+    let entry = entries.get(slot).expect("indexed messages exist");
+    selector.key(entry.from(slot, wide), entry.tag())
+}
