@@ -629,7 +629,8 @@ impl Setup {
 
     fn check_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
         let pool = state.endpoints[at as usize].pool();
-        let current: u32 = pool.accounts().map(|account| account.current).sum();
+        let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
+        let current: u32 = living.map(|account| account.current).sum();
         let phantom = if self.thief { self.config.region.start_slots } else { 0 };
         if pool.available_slots().wrapping_add(current) + phantom != pool.region_slots() {
             let (available, region) = (pool.available_slots(), pool.region_slots());
