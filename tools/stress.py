@@ -19,10 +19,18 @@ def settings(ranks):
     """What is tried at each number of ranks: {name: flags of `weir run`}."""
     return {
         "default": [],
+        "static": ["--flow", "static"],
         "smallest": [*smallest(ranks), "--piggyback", "on"],
         "smallest, no piggybacking": [*smallest(ranks), "--piggyback", "off"],
         "unlimited": ["--flow", "unlimited"],
         "unlimited, smallest": ["--flow", "unlimited", "--mailbox-slots", str(ranks)],
+        "hardware": ["--flow", "hardware"],
+        "hardware, smallest": ["--flow", "hardware", "--mailbox-slots", str(ranks)],
+        "static-connection": ["--flow", "static-connection"],
+        "static-connection, smallest": ["--flow", "static-connection", "--mailbox-slots", str(ranks)],
+        "adaptive": ["--flow", "adaptive"],
+        "adaptive, from one slot": ["--flow", "adaptive", "--set", "FI_WEIR_ADAPTIVE_START=1",
+                                    "--set", "FI_WEIR_ADAPTIVE_GROWTH=linear:1"],
         "dynamic, smallest": ["--flow", "dynamic", "--credit-slots", "1", "--mailbox-slots", str(ranks)],
         "dynamic as published, scarce": ["--flow", "dynamic", "--mailbox-slots", str(6 * ranks), "--set", "FI_WEIR_ADMIT=start"],
         "no cross-memory attach": ["--set", "FI_WEIR_CROSS_MEMORY=0"],

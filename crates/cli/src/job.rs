@@ -81,6 +81,8 @@ pub enum End {
     Exited(ExitStatus),
     /// We ended it.
     TimedOut,
+    /// We ended it because the caller's watch said so.
+    Stopped,
 }
 
 impl Output {
@@ -106,7 +108,19 @@ pub enum CaptureError {
 ///
 /// # Errors
 /// [`CaptureError`].
-pub fn capture(mut command: Command, limit: Duration) -> Result<Output, CaptureError> {
+pub fn capture(command: Command, limit: Duration) -> Result<Output, CaptureError> {
+    capture_while(command, limit, || true)
+}
+
+/// The same, and ends the child as soon as `may_go_on`, asked every 10 ms, says no.
+///
+/// # Errors
+/// [`CaptureError`].
+pub fn capture_while(
+    mut command: Command,
+    limit: Duration,
+    mut may_go_on: impl FnMut() -> bool,
+) -> Result<Output, CaptureError> {
     use std::os::unix::process::CommandExt;
     let interrupted = interrupt_flag()?;
     // Files, not pipes: a pipe stays open while any forgotten descendant lives, and reading it would hang.
@@ -126,6 +140,10 @@ pub fn capture(mut command: Command, limit: Duration) -> Result<Output, CaptureE
         if started.elapsed() > limit {
             end_group(&mut child)?;
             break End::TimedOut;
+        }
+        if !may_go_on() {
+            end_group(&mut child)?;
+            break End::Stopped;
         }
         std::thread::sleep(LOOK);
     };
@@ -195,6 +213,19 @@ mod tests {
         let output = capture(shell("echo begun; sleep 100"), Duration::from_millis(100)).unwrap();
         assert_eq!(output.end, End::TimedOut);
         assert_eq!(output.stdout, "begun\n");
+    }
+
+    #[test]
+    fn a_child_is_ended_when_its_watch_says_so() {
+        let begun = Instant::now();
+        let looks = std::cell::Cell::new(0);
+        let may_go_on = || {
+            looks.set(looks.get() + 1);
+            looks.get() < 5
+        };
+        let output = capture_while(shell("sleep 100"), Duration::from_secs(50), may_go_on).unwrap();
+        assert_eq!((output.end, looks.get()), (End::Stopped, 5));
+        assert!(begun.elapsed() < Duration::from_secs(20));
     }
 
     #[test]

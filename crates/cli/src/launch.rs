@@ -27,7 +27,7 @@ pub struct Launch {
 pub enum Carrier<'a> {
     /// weir, whose plug-in is alone in this directory.
     Weir(&'a Path),
-    /// MPICH's own shared memory, within a node.
+    /// What the MPI itself chooses within a node, which is its own shared memory.
     OwnSharedMemory,
     /// A provider that libfabric brings along.
     Libfabric(&'a str),
@@ -146,7 +146,6 @@ impl Launch {
     }
 
     fn set_up_open_mpi(&mut self, major: u32, carrier: Carrier<'_>) {
-        let Carrier::Weir(directory) = carrier else { return };
         for component in ["pml", "mtl"] {
             self.remove(&format!("OMPI_MCA_{component}"));
         }
@@ -154,15 +153,20 @@ impl Launch {
             self.remove(&format!("OMPI_MCA_opal_common_ofi_provider_{list}"));
             self.remove(&format!("OMPI_MCA_mtl_ofi_provider_{list}"));
         }
-        self.set("FI_PROVIDER_PATH", directory);
-        self.set("FI_PROVIDER", PROVIDER);
-        let mut mca = |name: &str, value: &str| self.words.extend(["--mca", name, value].map(OsString::from));
-        // One-sided windows stay with Open MPI's own components: its way to libfabric asks for remote atomics.
-        mca("pml", "cm");
-        mca("mtl", "ofi");
-        mca("opal_common_ofi_provider_include", PROVIDER);
-        if major < 5 {
-            mca("mtl_ofi_provider_include", PROVIDER);
+        self.remove("FI_PROVIDER");
+        self.remove("FI_PROVIDER_PATH");
+        if let Carrier::Weir(directory) = carrier {
+            self.set("FI_PROVIDER_PATH", directory);
+            self.set("FI_PROVIDER", PROVIDER);
+            let mut mca =
+                |name: &str, value: &str| self.words.extend(["--mca", name, value].map(OsString::from));
+            // One-sided windows stay with Open MPI's own components: its way to libfabric asks for remote atomics.
+            mca("pml", "cm");
+            mca("mtl", "ofi");
+            mca("opal_common_ofi_provider_include", PROVIDER);
+            if major < 5 {
+                mca("mtl_ofi_provider_include", PROVIDER);
+            }
         }
         let crowded: &[&str] = if major < 5 { &["--oversubscribe"] } else { &["--map-by", ":OVERSUBSCRIBE"] };
         self.words.extend(crowded.iter().map(OsString::from));
@@ -172,16 +176,27 @@ impl Launch {
     }
 
     fn set_up_intel(&mut self, mpi: &Mpi, carrier: Carrier<'_>) {
-        let Carrier::Weir(directory) = carrier else { return };
-        self.set("I_MPI_FABRICS", "ofi");
-        // Collectives inside a node would go through a segment of Intel MPI's own even so.
-        if std::env::var_os(INTEL_COLLECTIVES).is_none() {
-            self.set(INTEL_COLLECTIVES, "pt2pt");
-        }
-        self.set("I_MPI_OFI_PROVIDER", PROVIDER);
         // Intel's libfabric warns if it is told twice, in different words.
         self.remove("FI_PROVIDER");
-        self.set("FI_PROVIDER_PATH", directory);
+        match carrier {
+            Carrier::Weir(directory) => {
+                self.set("I_MPI_FABRICS", "ofi");
+                // Collectives inside a node would go through a segment of Intel MPI's own even so.
+                if std::env::var_os(INTEL_COLLECTIVES).is_none() {
+                    self.set(INTEL_COLLECTIVES, "pt2pt");
+                }
+                self.set("I_MPI_OFI_PROVIDER", PROVIDER);
+                self.set("FI_PROVIDER_PATH", directory);
+            }
+            Carrier::OwnSharedMemory | Carrier::Libfabric(_) | Carrier::Ucx => {
+                self.remove("I_MPI_FABRICS");
+                self.remove("I_MPI_OFI_PROVIDER");
+                // The runtime of PyPI keeps its providers beside its library.
+                if let Some(directory) = mpi.library_dir() {
+                    self.set("FI_PROVIDER_PATH", directory);
+                }
+            }
+        }
         if let Some(prefix) = mpi.bin_dir().parent() {
             self.set("I_MPI_ROOT", prefix);
         }
@@ -297,6 +312,17 @@ mod tests {
         assert_eq!(variable(&launch, "I_MPI_OFI_PROVIDER").as_deref(), Some("weir"));
         assert_eq!(variable(&launch, "I_MPI_ROOT").as_deref(), Some("/opt/mpi"));
         assert_eq!(launch.changes.get("FI_PROVIDER"), Some(&None));
+    }
+
+    #[test]
+    fn the_other_mpis_by_themselves() {
+        let open = launch(Kind::OpenMpi, "5.0.11", Carrier::OwnSharedMemory);
+        let words = line(&open);
+        assert!(words.contains("OVERSUBSCRIBE") && !words.contains("--mca"), "{words}");
+        assert_eq!(open.changes.get("FI_PROVIDER_PATH"), Some(&None));
+        let intel = launch(Kind::Intel, "2021.18.1", Carrier::OwnSharedMemory);
+        assert_eq!(intel.changes.get("I_MPI_FABRICS"), Some(&None));
+        assert_eq!(variable(&intel, "I_MPI_ROOT").as_deref(), Some("/opt/mpi"));
     }
 
     #[test]

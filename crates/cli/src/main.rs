@@ -4,11 +4,13 @@
 mod bench;
 mod clean;
 mod doctor;
+mod explain;
 mod failure;
 mod job;
 mod launch;
 mod mailboxes;
 mod mpi;
+mod page;
 mod program;
 mod provider_file;
 mod quantity;
@@ -45,6 +47,8 @@ enum Command {
     /// Measure weir side by side with the other transports of this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Tell who waits for whose credit in jobs that are running now.
+    Explain(explain::ExplainArguments),
     /// Remove mailboxes that crashed jobs have left in shared memory.
     Clean(clean::CleanArguments),
     /// List all settings (environment variables FI_WEIR_*).
@@ -53,6 +57,9 @@ enum Command {
     /// Helper process of `weir doctor`.
     #[command(hide = true)]
     Probe(doctor::memory::ProbeArguments),
+    /// Helper process of `weir bench overhead`, to be run under callgrind.
+    #[command(hide = true, name = "bench-instructions")]
+    BenchInstructions(bench::workload::WorkloadArguments),
 }
 
 fn main() -> ExitCode {
@@ -79,12 +86,14 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Settings => {
             println!("{}", settings::text().trim_end());
             Ok(0)
         }
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
+        Command::BenchInstructions(arguments) => bench::workload::run(&arguments),
     }
 }
 

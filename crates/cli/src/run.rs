@@ -2,11 +2,12 @@
 //!
 //! All that can be wrong is found before anything starts. Then the MPI's own launcher runs the program with our standard
 //! streams; each endpoint leaves its counters in a directory of this run, which is read at the end, also if ranks were
-//! killed.
+//! killed; with `--report` samples too, which become a page.
 
 use crate::failure::Failure;
 use crate::launch::{Carrier, Launch};
 use crate::mpi::{self, Mpi, Surroundings};
+use crate::page;
 use crate::report::Job;
 use crate::{job, mailboxes, program, provider_file, scratch};
 use clap::{Args, ValueEnum};
@@ -16,8 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use weir_engine::config::{self, PREFIX, Settings};
-use weir_engine::stats;
+use weir_engine::stats::{self, Reports};
+use weir_engine::trace;
 
+/// Where counters go in the directory of a run; `weir explain` looks there.
+pub const STATS: &str = "stats";
 /// Version of the JSON report; changes when a reader would have to.
 const SCHEMA: &str = "weir-run-1";
 
@@ -45,7 +49,8 @@ programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is
 Examples:
   weir run -n 4 -- ./my_mpi_program --its-option
   weir run -n 4 --mpi mpich -- IMB-MPI1 PingPong
-  weir run -n 8 --mailbox-slots 16 --piggyback off --json report.json -- python job.py")]
+  weir run -n 8 --mailbox-slots 16 --piggyback off --json report.json -- python job.py
+  weir run -n 8 --report out -- ./my_mpi_program      then open out/report.html")]
 pub struct RunArguments {
     /// Number of ranks.
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -53,7 +58,7 @@ pub struct RunArguments {
     /// The MPI: mpich, openmpi, intel, the prefix of an installation, or an mpiexec.
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
-    /// Flow control: unlimited, static or dynamic (FI_WEIR_FLOW).
+    /// Flow control: unlimited, hardware, static, static-connection, adaptive or dynamic (FI_WEIR_FLOW).
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
     /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).
@@ -71,6 +76,9 @@ pub struct RunArguments {
     /// Write the report as JSON to FILE, or to standard output after the program's.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
+    /// Write a page with credits, stalls, memory and packets over time to DIR/report.html; DIR is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// No notes and no table (errors are still told).
     #[arg(long, short)]
     quiet: bool,
@@ -123,18 +131,19 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         }
     };
     tell_removed(&checked.settings.shm_dir, &[], &note);
+    if let Some(directory) = &arguments.report {
+        std::fs::create_dir_all(directory).map_err(Failure::system(format!("{}", directory.display())))?;
+    }
 
     let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
-    let stats_directory = match &checked.settings.stats_dir {
-        Some(directory) => directory.clone(),
-        None => {
-            let directory = scratch.path().join("stats");
-            std::fs::create_dir(&directory).map_err(Failure::system(format!("{}", directory.display())))?;
-            directory
-        }
-    };
+    let stats_directory = given_or_made(&checked.settings.stats_dir, scratch.path().join(STATS))?;
     let before = files_in(&stats_directory);
+    let trace_directory = match &arguments.report {
+        Some(_) => Some(given_or_made(&checked.settings.trace_dir, scratch.path().join("trace"))?),
+        None => None,
+    };
+    let traced_before = trace_directory.as_deref().map(files_in).unwrap_or_default();
 
     let carrier = Carrier::Weir(&provider_directory);
     let mut launch = Launch::new(&checked.mpi, arguments.ranks, carrier, &arguments.launcher_arg);
@@ -142,6 +151,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         launch.set(variable, value);
     }
     launch.set("FI_WEIR_STATS", &stats_directory);
+    if let Some(directory) = &trace_directory {
+        launch.set("FI_WEIR_TRACE", directory);
+    }
     launch.program(&checked.program, &arguments.command[1..]);
     for line in launch.overridden(|variable| std::env::var_os(variable)) {
         note(&format!("note: {line}"));
@@ -159,15 +171,47 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let elapsed = started.elapsed();
     // Every process that has opened an endpoint has left a file. They are read again once it has ended.
     let processes =
-        read_job(&stats_directory, &before)?.ranks.iter().map(|rank| rank.pid as u32).collect::<Vec<_>>();
+        read_job(&stats_directory, &before)?.endpoints.iter().map(|left| left.pid as u32).collect::<Vec<_>>();
     tell_removed(&checked.settings.shm_dir, &processes, &note);
 
-    let job = read_job(&stats_directory, &before)?;
+    let reports = read_job(&stats_directory, &before)?;
+    let job = Job::new(&reports);
     let mut remarks = job.remarks(arguments.ranks);
     if job.ranks.is_empty() {
         remarks.push(why_unused(&checked, status));
     }
     tell(arguments, &checked, &launch, &job, &remarks, (status, elapsed))?;
+    if let (Some(directory), Some(traces)) = (&arguments.report, &trace_directory) {
+        let how = format!(
+            "{}, {}, {:.2} s, exit status {}",
+            number_of_ranks(u64::from(arguments.ranks)),
+            checked.mpi.describe(),
+            elapsed.as_secs_f64(),
+            job::exit_code(status)
+        );
+        let mut traces = trace::read_dir(traces).map_err(Failure::system(format!("{}", traces.display())))?;
+        traces.traces.retain(|trace| !traced_before.contains(&trace.path));
+        remarks.extend(
+            traces
+                .skipped
+                .iter()
+                .map(|file| format!("trace not read: {}: {}", file.path.display(), file.why)),
+        );
+        let settings = checked.settings.to_variables();
+        let content = page::Content {
+            command: &arguments.command,
+            how: &how,
+            settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            remarks: &remarks,
+            job: &job,
+            endpoints: &reports.endpoints,
+            traces: traces.traces,
+        };
+        let path = directory.join(page::FILE);
+        std::fs::write(&path, page::render(content))
+            .map_err(Failure::system(format!("{}", path.display())))?;
+        note(&format!("the page is {}", path.display()));
+    }
     Ok(job::exit_code(status))
 }
 
@@ -264,13 +308,22 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
+/// The directory that a setting names, or one of our own.
+fn given_or_made(given: &Option<PathBuf>, own: PathBuf) -> Result<PathBuf, Failure> {
+    if let Some(directory) = given {
+        return Ok(directory.clone());
+    }
+    std::fs::create_dir(&own).map_err(Failure::system(format!("{}", own.display())))?;
+    Ok(own)
+}
+
 /// Reads the counters; files that were there before the run are somebody else's.
-fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Job, Failure> {
+fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Reports, Failure> {
     let mut reports =
         stats::read_dir(directory).map_err(Failure::system(format!("{}", directory.display())))?;
     reports.endpoints.retain(|endpoint| !before.contains(&endpoint.path));
     reports.skipped.retain(|file| !before.contains(&file.path));
-    Ok(Job::new(&reports))
+    Ok(reports)
 }
 
 /// The likeliest reason why no endpoint was opened.

@@ -22,6 +22,19 @@ pub fn directory() -> Result<TempDir, Failure> {
     made.map_err(Failure::system(format!("a directory in {}", place.display())))
 }
 
+/// Directories of commands that are running.
+pub fn running() -> Vec<PathBuf> {
+    let place = std::env::temp_dir();
+    let gone = stale(&place);
+    let entries = std::fs::read_dir(&place).into_iter().flatten().flatten();
+    let ours = |name: &str| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse::<u32>().ok();
+    entries
+        .filter(|entry| entry.file_name().to_str().and_then(ours).is_some())
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir() && !gone.contains(path))
+        .collect()
+}
+
 /// Directories whose process is gone. One whose number has been given to another process stays till that ends.
 fn stale(place: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();

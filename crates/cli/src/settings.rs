@@ -31,6 +31,7 @@ mod tests {
         for setting in weir_engine::config::SETTINGS {
             assert!(text.contains(setting.variable) && text.contains(setting.help));
         }
-        assert!(text.contains("FI_WEIR_FLOW  (allowed: unlimited, static, dynamic; default: dynamic)"));
+        let flow = "FI_WEIR_FLOW  (allowed: unlimited, hardware, static, static-connection, adaptive, dynamic; default: dynamic)";
+        assert!(text.contains(flow));
     }
 }

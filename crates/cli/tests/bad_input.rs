@@ -42,18 +42,10 @@ fn wrong_settings_whatever_way_they_come() {
         let words = [&["run", "-n", "8"], options, &["--", "program"]].concat();
         world.weir(&words)
     };
-    refused(
-        &world,
-        &mut run(&["--flow", "fast"]),
-        2,
-        "FI_WEIR_FLOW=fast: allowed are unlimited, static, dynamic",
-    );
-    refused(
-        &world,
-        run(&[]).env("FI_WEIR_FLOW", "fast"),
-        2,
-        "FI_WEIR_FLOW=fast: allowed are unlimited, static, dynamic",
-    );
+    let schemes =
+        "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive, dynamic";
+    refused(&world, &mut run(&["--flow", "fast"]), 2, schemes);
+    refused(&world, run(&[]).env("FI_WEIR_FLOW", "fast"), 2, schemes);
     refused(&world, &mut run(&["--set", "FI_WEIR_SPIN=-1"]), 2, "FI_WEIR_SPIN=-1: allowed are 0 to 1000000");
     refused(&world, &mut run(&["--credit-slots", "17"]), 2, "FI_WEIR_CREDIT_SLOTS=17: allowed are 1 to 16");
     refused(

@@ -15,11 +15,11 @@ fn leave_counters(world: &World) {
     std::fs::create_dir(&directory).unwrap();
     let counters =
         Counters { messages_sent: 1234, packets_sent: 1300, stalled_ns: 2_000_000, ..Counters::default() };
-    let state = State { mailbox_bytes: 33792, peers: 2 };
-    let closed = Writer::create(&directory, Scheme::Unlimited).unwrap();
-    closed.close(&counters, state);
-    let killed = Writer::create(&directory, Scheme::Unlimited).unwrap();
-    killed.update(&counters, state);
+    let state = State { mailbox_bytes: 33792, peers: 2, ..State::default() };
+    let closed = Writer::create(&directory, Scheme::Unlimited, 1).unwrap();
+    closed.close(&counters, &state);
+    let killed = Writer::create(&directory, Scheme::Unlimited, 2).unwrap();
+    killed.update(&counters, &state);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn rank_that_outlives_its_launcher() {
     let lookup = |variable: &str| (variable == "FI_WEIR_SHM_DIR").then(|| directory.clone());
     let settings = weir_engine::config::Settings::from_lookup(lookup).unwrap();
     let engine = weir_engine::Engine::open(&settings, 1, false).unwrap();
-    let _counters = Writer::create(&root.join("counters"), Scheme::Unlimited).unwrap();
+    let _counters = Writer::create(&root.join("counters"), Scheme::Unlimited, 1).unwrap();
     std::fs::write(root.join("opened"), "").unwrap();
     while !root.join("launcher-ended").exists() {
         std::thread::sleep(Duration::from_millis(5));

@@ -9,22 +9,30 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod kept;
+pub mod node_memory;
+mod observe;
 mod operations;
 mod progress;
+mod retained;
+pub mod stalls;
 pub mod stats;
+pub mod trace;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use config::Settings;
+use kept::Kept;
 use operations::{Operations, Outstanding};
+use retained::Retained;
 use waiting::Waiting;
-use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
+    Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
     Outcome, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
     SendLevel, Space,
 };
@@ -33,6 +41,10 @@ use weir_proto::{
 pub const MAX_OPERATIONS: u32 = 1 << 20;
 /// Bound: sends and packets that wait for credit. Beyond it sends say "again", receives do not.
 pub const MAX_BACKLOG: u32 = 1 << 16;
+/// Room for completions that is kept when there are none.
+const MAX_SPARE_COMPLETIONS: usize = 4096;
+/// How long an injected send waits for room for its copy while nothing is released.
+const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
 /// system call. Unit: bytes.
 const REMOTE_INLINE_BYTES: u64 = 8192;
@@ -130,6 +142,12 @@ pub enum PostError {
         /// The limit.
         limit: u32,
     },
+    /// The receiver has no room and we have kept for others what we may; progress may make room.
+    #[error("{limit_bytes} bytes are kept for receivers without room, which is the limit")]
+    Full {
+        /// The limit.
+        limit_bytes: u64,
+    },
 }
 
 /// Why an endpoint could not be opened.
@@ -156,8 +174,18 @@ pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
     link: L,
     operations: Operations,
-    /// Buffers of unexpected messages, by message.
-    kept: Vec<Option<OwnedMemory>>,
+    /// Payload of unexpected messages.
+    kept: Kept,
+    /// Copies of our messages for receivers without room.
+    retained: Retained,
+    /// Copies that were released, ever.
+    released: u64,
+    /// Since when, and after how many releases, an injected send has been waiting for room for its copy.
+    no_room: Option<(Clock, u64)>,
+    /// Something has arrived since the caller said that it had seen everything.
+    news: bool,
+    /// Calls of `progress` in a row that found nothing.
+    idle_ticks: u32,
     regions: HashMap<u64, UserMemory>,
     addresses: Vec<Address>,
     peers: HashMap<Address, Peer>,
@@ -183,6 +211,13 @@ pub struct Engine<L: Link = ShmLink> {
     closed: bool,
     /// Where the counters are left for `weir run`.
     stats: Option<stats::Writer>,
+    /// Where samples are left, if somebody wants them.
+    trace: Option<Box<trace::Recorder>>,
+    /// Calls of `progress` between two looks at the clock, less one.
+    look_mask: u32,
+    stall_watch: stalls::StallWatch,
+    /// Who is told of stalls.
+    tell: Option<fn(&str)>,
 }
 
 impl Engine<ShmLink> {
@@ -195,33 +230,40 @@ impl Engine<ShmLink> {
     /// [`OpenError`]; nothing is left behind.
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
         let plan = settings.quota(peers)?;
-        let conditional = matches!(settings.scheme, weir_proto::Scheme::Unlimited);
+        let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
-            quota_data_slots: if conditional {
-                plan.base_slots.max(UNLIMITED_SLOTS)
-            } else {
-                plan.base_slots
-            },
-            quota_rest_lanes: if conditional { 0 } else { plan.rest_lanes },
-            start_slots: plan.region.start_slots,
+            quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
+            start_slots: plan.start_slots,
+            quota_rest_lanes: if unlimited { 0 } else { plan.rest_lanes },
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
             full_fences: is_crowded(peers),
-            conditional,
+            conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;
         let mut engine = Engine::with_link(link, settings, &plan.region, peers, several_threads);
         if let Some(directory) = &settings.stats_dir {
-            let stats = stats::Writer::create(directory, settings.scheme).map_err(|source| {
-                OpenError::System { what: format!("cannot write to {}", directory.display()), source }
-            })?;
+            let identity = engine.address().identity();
+            let stats = stats::Writer::create(directory, settings.scheme, identity)
+                .map_err(cannot_write(directory))?;
             engine.stats = Some(stats);
             engine.leave_counters();
         }
+        if let Some(directory) = &settings.trace_dir {
+            let identity = engine.address().identity();
+            let recorder =
+                trace::Recorder::create(directory, identity, peers).map_err(cannot_write(directory))?;
+            engine.trace = Some(Box::new(recorder));
+            engine.look_mask = progress::TICKS_PER_TRACED_LOOK - 1;
+        }
         Ok(engine)
     }
+}
+
+fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
 }
 
 /// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
@@ -250,13 +292,24 @@ impl<L: Link> Engine<L> {
             cross_memory: settings.cross_memory,
             remote_inline_bytes: REMOTE_INLINE_BYTES,
             max_unexpected: MAX_UNEXPECTED,
+            unexpected_budget_bytes: settings.unexpected_budget_bytes,
+            retain_bytes: settings.retain_limit_bytes(peers),
+            planned_peers: peers,
+            planned_quota_slots: settings
+                .quota(peers)
+                .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
         let origin = Clock::now();
         Engine {
             machine: Endpoint::new(config),
             link,
             operations: Operations::default(),
-            kept: Vec::new(),
+            kept: Kept::default(),
+            retained: Retained::default(),
+            released: 0,
+            no_room: None,
+            news: false,
+            idle_ticks: 0,
             regions: HashMap::new(),
             addresses: Vec::new(),
             peers: HashMap::new(),
@@ -275,6 +328,10 @@ impl<L: Link> Engine<L> {
             close_ms: settings.close_ms,
             closed: false,
             stats: None,
+            trace: None,
+            look_mask: progress::TICKS_PER_LOOK - 1,
+            stall_watch: stalls::StallWatch::new(settings.stall_ms),
+            tell: None,
         }
     }
 
@@ -305,18 +362,30 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
-        let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
+        let SendArguments { to, space, tag, data, mut level, memory, inject } = arguments;
         let bytes = memory.bytes();
-        if let Some(packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
+        if inject && level != SendLevel::Matched {
+            level = SendLevel::Injected;
+        }
+        if let Some(mut packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
             self.notice_caller();
-            self.link.transmit(to, &packet, (bytes > 0).then_some((&memory, 0)));
+            let mut payload = (bytes > 0).then_some((&memory, 0));
+            if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
+                let copied_to = self.retained.add(transfer.copy().expect("a copy is announced"), &memory);
+                *address = if self.cross_memory { copied_to } else { 0 };
+                payload = None;
+            }
+            self.link.transmit(to, &packet, payload);
             let (operation, outcome) = (Operation::Send, Outcome::Done);
             self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
             return Ok(());
         }
-        self.admit_sends(to)?;
+        self.admit_sends(to, bytes)?;
+        if inject && self.machine.may_fit_later(to, bytes) {
+            self.wait_for_room()?;
+        }
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
-        let announced = bytes > self.machine.config().eager_bytes;
+        let announced = self.machine.announces_own_buffer(to, bytes, level);
         if inject && announced {
             self.detach(request); // the address that is announced must stay
         }
@@ -398,8 +467,8 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, .. } = arguments;
-        self.admit_sends(peer)?;
         let bytes = memory.bytes();
+        self.admit_sends(peer, 0)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Read, Space::Untagged, memory));
         self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
         Ok(())
@@ -411,8 +480,8 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
-        self.admit_sends(peer)?;
         let bytes = memory.bytes();
+        self.admit_sends(peer, bytes)?;
         let request =
             self.operations.begin(Outstanding::new(post, Operation::Write, Space::Untagged, memory));
         self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
@@ -438,7 +507,11 @@ impl<L: Link> Engine<L> {
     /// Takes the next completion, in order.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        let next = self.completions.pop_front();
+        if next.is_none() && self.completions.capacity() > MAX_SPARE_COMPLETIONS {
+            self.completions = VecDeque::new(); // a burst is over
+        }
+        next
     }
 
     /// What has been counted.
@@ -459,19 +532,41 @@ impl<L: Link> Engine<L> {
         Ok(self.operations.begin(Outstanding::new(post, operation, space, memory)))
     }
 
-    /// Whether another send fits, and the time, if it will be looked at.
+    /// Whether another send of `bytes` bytes fits, and the time, if it will be looked at.
     #[inline]
-    fn admit_sends(&mut self, to: Peer) -> Result<(), PostError> {
-        if self.machine.would_wait(to) {
+    fn admit_sends(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
+        if self.machine.would_wait(to, bytes) {
             self.now = self.clock();
             if self.machine.backlogged() >= MAX_BACKLOG {
                 return Err(PostError::Again { limit: MAX_BACKLOG });
             }
+            self.now = self.clock();
         }
         if self.operations.count() >= MAX_OPERATIONS as usize {
             return Err(PostError::Again { limit: MAX_OPERATIONS });
         }
         Ok(())
+    }
+
+    /// An injected message must be copied and there is no room: says "again" as long as copies are being taken. If none has
+    /// been for a while, what would make the receiver take them may be this very message: it goes over the limit.
+    #[cold]
+    fn wait_for_room(&mut self) -> Result<(), PostError> {
+        let now = Clock::now();
+        let again = Err(PostError::Full { limit_bytes: self.machine.config().retain_bytes });
+        match self.no_room {
+            Some((since, released)) if released == self.released => {
+                if now.duration_since(since) < ROOM_PATIENCE {
+                    return again;
+                }
+                self.no_room = None;
+                Ok(())
+            }
+            _ => {
+                self.no_room = Some((now, self.released));
+                again
+            }
+        }
     }
 
     /// Gives the program its buffer back, if the operation still needs it.

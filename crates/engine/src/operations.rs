@@ -1,6 +1,7 @@
 //! Operations of the program, by request: its buffers, contexts, and what must outlive the call.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
+use weir_proto::table::Table;
 use weir_proto::{Request, Space};
 
 use crate::{Operation, Post};
@@ -30,47 +31,38 @@ impl Outstanding {
     }
 }
 
-/// The table of outstanding operations. Freed requests are used again, the last freed first.
+/// The table of outstanding operations.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
-    table: Vec<Option<Outstanding>>,
-    free: Vec<u32>,
+    table: Table<Outstanding>,
 }
 
 impl Operations {
     /// How many are outstanding.
+    #[inline]
     pub fn count(&self) -> usize {
-        self.table.len() - self.free.len()
+        self.table.count()
     }
 
     #[inline]
     pub fn begin(&mut self, outstanding: Outstanding) -> Request {
-        match self.free.pop() {
-            Some(index) => {
-                self.table[index as usize] = Some(outstanding);
-                Request(index)
-            }
-            None => {
-                self.table.push(Some(outstanding));
-                Request(self.table.len() as u32 - 1)
-            }
-        }
+        Request(self.table.insert(outstanding))
     }
 
     #[inline]
     pub fn get(&self, request: Request) -> Option<&Outstanding> {
-        self.table.get(request.0 as usize)?.as_ref()
+        self.table.get(request.0)
     }
 
     pub fn get_mut(&mut self, request: Request) -> Option<&mut Outstanding> {
-        self.table.get_mut(request.0 as usize)?.as_mut()
+        self.table.get_mut(request.0)
     }
 
     /// Forgets an operation. It must be outstanding.
     #[inline]
     pub fn end(&mut self, request: Request) {
-        self.table[request.0 as usize] = None;
-        self.free.push(request.0);
+        let ended = self.table.remove(request.0);
+        assert!(ended.is_some(), "{request:?} ended twice");
     }
 
     /// A posted receive with this context; if there are several, the one with the highest request.
@@ -79,7 +71,7 @@ impl Operations {
             outstanding.post.context == context
                 && matches!(outstanding.operation, Operation::Receive | Operation::MultiReceive)
         };
-        let index = self.table.iter().rposition(|entry| entry.as_ref().is_some_and(is_it))?;
-        Some(Request(index as u32))
+        let found = self.table.iter().rev().find(|(_, outstanding)| is_it(outstanding));
+        found.map(|(number, _)| Request(number))
     }
 }

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant as Clock};
 
-use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_link::{Arrival, Link, Liveness};
+use weir_link::memory::UserMemory;
+use weir_link::{Arrival, Link, Liveness, Quota};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, MessageId, Outcome, Packet, Peer, PeerFault, Request, Source,
-    Space,
+    Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Source,
+    Space, Transfer,
 };
 
-use crate::stats::State;
 use crate::waiting::Pause;
 use crate::{Completion, Engine, Operation, Post};
 
@@ -18,7 +17,17 @@ const BATCH: usize = 64;
 /// How often those are looked after on whom something depends. The dead are reported within a second.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// Calls of `progress` between two looks at the clock, for programs that never wait.
-const TICKS_PER_LOOK: u32 = 1 << 14;
+pub(crate) const TICKS_PER_LOOK: u32 = 1 << 14;
+/// The same while a trace is kept.
+pub(crate) const TICKS_PER_TRACED_LOOK: u32 = 1 << 8;
+/// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
+/// two receives.
+const IDLE_TICKS: u32 = 16;
+
+/// The number of a copy that the machine has named.
+fn copy_number(transfer: Transfer) -> u32 {
+    transfer.copy().expect("copies have names of their own")
+}
 
 impl<L: Link> Engine<L> {
     /// Handles what has arrived. Returns how many things happened. Never sleeps.
@@ -31,20 +40,43 @@ impl<L: Link> Engine<L> {
             self.arrived(arrival);
             handled += 1;
         }
+        self.news |= handled > 0;
         if !self.asking.is_empty() {
             handled += self.look_for_room();
+        }
+        if let Some(deadline) = self.machine.next_deadline() {
+            handled += self.pass_deadline(deadline);
         }
         if !self.unreachable.is_empty() && handled < BATCH {
             handled += self.lose_unreachable();
         }
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
+        if self.ticks & self.look_mask == 0 {
             handled += self.watch_if_due(Clock::now());
         }
         if handled > 0 {
             self.waiting.reset();
+            self.idle_ticks = 0;
+        } else if self.machine.has_company_waiting() {
+            self.idle_ticks += 1;
+            if self.idle_ticks >= IDLE_TICKS {
+                self.idle_ticks = 0;
+                self.handle(Event::Idle);
+            }
         }
         handled
+    }
+
+    /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// See [`Engine::has_news`].
+    #[inline]
+    pub fn forget_news(&mut self) {
+        self.news = false;
     }
 
     /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or
@@ -68,16 +100,16 @@ impl<L: Link> Engine<L> {
                 self.after_pause(None);
             }
             Pause::Sleep { at_most_ns } => {
-                self.link.sleep(at_most_ns);
+                self.sleep(at_most_ns);
                 self.after_pause(None);
             }
         }
     }
 
-    /// Sleeps until something arrives, at most `at_most_ns`; for blocking reads.
+    /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
         if self.asking.is_empty() {
-            self.link.sleep(at_most_ns);
+            self.sleep(at_most_ns);
         } else {
             weir_link::cores::yield_now();
         }
@@ -94,21 +126,19 @@ impl<L: Link> Engine<L> {
         self.progress_while(deadline, |engine| engine.machine.is_taking());
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
+        self.sample(Clock::now());
+        self.trace = None;
+        let state = self.state();
         if let Some(stats) = self.stats.take() {
-            stats.close(self.machine.counters(), self.state());
+            stats.close(self.machine.counters(), &state);
         }
         self.link.close();
     }
 
-    /// Stores the counters for whoever looks at them, also after a crash.
-    pub(crate) fn leave_counters(&mut self) {
-        if let Some(stats) = &self.stats {
-            stats.update(self.machine.counters(), self.state());
-        }
-    }
-
-    fn state(&self) -> State {
-        State { mailbox_bytes: self.link.mailbox_bytes(), peers: self.addresses.len() as u64 }
+    /// Lets somebody else run, for callers that wait in their own way.
+    pub fn give_way(&mut self) {
+        weir_link::cores::yield_now();
+        self.after_pause(None);
     }
 
     fn progress_while(&mut self, deadline: Clock, condition: impl Fn(&Engine<L>) -> bool) {
@@ -117,6 +147,29 @@ impl<L: Link> Engine<L> {
                 self.pause();
             }
         }
+    }
+
+    fn sleep(&mut self, at_most_ns: u64) {
+        let at_most_ns = match self.machine.next_deadline() {
+            Some(deadline) => at_most_ns.min(deadline.since_ns(self.clock())),
+            None => at_most_ns,
+        };
+        if at_most_ns > 0 {
+            self.link.sleep(at_most_ns);
+        }
+    }
+
+    /// Lets the machine act on its deadline if that has passed. Returns 1 if it was of use: a peer that is still not ready
+    /// is no reason to stay awake.
+    #[cold]
+    fn pass_deadline(&mut self, deadline: Instant) -> usize {
+        self.now = self.clock();
+        if self.now < deadline {
+            return 0;
+        }
+        let refused = self.machine.counters().rnr_naks;
+        self.handle(Event::Deadline);
+        usize::from(self.machine.counters().rnr_naks == refused || self.machine.next_deadline().is_none())
     }
 
     fn after_pause(&mut self, yielded: Option<Clock>) {
@@ -135,7 +188,8 @@ impl<L: Link> Engine<L> {
             Arrival::Attached { lane, address, quota } => {
                 let peer = self.peer(&address);
                 self.link.admit(lane, peer);
-                self.handle(Event::Attached { peer, quota_slots: quota.data_slots });
+                let Quota { data_slots: quota_slots, start_slots, .. } = quota;
+                self.handle(Event::Attached { peer, quota_slots, start_slots });
             }
             Arrival::Malformed { from } => {
                 self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
@@ -171,13 +225,20 @@ impl<L: Link> Engine<L> {
             Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
-            Action::Keep { message, bytes } => self.keep(message, bytes),
+            Action::Keep { message, bytes } => self.kept.keep(message, bytes),
             Action::Deliver { message, request, offset, bytes } => {
-                let kept = self.kept[message.0 as usize].as_ref().expect("delivered messages are kept");
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
-                kept.copy_to(&outstanding.memory, offset, bytes);
+                self.kept.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::Forget { message } => self.kept[message.0 as usize] = None,
+            Action::Forget { message } => self.kept.forget(message),
+            Action::Retain { transfer, request } => {
+                let outstanding = self.operations.get(request).expect("retained sends are outstanding");
+                self.retained.add(copy_number(transfer), &outstanding.memory);
+            }
+            Action::Release { transfer } => {
+                self.released += 1;
+                self.retained.release(copy_number(transfer));
+            }
             Action::Connect { to } => {
                 let address = self.address_of(to);
                 match self.link.connect(to, &address) {
@@ -190,9 +251,14 @@ impl<L: Link> Engine<L> {
                     Err(fault) => self.unreachable.push((to, fault)),
                 }
             }
-            Action::AskRoom { to } => match self.link.room(to) {
-                0 => self.asking.push(to),
-                slots => self.events.push_back(Event::Room { peer: to, slots }),
+            Action::AskRoom { to, at_once } => match self.link.room(to) {
+                0 if !at_once => self.asking.push(to),
+                slots => {
+                    if slots == 0 {
+                        self.now = self.clock(); // a timer begins
+                    }
+                    self.events.push_back(Event::Room { peer: to, slots });
+                }
             },
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("copies serve outstanding operations");
@@ -219,10 +285,14 @@ impl<L: Link> Engine<L> {
             let packet = self.addressed(*packet, payload);
             return self.link.transmit(to, &packet, None);
         }
+        if let Source::Retained { transfer, offset } = payload {
+            let copy = self.retained.memory(copy_number(transfer));
+            return self.link.transmit(to, packet, Some((&copy, offset)));
+        }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
             _ if packet.payload_bytes == 0 => None,
-            Source::None => None,
+            Source::None | Source::Retained { .. } => None,
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
@@ -251,6 +321,9 @@ impl<L: Link> Engine<L> {
             Source::Request { request, .. } if self.cross_memory => {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
+            Source::Retained { transfer, .. } if self.cross_memory => {
+                self.retained.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
+            }
             _ => 0,
         }
     }
@@ -268,21 +341,12 @@ impl<L: Link> Engine<L> {
                 self.link.take(&outstanding.memory, offset, bytes);
             }
             Destination::Message { message, offset } => {
-                let kept = self.kept[message.0 as usize].as_ref().expect("arriving messages are kept");
-                self.link.take(&kept.view(), offset, bytes);
+                self.link.take(&self.kept.memory(message), offset, bytes);
             }
             Destination::Region { key, offset } => {
                 self.link.take(self.regions.get(&key).expect("the machine checked the key"), offset, bytes);
             }
         }
-    }
-
-    fn keep(&mut self, message: MessageId, bytes: u64) {
-        let index = message.0 as usize;
-        if self.kept.len() <= index {
-            self.kept.resize_with(index + 1, || None);
-        }
-        self.kept[index] = Some(OwnedMemory::new(bytes as usize));
     }
 
     #[inline]
@@ -334,12 +398,16 @@ impl<L: Link> Engine<L> {
 
     /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
     fn watch_if_due(&mut self, now: Clock) -> usize {
+        if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
+            self.sample(now);
+        }
         if now.duration_since(self.watched) < WATCH_EVERY {
             return 0;
         }
         self.watched = now;
         self.now = self.clock();
         self.leave_counters();
+        self.watch_stalls();
         let mut peers = Vec::new();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();

@@ -2,15 +2,18 @@
 //!
 //! An endpoint keeps its file mapped and stores into it while it works ([`Writer`]); whoever started the job reads the
 //! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]: what is known from the beginning is its
-//! metadata (`metadata`), what changes are its counters: the words of `word`, then [`Counters::values`]. A reader
-//! trusts nothing: a file that is foreign, torn or of another version is named in [`Reports::skipped`].
+//! metadata (`metadata`), what changes are its counters: the words of `word`, then [`Counters::values`]. It is stored into
+//! while others read, so what one reads is of moments up to 200 ms apart. A reader trusts nothing: a file that is foreign, torn or of another version is named in [`Reports::skipped`].
 
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::stalls::{Holding, Stall};
 use weir_link::page::{Counted, CounterPage};
-use weir_proto::{Counters, Scheme};
+use weir_proto::{Counters, Growth, Scheme};
 
 /// Places in the metadata.
 mod metadata {
@@ -21,7 +24,9 @@ mod metadata {
     pub const STARTED: usize = 2;
     /// See [`super::scheme_id`].
     pub const SCHEME: usize = 3;
-    pub const COUNT: usize = 4;
+    /// See [`weir_link::Address::identity`].
+    pub const IDENTITY: usize = 4;
+    pub const COUNT: usize = 5;
 }
 
 /// Places among the counters.
@@ -30,12 +35,28 @@ mod word {
     pub const CLOSED: usize = 0;
     pub const MAILBOX_BYTES: usize = 1;
     pub const PEERS: usize = 2;
+    /// When the endpoint last looked after its peers. Unit: ns since 1970.
+    pub const LOOKED: usize = 3;
+    pub const BACKLOG: usize = 4;
+    pub const UNEXPECTED_MESSAGES: usize = 5;
+    pub const UNEXPECTED_BYTES: usize = 6;
+    pub const PEER_STATE_BYTES: usize = 7;
+    /// Peers at which something waits for credit, also those for which there is no place below.
+    pub const STALLED_PEERS: usize = 8;
+    /// Entries of [`super::Stall`]; those that are not used begin with 0.
+    pub const STALLS: usize = 9;
+    /// Entries of [`super::Holding`], likewise.
+    pub const HOLDINGS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// First of [`super::Counters::values`].
-    pub const COUNTERS: usize = 3;
+    pub const COUNTERS: usize = HOLDINGS + super::MAX_HOLDINGS * super::Holding::WORDS;
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
+/// Stalls that a page has place for, the oldest.
+pub(crate) const MAX_STALLS: usize = 8;
+/// Senders whose credits a page tells of: those of whom most is held back.
+pub(crate) const MAX_HOLDINGS: usize = 32;
 /// For a rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
@@ -44,12 +65,24 @@ const WORDS: usize = word::COUNTERS + Counters::NAMES.len();
 const MAX_FILE_BYTES: u64 = 1 << 16;
 
 /// What an endpoint tells besides its counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Shared memory that the mailbox occupies. Unit: bytes.
     pub mailbox_bytes: u64,
     /// Peers that have been in contact.
     pub peers: u64,
+    /// Messages and packets that wait to be sent.
+    pub backlog: u64,
+    /// Unexpected messages now.
+    pub unexpected_messages: u64,
+    /// Their payload. Unit: bytes.
+    pub unexpected_bytes: u64,
+    /// What is kept for peers. Unit: bytes.
+    pub peer_state_bytes: u64,
+    /// Peers at which something waits for credit, the longest first.
+    pub stalls: Vec<Stall>,
+    /// Senders of whom something is held back, the most first.
+    pub holdings: Vec<Holding>,
 }
 
 /// The file of one endpoint, mapped. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
@@ -66,37 +99,48 @@ impl Writer {
     ///
     /// # Errors
     /// Those of making and mapping a file.
-    pub fn create(directory: &Path, scheme: Scheme) -> io::Result<Writer> {
+    pub fn create(directory: &Path, scheme: Scheme, identity: u64) -> io::Result<Writer> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let pid = std::process::id();
-        let rank = rank_from(|variable| std::env::var(variable).ok());
+        let (rank, pid, started_ns) = who_and_when();
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let path =
-            directory.join(format!("rank-{}-{pid}-{serial}.{EXTENSION}", rank.unwrap_or(u64::from(pid))));
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let path = directory.join(format!("rank-{}-{pid}-{serial}.{EXTENSION}", rank.unwrap_or(pid)));
         let mut facts = [0; metadata::COUNT];
         facts[metadata::RANK] = rank.unwrap_or(UNKNOWN);
-        facts[metadata::PID] = u64::from(pid);
-        facts[metadata::STARTED] = started;
+        facts[metadata::PID] = pid;
+        facts[metadata::STARTED] = started_ns;
         facts[metadata::SCHEME] = scheme_id(scheme);
+        facts[metadata::IDENTITY] = identity;
         let page = CounterPage::create(&path, VERSION, &facts, WORDS)?;
-        Ok(Writer { page, path, pid })
+        Ok(Writer { page, path, pid: pid as u32 })
     }
 
-    /// Stores the present totals: some thirty plain stores. A process forked from the endpoint's leaves the file alone.
-    pub fn update(&self, counters: &Counters, state: State) {
+    /// Stores the present totals: some three hundred plain stores. A process forked from the endpoint's leaves the file alone.
+    pub fn update(&self, counters: &Counters, state: &State) {
         if std::process::id() != self.pid {
             return;
         }
         self.page.store(word::MAILBOX_BYTES, state.mailbox_bytes);
         self.page.store(word::PEERS, state.peers);
+        self.page.store(word::LOOKED, now_ns());
+        self.page.store(word::BACKLOG, state.backlog);
+        self.page.store(word::UNEXPECTED_MESSAGES, state.unexpected_messages);
+        self.page.store(word::UNEXPECTED_BYTES, state.unexpected_bytes);
+        self.page.store(word::PEER_STATE_BYTES, state.peer_state_bytes);
+        self.page.store(word::STALLED_PEERS, state.stalls.len() as u64);
+        let stalls = state.stalls.iter().map(Stall::words).chain(std::iter::repeat([0; Stall::WORDS]));
+        let holdings =
+            state.holdings.iter().map(Holding::words).chain(std::iter::repeat([0; Holding::WORDS]));
+        let entries = stalls.take(MAX_STALLS).flatten().chain(holdings.take(MAX_HOLDINGS).flatten());
+        for (index, value) in (word::STALLS..).zip(entries) {
+            self.page.store(index, value);
+        }
         for (index, value) in (word::COUNTERS..).zip(counters.values()) {
             self.page.store(index, value);
         }
     }
 
     /// Stores the final totals, and that the endpoint was closed in good order.
-    pub fn close(self, counters: &Counters, state: State) {
+    pub fn close(self, counters: &Counters, state: &State) {
         self.update(counters, state);
         if std::process::id() == self.pid {
             self.page.store(word::CLOSED, 1);
@@ -128,6 +172,24 @@ pub struct EndpointReport {
     pub mailbox_bytes: u64,
     /// Peers it was in contact with.
     pub peers: u64,
+    /// What tells it apart: see [`weir_link::Address::identity`].
+    pub identity: u64,
+    /// When it last looked after its peers. Unit: ns since 1970.
+    pub looked_ns: u64,
+    /// Messages and packets that waited to be sent then.
+    pub backlog: u64,
+    /// Unexpected messages then.
+    pub unexpected_messages: u64,
+    /// Their payload. Unit: bytes.
+    pub unexpected_bytes: u64,
+    /// What it kept for its peers. Unit: bytes.
+    pub peer_state_bytes: u64,
+    /// Peers at which something waited for credit then.
+    pub stalled_peers: u64,
+    /// Of those the ones where it waited longest.
+    pub stalls: Vec<Stall>,
+    /// Senders of whom most was held back.
+    pub holdings: Vec<Holding>,
     /// Its counters.
     pub counters: Counters,
 }
@@ -213,7 +275,42 @@ fn decode(path: &Path, page: &Counted) -> Result<EndpointReport, String> {
         scheme: scheme_of(facts[metadata::SCHEME]),
         mailbox_bytes: words[word::MAILBOX_BYTES],
         peers: words[word::PEERS],
+        identity: facts[metadata::IDENTITY],
+        looked_ns: words[word::LOOKED],
+        backlog: words[word::BACKLOG],
+        unexpected_messages: words[word::UNEXPECTED_MESSAGES],
+        unexpected_bytes: words[word::UNEXPECTED_BYTES],
+        peer_state_bytes: words[word::PEER_STATE_BYTES],
+        stalled_peers: words[word::STALLED_PEERS],
+        stalls: entries(&words[word::STALLS..word::HOLDINGS]).map(Stall::from_words).collect(),
+        holdings: entries(&words[word::HOLDINGS..word::COUNTERS]).map(Holding::from_words).collect(),
         counters: Counters::from_values(values),
+    })
+}
+
+/// Entries that are used: whoever they are about is not 0.
+fn entries<const N: usize>(words: &[u64]) -> impl Iterator<Item = [u64; N]> {
+    words.as_chunks::<N>().0.iter().copied().filter(|entry| entry[0] != 0)
+}
+
+/// The time. Unit: ns since 1970.
+pub fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Rank and process of this endpoint, and the time.
+pub(crate) fn who_and_when() -> (Option<u64>, u64, u64) {
+    let rank = rank_from(|variable| std::env::var(variable).ok());
+    (rank, u64::from(std::process::id()), now_ns())
+}
+
+/// The rank of another process of this user, by the environment that it was started with.
+pub(crate) fn rank_of_process(pid: u32) -> Option<u64> {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let text = String::from_utf8_lossy(&environment);
+    rank_from(|variable| {
+        let value = text.split('\0').find_map(|entry| entry.strip_prefix(variable)?.strip_prefix('='));
+        value.map(str::to_owned)
     })
 }
 
@@ -224,28 +321,77 @@ fn rank_from(lookup: impl Fn(&str) -> Option<String>) -> Option<u64> {
         .find_map(|variable| lookup(variable)?.parse().ok())
 }
 
+/// A scheme as a word: which one in the lowest 8 bits, what belongs to it above.
 fn scheme_id(scheme: Scheme) -> u64 {
+    let number = |slots: Option<NonZeroU32>| u64::from(slots.map_or(0, NonZeroU32::get).min(0xffff));
     match scheme {
         Scheme::Unlimited => 0,
         Scheme::Static { piggyback: false } => 1,
         Scheme::Static { piggyback: true } => 2,
-        Scheme::Dynamic { piggyback: false } => 3,
-        Scheme::Dynamic { piggyback: true } => 4,
+        Scheme::Hardware { rnr_timer_ns, rnr_retries } => {
+            3 | u64::from(rnr_retries) << 8 | (rnr_timer_ns / 1000) << 16
+        }
+        Scheme::StaticConnection { ecm_threshold } => 4 | number(ecm_threshold) << 16,
+        Scheme::AdaptiveBacklog { growth, ecm_threshold } => {
+            let linear = match growth {
+                Growth::Linear { slots } => Some(slots),
+                Growth::Exponential => None,
+            };
+            5 | number(ecm_threshold) << 16 | number(linear) << 32
+        }
+        Scheme::Dynamic { piggyback: false } => 6,
+        Scheme::Dynamic { piggyback: true } => 7,
     }
 }
 
 fn scheme_of(id: u64) -> Option<Scheme> {
-    let both = [false, true].into_iter();
-    let with_credits =
-        both.flat_map(|piggyback| [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }]);
-    with_credits.chain([Scheme::Unlimited]).find(|&scheme| scheme_id(scheme) == id)
+    let number = |shift: u32| NonZeroU32::new((id >> shift) as u32 & 0xffff);
+    let ecm_threshold = number(16);
+    let scheme = match id & 0xff {
+        0 => Scheme::Unlimited,
+        1 => Scheme::Static { piggyback: false },
+        2 => Scheme::Static { piggyback: true },
+        3 => Scheme::Hardware {
+            rnr_timer_ns: u64::from((id >> 16) as u32).saturating_mul(1000),
+            rnr_retries: (id >> 8) as u8,
+        },
+        4 => Scheme::StaticConnection { ecm_threshold },
+        5 => {
+            let growth = number(32).map_or(Growth::Exponential, |slots| Growth::Linear { slots });
+            Scheme::AdaptiveBacklog { growth, ecm_threshold }
+        }
+        6 => Scheme::Dynamic { piggyback: false },
+        7 => Scheme::Dynamic { piggyback: true },
+        _ => return None,
+    };
+    // Bits that mean nothing to us may mean another scheme to another version.
+    (scheme_id(scheme) == id).then_some(scheme)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const STATE: State = State { mailbox_bytes: 16384, peers: 3 };
+    fn state() -> State {
+        let stall = |to| Stall::from_words([to, 2, 3, 4, 5, 6, 7, 8]);
+        State {
+            mailbox_bytes: 16384,
+            peers: 3,
+            backlog: 11,
+            unexpected_messages: 12,
+            unexpected_bytes: 13,
+            peer_state_bytes: 14,
+            stalls: (1..=9).map(stall).collect(),
+            holdings: vec![Holding::from_words([6, 5, 4, 3, 2])],
+        }
+    }
+
+    /// Of an endpoint of this process.
+    pub(crate) fn a_report() -> EndpointReport {
+        let directory = tempfile::tempdir().unwrap();
+        let _writer = Writer::create(directory.path(), Scheme::Unlimited, 50).unwrap();
+        read_dir(directory.path()).unwrap().endpoints.remove(0)
+    }
 
     fn some_counters() -> Counters {
         let mut values = [0; Counters::NAMES.len()];
@@ -259,13 +405,18 @@ mod tests {
     fn what_was_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let scheme = Scheme::Static { piggyback: true };
-        let writer = Writer::create(directory.path(), scheme).unwrap();
-        writer.update(&some_counters(), STATE);
+        let writer = Writer::create(directory.path(), scheme, 99).unwrap();
+        writer.update(&some_counters(), &state());
         let reports = read_dir(directory.path()).unwrap();
         assert_eq!(reports.skipped, []);
         let [report] = reports.endpoints.as_slice() else { panic!("{reports:?}") };
         assert_eq!(report.counters, some_counters());
-        assert_eq!((report.mailbox_bytes, report.peers), (16384, 3));
+        assert_eq!((report.mailbox_bytes, report.peers, report.identity), (16384, 3, 99));
+        assert_eq!((report.backlog, report.unexpected_messages, report.unexpected_bytes), (11, 12, 13));
+        assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
+        assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);
+        assert_eq!(report.holdings, state().holdings);
+        assert!(report.looked_ns >= report.started_ns);
         assert_eq!(report.scheme, Some(scheme));
         assert_eq!(report.pid, u64::from(std::process::id()));
         assert!(report.started_ns > 1_600_000_000_000_000_000);
@@ -275,10 +426,10 @@ mod tests {
     #[test]
     fn closing_is_seen_and_dropping_is_not_closing() {
         let directory = tempfile::tempdir().unwrap();
-        let closed = Writer::create(directory.path(), Scheme::Unlimited).unwrap();
-        let dropped = Writer::create(directory.path(), Scheme::Unlimited).unwrap();
+        let closed = Writer::create(directory.path(), Scheme::Unlimited, 1).unwrap();
+        let dropped = Writer::create(directory.path(), Scheme::Unlimited, 2).unwrap();
         let closed_path = closed.path().to_owned();
-        closed.close(&some_counters(), STATE);
+        closed.close(&some_counters(), &state());
         drop(dropped);
         let reports = read_dir(directory.path()).unwrap();
         assert_eq!(reports.endpoints.len(), 2);
@@ -290,7 +441,7 @@ mod tests {
     #[test]
     fn torn_and_foreign_files_are_named_with_the_reason() {
         let directory = tempfile::tempdir().unwrap();
-        let good = Writer::create(directory.path(), Scheme::Unlimited).unwrap();
+        let good = Writer::create(directory.path(), Scheme::Unlimited, 1).unwrap();
         let bytes = std::fs::read(good.path()).unwrap();
         let at = |name: &str| directory.path().join(name);
         let put = |name: &str, bytes: &[u8]| std::fs::write(at(name), bytes).unwrap();
@@ -311,9 +462,13 @@ mod tests {
                 "its name does not end in .weir",
                 no_page,
                 no_page,
-                "it is of version 2, this weir reads 1",
+                &format!("it is of version {}, this weir reads {VERSION}", VERSION + 1),
                 "it is no regular file",
-                &format!("it has 4 and {} words, 4 and {WORDS} are expected", WORDS - 1),
+                &format!(
+                    "it has {0} and {1} words, {0} and {WORDS} are expected",
+                    metadata::COUNT,
+                    WORDS - 1
+                ),
                 &format!("it has {} bytes, too many for counters", bytes.len() + (1 << 16)),
             ]
         );
@@ -333,9 +488,24 @@ mod tests {
 
     #[test]
     fn scheme_numbers_are_read_back() {
-        for id in 0..5 {
-            assert_eq!(scheme_of(id).map(scheme_id), Some(id));
+        let slots = NonZeroU32::new;
+        let adaptive = |growth| Scheme::AdaptiveBacklog { growth, ecm_threshold: slots(9) };
+        let schemes = [
+            Scheme::Unlimited,
+            Scheme::Static { piggyback: false },
+            Scheme::Static { piggyback: true },
+            Scheme::Hardware { rnr_timer_ns: 655_360_000, rnr_retries: 7 },
+            Scheme::Hardware { rnr_timer_ns: 1000, rnr_retries: 0 },
+            Scheme::StaticConnection { ecm_threshold: None },
+            Scheme::StaticConnection { ecm_threshold: slots(65535) },
+            adaptive(Growth::Exponential),
+            adaptive(Growth::Linear { slots: slots(65535).unwrap() }),
+            Scheme::Dynamic { piggyback: false },
+            Scheme::Dynamic { piggyback: true },
+        ];
+        for scheme in schemes {
+            assert_eq!(scheme_of(scheme_id(scheme)), Some(scheme));
         }
-        assert_eq!(scheme_of(5), None);
+        assert_eq!([8, 1 << 8, 4 | 1 << 40].map(scheme_of), [None; 3]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir_engine::config::Settings;
 use weir_engine::{Completion, Engine, Operation, Post, RemoteArguments, SendArguments};
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_proto::{Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
+use weir_proto::{Growth, Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
 
 struct Pair {
     engines: [Engine; 2],
@@ -70,10 +70,13 @@ impl Pair {
     }
 }
 
-const SCHEMES: [Scheme; 5] = [
+const SCHEMES: [Scheme; 8] = [
     Scheme::Unlimited,
+    Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: 7 },
     Scheme::Static { piggyback: false },
     Scheme::Static { piggyback: true },
+    Scheme::StaticConnection { ecm_threshold: None },
+    Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None },
     Scheme::Dynamic { piggyback: false },
     Scheme::Dynamic { piggyback: true },
 ];
@@ -210,7 +213,8 @@ fn who_sends_to_a_closed_endpoint_gets_an_error() {
 #[test]
 fn what_was_sent_before_an_orderly_close_arrives_all_of_it() {
     for scheme in SCHEMES {
-        let mut pair = pair(|settings| settings.scheme = scheme);
+        // All of it leaves at once.
+        let mut pair = pair(|settings| (settings.scheme, settings.adaptive_start_slots) = (scheme, 256));
         let messages: Vec<_> = (0..5).map(|seed| bytes(3000, seed)).collect();
         for message in &messages {
             pair.send(0, message.view(), true);
@@ -245,4 +249,74 @@ fn an_orderly_close_leaves_receives_for_others_alone() {
             assert!(pair.engines[1].next_completion().is_none(), "{scheme:?}: a receive ended with the peer");
         }
     }
+}
+
+/// A pair without credits, of one slot, whose sender has filled it and whose second message has been refused.
+fn refused(rnr_timer_ns: u64, rnr_retries: u8) -> Pair {
+    let mut pair = pair(|settings| {
+        settings.scheme = Scheme::Hardware { rnr_timer_ns, rnr_retries };
+        settings.preposted_slots = 1;
+    });
+    pair.send(0, bytes(8, 1).view(), true);
+    // Not injected: that would be copied, and complete at once.
+    let second: &'static OwnedMemory = Box::leak(Box::new(bytes(8, 2)));
+    pair.send(0, second.view(), false);
+    // The receiver does nothing: its progress would free the slot.
+    assert_eq!(pair.engines[0].next_completion().map(|first| first.outcome), Some(Outcome::Done));
+    assert!(pair.engines[0].next_completion().is_none());
+    assert_eq!(pair.engines[0].counters().rnr_naks, 1);
+    pair
+}
+
+#[test]
+fn a_receiver_that_is_never_ready_costs_the_connection_after_the_retries() {
+    let mut pair = refused(1_000_000, 3);
+    let began = Instant::now();
+    let [sender, _] = &mut pair.engines;
+    let completion = loop {
+        assert!(began.elapsed() < Duration::from_secs(10), "nothing completes");
+        if let Some(completion) = sender.next_completion() {
+            break completion;
+        }
+        if sender.progress() == 0 {
+            sender.pause();
+        }
+    };
+    assert_eq!(completion.outcome, Outcome::Lost { peer: Some(Peer(0)), fault: PeerFault::NotReady });
+    assert!(began.elapsed() >= Duration::from_millis(2), "three timers of 1 ms in {:?}", began.elapsed());
+    assert_eq!((sender.counters().rnr_naks, sender.counters().rnr_retries), (4, 3));
+}
+
+#[test]
+fn a_sleep_ends_with_the_timer_of_a_peer_that_was_not_ready() {
+    let mut pair = refused(30_000_000, 7);
+    let began = Instant::now();
+    pair.engines[0].wait(20_000_000_000);
+    assert!(began.elapsed() < Duration::from_secs(5), "slept {:?} with a timer of 30 ms", began.elapsed());
+    let into = OwnedMemory::new(8);
+    for seed in [1, 2] {
+        pair.receive(1, into.view());
+        pair.complete(1);
+        assert_eq!(contents(&into), contents(&bytes(8, seed)));
+    }
+}
+
+#[test]
+fn adaptive_backlog_gives_buffers_to_who_had_to_wait_and_the_report_knows_the_most() {
+    let mut pair = pair(|settings| {
+        settings.scheme = Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None };
+        (settings.adaptive_start_slots, settings.adaptive_max_slots) = (2, 64);
+    });
+    for seed in 0..40 {
+        pair.send(0, bytes(8, seed).view(), true);
+    }
+    let into = OwnedMemory::new(8);
+    for seed in 0..40 {
+        pair.receive(1, into.view());
+        pair.complete(1);
+        assert_eq!(contents(&into), contents(&bytes(8, seed)));
+    }
+    let peaks = [0, 1].map(|engine| pair.engines[engine].counters().peak_quota_slots);
+    assert_eq!(peaks[1], 64);
+    assert!(peaks[0] <= 2, "nobody sent to the first endpoint but explicit credits");
 }

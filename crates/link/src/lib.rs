@@ -8,6 +8,7 @@ pub mod cores;
 pub mod memory;
 pub mod owner;
 pub mod page;
+pub mod pages;
 pub mod probe;
 pub mod shm;
 
@@ -20,6 +21,15 @@ pub const ADDRESS_BYTES: usize = 32;
 /// Where an endpoint is found, and the key that shows that one belongs to its job. Opaque outside its link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Address(pub [u8; ADDRESS_BYTES]);
+
+impl Address {
+    /// What tells the endpoint apart from others and may be shown: not its key. Never 0.
+    pub fn identity(&self) -> u64 {
+        let mut number = [0; 8];
+        number.copy_from_slice(&self.0[8..16]);
+        u64::from_le_bytes(number).max(1)
+    }
+}
 
 /// What a sender can own in a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +141,9 @@ pub trait Link: Send {
     /// Sleeps until something arrives, for at most `at_most_ns`. Returns at once if something has. No
     /// wake-up is lost: see the link's own account.
     fn sleep(&mut self, at_most_ns: u64);
+
+    /// The process of a peer that we send to, for messages to people; `None` if it is not known.
+    fn process(&self, peer: Peer) -> Option<u32>;
 
     /// Bytes of shared memory that our mailbox occupies now (touched, not reserved).
     fn mailbox_bytes(&self) -> u64;

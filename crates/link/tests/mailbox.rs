@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use weir_link::shm::{ShmLink, ShmOptions};
 use weir_link::{Arrival, Link, Liveness, Quota};
-use weir_proto::{Body, Direction, Packet, Peer, PeerFault};
+use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
 #[test]
 fn two_endpoints_exchange_messages_of_every_size() {
@@ -305,4 +305,23 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     let address = b.address();
     drop(b);
     assert_eq!(a.liveness(&address), Liveness::Closed);
+}
+
+#[test]
+fn who_gives_up_a_peer_tells_it_and_its_memory_is_copied_no_more() {
+    let dir = directory();
+    let (mut a, mut b) = (open(dir.path()), open(dir.path()));
+    let (to_a, to_b) = (a.address(), b.address());
+    a.connect(Peer(0), &to_b).expect("there");
+    let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("nobody attached") };
+    b.admit(lane, Peer(0));
+    let (there, mut here) = ([7u8; 100], [0u8; 100]);
+    let memory = memory(&mut here);
+    let address = there.as_ptr() as u64;
+    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Ok(()));
+    assert_eq!(b.liveness(&to_a), Liveness::Alive);
+    a.forget(Peer(0));
+    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));
+    assert_eq!(b.liveness(&to_a), Liveness::Refused); // though b has never sent anything
+    assert_eq!(here, there);
 }

@@ -48,6 +48,10 @@ impl Machine {
             cross_memory: true,
             remote_inline_bytes: 0,
             max_unexpected: weir_proto::MAX_UNEXPECTED,
+            unexpected_budget_bytes: 1 << 40,
+            retain_bytes: 1 << 40,
+            planned_peers: 1,
+            planned_quota_slots: 64,
         });
         Machine { endpoint, actions: Vec::new() }
     }

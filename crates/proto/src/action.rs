@@ -25,6 +25,8 @@ pub enum Action {
     AskRoom {
         /// The peer.
         to: Peer,
+        /// Answer at once, also that there is none: the machine has a timer for that.
+        at_once: bool,
     },
     /// Make a buffer for an unexpected message of `bytes` bytes.
     Keep {
@@ -58,6 +60,19 @@ pub enum Action {
     Forget {
         /// The message.
         message: MessageId,
+    },
+    /// Copy the whole buffer of `request` into memory of the driver's, where `transfer` names it from now on and peers may
+    /// read it.
+    Retain {
+        /// Its name, with [`Transfer::copy`].
+        transfer: Transfer,
+        /// Whose buffer.
+        request: Request,
+    },
+    /// The copy made for `transfer` is no longer needed.
+    Release {
+        /// Its name.
+        transfer: Transfer,
     },
     /// Copy between the buffer of `request` and the memory of `peer`'s process; answer with `CopyDone`.
     Copy {
@@ -124,6 +139,13 @@ pub enum Source {
     Region {
         /// Its key.
         key: u64,
+        /// Offset in it.
+        offset: u64,
+    },
+    /// In a copy that [`Action::Retain`] has made.
+    Retained {
+        /// Its name.
+        transfer: Transfer,
         /// Offset in it.
         offset: u64,
     },

@@ -1,5 +1,7 @@
 //! Settings of one endpoint machine, and where its bounds stand.
 
+use core::num::NonZeroU32;
+
 use crate::packet::Geometry;
 
 /// How a receiver is kept from drowning. Chosen at run time, so that one binary compares them.
@@ -7,10 +9,29 @@ use crate::packet::Geometry;
 pub enum Scheme {
     /// No flow control but the link's own: a sender looks whether there is room. The reference.
     Unlimited,
+    /// Receiver not ready: no credits, a refused packet is tried again after a while. Source: Liu & Panda.
+    Hardware {
+        /// How long a sender waits after a refusal (RNR timer).
+        rnr_timer_ns: u64,
+        /// Attempts after the first; [`crate::flow::hardware::WITHOUT_LIMIT`] (7) is for ever.
+        rnr_retries: u8,
+    },
     /// Credits, a fixed quota per sender. Source: thesis, chapter 5.
     Static {
         /// Return credits with the last packet of messages of the other direction too (5.4).
         piggyback: bool,
+    },
+    /// Credits, pre-posted buffers for each connection. Source: Liu & Panda, "user-level static".
+    StaticConnection {
+        /// Credits that gather before an explicit credit message returns them; `None`: half of the buffers.
+        ecm_threshold: Option<NonZeroU32>,
+    },
+    /// The same, but buffers grow when senders had to wait. Source: Liu & Panda, "user-level dynamic".
+    AdaptiveBacklog {
+        /// How they grow.
+        growth: Growth,
+        /// As above, of the buffers that there are.
+        ecm_threshold: Option<NonZeroU32>,
     },
     /// Credits that move to the senders that use them, out of one data region. Source: thesis, chapter 6.
     Dynamic {
@@ -20,13 +41,23 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Whether a receiver tells its senders what they may fill, so that it needs a way to them.
+    /// Whether a receiver tells its senders what they may fill, so that it needs a way to them; else senders look for room.
+    #[inline]
     pub fn grants(&self) -> bool {
-        match self {
-            Scheme::Unlimited => false,
-            Scheme::Static { .. } | Scheme::Dynamic { .. } => true,
-        }
+        !matches!(self, Scheme::Unlimited | Scheme::Hardware { .. })
     }
+}
+
+/// How adaptive backlog raises the buffers of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// By so many.
+    Linear {
+        /// Unit: slots.
+        slots: NonZeroU32,
+    },
+    /// To twice as many.
+    Exponential,
 }
 
 /// When a sender gets its share of the data region.
@@ -87,4 +118,14 @@ pub struct Config {
     /// Bound: unexpected messages waiting; beyond it the peer that sends one is lost, for want of a better answer until
     /// receivers can hold senders back. At most [`MAX_UNEXPECTED`].
     pub max_unexpected: u32,
+    /// What unexpected payload may cost, over all senders. Only schemes with credits keep to it. Unit: bytes.
+    pub unexpected_budget_bytes: u64,
+    /// Copies of our own messages for receivers that have no room for them; beyond it sends complete when their data is taken.
+    /// Unit: bytes.
+    pub retain_bytes: u64,
+    /// Senders that our mailbox is planned for, each with [`Config::planned_quota_slots`]; 0: not known. All endpoints of a job
+    /// are expected to have the same plan.
+    pub planned_peers: u32,
+    /// The most data slots of one sender, as planned.
+    pub planned_quota_slots: u32,
 }

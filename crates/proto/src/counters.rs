@@ -1,4 +1,9 @@
 //! What the endpoint counts, for the report of `weir run`.
+//!
+//! Packets are counted once more by kind, all but the commonest: what is left of [`Counters::packets_sent`] is eager, so
+//! that a message that leaves in one packet costs no count more.
+
+use crate::packet::Body;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
@@ -54,8 +59,21 @@ counters! {
     stalled_ns,
     /// How often a peer's queue began to wait for credit.
     stalls,
+    /// How often a receiver had no buffer for a packet (hardware scheme: RNR NAK).
+    rnr_naks,
+    /// How often a packet was tried again after the RNR timer.
+    rnr_retries,
+    /// The most data slots that one sender owned here (adaptive backlog raises them; with dynamic credits what a sender
+    /// owns from the beginning, not what moved to it later).
+    peak_quota_slots,
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
+    /// Messages that were announced because their receiver had no room for them.
+    messages_held,
+    /// The most bytes of our messages copied for receivers without room, at a time.
+    peak_retained_bytes,
+    /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
+    peak_budget_used_bytes,
     /// Copies between processes without the mailbox.
     cross_memory_copies,
     /// Their bytes.
@@ -68,4 +86,60 @@ counters! {
     malformed_packets,
     /// Peers lost.
     peers_lost,
+    /// Packets sent that go on with an eager message.
+    more_packets_sent,
+    /// Packets sent that announce a message.
+    rendezvous_packets_sent,
+    /// Packets sent that say that something is taken, matched or written.
+    finished_packets_sent,
+    /// Packets sent with payload that was asked for.
+    piece_packets_sent,
+    /// Packets sent for remote reads and writes, the payload of reads excepted.
+    remote_packets_sent,
+    /// Packets sent for all other purposes: asking for payload, giving credits back when told to, goodbye.
+    control_packets_sent,
+}
+
+/// Names of the kinds of [`Counters::packets_by_kind`].
+pub const PACKET_KINDS: [&str; 8] =
+    ["eager", "more", "rendezvous", "credit", "finished", "piece", "remote", "control"];
+
+impl Counters {
+    /// Counts a packet by its kind, credit packets excepted: they are counted with their credits.
+    #[inline]
+    pub(crate) fn count_kind(&mut self, body: &Body) {
+        let count = match body {
+            Body::Eager { .. } | Body::Credit => return,
+            Body::More { .. } => &mut self.more_packets_sent,
+            Body::Rendezvous { .. } => &mut self.rendezvous_packets_sent,
+            Body::Finished { .. } => &mut self.finished_packets_sent,
+            Body::Piece { .. } => &mut self.piece_packets_sent,
+            Body::Write { .. }
+            | Body::Read { .. }
+            | Body::Locate { .. }
+            | Body::Located { .. }
+            | Body::Written { .. } => &mut self.remote_packets_sent,
+            Body::Fetch { .. } | Body::Goodbye | Body::ReturnRequest | Body::ReturnResponse { .. } => {
+                &mut self.control_packets_sent
+            }
+        };
+        *count += 1;
+    }
+
+    /// Packets sent, by kind, in the order of [`PACKET_KINDS`]. Their sum is [`Counters::packets_sent`].
+    pub fn packets_by_kind(&self) -> [u64; PACKET_KINDS.len()] {
+        let others = [
+            self.more_packets_sent,
+            self.rendezvous_packets_sent,
+            self.credit_packets_sent,
+            self.finished_packets_sent,
+            self.piece_packets_sent,
+            self.remote_packets_sent,
+            self.control_packets_sent,
+        ];
+        // Totals may come from a file: no nonsense in it may stop a report.
+        let sum = others.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+        let [more, rendezvous, credit, finished, piece, remote, control] = others;
+        [self.packets_sent.saturating_sub(sum), more, rendezvous, credit, finished, piece, remote, control]
+    }
 }

@@ -15,6 +15,23 @@ pub struct Request(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Transfer(pub u32);
 
+impl Transfer {
+    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::Retain`]): nobody waits for
+    /// word of their end.
+    const RETAINED: u32 = 1 << 31;
+
+    /// The name of a retained copy.
+    pub(crate) fn of_copy(number: u32) -> Transfer {
+        Transfer(number | Transfer::RETAINED)
+    }
+
+    /// The number of the retained copy that it names, if it does. Dense from 0.
+    #[inline]
+    pub fn copy(self) -> Option<u32> {
+        (self.0 & Transfer::RETAINED != 0).then_some(self.0 & !Transfer::RETAINED)
+    }
+}
+
 /// An unexpected message that the driver stores payload for, or that a peek has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
@@ -37,7 +54,8 @@ pub enum Event {
         peer: Peer,
         /// The most data slots we can ever own in its mailbox. Static credits: the quota. Unit: slots.
         quota_slots: u32,
-        /// Of those, the ones that we own from the beginning. Static credits: all.
+        /// Of those, the ones that we own from the beginning: all, unless the scheme grants the rest later. Both sides know the
+        /// same number.
         start_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
@@ -46,12 +64,13 @@ pub enum Event {
     Attached {
         /// The peer.
         peer: Peer,
-        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane; it
-        /// begins with the starting credits of our data region.
+        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane.
         quota_slots: u32,
+        /// Of those, the ones that it owns from the beginning.
+        start_slots: u32,
     },
-    /// Schemes that claim conditionally: at least `slots` more slots are free for us at `peer`
-    /// (answer to [`crate::Action::AskRoom`]).
+    /// Schemes that claim conditionally: `slots` more slots are free for us at `peer`, or none (answer to
+    /// [`crate::Action::AskRoom`]).
     Room {
         /// The peer.
         peer: Peer,
@@ -72,8 +91,10 @@ pub enum Event {
         /// Why.
         fault: PeerFault,
     },
-    /// A deadline that the machine asked for has passed.
+    /// The time of [`crate::Endpoint::next_deadline`] has come.
     Deadline,
+    /// Nothing has happened for a while: what waits for company may leave.
+    Idle,
 }
 
 /// Why a copy between processes failed.
@@ -98,11 +119,16 @@ pub enum PeerFault {
     Malformed,
     /// It closed its endpoint in good order while we still had something for it.
     Closed,
+    /// It had no buffer for us, for longer than the retries allow (hardware scheme).
+    NotReady,
 }
 
 /// When a send completes. Ordered from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLevel {
+    /// As `Buffered`, and the buffer is the program's again when the post returns: what cannot leave at once is copied,
+    /// as far as that is allowed. The driver copies what is not complete after the actions.
+    Injected,
     /// Buffer reusable. On a reliable link the same as `Delivered` for eager messages.
     Buffered,
     /// Accounted for in weir's buffers at either end (libfabric: delivery complete).

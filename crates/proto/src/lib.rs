@@ -17,16 +17,22 @@ pub mod flow;
 pub mod mailbox;
 mod message;
 mod packet;
+pub mod table;
 mod time;
+mod timers;
 mod transfer;
 pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{
-    Admission, Config, DataRegion, ENVELOPE_BYTES, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED, Scheme,
+    Admission, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED,
+    Scheme,
 };
-pub use counters::Counters;
-pub use endpoint::Endpoint;
+pub use counters::{Counters, PACKET_KINDS};
+#[cfg(feature = "explore")]
+pub use endpoint::canonical;
+pub use endpoint::holding::{KEPT_BLOCK_BYTES, kept_cost_bytes};
+pub use endpoint::{Endpoint, PairView};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

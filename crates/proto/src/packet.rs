@@ -81,11 +81,13 @@ pub enum Body {
     },
     /// Credits, explicitly. Costs none itself, lands in a credit slot.
     Credit,
-    /// The operation behind the destination's `transfer` has ended: a rendezvous was taken, an eager message
-    /// matched, a write was placed.
+    /// The operations behind `count` transfers of the destination, from `transfer` on, have ended: a rendezvous was taken, an
+    /// eager message matched, a write was placed.
     Finished {
-        /// The destination's transfer.
+        /// The destination's transfer, the first of them.
         transfer: Transfer,
+        /// How many, at least 1.
+        count: u32,
         /// It went wrong: bounds or rights.
         refused: bool,
     },

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::action::Envelope;
 use crate::event::{Peer, Request, Transfer};
+use crate::table::Table;
 
 /// One transfer. The peer that may answer to it is part of it, and checked.
 #[derive(Clone, Copy, Debug)]
@@ -45,66 +46,56 @@ pub(crate) struct Entry {
     pub state: State,
 }
 
-/// All transfers of an endpoint; names are used again, the last freed first.
-#[derive(Debug, Default)]
+/// All transfers of an endpoint but copies, which have their own table. Names are used again.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
-    entries: Vec<Option<Entry>>,
-    free: Vec<u32>,
+    entries: Table<Entry>,
 }
 
 impl Transfers {
     pub fn begin(&mut self, peer: Peer, state: State) -> Transfer {
-        let entry = Some(Entry { peer, state });
-        match self.free.pop() {
-            Some(index) => {
-                self.entries[index as usize] = entry;
-                Transfer(index)
-            }
-            None => {
-                self.entries.push(entry);
-                Transfer(self.entries.len() as u32 - 1)
-            }
-        }
+        Transfer(self.entries.insert(Entry { peer, state }))
     }
 
     /// The transfer of that name with `peer`, if there is one: names come from the wire.
     pub fn get(&mut self, transfer: Transfer, peer: Peer) -> Option<&mut State> {
-        let entry = self.entries.get_mut(transfer.0 as usize)?.as_mut()?;
+        let entry = self.entries.get_mut(transfer.0)?;
         (entry.peer == peer).then_some(&mut entry.state)
     }
 
     /// Our own transfer, whoever the peer is.
     pub fn entry(&self, transfer: Transfer) -> Option<Entry> {
-        *self.entries.get(transfer.0 as usize)?
+        self.entries.get(transfer.0).copied()
     }
 
     pub fn end(&mut self, transfer: Transfer) -> Option<Entry> {
-        let entry = self.entries.get_mut(transfer.0 as usize)?.take()?;
-        self.free.push(transfer.0);
-        Some(entry)
+        self.entries.remove(transfer.0)
     }
 
     pub fn with_peer(&self, peer: Peer) -> Vec<Transfer> {
-        let with = |entry: &Option<Entry>| entry.is_some_and(|entry| entry.peer == peer);
-        (0..self.entries.len()).filter(|&i| with(&self.entries[i])).map(|i| Transfer(i as u32)).collect()
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.peer == peer)
+            .map(|(number, _)| Transfer(number))
+            .collect()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.free.len() == self.entries.len()
+        self.entries.count() == 0
     }
 
     /// The peers that transfers are under way with, each at least once.
     pub fn peers(&self) -> impl Iterator<Item = Peer> {
-        self.entries.iter().flatten().map(|entry| entry.peer)
+        self.entries.iter().map(|(_, entry)| entry.peer)
     }
 
     /// Whether a peer may still come for payload of ours.
     pub fn owes_payload(&self) -> bool {
-        self.entries.iter().flatten().any(|entry| matches!(entry.state, State::Send { .. }))
+        self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Send { .. }))
     }
 
     /// Whether payload of a peer is still coming to a receive.
     pub fn takes_payload(&self) -> bool {
-        self.entries.iter().flatten().any(|entry| matches!(entry.state, State::Take { .. }))
+        self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Take { .. }))
     }
 }

@@ -195,6 +195,10 @@ fn machine() -> Endpoint {
         cross_memory: true,
         remote_inline_bytes: 0,
         max_unexpected: 100_000,
+        unexpected_budget_bytes: 1 << 30,
+        retain_bytes: 1 << 30,
+        planned_peers: 1,
+        planned_quota_slots: 64,
     })
 }
 

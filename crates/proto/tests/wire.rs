@@ -22,7 +22,11 @@ fn body() -> impl Strategy<Value = Body> {
         ),
         Just(Body::Credit),
         Just(Body::Goodbye),
-        (transfer(), any::<bool>()).prop_map(|(transfer, refused)| Body::Finished { transfer, refused }),
+        (transfer(), any::<u32>(), any::<bool>()).prop_map(|(transfer, count, refused)| Body::Finished {
+            transfer,
+            count,
+            refused
+        }),
         (transfer(), transfer(), any::<u64>()).prop_map(|(transfer, reply, length)| Body::Fetch {
             transfer,
             reply,

@@ -140,7 +140,18 @@ impl Endpoint {
         vectors: &Table<AddressVector>,
     ) -> usize {
         let Some(engine) = &mut self.engine else { return 0 };
-        let mut happened = engine.progress();
+        engine.progress() + self.file(queues, counters, vectors)
+    }
+
+    /// Files what has ended. Returns how much that is.
+    #[inline]
+    pub fn file(
+        &mut self,
+        queues: &mut Table<CompletionQueue>,
+        counters: &mut Table<Counter>,
+        vectors: &Table<AddressVector>,
+    ) -> usize {
+        let mut happened = 0;
         while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
             happened += 1;
             let mut report = completion::report(&ended);
@@ -178,7 +189,10 @@ impl Endpoint {
     /// another engine 25 us on average, and every poll round a heavy fence per engine, which is about as long.)
     pub fn pause(&mut self) {
         if OPEN_ENGINES.load(Ordering::Relaxed) > 1 {
-            weir_link::cores::yield_now();
+            match &mut self.engine {
+                Some(engine) => engine.give_way(),
+                None => weir_link::cores::yield_now(),
+            }
         } else if let Some(engine) = &mut self.engine {
             engine.pause();
         }
@@ -380,8 +394,7 @@ impl EndpointHandle {
         act: impl FnOnce(Posting) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.domain.enter();
-        state.owes_a_look = true;
-        let State { endpoints, vectors, .. } = &mut *state;
+        let State { endpoints, vectors, owes_a_look, .. } = &mut *state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
@@ -403,7 +416,11 @@ impl EndpointHandle {
                 Some(peer)
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
-        act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed })
+        let result =
+            act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed });
+        // A caller that is told "again" waits: its next read may sleep.
+        *owes_a_look |= !matches!(result, Err(Error::Again));
+        result
     }
 
     fn bind(&self, other: AnyObject, flags: u64) -> Result<(), Error> {
@@ -483,6 +500,7 @@ impl EndpointHandle {
             log::error(&format!("cannot open an endpoint: {error}"));
             Error::from(&error)
         })?;
+        engine.on_stall(log::warning);
         for (&key, region) in regions.iter() {
             engine.expose(key, region.memory.clone(), region.readable, region.writable);
         }

@@ -82,7 +82,7 @@ impl Error {
 impl From<PostError> for Error {
     fn from(error: PostError) -> Error {
         match error {
-            PostError::Again { .. } => Error::Again,
+            PostError::Again { .. } | PostError::Full { .. } => Error::Again,
         }
     }
 }
@@ -123,15 +123,18 @@ pub mod completion {
     pub const CANCELED: c_int = libc::ECANCELED;
     /// The peer refused a remote read or write (key, bounds or rights): `FI_EACCES`.
     pub const REFUSED: c_int = libc::EACCES;
+    /// The receiver had no buffer for longer than the retries allow: `FI_ENORX`.
+    pub const NOT_READY: c_int = 269;
 
     /// The peer is gone: reset (its process died), no route (never reached), aborted (it sent nonsense),
-    /// shut down (it closed its endpoint).
+    /// shut down (it closed its endpoint), not ready (no buffer for too long).
     pub fn lost(fault: PeerFault) -> c_int {
         match fault {
             PeerFault::Died => libc::ECONNRESET,
             PeerFault::Unreachable => libc::EHOSTUNREACH,
             PeerFault::Malformed => libc::ECONNABORTED,
             PeerFault::Closed => libc::ESHUTDOWN,
+            PeerFault::NotReady => NOT_READY,
         }
     }
 }
@@ -144,6 +147,9 @@ fn explain(number: c_int) -> &'static CStr {
         completion::NO_MESSAGE => c"weir: no unexpected message matches",
         completion::CANCELED => c"weir: the operation was cancelled",
         completion::REFUSED => c"weir: the peer refused the access to its memory (key, bounds or rights)",
+        completion::NOT_READY => {
+            c"weir: the peer had no buffer for longer than the RNR retries allow (FI_WEIR_RNR_RETRIES)"
+        }
         libc::ECONNRESET => c"weir: the peer's process ended without closing its endpoint",
         libc::EHOSTUNREACH => {
             c"weir: the peer cannot be reached (gone, another version, or no free lane there)"

@@ -102,7 +102,12 @@ pub struct State {
     pub regions: HashMap<u64, Region>,
     /// The program has posted or read something since it last looked at its other sources of messages.
     pub owes_a_look: bool,
+    /// Reads in a row that reported something without looking for what has arrived.
+    pub blind_reads: u32,
 }
+
+/// Bound on [`State::blind_reads`], so that arrivals are seen to now and then.
+const MAX_BLIND_READS: u32 = 64;
 
 /// Whose progress a call makes.
 #[derive(Clone, Copy)]
@@ -128,6 +133,35 @@ impl State {
             happened += self.progress_endpoint(self.watched(watch)[nth]);
         }
         happened
+    }
+
+    /// Files what posts have ended by themselves, if nothing has arrived since the program last looked at its other sources
+    /// of messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
+    #[inline]
+    pub fn file_old_news(&mut self, watch: Watch) -> bool {
+        let State { endpoints, queues, counters, vectors, blind_reads, .. } = self;
+        let Watch::Queue(queue) = watch else { return false };
+        let [only] = queues[queue].endpoints[..] else { return false };
+        let endpoint = &mut endpoints[only];
+        if *blind_reads >= MAX_BLIND_READS || endpoint.engine().is_none_or(|engine| engine.has_news()) {
+            *blind_reads = 0;
+            return false;
+        }
+        endpoint.file(queues, counters, vectors);
+        let any = !queues[queue].entries.is_empty();
+        *blind_reads = if any { *blind_reads + 1 } else { 0 };
+        any
+    }
+
+    /// The program is told that there is nothing, so it looks elsewhere now: what has arrived is no news any more.
+    #[inline]
+    pub fn looked(&mut self, watch: Watch) {
+        for nth in 0..self.watched(watch).len() {
+            let index = self.watched(watch)[nth];
+            if let Some(engine) = self.endpoints[index].engine() {
+                engine.forget_news();
+            }
+        }
     }
 
     /// Makes progress on all endpoints.

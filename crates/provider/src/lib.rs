@@ -82,3 +82,7 @@ pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
 extern "C" fn cleanup() {
     handle::close_all();
 }
+
+/// What grows in a burst goes back to the system after it, whatever the program's heap does.
+#[global_allocator]
+static ALLOCATOR: weir_link::pages::PageAllocator = weir_link::pages::PageAllocator;

@@ -12,6 +12,13 @@ pub fn error(text: &str) {
     eprintln!("weir: {text}");
 }
 
+/// Tells the user what may be wrong, whatever the log level: in one piece, since many ranks share the terminal.
+pub fn warning(text: &str) {
+    use std::io::Write;
+    // A closed standard error is no reason to stop.
+    let _ = std::io::stderr().write_all(format!("weir: {text}\n").as_bytes());
+}
+
 /// `FI_LOG_INFO` of libfabric's log levels: shown with `FI_LOG_LEVEL=info`.
 const LEVEL_INFO: c_int = 2;
 /// `FI_LOG_CORE` of its subsystems.

@@ -43,10 +43,14 @@ where
         cross_memory: true,
         remote_inline_bytes: 64,
         max_unexpected: 1 << 20,
+        unexpected_budget_bytes: 1 << 40,
+        retain_bytes: 0,
+        planned_peers: 1,
+        planned_quota_slots: 1,
         region: DataRegion::default(),
     };
     let ranks = parameters.mesh.nodes() * parameters.ranks_per_node;
-    let plan = Plan { ranks, config, quota_slots: 60, cost, event_limit: 50_000_000 };
+    let plan = Plan { ranks, config, quota_slots: 60, start_slots: 60, cost, event_limit: 50_000_000 };
     World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) }).run().expect("ends")
 }
 

@@ -27,10 +27,15 @@ fn finishing_ns(text: &str) -> u64 {
         cross_memory: true,
         remote_inline_bytes: 0,
         max_unexpected: 1 << 20,
+        unexpected_budget_bytes: 1 << 40,
+        retain_bytes: 0,
+        planned_peers: 1,
+        planned_quota_slots: 1,
         region: DataRegion::default(),
     };
     let ranks = schedule.ranks();
-    let plan = Plan { ranks, config, quota_slots: 1, cost: parameters.cost(), event_limit: 0 };
+    let plan =
+        Plan { ranks, config, quota_slots: 1, start_slots: 1, cost: parameters.cost(), event_limit: 0 };
     let world = World::new(plan, LogGops::new(parameters, ranks), |rank| schedule.program(rank));
     world.run().expect("ends").finished_at / 1000
 }

@@ -34,9 +34,13 @@ fn plan(ranks: u32, scheme: Scheme) -> Plan {
         cross_memory: true,
         remote_inline_bytes: 64,
         max_unexpected: 1 << 20,
+        unexpected_budget_bytes: 1 << 40,
+        retain_bytes: 0,
+        planned_peers: 1,
+        planned_quota_slots: 1,
         region: DataRegion::default(),
     };
-    Plan { ranks, config, quota_slots: 60, cost: COST, event_limit: 0 }
+    Plan { ranks, config, quota_slots: 60, start_slots: 60, cost: COST, event_limit: 0 }
 }
 
 fn extoll_like() -> Ideal {

@@ -1,6 +1,6 @@
 //! Reading what Intel's MPI benchmarks print: rows of numbers under a heading that names the columns.
 
-use super::Group;
+use super::pingpong::Group;
 use serde::Serialize;
 
 /// Message size of the message rate. Unit: bytes.
@@ -40,13 +40,24 @@ impl Measure {
 
 /// PingPong: one row for each size.
 pub fn half_round_trips(output: &str, sizes: &[u64]) -> Result<Vec<(Measure, f64)>, String> {
-    let table = Table::find(output, "t[usec]")?;
-    let mut samples = Vec::new();
-    for &bytes in sizes {
-        let value = table.value("t[usec]", |row| row.first() == Some(&(bytes as f64)));
-        samples.push((Measure::HalfRoundTripUs { bytes }, value.ok_or(format!("no row for {bytes} bytes"))?));
-    }
-    Ok(samples)
+    let values = by_size(output, "t[usec]", sizes)?;
+    Ok(sizes.iter().map(|&bytes| Measure::HalfRoundTripUs { bytes }).zip(values).collect())
+}
+
+/// The values of `column` in the rows of these sizes; where a size was measured several times, the least.
+pub fn by_size(output: &str, column: &str, sizes: &[u64]) -> Result<Vec<f64>, String> {
+    let table = Table::find(output, column)?;
+    let of_size = |&bytes: &u64| {
+        let values = table.values(column, |row| row.first() == Some(&(bytes as f64)));
+        values.min_by(f64::total_cmp).ok_or_else(|| format!("no row for {bytes} bytes"))
+    };
+    sizes.iter().map(of_size).collect()
+}
+
+/// What was printed by one of several benchmarks.
+pub fn section<'a>(output: &'a str, benchmark: &str) -> Option<&'a str> {
+    const HEADING: &str = "# Benchmarking ";
+    output.split(HEADING).skip(1).find(|section| section.split_whitespace().next() == Some(benchmark))
 }
 
 /// Uniband: the rate of its only size.
@@ -83,11 +94,16 @@ impl<'a> Table<'a> {
         Ok(Table { columns, rows })
     }
 
-    /// The value of `column` in the first row that `wanted` accepts, if it is a positive number.
+    /// The value of `column` in the first row that `wanted` accepts and that has a positive number there.
     fn value(&self, column: &str, wanted: impl Fn(&[f64]) -> bool) -> Option<f64> {
-        let index = self.columns.iter().position(|name| *name == column)?;
-        let row = self.rows.iter().find(|row| wanted(row))?;
-        row.get(index).copied().filter(|value| value.is_finite() && *value > 0.0)
+        self.values(column, wanted).next()
+    }
+
+    /// The positive numbers of `column` in all rows that `wanted` accepts.
+    fn values(&self, column: &str, wanted: impl Fn(&[f64]) -> bool) -> impl Iterator<Item = f64> {
+        let index = self.columns.iter().position(|name| *name == column);
+        let rows = self.rows.iter().filter(move |row| wanted(row));
+        rows.filter_map(move |row| row.get(index?).copied()).filter(|value| value.is_finite() && *value > 0.0)
     }
 }
 
@@ -114,6 +130,21 @@ mod tests {
         assert_eq!(half_round_trips(PINGPONG, &[2048, 8]), Ok(vec![(half(2048), 1.10), (half(8), 0.59)]));
         assert_eq!(half_round_trips(PINGPONG, &[16]), Err("no row for 16 bytes".into()));
         assert_eq!(half_round_trips("", &[16]), Err("no column t[usec]".into()));
+    }
+
+    #[test]
+    fn of_a_size_that_was_measured_again_the_least_counts() {
+        let again = PINGPONG.replace("\n\n\n#", "\n            8          500         0.55        13.62\n            8          500         0.57        13.62\n\n");
+        assert_eq!(by_size(&again, "t[usec]", &[8, 2048]), Ok(vec![0.55, 1.10]));
+    }
+
+    #[test]
+    fn several_benchmarks_are_told_apart() {
+        let output =
+            format!("{PINGPONG}# Benchmarking PingPongSpecificSource \nx\n# Benchmarking Exchange \ny\n");
+        assert_eq!(section(&output, "Exchange"), Some("Exchange \ny\n"));
+        assert!(section(&output, "PingPong").unwrap().contains("0.59"));
+        assert_eq!(section(&output, "Ping"), None);
     }
 
     #[test]

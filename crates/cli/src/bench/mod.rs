@@ -1,94 +1,34 @@
-//! `weir bench`: weir side by side with the other transports of this machine.
+//! `weir bench`: weir side by side with the other transports of this machine, and its schemes with each other.
 //!
-//! All transports run under the same MPICH with the same program (Intel's MPI benchmarks), so that what differs is what
-//! carries the messages. The rounds are interleaved: each goes through all transports once, so that a machine that slows
-//! down for a while slows down all of them.
-//!
-//! Expected cost of a round on 2 cores: 15 short jobs, 6 s, of which MPICH's own barrier with more ranks than cores takes
-//! 2 s; five rounds half a minute.
+//! All transports run under the same MPICH with the same program, so that what differs is what carries the messages. What is
+//! compared is interleaved, and where the question is a limit, compared in pairs.
 
+mod flood;
 mod imb;
+mod jobs;
+mod overhead;
+mod pingpong;
+mod statistics;
 mod summary;
 mod transport;
 
+pub use overhead::workload;
+
 use crate::failure::Failure;
-use crate::job::{self, CaptureError, End};
-use crate::launch::{Carrier, Launch};
-use crate::mpi::{self, Kind, Mpi, Surroundings};
-use crate::{mailboxes, program, provider_file, run, scratch};
-use clap::{Args, Subcommand, ValueEnum};
-use imb::Measure;
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use summary::{Machine, Results};
+use clap::{Subcommand, ValueEnum};
 use transport::Transport;
-use weir_engine::config::Settings;
 
 /// Benchmarks.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
     /// Half round trip, message rate and barrier over weir and over the other transports, under the same MPICH.
-    Pingpong(PingpongArguments),
-    /// List transports and measures.
+    Pingpong(pingpong::PingpongArguments),
+    /// What a flood of unexpected messages does to its receiver's memory, over weir and over the other transports.
+    Flood(flood::FloodArguments),
+    /// What one flow-control scheme costs over another: instructions for a message, and time in paired runs.
+    Overhead(overhead::OverheadArguments),
+    /// List transports, measures and cases.
     List,
-}
-
-/// What is measured, as chosen on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Group {
-    /// Half round trip between two ranks (IMB-MPI1 PingPong).
-    Pingpong,
-    /// Rate of 8 B messages from one rank to another, 64 outstanding (IMB-MPI1 Uniband).
-    Rate,
-    /// Barrier (IMB-MPI1 Barrier).
-    Barrier,
-}
-
-/// Options of `weir bench pingpong`.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Each cell of the table has the median of the rounds, the least and the greatest, and the ratio to weir's median. Where the \
-spread of a transport overlaps with weir's, the difference is marked as within noise.
-
-Needs an MPICH with libfabric and UCX (pip install mpich) and IMB-MPI1 (pip install impi-rt): by default those of weir's \
-own environments. Settings of weir are taken from the environment (see `weir settings`).
-
-Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out.")]
-pub struct PingpongArguments {
-    /// Ranks of the barrier.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]
-    ranks_barrier: u32,
-    /// Message sizes of the half round trip. Unit: bytes.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 2048, 65536, 1 << 20])]
-    sizes: Vec<u64>,
-    /// Rounds.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
-    /// Only these transports.
-    #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
-    only: Vec<Transport>,
-    /// Only these measures.
-    #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
-    measure: Vec<Group>,
-    /// The MPICH to use, as for `weir run`.
-    #[arg(long, value_name = "MPI", default_value = "mpich")]
-    mpi: String,
-    /// IMB-MPI1, if it is not in PATH or in weir's own environments.
-    #[arg(long, value_name = "FILE")]
-    imb: Option<String>,
-    /// Bound on one job; it is ended and reported as timed out then. Unit: seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<String>,
-    /// No progress bar.
-    #[arg(long, short)]
-    quiet: bool,
 }
 
 /// Runs a benchmark. The result is the exit status.
@@ -97,7 +37,9 @@ pub struct PingpongArguments {
 /// [`Failure`].
 pub fn run(command: &BenchCommand) -> Result<u8, Failure> {
     match command {
-        BenchCommand::Pingpong(arguments) => pingpong(arguments),
+        BenchCommand::Pingpong(arguments) => pingpong::run(arguments),
+        BenchCommand::Flood(arguments) => flood::run(arguments),
+        BenchCommand::Overhead(arguments) => overhead::run(arguments),
         BenchCommand::List => {
             list();
             Ok(0)
@@ -109,226 +51,15 @@ fn list() {
     fn lines<V: ValueEnum>(heading: &str) {
         println!("{heading}");
         for value in V::value_variants().iter().filter_map(ValueEnum::to_possible_value) {
-            println!("  {:10} {}", value.get_name(), value.get_help().unwrap_or_default());
+            println!("  {:14} {}", value.get_name(), value.get_help().unwrap_or_default());
         }
     }
-    lines::<Transport>("Transports (--only):");
-    lines::<Group>("Measures (--measure):");
-}
-
-/// All that a job of the benchmark needs.
-struct Bench<'a> {
-    arguments: &'a PingpongArguments,
-    mpi: Mpi,
-    imb: PathBuf,
-    /// Directory that holds the plug-in; why not, if it is missing.
-    provider: Result<PathBuf, String>,
-    /// File with the message lengths, for IMB.
-    lengths: PathBuf,
-    rate_length: PathBuf,
-    shm_dir: PathBuf,
-}
-
-fn pingpong(arguments: &PingpongArguments) -> Result<u8, Failure> {
-    let settings = Settings::from_environment()?;
-    settings.quota(arguments.ranks_barrier)?;
-    if let Some(size) = arguments.sizes.iter().find(|&&size| size > 1 << 30) {
-        return Err(Failure::Usage(format!("--sizes {size}: at most 1073741824 bytes")));
+    lines::<Transport>("Transports (pingpong, flood: --only), under MPICH:");
+    lines::<flood::Foreign>("Other MPIs by themselves, if they are installed (flood: --only):");
+    lines::<pingpong::Group>("Measures (pingpong: --measure):");
+    lines::<overhead::Part>("Measures (overhead: --measure):");
+    println!("Cases (flood: --cases):");
+    for case in flood::standard_cases() {
+        println!("  {:28} {}", case.word(), case.describe());
     }
-    let surroundings = Surroundings::of_process();
-    let mpi = mpi::choose(Some(&arguments.mpi), &surroundings)?;
-    if mpi.kind != Kind::Mpich {
-        return Err(Failure::NoMpi(format!("--mpi {}: {} is no MPICH", arguments.mpi, mpi.describe())));
-    }
-    let mut bins = vec![mpi.bin_dir().to_owned()];
-    bins.extend(surroundings.private_bins());
-    let imb =
-        program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
-    let scratch = scratch::directory()?;
-    let provider = match run::find_provider() {
-        Ok(provider) => Ok(provider_file::isolate(&provider, scratch.path())?),
-        Err(failure) => Err(failure.to_string()),
-    };
-    let write_lengths = |name: &str, sizes: &[u64]| {
-        let path = scratch.path().join(name);
-        let text: String = sizes.iter().map(|size| format!("{size}\n")).collect();
-        std::fs::write(&path, text).map_err(Failure::system(name)).map(|()| path)
-    };
-    let bench = Bench {
-        lengths: write_lengths("lengths", &arguments.sizes)?,
-        rate_length: write_lengths("rate-length", &[imb::RATE_BYTES])?,
-        arguments,
-        mpi,
-        imb,
-        provider,
-        shm_dir: settings.shm_dir.clone(),
-    };
-    let machine = Machine::of_this();
-    let results = bench.measure()?;
-    println!("{}", summary::render(&results, &machine, &bench.mpi, arguments.repeat));
-    if let Some(target) = &arguments.json {
-        run::write_json(&bench.record(&results, &machine, &settings), target)?;
-    }
-    Ok(u8::from(!results.is_complete()))
-}
-
-/// What `--json` writes: enough to draw a figure from, and to know what it shows.
-#[derive(Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    weir_version: &'static str,
-    /// Unit: seconds since 1970.
-    time_s: u64,
-    machine: &'a Machine,
-    mpi: &'a Mpi,
-    program: &'a Path,
-    rounds: u32,
-    settings: std::collections::BTreeMap<&'static str, String>,
-    results: &'a Results,
-}
-
-impl Bench<'_> {
-    fn record<'a>(&'a self, results: &'a Results, machine: &'a Machine, settings: &Settings) -> Record<'a> {
-        Record {
-            schema: "weir-bench-pingpong-1",
-            weir_version: env!("CARGO_PKG_VERSION"),
-            time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            machine,
-            mpi: &self.mpi,
-            program: &self.imb,
-            rounds: self.arguments.repeat,
-            settings: settings.to_variables().into_iter().collect(),
-            results,
-        }
-    }
-
-    /// All rounds.
-    fn measure(&self) -> Result<Results, Failure> {
-        let chosen = |all: &[Transport]| -> Vec<Transport> {
-            all.iter()
-                .copied()
-                .filter(|t| self.arguments.only.is_empty() || self.arguments.only.contains(t))
-                .collect()
-        };
-        let transports = chosen(Transport::value_variants());
-        let wanted: BTreeSet<Group> = match self.arguments.measure.as_slice() {
-            [] => Group::value_variants().iter().copied().collect(),
-            some => some.iter().copied().collect(),
-        };
-        let mut results = Results::new(&transports);
-        if let (true, Err(why)) = (transports.contains(&Transport::Weir), &self.provider) {
-            results.give_up(Transport::Weir, format!("missing: {why}"));
-        }
-        let jobs = u64::from(self.arguments.repeat) * (transports.len() * wanted.len()) as u64;
-        let bar = if self.arguments.quiet { ProgressBar::hidden() } else { ProgressBar::new(jobs) };
-        bar.set_style(style());
-        for round in 1..=self.arguments.repeat {
-            for &group in &wanted {
-                for &transport in &transports {
-                    bar.set_message(format!("round {round}: {} over {}", group.word(), transport.word()));
-                    self.measure_once(transport, group, &mut results)?;
-                    bar.inc(1);
-                }
-            }
-        }
-        bar.finish_and_clear();
-        Ok(results)
-    }
-
-    /// One job, unless the transport is missing or has failed at this before: it would again.
-    fn measure_once(&self, transport: Transport, group: Group, results: &mut Results) -> Result<(), Failure> {
-        if results.has_failed(transport, group) {
-            return Ok(());
-        }
-        let nowhere = Path::new("");
-        let carrier = transport.carrier(self.provider.as_deref().unwrap_or(nowhere));
-        let (ranks, words) = self.words(group);
-        let mut launch = Launch::new(&self.mpi, ranks, carrier, &[]);
-        launch.program(&self.imb, words);
-        let limit = Duration::from_secs(self.arguments.timeout);
-        let output = match job::capture(launch.command(), limit) {
-            Ok(output) => output,
-            Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
-            Err(CaptureError::System(source)) => {
-                return Err(Failure::System { what: self.mpi.mpiexec.display().to_string(), source });
-            }
-        };
-        if matches!(carrier, Carrier::Weir(_)) && !output.success() {
-            // Ranks that we have killed leave their mailboxes; whether that works is `weir clean`'s to tell.
-            let _ = mailboxes::remove_stale(&self.shm_dir);
-        }
-        match output.end {
-            End::TimedOut => results.fail(transport, group, format!("timed out after {} s", limit.as_secs())),
-            End::Exited(status) if !status.success() => {
-                results.fail(
-                    transport,
-                    group,
-                    format!("failed: {}", complaint(&output, job::exit_code(status))),
-                );
-            }
-            End::Exited(_) => match self.samples(group, &output.stdout) {
-                Ok(samples) => {
-                    samples.into_iter().for_each(|(measure, value)| results.add(transport, measure, value))
-                }
-                Err(why) => results.fail(transport, group, format!("not understood: {why}")),
-            },
-        }
-        Ok(())
-    }
-
-    /// Ranks and arguments of IMB-MPI1.
-    fn words(&self, group: Group) -> (u32, Vec<std::ffi::OsString>) {
-        let words = |words: &[&str]| words.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
-        match group {
-            // At most a second for each size; 10,000 round trips of 8 B take 10 to 100 ms.
-            Group::Pingpong => {
-                let mut all = words(&["PingPong", "-iter", "10000", "-time", "1", "-msglen"]);
-                all.push(self.lengths.clone().into());
-                (2, all)
-            }
-            // Each repetition is a window of 64 messages.
-            Group::Rate => {
-                let mut all = words(&["Uniband", "-iter", "2000", "-time", "1", "-msglen"]);
-                all.push(self.rate_length.clone().into());
-                (2, all)
-            }
-            Group::Barrier => {
-                let ranks = self.arguments.ranks_barrier;
-                let mut all = words(&["Barrier", "-iter", "2000", "-time", "0.5", "-npmin"]);
-                all.push(ranks.to_string().into());
-                (ranks, all)
-            }
-        }
-    }
-
-    fn samples(&self, group: Group, output: &str) -> Result<Vec<(Measure, f64)>, String> {
-        match group {
-            Group::Pingpong => imb::half_round_trips(output, &self.arguments.sizes),
-            Group::Rate => imb::message_rate(output),
-            Group::Barrier => imb::barrier(output, self.arguments.ranks_barrier),
-        }
-    }
-}
-
-impl Group {
-    fn word(self) -> &'static str {
-        match self {
-            Group::Pingpong => "pingpong",
-            Group::Rate => "rate",
-            Group::Barrier => "barrier",
-        }
-    }
-}
-
-fn style() -> ProgressStyle {
-    // The template is ours and well-formed; the default is fine should it not be.
-    ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// One line of a failed job's output that tells most.
-fn complaint(output: &job::Output, status: u8) -> String {
-    let both = format!("{}\n{}", output.stderr, output.stdout);
-    let telling = both.lines().map(str::trim).rfind(|line| line.contains("error") || line.contains("failed"));
-    telling.map_or_else(|| format!("status {status}"), |line| format!("status {status}, {line}"))
 }

@@ -1,7 +1,8 @@
 //! From samples to a table: medians, spreads, ratios to weir, and what lies within noise.
 
-use super::Group;
 use super::imb::Measure;
+use super::pingpong::Group;
+use super::statistics::Spread;
 use super::transport::Transport;
 use crate::mpi::Mpi;
 use crate::quantity;
@@ -38,37 +39,6 @@ impl Machine {
                 .and_then(|load| load.parse().ok())
                 .unwrap_or(0.0),
         }
-    }
-}
-
-/// Least, middle and greatest of some samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// The least.
-    pub min: f64,
-    /// The middle one, or the mean of the two in the middle.
-    pub median: f64,
-    /// The greatest.
-    pub max: f64,
-}
-
-impl Spread {
-    /// Of at least one sample; `None` without.
-    pub fn of(samples: &[f64]) -> Option<Spread> {
-        let mut sorted = samples.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        let median = match sorted.len() {
-            0 => return None,
-            even if even % 2 == 0 => f64::midpoint(sorted[middle - 1], sorted[middle]),
-            _ => sorted[middle],
-        };
-        Some(Spread { min: sorted[0], median, max: sorted[sorted.len() - 1] })
-    }
-
-    /// Whether the two have a value in common, so that the difference of their medians means nothing.
-    pub fn overlaps(&self, other: &Spread) -> bool {
-        self.min <= other.max && other.min <= self.max
     }
 }
 
@@ -195,7 +165,7 @@ fn name(measure: Measure) -> String {
 }
 
 /// `64 KiB`, without decimals where there are none.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let unit = [(30, "GiB"), (20, "MiB"), (10, "KiB")]
         .into_iter()
         .find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift));
@@ -247,13 +217,6 @@ mod tests {
         }
         results.fail(Transport::Ucx, Group::Pingpong, "timed out after 60 s".into());
         results
-    }
-
-    #[test]
-    fn medians_and_spreads() {
-        assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
-        assert_eq!(Spread::of(&[4.0, 1.0]).map(|spread| spread.median), Some(2.5));
-        assert_eq!(Spread::of(&[]), None);
     }
 
     #[test]

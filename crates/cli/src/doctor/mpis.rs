@@ -116,7 +116,7 @@ pub fn runs(
             format!("{name}: 2 ranks failed with status {}: {}", job::exit_code(status), complaint(&output)),
             "try `weir run -n 2` with a program of yours; FI_LOG_LEVEL=info tells more",
         ),
-        End::TimedOut => Finding::fail(
+        End::TimedOut | End::Stopped => Finding::fail(
             RUNS,
             format!("{name}: 2 ranks did not finish in {} s", TRIAL.as_secs()),
             "report it, with the output of `weir doctor --json`",

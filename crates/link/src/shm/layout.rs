@@ -18,7 +18,7 @@ use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
 /// Version of everything described here.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part.
 pub const FACTS_BYTES: usize = 128;
@@ -45,6 +45,8 @@ pub mod lane_state {
     pub const READY: u32 = 1;
     /// Not read any more.
     pub const REFUSED: u32 = 2;
+    /// Not written any more, since its writer has given its reader up.
+    pub const ABANDONED: u32 = 3;
 }
 
 /// Why bytes are not a segment or an address of ours.
@@ -323,6 +325,15 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_begins_with_what_the_shape_says_and_never_with_more_than_there_is() {
+        let start = |start_slots| Ok(facts().shape.starting_with(start_slots)?.quota(2).start_slots);
+        assert_eq!([0, 1, 38].map(start), [Ok(38), Ok(1), Ok(38)]);
+        for beyond in [39, u32::MAX] {
+            assert!(matches!(start(beyond), Err(LayoutError::Field { field: "starting slots", .. })));
+        }
+    }
+
+    #[test]
     fn lies_are_named() {
         let facts = facts();
         let length = facts.shape.segment_bytes();
@@ -332,7 +343,7 @@ mod tests {
             Facts::parse(&bytes, length, 4096)
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
-        assert_eq!(with(8, 2), Err(LayoutError::Version { have: 2 }));
+        assert_eq!(with(8, 3), Err(LayoutError::Version { have: 3 }));
         for (at, word) in
             [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {

@@ -205,7 +205,8 @@ impl ShmLink {
         }
         // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
         let memory = self.own.as_ref()?.lane(lane).ok()?;
-        if memory.state() != lane_state::READY {
+        // What was sent before its owner gave us up is still valid.
+        if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED) {
             return None;
         }
         let address = Address(memory.owner());
@@ -217,6 +218,13 @@ impl ShmLink {
         }
         self.lanes[lane as usize] = Lane::Waiting(address, memory);
         Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane) })
+    }
+
+    /// Whether `peer` lives but has given us up: it writes no more, and its buffers are its program's again.
+    fn abandoned(&self, peer: usize) -> bool {
+        let lane = self.acquaintances.get(peer).and_then(|known| known.lane);
+        let reader = lane.and_then(|lane| self.inbox.reader(lane));
+        reader.is_some_and(|reader| reader.lane().state() == lane_state::ABANDONED)
     }
 
     /// Stops reading `lane`.
@@ -232,14 +240,15 @@ impl ShmLink {
 
     /// The segment of a peer that may only have attached to us.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
-        let dir = self.dir.clone();
-        let known = self.acquaintance(peer);
+        self.acquaintance(peer); // exists from here on
+        let ShmLink { acquaintances, dir, .. } = self;
+        let known = &mut acquaintances[peer.0 as usize];
         if known.forgotten {
             return Err(CopyFault::Gone);
         }
         if known.segment.is_none() {
             let place = known.address.as_ref().and_then(Place::parse).ok_or(CopyFault::Gone)?;
-            known.segment = Some(PeerSegment::open(&dir, &place).map_err(|_| CopyFault::Gone)?);
+            known.segment = Some(PeerSegment::open(dir, &place).map_err(|_| CopyFault::Gone)?);
         }
         known.segment.as_ref().ok_or(CopyFault::Gone)
     }
@@ -404,9 +413,12 @@ impl Link for ShmLink {
         }
         if facts.pid == pid {
             attach::copy_inside(direction, address, memory, offset, bytes);
-            return Ok(());
+        } else {
+            attach::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
-        attach::copy_across(facts.pid, direction, address, memory, offset, bytes)
+        // Looked at afterwards: the peer says so before its program may use the buffer again, so if it has not said so
+        // by now, what we have copied is what it announced.
+        if self.abandoned(peer.0 as usize) { Err(CopyFault::Gone) } else { Ok(()) }
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
@@ -415,17 +427,16 @@ impl Link for ShmLink {
         let known = index.and_then(|index| self.acquaintances[index].segment.as_ref());
         let found = segment::liveness(&self.dir, &place, known.map(PeerSegment::header));
         let outbox = index.and_then(|index| self.outboxes.get(index)?.as_ref());
-        match outbox {
-            Some(outbox) if found == Liveness::Alive && outbox.lane().state() == lane_state::REFUSED => {
-                Liveness::Refused
-            }
-            _ => found,
+        let refused = outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED);
+        if found == Liveness::Alive && (refused || index.is_some_and(|index| self.abandoned(index))) {
+            return Liveness::Refused;
         }
+        found
     }
 
     fn forget(&mut self, peer: Peer) {
-        if let Some(outbox) = self.outboxes.get_mut(peer.0 as usize) {
-            *outbox = None;
+        if let Some(outbox) = self.outboxes.get_mut(peer.0 as usize).and_then(Option::take) {
+            outbox.lane().set_state(lane_state::ABANDONED);
         }
         let known = self.acquaintance(peer);
         let (lane, address) = (known.lane.take(), known.address);
@@ -445,6 +456,13 @@ impl Link for ShmLink {
 
     fn sleep(&mut self, at_most_ns: u64) {
         self.inbox.sleep(&self.bell, at_most_ns);
+    }
+
+    fn process(&self, peer: Peer) -> Option<u32> {
+        let segment = self.acquaintances.get(peer.0 as usize)?.segment.as_ref()?;
+        // Numbers of another namespace mean somebody else here.
+        let facts = segment.facts();
+        (facts.pid_namespace == self.pid_namespace).then_some(facts.pid)
     }
 
     fn mailbox_bytes(&self) -> u64 {

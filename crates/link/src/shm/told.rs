@@ -6,10 +6,10 @@ use std::sync::Once;
 /// Says that two ranks do not agree whether there are credits. `conditional`: we have none.
 pub fn other_flow(conditional: bool) {
     static TOLD: Once = Once::new();
-    let name = |conditional| if conditional { "unlimited" } else { "static" };
+    let name = |conditional| if conditional { "unlimited or hardware" } else { "a scheme with credits" };
     let (ours, theirs) = (name(conditional), name(!conditional));
     once(&TOLD, || {
-        format!("this rank runs with FI_WEIR_FLOW={ours}, a peer with {theirs}: all ranks need the same")
+        format!("FI_WEIR_FLOW of this rank is {ours}, of a peer {theirs}: all ranks need the same")
     });
 }
 

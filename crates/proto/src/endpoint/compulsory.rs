@@ -42,6 +42,13 @@ impl Compulsory {
         self.waits() || self.unanswered
     }
 
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self) -> [u32; 2] {
+        let Compulsory { request, unanswered, response, fixed } = *self;
+        let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
+        [flags, fixed.unwrap_or(u32::MAX)]
+    }
+
     /// A response has arrived. Returns whether it was asked for.
     pub(super) fn answered(&mut self) -> bool {
         core::mem::take(&mut self.unanswered)
@@ -108,6 +115,7 @@ pub(super) fn send(
         sender.spend(1);
         let mut packet = Packet { credit_packets_read: state.credit_packets_read, ..Packet::new(body, 0) };
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
+        counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }

@@ -22,6 +22,7 @@ impl Endpoint {
         }
         state.outbound = Outbound::Lost(fault);
         state.stalled_since = None;
+        state.backlog_waited = false;
         state.compulsory = Compulsory::default();
         let receiver = state.receiver.take();
         let backlog = core::mem::take(&mut state.backlog);
@@ -31,7 +32,9 @@ impl Endpoint {
         }
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
+        self.timers.cancel(peer);
         actions.push(Action::Sever { peer });
+        self.unreserve(peer, actions);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
         for job in &backlog {
@@ -75,6 +78,7 @@ impl Endpoint {
     /// Closing, first half: nothing is received any more, and the peers learn that nothing announced to us will be taken.
     pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
+        self.tell_all_ended(now, actions); // before the goodbye, which voids what was not told
         for index in 0..self.peers.len() {
             if matches!(self.peers[index].outbound, Outbound::Connected(_)) {
                 self.submit(now, Peer(index as u32), Job::control(Body::Goodbye), actions);
@@ -86,16 +90,19 @@ impl Endpoint {
     pub(super) fn goodbye_arrived(&mut self, from: Peer, actions: &mut Vec<Action>) -> bool {
         let state = self.peer(from);
         state.said_goodbye = true;
-        // What was announced is void: neither the announcement nor pieces of it need to leave any more.
+        // What was announced is void: neither the announcement nor pieces of it need to leave any more, nor what only we
+        // know of.
         let void = |job: &Job| match job.kind {
             JobKind::Control(Body::Rendezvous { .. }) => true,
-            JobKind::Pieces { .. } => matches!(job.payload, Source::Request { .. }),
+            JobKind::Pieces { .. } => !matches!(job.payload, Source::Region { .. }),
+            JobKind::Eager { .. } => matches!(job.payload, Source::Retained { .. }),
             _ => false,
         };
         let before = state.backlog.len();
         state.backlog.retain(|job| !void(job));
         let removed = before - state.backlog.len();
         self.backlogged -= removed as u32;
+        self.release_all(from, actions);
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
                 self.transfers.end(transfer);

@@ -10,13 +10,18 @@
 //! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
 //! ```
 
+#[cfg(feature = "explore")]
+pub mod canonical;
 mod compulsory;
+pub mod holding;
 mod loss;
+mod readiness;
 mod receiving;
 mod remote;
 mod sending;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -30,13 +35,16 @@ use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
 use crate::time::Instant;
+use crate::timers::Timers;
 use crate::transfer::Transfers;
 use compulsory::Compulsory;
+use holding::{Budget, Copies, Ended};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
+pub use view::PairView;
 
 /// How far sending to a peer is set up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Outbound {
     /// Not asked for.
     Absent,
@@ -49,7 +57,7 @@ enum Outbound {
 }
 
 /// What the endpoint keeps for one peer. One that was never heard from costs nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PeerState {
     outbound: Outbound,
     /// Slots at the peer for our explicit credit packets, once connected.
@@ -60,10 +68,14 @@ struct PeerState {
     backlog: VecDeque<Job>,
     /// What leaves before that.
     compulsory: Compulsory,
-    /// We wait for room that the link was asked for.
+    /// We wait for room that the link was asked for, or for the time to ask it again.
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
+    /// Time in which it did, stalls that are over. Unit: ns.
+    stalled_ns: u64,
+    /// The backlog has been out of credit since it was last empty: what leaves it has waited.
+    backlog_waited: bool,
     next_number: u32,
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
@@ -76,6 +88,16 @@ struct PeerState {
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
+    /// It has no room for unexpected payload: our messages are announced and their payload waits here.
+    held: bool,
+    /// Copies of our messages that it has not taken.
+    copies: u32,
+    /// Nothing is reserved for it in our budget: it is always to hold.
+    to_hold: bool,
+    /// What is reserved for it in our budget.
+    reserved_bytes: u64,
+    /// Its transfers that have ended here, of which it has not been told.
+    ended: Ended,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +115,7 @@ impl Region {
 }
 
 /// The endpoint machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     config: Config,
     peers: Vec<PeerState>,
@@ -105,7 +127,13 @@ pub struct Endpoint {
     counters: Counters,
     /// What flow control needs once.
     pool: flow::Pool,
+    budget: Budget,
+    copies: Copies,
+    /// Peers with ended transfers that are told with the next or when nothing else happens.
+    waiting_for_company: Vec<Peer>,
     backlogged: u32,
+    /// When peers that were not ready are tried again.
+    timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
 }
@@ -125,6 +153,9 @@ impl Endpoint {
             _ => flow::Pool::unused(),
         };
         Endpoint {
+            budget: Budget::new(&config),
+            copies: Copies::new(config.retain_bytes),
+            waiting_for_company: Vec::new(),
             config,
             peers: Vec::new(),
             posted: PostedQueue::default(),
@@ -135,6 +166,7 @@ impl Endpoint {
             counters: Counters::default(),
             pool,
             backlogged: 0,
+            timers: Timers::default(),
             somebody_died: false,
         }
     }
@@ -154,28 +186,25 @@ impl Endpoint {
                 self.return_credits(peer, actions);
                 self.send_while_credited(now, peer, actions);
             }
-            Event::Attached { peer, quota_slots } => self.attached(peer, quota_slots),
-            Event::Room { peer, slots } => {
-                let state = self.peer(peer);
-                state.asked_room = false;
-                if let Outbound::Connected(sender) = &mut state.outbound {
-                    sender.found_room(slots);
-                }
-                self.send_while_credited(now, peer, actions);
+            Event::Attached { peer, quota_slots, start_slots } => {
+                self.attached(peer, quota_slots, start_slots);
             }
+            Event::Room { peer, slots } => self.room_answered(now, peer, slots, actions),
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
-            Event::Deadline => {}
+            Event::Deadline => self.retry(now, actions),
+            Event::Idle => self.tell_all_ended(now, actions),
         }
         if self.pool.has_requests() {
             self.ask_for_credits(now, actions);
         }
     }
 
-    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. The present schemes have
-    /// no timers.
+    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. Later does no harm but to the waiting
+    /// messages, earlier none at all.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        self.timers.earliest()
     }
 
     /// The settings it was made with.
@@ -200,13 +229,20 @@ impl Endpoint {
         &self.counters
     }
 
-    /// Whether a message to `peer` would have to wait for credit now, or others wait already. For drivers that read
-    /// the clock only when somebody will look at it.
+    /// Whether some of a message of `bytes` bytes to `peer` might have to wait for credit now, or others wait already. For
+    /// drivers that read the clock only when somebody will look at it.
     #[inline]
-    pub fn would_wait(&self, peer: Peer) -> bool {
+    pub fn would_wait(&self, peer: Peer, bytes: u64) -> bool {
+        // More slots than it can fill: each packet has a header, and what is announced fills one.
+        let geometry = &self.config.geometry;
+        let packet_bytes =
+            u64::from(geometry.slot_bytes * geometry.max_packet_slots - geometry.remote_header_bytes);
+        let whole = if bytes > self.config.eager_bytes { 0 } else { bytes };
+        let packets = whole / packet_bytes.max(1) + 1;
+        let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
         match self.peers.get(peer.0 as usize) {
             Some(PeerState { outbound: Outbound::Connected(sender), backlog, .. }) => {
-                sender.credits() == 0 || !backlog.is_empty()
+                u64::from(sender.credits()) < slots || !backlog.is_empty()
             }
             _ => true,
         }
@@ -231,7 +267,9 @@ impl Endpoint {
     /// and not taken. A goodbye is a courtesy, not a debt.
     pub fn owes(&self) -> bool {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
-        self.transfers.owes_payload() || self.peers.iter().any(|peer| peer.backlog.iter().any(owed))
+        self.transfers.owes_payload()
+            || !self.copies.is_empty()
+            || self.peers.iter().any(|peer| peer.backlog.iter().any(owed) || peer.ended.is_due())
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
@@ -243,7 +281,11 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.peers.iter().all(|peer| peer.inbound.is_none() && !peer.compulsory.is_under_way())
+            && self.copies.is_empty()
+            && self
+                .peers
+                .iter()
+                .all(|peer| peer.inbound.is_none() && !peer.ended.is_due() && !peer.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -253,7 +295,7 @@ impl Endpoint {
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (index, state) in self.peers.iter().enumerate() {
             let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
-            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way();
+            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way() || state.copies > 0;
             if waits || state.inbound.is_some() || (anybody && known) {
                 visit(Peer(index as u32));
             }
@@ -307,6 +349,7 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.granted(packet.granted_total).is_ok(),
             _ => packet.granted_total == 0,
         };
+        state.held = packet.marks.hold;
         let credit = packet.body.is_credit();
         if credit {
             if let Some(receiver) = &mut state.receiver {
@@ -340,11 +383,19 @@ impl Endpoint {
             }
             _ => spent,
         };
-        spent.is_ok()
+        if spent.is_err() {
+            return false;
+        }
+        if packet.marks.backlogged
+            && let Some(quota_slots) = receiver.had_waited()
+        {
+            self.owned(quota_slots);
+        }
+        true
     }
 
     /// A peer has claimed its place in our mailbox.
-    fn attached(&mut self, peer: Peer, quota_slots: u32) {
+    fn attached(&mut self, peer: Peer, quota_slots: u32, start_slots: u32) {
         self.peer(peer);
         let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
@@ -355,7 +406,9 @@ impl Endpoint {
         if let Some(before) = state.receiver.take() {
             before.release(pool);
         }
-        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, pool));
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
+        self.owned(start_slots);
+        self.reserve(peer, quota_slots);
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -376,7 +429,9 @@ impl Endpoint {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
             Body::Credit => true,
-            Body::Finished { transfer, refused } => self.finished_arrived(from, transfer, refused, actions),
+            Body::Finished { transfer, count, refused } => {
+                self.finished_arrived(from, transfer, count, refused, actions)
+            }
             Body::Fetch { transfer, reply, length } => {
                 self.fetch_arrived(now, from, transfer, reply, length, actions)
             }
@@ -409,6 +464,7 @@ impl Endpoint {
         let index = peer.0 as usize;
         if index >= self.peers.len() {
             let cross_memory = self.config.cross_memory;
+            let held = self.budget.begins_with_hold();
             self.peers.resize_with(index + 1, || PeerState {
                 outbound: Outbound::Absent,
                 credit_slots: 0,
@@ -417,6 +473,8 @@ impl Endpoint {
                 compulsory: Compulsory::default(),
                 asked_room: false,
                 stalled_since: None,
+                stalled_ns: 0,
+                backlog_waited: false,
                 next_number: 0,
                 credit_packets_read: 0,
                 inbound: None,
@@ -424,9 +482,20 @@ impl Endpoint {
                 write_bytes: 0,
                 cross_memory,
                 said_goodbye: false,
+                held,
+                copies: 0,
+                to_hold: held,
+                reserved_bytes: 0,
+                ended: Ended::default(),
             });
         }
         &mut self.peers[index]
+    }
+
+    /// A sender owns so many data slots here.
+    fn owned(&mut self, slots: u32) {
+        let peak = &mut self.counters.peak_quota_slots;
+        *peak = (*peak).max(u64::from(slots));
     }
 
     fn complete(actions: &mut Vec<Action>, request: Request, outcome: Outcome) {
@@ -437,6 +506,7 @@ impl Endpoint {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
+            self.budget.credit(unexpected.envelope.length);
             actions.push(Action::Forget { message });
         }
     }

@@ -30,6 +30,11 @@ impl Inbound {
             Into::Message(_) => None,
         }
     }
+
+    #[cfg(feature = "explore")]
+    pub(super) fn arrived_and_length(&self) -> (u64, u64) {
+        (self.arrived, self.envelope.length)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +53,7 @@ pub(super) struct Landing {
 }
 
 /// Multi-receive buffers, by the index that a posted receive carries.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct MultiBuffers {
     buffers: Vec<MultiBuffer>,
     free: Vec<u32>,
@@ -182,7 +187,7 @@ impl Endpoint {
             Payload::Whole | Payload::Arriving { .. } => unexpected.acknowledge,
         };
         if let Some(transfer) = answer {
-            self.submit(now, from, Job::control(Body::Finished { transfer, refused: false }), actions);
+            self.finish(now, from, transfer, unexpected.envelope.length, actions);
         }
         let found = Outcome::Found { envelope: unexpected.envelope, claimed: None };
         Self::complete(actions, request, found);
@@ -228,12 +233,7 @@ impl Endpoint {
                     self.received(landing, &envelope, actions);
                 }
                 if let Some(transfer) = acknowledge {
-                    self.submit(
-                        now,
-                        from,
-                        Job::control(Body::Finished { transfer, refused: false }),
-                        actions,
-                    );
+                    self.finish(now, from, transfer, envelope.length, actions);
                 }
                 Into::Receive(landing)
             }
@@ -340,16 +340,19 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) {
         self.received(landing, envelope, actions);
-        let finished = Body::Finished { transfer: sender, refused: false };
-        self.submit(now, from, Job::control(finished), actions);
+        self.finish(now, from, sender, envelope.length, actions);
     }
 
     fn keep(&mut self, unexpected: Unexpected) -> MessageId {
+        if !matches!(unexpected.payload, Payload::WithSender { .. }) {
+            self.budget.charge(unexpected.envelope.length);
+        }
         let message = self.unexpected.push(unexpected);
         let counters = &mut self.counters;
         counters.peak_unexpected_messages =
             counters.peak_unexpected_messages.max(u64::from(self.unexpected.count()));
         counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.kept_bytes());
+        counters.peak_budget_used_bytes = counters.peak_budget_used_bytes.max(self.budget.used_bytes());
         message
     }
 
@@ -512,7 +515,7 @@ impl Endpoint {
             self.receive_lost(landing, from, fault, actions);
         }
         if let Some(transfer) = unexpected.acknowledge {
-            self.submit(now, from, Job::control(Body::Finished { transfer, refused: false }), actions);
+            self.finish(now, from, transfer, envelope.length, actions);
         }
     }
 

@@ -49,14 +49,21 @@ impl Endpoint {
         self.submit(now, peer, job, actions);
     }
 
-    /// An operation at the destination has ended.
+    /// Operations at the destination have ended.
     pub(super) fn finished_arrived(
         &mut self,
         from: Peer,
         transfer: Transfer,
+        count: u32,
         refused: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
+        if let Some(first) = transfer.copy() {
+            return !refused && self.copies_ended(from, first, count, actions);
+        }
+        if count != 1 {
+            return false; // only copies are told together
+        }
         let Some(state) = self.transfers.get(transfer, from).copied() else {
             // A goodbye has ended it already; the peer still tells us of what it had taken before.
             return self.peer(from).said_goodbye;
@@ -98,6 +105,15 @@ impl Endpoint {
         length: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
+        if let Some(number) = transfer.copy() {
+            let payload = Source::Retained { transfer, offset: 0 };
+            let known = self.copies.fetch(number, from).is_some_and(|whole| length <= whole);
+            if known {
+                let pieces = Job::payload(JobKind::Pieces { transfer: reply }, length, payload);
+                self.submit(now, from, pieces, actions);
+            }
+            return known || self.peer(from).said_goodbye;
+        }
         match self.transfers.get(transfer, from) {
             Some(&mut State::Send { request, length: whole }) if length <= whole => {
                 let payload = Source::Request { request, offset: 0 };
@@ -193,7 +209,12 @@ impl Endpoint {
             {
                 actions.push(Action::Notify { from, data, bytes });
             }
-            self.submit(now, from, Job::control(Body::Finished { transfer, refused }), actions);
+            if refused {
+                let finished = Body::Finished { transfer, count: 1, refused };
+                self.submit(now, from, Job::control(finished), actions);
+            } else {
+                self.finish(now, from, transfer, 0, actions);
+            }
         }
         true
     }
@@ -212,7 +233,7 @@ impl Endpoint {
         let job = if self.allows(key, offset, length, false) {
             Job::payload(JobKind::Pieces { transfer }, length, Source::Region { key, offset })
         } else {
-            Job::control(Body::Finished { transfer, refused: true })
+            Job::control(Body::Finished { transfer, count: 1, refused: true })
         };
         self.submit(now, from, job, actions);
         true

@@ -1,15 +1,20 @@
 //! Sending: the backlog of each peer, cut into packets as credits allow. The only place where packets leave.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::holding::{Stage, announce};
 use super::{Endpoint, Outbound, PeerState, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::flow;
-use crate::packet::{Body, Geometry, Packet, Space};
+use crate::flow::{self, Claim};
+use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
+
+/// Room in a backlog that is kept when nothing waits.
+const MAX_SPARE_JOBS: usize = 256;
 
 /// Something to be sent to one peer, in one packet or many.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +27,7 @@ pub(super) struct Job {
     pub payload: Source,
     /// To be completed when the last packet has left.
     pub complete: Option<Request>,
-    number: u32,
+    pub number: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,11 +118,33 @@ impl Endpoint {
         job.number = state.next_number;
         state.next_number = state.next_number.wrapping_add(1);
         self.submit(now, to, job, actions);
+        if level == SendLevel::Injected {
+            self.copy_what_waits(to, request, actions);
+        }
     }
 
-    /// The packet of a message that can leave whole at once: it fits in one packet, the credits are there and nothing waits
+    /// The message of `request`, the last that was posted, completes by a copy if it has not left.
+    fn copy_what_waits(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
+        let Endpoint { peers, copies, counters, .. } = self;
+        let state = &mut peers[to.0 as usize];
+        let Some(job) = state.backlog.back_mut() else { return };
+        let eager = matches!(job.kind, JobKind::Eager { .. });
+        if !eager || job.complete != Some(request) || job.bytes == 0 || !copies.fits(job.bytes) {
+            return;
+        }
+        let transfer = copies.begin(to, job.bytes, Stage::Waiting);
+        state.copies += 1;
+        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
+        job.payload = Source::Retained { transfer, offset: 0 };
+        job.complete = None;
+        actions.push(Action::Retain { transfer, request });
+        Self::complete(actions, request, Outcome::Done);
+    }
+
+    /// The packet of a message that can leave at once: it fits in one packet, the credits are there and nothing waits
     /// before it. `None`: post it. The effects are those of `handle` with `Posted(Send)` whose actions would be one
-    /// `Transmit` and one `Complete`; the driver is spared a request for a message that is gone when it returns.
+    /// `Transmit` and one `Complete`, and before them one `Retain` if the packet is a rendezvous, whose address the driver
+    /// fills in; the driver is spared a request for a message that is gone when it returns.
     #[inline]
     pub fn send_now(
         &mut self,
@@ -128,8 +155,11 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, pool, .. } = self;
+        let Endpoint { config, peers, counters, pool, budget, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
+        if state.held && bytes > 0 {
+            return self.announce_now(to, space, tag, data, bytes, level);
+        }
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         let geometry = &config.geometry;
         let most_bytes = geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
@@ -148,10 +178,49 @@ impl Endpoint {
             number: state.next_number,
             ..Packet::new(body, length)
         };
+        packet.marks.hold = state.to_hold || budget.is_pressed();
         carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), pool, counters);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
+        Some(packet)
+    }
+
+    /// [`Endpoint::send_now`] for a receiver without room.
+    fn announce_now(
+        &mut self,
+        to: Peer,
+        space: Space,
+        tag: u64,
+        data: Option<u64>,
+        bytes: u64,
+        level: SendLevel,
+    ) -> Option<Packet> {
+        let Endpoint { config, peers, counters, pool, budget, copies, .. } = self;
+        let state = peers.get_mut(to.0 as usize)?;
+        let Outbound::Connected(sender) = &mut state.outbound else { return None };
+        let leaves = state.backlog.is_empty() && !state.ended.is_due() && sender.credits() > 0;
+        let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && copies.fits(bytes);
+        if !leaves || !copied || state.said_goodbye {
+            return None;
+        }
+        sender.spend(1);
+        let transfer = copies.begin(to, bytes, Stage::Announced);
+        state.copies += 1;
+        let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
+        let mut packet = Packet {
+            credit_packets_read: state.credit_packets_read,
+            number: state.next_number,
+            ..Packet::new(body, 0)
+        };
+        packet.marks.hold = state.to_hold || budget.is_pressed();
+        carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
+        counters.count_kind(&packet.body);
+        state.next_number = state.next_number.wrapping_add(1);
+        counters.messages_sent += 1;
+        counters.bytes_sent += bytes;
+        counters.messages_held += 1;
+        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
         Some(packet)
     }
 
@@ -202,37 +271,90 @@ impl Endpoint {
     /// Sends what waits for `to`, in order, until it or the credits are used up.
     #[inline]
     pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
-        let Endpoint { config, peers, counters, pool, backlogged, regions, .. } = self;
+        let Endpoint {
+            config, peers, counters, pool, backlogged, regions, budget, copies, transfers, ..
+        } = self;
         let state = &mut peers[to.0 as usize];
         if state.compulsory.waits() {
             compulsory::send(config, state, to, pool, counters, actions);
         }
-        if state.backlog.is_empty() {
-            return;
-        }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
-        while let Some(job) = state.backlog.front_mut() {
+        let hold = state.to_hold || budget.is_pressed();
+        loop {
+            if state.backlog.is_empty() && !state.ended.is_due() {
+                state.backlog_waited = false;
+                return;
+            }
             let credits = sender.credits();
             if credits == 0 {
-                if state.stalled_since.is_none() {
+                let claim = sender.claims();
+                // Whether an attempt is refused shows in the answer; only then does the message wait.
+                if claim != Some(Claim::Now) && state.stalled_since.is_none() && !state.backlog.is_empty() {
                     state.stalled_since = Some(now);
+                    state.backlog_waited = true;
                     counters.stalls += 1;
                 }
-                if sender.claims_conditionally() && !state.asked_room {
+                if let Some(claim) = claim
+                    && !state.asked_room
+                {
                     state.asked_room = true;
-                    actions.push(Action::AskRoom { to });
+                    actions.push(Action::AskRoom { to, at_once: claim == Claim::Now });
                 }
                 return;
             }
             if let Some(since) = state.stalled_since.take() {
-                counters.stalled_ns += now.since_ns(since);
+                let stalled_ns = now.since_ns(since);
+                counters.stalled_ns += stalled_ns;
+                state.stalled_ns += stalled_ns;
+            }
+            if state.ended.is_due()
+                && let Some((transfer, count)) = state.ended.next()
+            {
+                sender.spend(1);
+                let body = Body::Finished { transfer, count, refused: false };
+                let credit_packets_read = state.credit_packets_read;
+                let mut packet = Packet { credit_packets_read, ..Packet::new(body, 0) };
+                packet.marks.hold = hold;
+                carry_credits(
+                    &config.geometry,
+                    &mut packet,
+                    1,
+                    true,
+                    state.receiver.as_mut(),
+                    pool,
+                    counters,
+                );
+                counters.count_kind(&packet.body);
+                actions.push(Action::Transmit { to, packet, payload: Source::None });
+                continue;
+            }
+            let Some(job) = state.backlog.front_mut() else { return };
+            if let JobKind::Eager { space, tag, data, acknowledge } = job.kind
+                && state.held
+                && job.sent == 0
+                && job.bytes > 0
+                && !state.said_goodbye
+                && let Some((transfer, payload)) = announce(job, acknowledge, to, copies, transfers)
+            {
+                counters.messages_held += 1;
+                match (payload, job.complete) {
+                    (Source::Retained { .. }, Some(request)) => {
+                        state.copies += 1;
+                        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
+                        actions.push(Action::Retain { transfer, request });
+                    }
+                    _ => job.complete = None, // complete already, or when it is taken
+                }
+                let body = Body::Rendezvous { space, tag, data, length: job.bytes, address: 0, transfer };
+                let (complete, number) = (job.complete, job.number);
+                *job = Job { payload, complete, number, ..Job::control(body) };
             }
             if let Source::Region { key, offset } = job.payload
                 && !regions.get(&key).is_some_and(|region| region.allows(offset, job.bytes, false))
             {
                 // Concealed while it was being read, or another one now: the reader gets a refusal, not the rest.
                 if let JobKind::Pieces { transfer } = job.kind {
-                    *job = Job::control(Body::Finished { transfer, refused: true });
+                    *job = Job::control(Body::Finished { transfer, count: 1, refused: true });
                 }
             }
             let (payload_bytes, slots, body) = job.cut(&config.geometry, credits);
@@ -240,6 +362,9 @@ impl Endpoint {
             let payload = match job.payload {
                 Source::Request { request, offset } => Source::Request { request, offset: offset + job.sent },
                 Source::Region { key, offset } => Source::Region { key, offset: offset + job.sent },
+                Source::Retained { transfer, offset } => {
+                    Source::Retained { transfer, offset: offset + job.sent }
+                }
                 Source::None => Source::None,
             };
             job.sent += u64::from(payload_bytes);
@@ -247,17 +372,28 @@ impl Endpoint {
             let mut packet = Packet {
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
+                marks: Marks { backlogged: state.backlog_waited, ..Marks::default() },
                 ..Packet::new(body, payload_bytes)
             };
+            packet.marks.hold = hold;
             let receiver = state.receiver.as_mut();
             carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
+            counters.count_kind(&packet.body);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
                 if let Some(request) = job.complete {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
+                if let (JobKind::Eager { .. }, Source::Retained { transfer, .. }) = (job.kind, job.payload) {
+                    state.copies -= 1;
+                    copies.end(transfer);
+                    actions.push(Action::Release { transfer });
+                }
                 state.backlog.pop_front();
                 *backlogged -= 1;
+                if state.backlog.is_empty() && state.backlog.capacity() > MAX_SPARE_JOBS {
+                    state.backlog = VecDeque::new(); // a burst is over
+                }
             }
         }
     }
@@ -265,9 +401,15 @@ impl Endpoint {
     /// Returns credits to `to` explicitly, if they are due. Credit packets cost none and never wait behind data.
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
-        let Endpoint { config, peers, counters, pool, .. } = self;
-        let Some(PeerState { outbound, receiver: Some(receiver), credit_packets_read, credit_slots, .. }) =
-            peers.get_mut(to.0 as usize)
+        let Endpoint { config, peers, counters, pool, budget, .. } = self;
+        let Some(PeerState {
+            outbound,
+            receiver: Some(receiver),
+            credit_packets_read,
+            credit_slots,
+            to_hold,
+            ..
+        }) = peers.get_mut(to.0 as usize)
         else {
             return;
         };
@@ -286,17 +428,19 @@ impl Endpoint {
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
-        let packet = Packet {
+        let mut packet = Packet {
             credit_packets_read: *credit_packets_read,
             granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)
         };
+        packet.marks.hold = *to_hold || budget.is_pressed();
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }
 
-/// Counts a data packet and writes what has been granted into it; the last one of a message takes along what is not
-/// granted yet, if it has room: the header has a place for it, or the payload leaves some.
+/// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
+/// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
+/// form every packet's header has a place for it.
 #[inline]
 pub(super) fn carry_credits(
     geometry: &Geometry,
@@ -311,7 +455,8 @@ pub(super) fn carry_credits(
     counters.slots_sent += u64::from(slots);
     let Some(receiver) = receiver else { return };
     let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    if last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes {
+    let has_room = last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
+    if has_room || receiver.piggybacks_with_every_packet() {
         counters.piggybacked_credits_sent += u64::from(receiver.piggyback(pool));
     }
     packet.granted_total = receiver.granted_total(pool);

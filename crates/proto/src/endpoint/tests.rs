@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::{DataRegion, MAX_EAGER_BYTES, Scheme};
+use crate::config::{Admission, DataRegion, MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -20,28 +20,38 @@ struct Bench {
     credit_packets_read: u16,
 }
 
+mod schemes;
+
 const PEER: Peer = Peer(1);
+/// With dynamic credits.
+const REGION: DataRegion =
+    DataRegion { slots: 8, peers: 2, start_slots: 1, admission: Admission::FirstContact, hold_points: 0 };
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
+    let start_slots = if let Scheme::Dynamic { .. } = scheme { REGION.start_slots } else { quota_slots };
+    bench_with(scheme, start_slots, quota_slots)
+}
+
+fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
     let config = Config {
         scheme,
         geometry: Geometry { max_packet_slots: 4, ..Geometry::SHARED_MEMORY },
         credit_slots: 1,
-        region: DataRegion { slots: 8, peers: 2, start_slots: 1, ..DataRegion::default() },
+        region: REGION,
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 4,
-    };
-    let start_slots = match scheme {
-        Scheme::Dynamic { .. } => config.region.start_slots,
-        _ => quota_slots,
+        unexpected_budget_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        planned_peers: 1,
+        planned_quota_slots: 64,
     };
     let mut bench =
         Bench { machine: Endpoint::new(config), now: Instant(0), granted: 0, credit_packets_read: 0 };
     let connected = Event::Connected { peer: PEER, quota_slots, start_slots, credit_slots: 1 };
     assert_eq!(bench.event(connected), [""; 0]);
-    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots }), [""; 0]);
+    assert_eq!(bench.event(Event::Attached { peer: PEER, quota_slots, start_slots }), [""; 0]);
     bench
 }
 
@@ -57,9 +67,9 @@ fn short(action: &Action) -> String {
                 Body::More { .. } => "more",
                 Body::Rendezvous { .. } => "rendezvous",
                 Body::Credit => return format!("credit total {}", packet.granted_total),
-                Body::Finished { refused, .. } => {
-                    return String::from(if refused { "refused" } else { "finished" });
-                }
+                Body::Finished { refused: true, .. } => return "refused".into(),
+                Body::Finished { count: 1, .. } => return "finished".into(),
+                Body::Finished { count, .. } => return format!("finished {count}"),
                 Body::Fetch { .. } => "fetch",
                 Body::Piece { .. } => "piece",
                 Body::Write { .. } => "write",
@@ -89,12 +99,15 @@ fn short(action: &Action) -> String {
             format!("{how} {}", request.0)
         }
         Action::Connect { .. } => "connect".into(),
-        Action::AskRoom { .. } => "ask room".into(),
+        Action::AskRoom { at_once: false, .. } => "ask room".into(),
+        Action::AskRoom { at_once: true, .. } => "try".into(),
         Action::Keep { bytes, .. } => format!("keep {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
         Action::Deliver { bytes, .. } => format!("deliver {bytes}"),
         Action::Forget { .. } => "forget".into(),
+        Action::Retain { transfer, .. } => format!("retain {}", transfer.copy().expect("a copy")),
+        Action::Release { transfer } => format!("release {}", transfer.copy().expect("a copy")),
         Action::Copy { bytes, .. } => format!("copy {bytes}"),
         Action::Sever { .. } => "sever".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
@@ -260,7 +273,7 @@ fn where_copies_are_forbidden_the_payload_is_fetched_and_nobody_tries_again() {
 fn a_send_that_completes_when_matched_waits_for_the_word_and_for_its_own_last_packet() {
     let mut sender = with_credits(1);
     assert_eq!(sender.send_at(0, 40, SendLevel::Matched), ["transmit eager 8"]);
-    let finished = Body::Finished { transfer: Transfer(0), refused: false };
+    let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(sender.arrive(finished, 0), ["retire", "credit total 1"]); // matched by its first packet; 32 bytes have not left
     assert_eq!(sender.credits_back(1), ["retire", "transmit more 32", "done 0"]);
 }
@@ -373,7 +386,7 @@ fn a_large_remote_write_is_copied_by_its_initiator() {
 fn what_makes_no_sense_costs_the_peer_its_lane_and_nobody_else() {
     let nonsense = [
         Body::More { offset: 0 },
-        Body::Finished { transfer: Transfer(3), refused: false },
+        Body::Finished { transfer: Transfer(3), count: 1, refused: false },
         Body::Fetch { transfer: Transfer(0), reply: Transfer(0), length: 8 },
         Body::Piece { transfer: Transfer(0), offset: 0, last: true },
         Body::Located { transfer: Transfer(0), key: 0, offset: 0, address: 0, refused: false },
@@ -458,7 +471,7 @@ fn two_that_close_do_not_wait_for_each_other() {
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
     assert!(!closing.machine.owes());
     // The other had matched it before it closed, and says so: late, but true.
-    let finished = Body::Finished { transfer: Transfer(0), refused: false };
+    let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(closing.arrive(finished, 0), ["retire"]);
 }
 
@@ -505,4 +518,266 @@ fn more_unexpected_messages_than_the_bound_cost_the_sender_its_lane() {
     }
     assert_eq!(receiver.eager(0, 0), ["retire", "sever"]);
     assert_eq!(vec![receiver.machine.counters().peak_unexpected_messages], [4]);
+}
+
+/// A receiver whose budget has room beyond the reservation for three messages of 100 bytes at most, and one credit slot.
+fn nearly_full(quota_slots: u32) -> Bench {
+    let mut bench = with_credits(quota_slots);
+    // 164 for each slot, and for a message of 1000 bytes 96 and sixteen blocks of 68.
+    let reserved = 164 * u64::from(quota_slots) + 96 + 16 * 68;
+    let three = 3 * crate::kept_cost_bytes(100);
+    let config = Config {
+        unexpected_budget_bytes: reserved + three,
+        planned_quota_slots: quota_slots,
+        max_unexpected: 1000,
+        ..*bench.machine.config()
+    };
+    bench.machine = Endpoint::new(config);
+    bench.event(Event::Connected { peer: PEER, quota_slots, start_slots: quota_slots, credit_slots: 1 });
+    bench.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots });
+    bench
+}
+
+impl Bench {
+    /// What the next packet says, by sending an empty message.
+    fn says_hold(&mut self, request: u32) -> bool {
+        let mut actions = Vec::new();
+        let (request, to, level) = (Request(request), PEER, SendLevel::Delivered);
+        let send = SendCommand { request, to, space: Space::Untagged, tag: 0, data: None, bytes: 0, level };
+        self.machine.handle(self.now, Event::Posted(Command::Send(send)), &mut actions);
+        match actions.first() {
+            Some(Action::Transmit { packet, .. }) => packet.marks.hold,
+            other => panic!("{other:?} instead of a packet"),
+        }
+    }
+
+    fn arrive_with_hold(&mut self, hold: bool) -> Vec<String> {
+        let mut packet = Packet { granted_total: self.granted, ..Packet::new(Body::Credit, 0) };
+        packet.marks.hold = hold;
+        self.event(Event::Arrived { from: PEER, packet })
+    }
+
+    fn finished(&mut self, transfer: u32, count: u32) -> Vec<String> {
+        let transfer = Transfer::of_copy(transfer);
+        self.arrive_keeping_hold(Body::Finished { transfer, count, refused: false })
+    }
+
+    fn arrive_keeping_hold(&mut self, body: Body) -> Vec<String> {
+        let mut packet = Packet { granted_total: self.granted, ..Packet::new(body, 0) };
+        packet.marks.hold = true;
+        self.event(Event::Arrived { from: PEER, packet })
+    }
+
+    fn inject(&mut self, request: u32, bytes: u64) -> Vec<String> {
+        self.send_at(request, bytes, SendLevel::Injected)
+    }
+}
+
+#[test]
+fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
+    let mut receiver = nearly_full(16);
+    for _ in 0..3 {
+        receiver.eager(100, 100);
+        assert!(!receiver.says_hold(0));
+    }
+    receiver.eager(1, 1);
+    assert!(receiver.says_hold(1));
+    // Three of four are left, then two, then one of 100 bytes and one of 1.
+    for still in [true, true, false] {
+        receiver.receive(2, 100, None);
+        assert_eq!(receiver.says_hold(3), still);
+    }
+}
+
+#[test]
+fn a_message_that_is_announced_costs_the_budget_nothing() {
+    let mut receiver = nearly_full(16);
+    for _ in 0..10 {
+        receiver.rendezvous(1000, 1);
+        receiver.eager(0, 0);
+    }
+    assert!(!receiver.says_hold(0));
+    assert_eq!(receiver.machine.counters().peak_budget_used_bytes, 0);
+}
+
+#[test]
+fn without_room_for_the_reservations_everybody_begins_with_hold() {
+    let quota_slots = 16;
+    let mut receiver = nearly_full(quota_slots);
+    let config = Config { planned_peers: 2, ..*receiver.machine.config() };
+    receiver.machine = Endpoint::new(config);
+    receiver.event(Event::Connected { peer: PEER, quota_slots, start_slots: quota_slots, credit_slots: 1 });
+    assert_eq!(receiver.send(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
+    assert!(receiver.says_hold(1)); // nobody has attached
+    receiver.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots });
+    assert!(!receiver.says_hold(2)); // the first fits
+    receiver.event(Event::Connected {
+        peer: Peer(2),
+        quota_slots,
+        start_slots: quota_slots,
+        credit_slots: 1,
+    });
+    receiver.event(Event::Attached { peer: Peer(2), quota_slots, start_slots: quota_slots });
+    assert!(!receiver.says_hold(3));
+    let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
+    assert_eq!(receiver.event(lost), ["sever", "release 0"]);
+    receiver.event(Event::Connected {
+        peer: Peer(3),
+        quota_slots,
+        start_slots: quota_slots,
+        credit_slots: 1,
+    });
+    receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots }); // in the place of the first
+    assert_eq!(
+        receiver.machine.peers.iter().map(|peer| peer.to_hold).collect::<Vec<_>>(),
+        [true, false, true, false]
+    );
+}
+
+#[test]
+fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
+    let mut sender = with_credits(8);
+    assert_eq!(sender.arrive_with_hold(true), ["retire"]);
+    assert_eq!(sender.send(0, 1000), ["retain 0", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.send(0, 0), ["transmit eager 0", "done 0"]); // only an envelope anyway
+    assert_eq!(sender.send(0, 1), ["retain 1", "transmit rendezvous 0", "done 0"]);
+    assert!(sender.machine.owes());
+    assert_eq!(sender.finished(0, 2), ["release 0", "release 1", "retire"]);
+    assert!(!sender.machine.owes() && sender.machine.is_quiet());
+    assert_eq!(sender.arrive_with_hold(false), ["retire"]);
+    assert_eq!(sender.send(0, 8), ["transmit eager 8", "done 0"]);
+    assert_eq!((sender.machine.counters().messages_held, sender.machine.counters().rendezvous_sent), (2, 0));
+}
+
+#[test]
+fn what_waits_for_credit_is_announced_if_the_credit_comes_with_hold() {
+    let mut sender = with_credits(1);
+    assert_eq!(sender.send(0, 100), ["transmit eager 16"]); // begun: it goes on whole
+    assert_eq!(sender.send(1, 100), [""; 0]);
+    sender.granted = 1;
+    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 32"]);
+    sender.granted = 2;
+    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 32"]);
+    sender.granted = 3;
+    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 20", "done 0"]);
+    sender.granted = 4;
+    assert_eq!(sender.arrive_with_hold(true), ["retire", "retain 0", "transmit rendezvous 0", "done 1"]);
+}
+
+#[test]
+fn what_is_injected_and_waits_is_copied_once() {
+    let mut sender = with_credits(1);
+    assert_eq!(sender.inject(0, 8), ["transmit eager 8", "done 0"]);
+    assert_eq!(sender.inject(1, 8), ["retain 0", "done 1"]);
+    assert_eq!(sender.inject(2, 8), ["retain 1", "done 2"]);
+    assert_eq!(sender.credits_back(1), ["retire", "transmit eager 8", "release 0"]);
+    sender.granted += 1;
+    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit rendezvous 0"]);
+    assert_eq!(sender.finished(1, 1), ["release 1", "retire", "credit total 1"]);
+    assert!(sender.machine.is_quiet());
+}
+
+#[test]
+fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
+    let mut sender = with_credits(8);
+    sender.machine.config.retain_bytes = 0;
+    sender.machine.copies = Copies::new(132); // one copy of up to 100 bytes
+    sender.arrive_with_hold(true);
+    assert_eq!(sender.send(0, 90), ["retain 0", "transmit rendezvous 0", "done 0"]);
+    assert!(sender.machine.may_fit_later(PEER, 8));
+    assert!(sender.machine.announces_own_buffer(PEER, 8, SendLevel::Injected));
+    assert_eq!(sender.send(1, 8), ["transmit rendezvous 0"]);
+    let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
+    assert_eq!(sender.arrive_keeping_hold(taken), ["done 1", "retire"]);
+    assert_eq!(sender.finished(0, 1), ["release 0", "retire"]);
+    assert!(!sender.machine.may_fit_later(PEER, 200)); // nothing would make it fit
+}
+
+#[test]
+fn a_synchronous_send_that_is_held_completes_when_it_is_taken() {
+    let mut sender = with_credits(8);
+    sender.arrive_with_hold(true);
+    assert_eq!(sender.send_at(0, 8, SendLevel::Matched), ["transmit rendezvous 0"]);
+    let fetch = Body::Fetch { transfer: Transfer(0), reply: Transfer(5), length: 8 };
+    assert_eq!(sender.arrive_keeping_hold(fetch), ["transmit piece 8", "retire"]);
+    let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
+    assert_eq!(sender.arrive_keeping_hold(taken), ["done 0", "retire"]);
+}
+
+#[test]
+fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye() {
+    let mut receiver = with_credits(64);
+    let announce = |number| {
+        let transfer = Transfer::of_copy(number);
+        Body::Rendezvous { space: Space::Tagged, tag: 0, data: None, length: 8, address: 1, transfer }
+    };
+    let take = |receiver: &mut Bench, number| {
+        receiver.receive(number, 8, None);
+        receiver.arrive(announce(number), 0);
+        receiver.event(Event::CopyDone { transfer: Transfer(0), result: Ok(()) })
+    };
+    for number in 0..15 {
+        assert_eq!(take(&mut receiver, number), [format!("received {number} 8 at 0 last true")]);
+    }
+    assert_eq!(take(&mut receiver, 15), ["received 15 8 at 0 last true", "finished 16"]);
+    assert!(!receiver.machine.owes());
+    // Descending names are a range as well; others are told one by one.
+    for number in [18, 17, 16, 30] {
+        take(&mut receiver, number);
+    }
+    assert!(receiver.machine.has_company_waiting());
+    assert_eq!(receiver.event(Event::Idle), ["finished 3", "finished"]);
+    assert!(!receiver.machine.has_company_waiting());
+    take(&mut receiver, 40);
+    assert_eq!(receiver.post(Command::Farewell), ["finished", "transmit goodbye 0"]);
+}
+
+#[test]
+fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
+    let mut receiver = with_credits(1);
+    receiver.send(0, 8); // the credit is gone
+    receiver.send(1, 8); // waits
+    for request in 2..100 {
+        let write = Body::Write { transfer: Transfer(request), key: 0, offset: 0, left: 0, data: None };
+        receiver.post(Command::Expose { key: 0, bytes: 8, readable: true, writable: true });
+        receiver.arrive(write, 0);
+    }
+    assert_eq!(receiver.machine.backlogged(), 1);
+    receiver.credit_packets_read = 1;
+    assert_eq!(receiver.credits_back(1), ["retire", "credit total 98", "finished"]); // the message still waits
+}
+
+#[test]
+fn a_goodbye_voids_copies_and_what_waits_behind_them() {
+    let mut sender = with_credits(1);
+    sender.arrive_with_hold(true);
+    assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.inject(1, 8), ["retain 1", "done 1"]);
+    assert_eq!(sender.arrive_keeping_hold(Body::Goodbye)[..2], ["release 0", "release 1"]);
+    assert!(sender.machine.is_quiet() && !sender.machine.owes());
+    // It had taken the first before it closed, and says so: late, but true.
+    assert_eq!(sender.finished(0, 1), ["retire"]);
+}
+
+#[test]
+fn copies_that_were_not_announced_or_are_on_their_way_cannot_be_ended() {
+    let wrong: [fn(&mut Bench) -> Vec<String>; 4] = [
+        |sender| sender.finished(1, 1), // waits for credit
+        |sender| sender.finished(7, 1), // there is none
+        |sender| sender.finished(0, 0),
+        |sender| {
+            let fetch = Body::Fetch { transfer: Transfer::of_copy(0), reply: Transfer(5), length: 8 };
+            assert_eq!(sender.arrive_keeping_hold(fetch), ["retire", "credit total 1"]);
+            sender.finished(0, 1)
+        },
+    ];
+    for act in wrong {
+        let mut sender = with_credits(1);
+        sender.arrive_with_hold(true);
+        sender.inject(0, 8);
+        sender.inject(1, 8);
+        let actions = act(&mut sender);
+        assert_eq!(actions[..2], ["retire", "sever"], "{actions:?}");
+        assert!(actions.contains(&"release 1".into()));
+    }
 }

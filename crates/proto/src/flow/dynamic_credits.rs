@@ -17,18 +17,21 @@
 //! B -> R   return response
 //! ```
 
+#[cfg(feature = "explore")]
+mod canonical;
+
 use alloc::vec::Vec;
 
 use super::activity::{Activity, Level};
 use super::mutant::Mutant;
 use super::static_credits;
-use super::{GrantError, SpendError};
+use super::{GrantError, ReceiverView, SenderView, SpendError};
 use crate::config::{Admission, DataRegion, MAX_CREDIT_SLOTS};
 use crate::event::Peer;
 use crate::mailbox::{quota, threshold};
 
 /// The sending side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     credits: static_credits::Sender,
     /// What it may keep when it is asked to give back.
@@ -54,6 +57,10 @@ impl Sender {
     #[inline]
     pub(super) fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         self.credits.granted(granted_total)
+    }
+
+    pub(super) fn view(&self) -> SenderView {
+        SenderView { quota_slots: None, ..self.credits.view() }
     }
 
     /// Credits beyond the guaranteed ones.
@@ -88,7 +95,7 @@ struct Account {
     spared: u8,
     /// Thresholds crossed since its last monitoring point.
     crossed: u32,
-    /// Requests and responses retrieved since then: a slot each, so that each can have caused a crossing.
+    /// Of the slots that have reached no threshold yet, those of requests and responses.
     control: u32,
     /// The first `n + 1`, the current one at the front.
     thresholds: [u32; MAX_CREDIT_SLOTS as usize + 1],
@@ -233,8 +240,13 @@ impl Pool {
         }
     }
 
-    /// A sender has attached, with a lane of `lane_slots` data slots; it holds its starting credits. Returns its account.
-    pub fn admit(&mut self, owner: Peer, lane_slots: u32) -> u32 {
+    /// A sender has attached, with a lane of `lane_slots` data slots; it holds `start_slots` credits, which the link has told
+    /// it. Returns its account.
+    ///
+    /// # Panics
+    /// If the link tells senders another number than what the region sets aside for them.
+    pub fn admit(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
+        assert_eq!(start_slots, self.start_slots, "starting credits by the link and by the region");
         assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
         if let Some(index) = self.placeholders.next() {
             let account = &mut self.accounts[index as usize];
@@ -579,6 +591,7 @@ impl Pool {
     fn push_threshold(&mut self, index: u32, threshold: u32) {
         let last = self.credit_slots as usize;
         let account = &mut self.accounts[index as usize];
+        account.control = account.control.saturating_sub(account.thresholds[0]).min(account.retrieved);
         account.thresholds.copy_within(1..=last, 0);
         account.thresholds[last] = threshold;
         account.piggybacked = 0;
@@ -588,12 +601,15 @@ impl Pool {
     /// most active take from the least active.
     fn watch(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
-        account.crossed += 1;
-        // Each control packet may have caused one crossing.
-        if account.crossed <= self.credit_slots + account.control {
+        // Only data is activity: a threshold that requests and responses have reached alone does not count.
+        if account.control >= account.thresholds[0] {
             return;
         }
-        (account.crossed, account.control) = (0, 0);
+        account.crossed += 1;
+        if account.crossed <= self.credit_slots {
+            return;
+        }
+        account.crossed = 0;
         match self.activity.level(index) {
             Level::Low => self.activity.move_to_front(index, Level::Medium),
             Level::Medium => self.activity.move_to_front(index, Level::High),
@@ -704,6 +720,19 @@ impl Pool {
                 thresholds: &account.thresholds[..=self.credit_slots as usize],
             })
         })
+    }
+
+    /// One sender, for reports.
+    pub(super) fn view(&self, index: u32) -> ReceiverView {
+        let account = &self.accounts[index as usize];
+        ReceiverView {
+            quota_slots: Some(account.intended),
+            current: Some(account.current),
+            retrieved: Some(account.retrieved),
+            threshold: Some(account.thresholds[0]),
+            granted_total: Some(account.granted_total),
+            unread_credit_packets: Some(u32::from(account.packets_sent.wrapping_sub(account.packets_read))),
+        }
     }
 
     /// Checks I1, I3 and I6. For tests and proofs: linear in the senders.

@@ -6,16 +6,26 @@
 //! is its [`Pool`], which every method of a receiver is given.
 
 pub mod activity;
+pub mod adaptive_backlog;
+#[cfg(feature = "explore")]
+mod canonical;
 pub mod dynamic_credits;
+pub mod hardware;
 mod mutant;
+pub mod static_connection;
 pub mod static_credits;
 pub mod unlimited;
+mod view;
 
 use crate::config::{Config, Scheme};
 use crate::event::Peer;
+use crate::time::Instant;
+#[cfg(feature = "explore")]
+pub use canonical::ReceiverBooks;
 pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;
+pub use view::{ReceiverView, SenderView};
 
 /// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,24 +49,47 @@ pub struct SpendError {
     pub credits: u32,
 }
 
+/// What a sender does about a receiver that has no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    /// Ask again whenever the driver likes.
+    AskAgain,
+    /// Try again then.
+    RetryAt(Instant),
+    /// That was the last attempt.
+    GiveUp,
+}
+
 /// The sending side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Sender {
     /// See [`unlimited`].
     Unlimited(unlimited::Sender),
     /// See [`static_credits`].
     Static(static_credits::Sender),
+    /// See [`hardware`].
+    Hardware(hardware::Sender),
+    /// See [`static_connection`]; a sender spends credits as in the mailbox form.
+    StaticConnection(static_credits::Sender),
+    /// See [`adaptive_backlog`]; the same, with fewer credits at first.
+    AdaptiveBacklog(static_credits::Sender),
     /// See [`dynamic_credits`].
     Dynamic(dynamic_credits::Sender),
 }
 
 impl Sender {
-    /// The side of a sender that can own `quota_slots` data slots at the receiver, and owns `start_slots` from the beginning;
-    /// `credit_slots` are guaranteed to it.
+    /// The side of a sender that begins with `start_slots` credits and can own at most `quota_slots` data slots at the
+    /// receiver; with dynamic credits `credit_slots` are guaranteed to it.
     pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32, credit_slots: u32) -> Sender {
+        let credited = || static_credits::Sender::starting_with(start_slots, quota_slots);
         match scheme {
             Scheme::Unlimited => Sender::Unlimited(unlimited::Sender::default()),
-            Scheme::Static { .. } => Sender::Static(static_credits::Sender::new(quota_slots)),
+            Scheme::Static { .. } => Sender::Static(credited()),
+            Scheme::Hardware { rnr_timer_ns, rnr_retries } => {
+                Sender::Hardware(hardware::Sender::new(rnr_timer_ns, rnr_retries))
+            }
+            Scheme::StaticConnection { .. } => Sender::StaticConnection(credited()),
+            Scheme::AdaptiveBacklog { .. } => Sender::AdaptiveBacklog(credited()),
             Scheme::Dynamic { .. } => {
                 Sender::Dynamic(dynamic_credits::Sender::new(quota_slots, start_slots, credit_slots))
             }
@@ -67,9 +100,11 @@ impl Sender {
     #[inline]
     pub fn credits(&self) -> u32 {
         match self {
-            Sender::Unlimited(sender) => sender.room(),
             Sender::Static(sender) => sender.credits(),
             Sender::Dynamic(sender) => sender.credits(),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.credits(),
+            Sender::Unlimited(sender) => sender.room(),
+            Sender::Hardware(sender) => sender.room(),
         }
     }
 
@@ -77,9 +112,11 @@ impl Sender {
     #[inline]
     pub fn spend(&mut self, slots: u32) {
         match self {
-            Sender::Unlimited(sender) => sender.spend(slots),
             Sender::Static(sender) => sender.spend(slots),
             Sender::Dynamic(sender) => sender.spend(slots),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => sender.spend(slots),
+            Sender::Unlimited(sender) => sender.spend(slots),
+            Sender::Hardware(sender) => sender.spend(slots),
         }
     }
 
@@ -90,16 +127,24 @@ impl Sender {
     #[inline]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         match self {
-            Sender::Unlimited(_) => Ok(()),
             Sender::Static(sender) => sender.granted(granted_total),
             Sender::Dynamic(sender) => sender.granted(granted_total),
+            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
+                sender.granted(granted_total)
+            }
+            Sender::Unlimited(_) | Sender::Hardware(_) => Ok(()),
         }
     }
 
     /// The link found `slots` more slots free.
     pub fn found_room(&mut self, slots: u32) {
-        if let Sender::Unlimited(sender) = self {
-            sender.found_room(slots);
+        match self {
+            Sender::Unlimited(sender) => sender.found_room(slots),
+            Sender::Hardware(sender) => sender.found_room(slots),
+            Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_)
+            | Sender::Dynamic(_) => {}
         }
     }
 
@@ -107,38 +152,76 @@ impl Sender {
     pub fn excess(&self) -> Option<u32> {
         match self {
             Sender::Dynamic(sender) => Some(sender.excess()),
-            Sender::Unlimited(_) | Sender::Static(_) => None,
+            Sender::Unlimited(_)
+            | Sender::Hardware(_)
+            | Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_) => None,
         }
     }
 
-    /// Whether room comes by asking the link instead of by grants.
+    /// The link found none.
+    pub fn found_none(&mut self, now: Instant) -> NotReady {
+        match self {
+            Sender::Hardware(sender) => sender.refused(now),
+            _ => NotReady::AskAgain,
+        }
+    }
+
+    /// How room comes, if not by grants.
     #[inline]
-    pub fn claims_conditionally(&self) -> bool {
-        matches!(self, Sender::Unlimited(_))
+    pub fn claims(&self) -> Option<Claim> {
+        match self {
+            Sender::Unlimited(_) => Some(Claim::WhenFree),
+            Sender::Hardware(_) => Some(Claim::Now),
+            Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_)
+            | Sender::Dynamic(_) => None,
+        }
     }
 }
 
+/// How a sender without credits asks its link for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The link answers when there is some.
+    WhenFree,
+    /// The link answers at once, also that there is none.
+    Now,
+}
+
 /// The receiving side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Receiver {
-    /// Returns nothing: the link shows what is free.
+    /// Returns nothing: the link shows what is free. Also for [`hardware`].
     Unlimited,
     /// See [`static_credits`].
     Static(static_credits::Receiver),
+    /// See [`static_connection`].
+    StaticConnection(static_connection::Receiver),
+    /// See [`adaptive_backlog`].
+    AdaptiveBacklog(adaptive_backlog::Receiver),
     /// See [`dynamic_credits`]: all there is to know is in the pool, under this number.
     Dynamic(u32),
 }
 
 impl Receiver {
-    /// The side of a receiver whose sender `from` can own `quota_slots` data slots here; thresholds are for as many slots for
-    /// credit packets there as `config` says.
-    pub fn new(config: &Config, from: Peer, quota_slots: u32, pool: &mut Pool) -> Receiver {
+    /// The side of a receiver whose sender `from` begins with `start_slots` credits and can own at most `quota_slots` data
+    /// slots here; the thresholds of the mailbox form are for as many slots for credit packets there as `config` says.
+    pub fn new(config: &Config, from: Peer, quota_slots: u32, start_slots: u32, pool: &mut Pool) -> Receiver {
         match config.scheme {
-            Scheme::Unlimited => Receiver::Unlimited,
+            Scheme::Unlimited | Scheme::Hardware { .. } => Receiver::Unlimited,
+            Scheme::StaticConnection { ecm_threshold } => {
+                Receiver::StaticConnection(static_connection::Receiver::new(quota_slots, ecm_threshold))
+            }
+            Scheme::AdaptiveBacklog { growth, ecm_threshold } => Receiver::AdaptiveBacklog(
+                adaptive_backlog::Receiver::new(growth, ecm_threshold, start_slots, quota_slots),
+            ),
             Scheme::Static { piggyback } => {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
-            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.admit(from, quota_slots)),
+            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.admit(from, quota_slots, start_slots)),
         }
     }
 
@@ -156,13 +239,34 @@ impl Receiver {
     #[inline]
     pub fn retrieved(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<(), SpendError> {
         match self {
-            Receiver::Unlimited => Ok(()),
+            Receiver::Unlimited => {}
             Receiver::Static(receiver) => {
                 receiver.credit_packets_read(read);
                 receiver.retrieved(slots);
-                Ok(())
             }
-            Receiver::Dynamic(account) => pool.retrieved(*account, slots, read),
+            Receiver::Dynamic(account) => return pool.retrieved(*account, slots, read),
+            Receiver::StaticConnection(receiver) => {
+                receiver.credit_packets_read(read);
+                receiver.gather(slots);
+            }
+            Receiver::AdaptiveBacklog(receiver) => {
+                let credits = receiver.credits_mut();
+                credits.credit_packets_read(read);
+                credits.gather(slots);
+            }
+        }
+        Ok(())
+    }
+
+    /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
+    /// them.
+    pub fn had_waited(&mut self) -> Option<u32> {
+        match self {
+            Receiver::AdaptiveBacklog(receiver) => Some(receiver.raise()),
+            Receiver::Unlimited
+            | Receiver::Static(_)
+            | Receiver::StaticConnection(_)
+            | Receiver::Dynamic(_) => None,
         }
     }
 
@@ -183,6 +287,8 @@ impl Receiver {
             Receiver::Unlimited => {}
             Receiver::Static(receiver) => receiver.credit_packets_read(read),
             Receiver::Dynamic(account) => pool.credit_packets_read(*account, read),
+            Receiver::StaticConnection(receiver) => receiver.credit_packets_read(read),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().credit_packets_read(read),
         }
     }
 
@@ -194,6 +300,8 @@ impl Receiver {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => receiver.grant(credit_slots),
             Receiver::Dynamic(account) => pool.grant(*account, credit_slots),
+            Receiver::StaticConnection(receiver) => receiver.grant(credit_slots),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().grant(credit_slots),
         }
     }
 
@@ -204,7 +312,15 @@ impl Receiver {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.piggyback(),
             Receiver::Dynamic(account) => pool.piggyback(*account),
+            Receiver::StaticConnection(receiver) => receiver.piggyback(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().piggyback(),
         }
+    }
+
+    /// Whether every data packet takes credits along, in its header, instead of the last of a message if it has room.
+    #[inline]
+    pub fn piggybacks_with_every_packet(&self) -> bool {
+        matches!(self, Receiver::StaticConnection(_) | Receiver::AdaptiveBacklog(_))
     }
 
     /// All credits granted so far, modulo 2^32.
@@ -214,6 +330,8 @@ impl Receiver {
             Receiver::Unlimited => 0,
             Receiver::Static(receiver) => receiver.granted_total(),
             Receiver::Dynamic(account) => pool.granted_total(*account),
+            Receiver::StaticConnection(receiver) => receiver.granted_total(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits().granted_total(),
         }
     }
 }

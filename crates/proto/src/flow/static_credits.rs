@@ -8,29 +8,35 @@
 //! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
 //! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
 
-use super::GrantError;
+#[cfg(feature = "explore")]
+mod canonical;
+
+use super::{GrantError, ReceiverView, SenderView};
 use crate::mailbox::threshold;
 
 /// The sending side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
+    /// Credits at first: the quota, but in schemes that begin with fewer.
+    start_slots: u32,
     /// The most credits there can be: the quota.
     quota_slots: u32,
-    start_slots: u32,
-    /// Credits from the beginning plus all that was granted, modulo 2^32.
+    /// Start plus all that was granted, modulo 2^32.
     limit_total: u32,
     /// Slots filled, modulo 2^32.
     spent_total: u32,
 }
 
 impl Sender {
+    #[cfg(test)]
     pub(super) fn new(quota_slots: u32) -> Sender {
         Sender::starting_with(quota_slots, quota_slots)
     }
 
     /// With fewer credits in the beginning than it can have later.
     pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
-        Sender { quota_slots, start_slots, limit_total: start_slots, spent_total: 0 }
+        let start_slots = start_slots.min(quota_slots);
+        Sender { start_slots, quota_slots, limit_total: start_slots, spent_total: 0 }
     }
 
     /// Slots that may be filled now.
@@ -60,11 +66,21 @@ impl Sender {
         self.limit_total = limit_total;
         Ok(())
     }
+
+    pub(super) fn view(&self) -> SenderView {
+        SenderView {
+            credits: self.credits(),
+            quota_slots: Some(self.quota_slots),
+            granted_total: Some(self.limit_total.wrapping_sub(self.start_slots)),
+            spent_total: Some(self.spent_total),
+        }
+    }
 }
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
+    quota_slots: u32,
     threshold: u32,
     piggyback: bool,
     /// Slots retrieved and not granted again.
@@ -79,6 +95,7 @@ pub struct Receiver {
 impl Receiver {
     pub(super) fn new(quota_slots: u32, credit_slots: u32, piggyback: bool) -> Receiver {
         Receiver {
+            quota_slots,
             threshold: threshold(quota_slots, credit_slots),
             piggyback,
             retrieved: 0,
@@ -121,6 +138,18 @@ impl Receiver {
     #[inline]
     pub(super) fn granted_total(&self) -> u32 {
         self.granted_total
+    }
+
+    pub(super) fn view(&self) -> ReceiverView {
+        ReceiverView {
+            quota_slots: Some(self.quota_slots),
+            // A sender that overran its quota is found elsewhere: a report must not stop for it.
+            current: Some(self.quota_slots.saturating_sub(self.retrieved)),
+            retrieved: Some(self.retrieved),
+            threshold: Some(self.threshold),
+            granted_total: Some(self.granted_total),
+            unread_credit_packets: Some(u32::from(self.packets_sent.wrapping_sub(self.packets_read))),
+        }
     }
 
     #[inline]
@@ -181,6 +210,15 @@ mod tests {
         assert_eq!(sender.granted(2), Ok(())); // repeated: nothing is minted
         assert_eq!(sender.credits(), 4);
         assert!(sender.granted(1).is_err()); // backwards
+    }
+
+    #[test]
+    fn a_sender_that_begins_with_few_credits_can_be_granted_up_to_the_quota_and_no_more() {
+        let mut sender = Sender::starting_with(1, 4);
+        assert_eq!(sender.credits(), 1);
+        assert_eq!(sender.granted(3), Ok(()));
+        assert_eq!(sender.credits(), 4);
+        assert_eq!(sender.granted(4), Err(GrantError { granted_total: 4, credits: 5, quota_slots: 4 }));
     }
 
     #[test]

@@ -137,9 +137,10 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             RENDEZVOUS
         }
         Body::Credit => CREDIT,
-        Body::Finished { transfer, refused } => {
+        Body::Finished { transfer, count, refused } => {
             flags |= if refused { REFUSED } else { 0 };
             put(slot, 28, transfer.0.to_le_bytes());
+            put(slot, 32, count.to_le_bytes());
             FINISHED
         }
         Body::Fetch { transfer, reply, length } => {
@@ -255,7 +256,7 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
             transfer,
         },
         CREDIT => Body::Credit,
-        FINISHED => Body::Finished { transfer, refused },
+        FINISHED => Body::Finished { transfer, count: take_u32(slot, 32), refused },
         FETCH => Body::Fetch { transfer, reply: Transfer(take_u32(slot, 32)), length: take_u64(slot, 40) },
         PIECE => Body::Piece { transfer, offset: take_u64(slot, 32), last },
         WRITE => {

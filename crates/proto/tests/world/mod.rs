@@ -3,11 +3,12 @@
 //! It performs actions as any driver must, and watches from outside: that no packet arrives without a free slot
 //! (I1), that credit packets never outnumber their slots (I2), that nothing is left over at the end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
-    Instant, MessageId, Outcome, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
+    kept_cost_bytes,
 };
 
 /// What all endpoints of a world have in common.
@@ -17,6 +18,8 @@ pub struct Plan {
     pub scheme: Scheme,
     pub geometry: Geometry,
     pub quota_slots: u32,
+    /// Credits at first; fewer than the quota only in schemes that grant more later. With dynamic credits those of the region.
+    pub start_slots: u32,
     pub credit_slots: u32,
     /// With dynamic credits `quota_slots` is what a lane can hold.
     pub region: DataRegion,
@@ -24,6 +27,10 @@ pub struct Plan {
     pub cross_memory: bool,
     /// The kernel says no when a copy is tried.
     pub copies_forbidden: bool,
+    pub budget_bytes: u64,
+    pub retain_bytes: u64,
+    /// Endpoints know how many they are.
+    pub planned: bool,
 }
 
 impl Plan {
@@ -37,7 +44,29 @@ impl Plan {
             cross_memory: self.cross_memory,
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
+            unexpected_budget_bytes: self.budget_bytes,
+            retain_bytes: self.retain_bytes,
+            planned_peers: if self.planned { self.endpoints } else { 0 },
+            planned_quota_slots: self.quota_slots,
         }
+    }
+}
+
+/// The name of a packet's kind in [`PACKET_KINDS`].
+fn kind(body: &Body) -> &'static str {
+    match body {
+        Body::Eager { .. } => "eager",
+        Body::More { .. } => "more",
+        Body::Rendezvous { .. } => "rendezvous",
+        Body::Credit => "credit",
+        Body::Finished { .. } => "finished",
+        Body::Piece { .. } => "piece",
+        Body::Write { .. }
+        | Body::Read { .. }
+        | Body::Locate { .. }
+        | Body::Located { .. }
+        | Body::Written { .. } => "remote",
+        Body::Fetch { .. } | Body::Goodbye | Body::ReturnRequest | Body::ReturnResponse { .. } => "control",
     }
 }
 
@@ -46,6 +75,11 @@ struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
     data_slots: u32,
     credit_packets: u32,
+    /// The last packet said hold.
+    says_hold: bool,
+    /// Slots ever filled, and ever granted by packets the other way.
+    spent_total: u64,
+    granted_total: u32,
 }
 
 #[derive(Debug)]
@@ -53,6 +87,11 @@ pub struct Node {
     pub machine: Endpoint,
     buffers: Vec<Option<Vec<u8>>>,
     kept: BTreeMap<MessageId, Vec<u8>>,
+    /// The most that the kept messages have cost at a time. Unit: bytes.
+    pub peak_kept_cost_bytes: u64,
+    retained: BTreeMap<u32, Vec<u8>>,
+    /// The most that was retained at a time. Unit: bytes.
+    pub peak_retained_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     asking: Vec<Peer>,
@@ -60,16 +99,24 @@ pub struct Node {
     pub completions: VecDeque<(Request, Outcome, Vec<u8>)>,
     pub notices: Vec<(Peer, u64, u64)>,
     dead: bool,
+    /// Packets transmitted, by kind, and data slots filled, by peer.
+    kinds: BTreeMap<&'static str, u64>,
+    slots: BTreeMap<Peer, u32>,
 }
 
 pub struct World {
     pub plan: Plan,
     pub nodes: Vec<Node>,
     lanes: BTreeMap<(u32, u32), Lane>,
+    /// Who has given up whom: its buffers are not to be copied from any more.
+    severed: BTreeSet<(u32, u32)>,
     pub now: Instant,
     pub trace: u64,
     /// Everything that was done, by whom, if somebody asks for it.
     pub record: Option<Vec<(u32, Action)>>,
+    /// Packets that said hold after one that did not, and the other way round.
+    pub switched_on: u64,
+    pub switched_off: u64,
 }
 
 impl World {
@@ -78,20 +125,28 @@ impl World {
             machine: Endpoint::new(plan.config()),
             buffers: Vec::new(),
             kept: BTreeMap::new(),
+            peak_kept_cost_bytes: 0,
+            retained: BTreeMap::new(),
+            peak_retained_bytes: 0,
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             asking: Vec::new(),
             completions: VecDeque::new(),
             notices: Vec::new(),
             dead: false,
+            kinds: BTreeMap::new(),
+            slots: BTreeMap::new(),
         };
         World {
             plan,
             nodes: (0..plan.endpoints).map(node).collect(),
             lanes: BTreeMap::new(),
+            severed: BTreeSet::new(),
             now: Instant(0),
             trace: 0,
             record: None,
+            switched_on: 0,
+            switched_off: 0,
         }
     }
 
@@ -127,7 +182,11 @@ impl World {
         match machine.send_now(to, space, tag, data, bytes, level) {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
-                let payload = Source::Request { request, offset: 0 };
+                let mut payload = Source::Request { request, offset: 0 };
+                if let Body::Rendezvous { transfer, .. } = packet.body {
+                    self.perform(from, None, Action::Retain { transfer, request });
+                    payload = Source::Retained { transfer, offset: 0 };
+                }
                 if let Some(record) = &mut self.record {
                     record.push((from, Action::Transmit { to, packet, payload }));
                 }
@@ -146,8 +205,8 @@ impl World {
         self.handle(node, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
     }
 
-    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, or somebody finds room. Returns
-    /// whether anything could.
+    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, or somebody's
+    /// time has come. Returns whether anything could.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
         let mut candidates: Vec<(u32, u32)> = self
             .lanes
@@ -165,11 +224,22 @@ impl World {
                 }
             }
         }
+        let rooms = candidates.len();
+        let waits = |node: &Node| !node.dead && node.machine.next_deadline().is_some();
+        candidates
+            .extend((0..).zip(&self.nodes).filter(|(_, node)| waits(node)).map(|(index, _)| (index, 0)));
         if candidates.is_empty() {
             return false;
         }
         self.now = self.now.plus_ns(100);
         let choice = choose(candidates.len());
+        if choice >= rooms {
+            let node = candidates[choice].0;
+            let deadline = self.nodes[node as usize].machine.next_deadline().expect("it waits");
+            self.now = self.now.max(deadline);
+            self.handle(node, Event::Deadline);
+            return true;
+        }
         let (from, to) = candidates[choice];
         if choice >= arrivals {
             let node = &mut self.nodes[from as usize];
@@ -183,13 +253,26 @@ impl World {
         true
     }
 
-    /// Lets everything happen that can.
+    /// Lets everything happen that can; when nothing does, endpoints are told so.
     pub fn settle(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut steps = 0;
-        while self.step(&mut choose) {
+        while self.step(&mut choose) || self.idle() {
             steps += 1;
             assert!(steps < 10_000_000, "the world does not come to rest");
         }
+    }
+
+    /// Tells the endpoints that nothing happens. Returns whether one of them had been waiting for that.
+    pub fn idle(&mut self) -> bool {
+        let mut any = false;
+        for node in 0..self.plan.endpoints {
+            let Node { machine, dead, .. } = &self.nodes[node as usize];
+            if machine.has_company_waiting() && !dead {
+                any = true;
+                self.handle(node, Event::Idle);
+            }
+        }
+        any
     }
 
     /// Nothing is under way or left over anywhere.
@@ -199,10 +282,50 @@ impl World {
             let left: Vec<_> = node.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
+            assert!(node.retained.is_empty(), "endpoint {index} retains {:?}", node.retained.keys());
         }
+        self.assert_counted();
         for (pair, lane) in &self.lanes {
             assert!(lane.packets.is_empty(), "lane {pair:?} holds packets");
         }
+    }
+
+    /// What the machines say that they did is what was seen from outside.
+    fn assert_counted(&self) {
+        for node in self.nodes.iter().filter(|node| !node.dead) {
+            let counters = node.machine.counters();
+            let by_kind = counters.packets_by_kind();
+            let seen = PACKET_KINDS.map(|kind| node.kinds.get(kind).copied().unwrap_or(0));
+            assert_eq!(by_kind, seen, "packets by kind: {PACKET_KINDS:?}");
+            assert_eq!(counters.packets_sent, seen.iter().sum::<u64>());
+            let pairs: Vec<_> = node.machine.pairs(self.now).collect();
+            assert_eq!(pairs.iter().map(|pair| pair.stalled_ns).sum::<u64>(), counters.stalled_ns);
+            for pair in pairs {
+                let Some(sending) = pair.sending else { continue };
+                let (Some(quota), Some(granted)) = (sending.quota_slots, sending.granted_total) else {
+                    continue;
+                };
+                let spent = node.slots.get(&pair.peer).copied().unwrap_or(0);
+                assert_eq!((sending.spent_total, sending.credits), (Some(spent), quota + granted - spent));
+            }
+        }
+    }
+
+    /// No endpoint has kept or retained more than it was to.
+    pub fn assert_within_budget(&self) {
+        let bounds = self.plan.scheme.grants();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let (kept, budget) = (node.peak_kept_cost_bytes, self.plan.budget_bytes);
+            assert!(!bounds || kept <= budget, "endpoint {index} kept {kept} of {budget} bytes");
+            let (retained, limit) = (node.peak_retained_bytes as u64, self.plan.retain_bytes);
+            assert!(retained <= limit, "endpoint {index} retained {retained} of {limit} bytes");
+        }
+    }
+
+    /// Requests of `node` that have not completed.
+    pub fn outstanding(&self, node: u32) -> Vec<Request> {
+        let buffers = self.nodes[node as usize].buffers.iter().enumerate();
+        buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
     /// Every request of these endpoints has completed.
@@ -256,25 +379,43 @@ impl World {
         self.trace = (self.trace ^ u64::from(node)).wrapping_mul(0x0000_0100_0000_01b3);
         match action {
             Action::Connect { to } => {
-                let Plan { quota_slots, credit_slots, .. } = self.plan;
+                let Plan { quota_slots, start_slots, credit_slots, .. } = self.plan;
                 let us = Peer(node);
                 if to.0 != node {
-                    self.handle(to.0, Event::Attached { peer: us, quota_slots });
+                    self.handle(to.0, Event::Attached { peer: us, quota_slots, start_slots });
                 } else {
-                    self.nodes[node as usize].events.push_back(Event::Attached { peer: us, quota_slots });
+                    let attached = Event::Attached { peer: us, quota_slots, start_slots };
+                    self.nodes[node as usize].events.push_back(attached);
                 }
-                let start_slots = match self.plan.scheme {
-                    Scheme::Dynamic { .. } => self.plan.region.start_slots,
-                    _ => quota_slots,
-                };
                 let connected = Event::Connected { peer: to, quota_slots, start_slots, credit_slots };
                 self.nodes[node as usize].events.push_back(connected);
             }
             Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),
-            Action::AskRoom { to } => self.nodes[node as usize].asking.push(to),
+            Action::AskRoom { to, at_once: false } => self.nodes[node as usize].asking.push(to),
+            Action::AskRoom { to, at_once: true } => {
+                let filled = self.lanes.get(&(node, to.0)).map_or(0, |lane| lane.data_slots);
+                let slots = self.plan.quota_slots - filled;
+                self.nodes[node as usize].events.push_back(Event::Room { peer: to, slots });
+            }
             Action::Keep { message, bytes } => {
                 let before = self.nodes[node as usize].kept.insert(message, vec![0; bytes as usize]);
                 assert!(before.is_none(), "{message:?} is kept twice");
+                let node = &mut self.nodes[node as usize];
+                let cost = node.kept.values().map(|kept| kept_cost_bytes(kept.len() as u64)).sum();
+                node.peak_kept_cost_bytes = node.peak_kept_cost_bytes.max(cost);
+            }
+            Action::Retain { transfer, request } => {
+                let node = &mut self.nodes[node as usize];
+                let copy = node.buffers[request.0 as usize].clone().expect("outstanding");
+                let before = node.retained.insert(transfer.copy().expect("a copy"), copy);
+                assert!(before.is_none(), "{transfer:?} is retained twice");
+                let bytes = node.retained.values().map(Vec::len).sum();
+                node.peak_retained_bytes = node.peak_retained_bytes.max(bytes);
+            }
+            Action::Release { transfer } => {
+                let copy = transfer.copy().expect("a copy");
+                let released = self.nodes[node as usize].retained.remove(&copy);
+                assert!(released.is_some(), "{transfer:?} is not retained");
             }
             Action::Place { to, bytes } => {
                 let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)];
@@ -314,6 +455,8 @@ impl World {
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let result = if self.plan.copies_forbidden {
                     Err(CopyFault::Forbidden)
+                } else if self.severed.contains(&(peer.0, node)) {
+                    Err(CopyFault::Gone)
                 } else {
                     self.copy(node, request, peer, direction, address, offset, bytes);
                     Ok(())
@@ -321,8 +464,10 @@ impl World {
                 self.nodes[node as usize].events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
+                self.severed.insert((node, peer.0));
                 if let Some(lane) = self.lanes.get_mut(&(peer.0, node)) {
-                    *lane = Lane::default();
+                    let Lane { spent_total, granted_total, .. } = *lane;
+                    *lane = Lane { spent_total, granted_total, ..Lane::default() };
                 }
                 self.nodes[node as usize].asking.retain(|asking| *asking != peer);
             }
@@ -341,10 +486,20 @@ impl World {
     }
 
     fn transmit(&mut self, node: u32, to: Peer, mut packet: Packet, payload: Source) {
+        let sender = &mut self.nodes[node as usize];
+        *sender.kinds.entry(kind(&packet.body)).or_default() += 1;
+        if !packet.body.is_credit() {
+            *sender.slots.entry(to).or_default() += self.plan.geometry.packet_slots(&packet);
+        }
         let from = &self.nodes[node as usize];
         match (&mut packet.body, payload) {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
                 *address = (u64::from(request.0) + 1) << 32;
+            }
+            (Body::Rendezvous { address, .. }, Source::Retained { transfer, .. })
+                if self.plan.cross_memory =>
+            {
+                *address = u64::from(transfer.copy().expect("a copy")) + 1;
             }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
                 *address = (*key << 48) | *offset
@@ -359,11 +514,19 @@ impl World {
                 from.buffers[request.0 as usize].as_ref().expect("outstanding")[offset as usize..][..bytes]
                     .to_vec()
             }
+            Source::Retained { transfer, offset } => {
+                from.retained[&transfer.copy().expect("a copy")][offset as usize..][..bytes].to_vec()
+            }
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
+        // What the packet grants is spent on the lane the other way.
+        self.lanes.entry((to.0, node)).or_default().granted_total = packet.granted_total;
         let lane = self.lanes.entry((node, to.0)).or_default();
+        let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
+        self.switched_on += u64::from(!said_hold && packet.marks.hold);
+        self.switched_off += u64::from(said_hold && !packet.marks.hold);
         if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);
@@ -371,6 +534,10 @@ impl World {
             lane.data_slots += slots;
             let quota = self.plan.quota_slots;
             assert!(lane.data_slots <= quota, "I1: {} of {quota} slots filled", lane.data_slots);
+            lane.spent_total += u64::from(slots);
+            let owned = u64::from(self.plan.start_slots) + u64::from(lane.granted_total);
+            let credited = self.plan.scheme.grants();
+            assert!(!credited || lane.spent_total <= owned, "{} slots spent of {owned}", lane.spent_total);
         }
         if !self.nodes[to.0 as usize].dead {
             lane.packets.push_back((packet, payload));
@@ -393,6 +560,8 @@ impl World {
         let key = address >> 48;
         let (memory, at) = if key > 0 {
             (there.regions.get_mut(&key).expect("exposed"), (address & ((1 << 48) - 1)) as usize)
+        } else if address >> 32 == 0 {
+            (there.retained.get_mut(&(address as u32 - 1)).expect("retained"), 0)
         } else {
             let request = (address >> 32) as usize - 1;
             (there.buffers[request].as_mut().expect("announced"), 0)

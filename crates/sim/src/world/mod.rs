@@ -37,6 +37,8 @@ pub struct Plan {
     pub config: Config,
     /// Data slots that each sender owns in each mailbox.
     pub quota_slots: u32,
+    /// Adaptive backlog: of these, so many at first.
+    pub start_slots: u32,
     /// The processors.
     pub cost: Cost,
     /// Stop with an error after so many events; 0: never.
@@ -45,9 +47,10 @@ pub struct Plan {
 
 impl Plan {
     /// Credits that a sender has before it was granted any.
-    fn start_slots(&self) -> u32 {
+    pub(crate) fn start_slots(&self) -> u32 {
         match self.config.scheme {
             Scheme::Dynamic { .. } => self.config.region.start_slots,
+            Scheme::AdaptiveBacklog { .. } => self.start_slots.min(self.quota_slots),
             _ => self.quota_slots,
         }
     }

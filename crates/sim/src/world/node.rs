@@ -169,7 +169,11 @@ impl Node {
 
     /// `peer` sends to us from now on.
     pub fn attached(&mut self, now: Picoseconds, peer: u32, plan: &Plan) {
-        let event = Event::Attached { peer: Peer(peer), quota_slots: plan.quota_slots };
+        let event = Event::Attached {
+            peer: Peer(peer),
+            quota_slots: plan.quota_slots,
+            start_slots: plan.start_slots(),
+        };
         let mut actions = Vec::new();
         self.machine.handle(instant(now), event, &mut actions);
         assert!(actions.is_empty(), "who attaches causes nothing yet");
@@ -330,7 +334,7 @@ impl Node {
                 self.events.push_back(Event::Connected { peer: to, quota_slots, start_slots, credit_slots });
             }
             // A mailbox without flow control is as large as needed.
-            Action::AskRoom { to } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
+            Action::AskRoom { to, .. } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
             Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
             Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
                 self.free_at += cost.copy_ps(bytes)
@@ -341,7 +345,12 @@ impl Node {
                 around.gets.push(get);
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, around),
-            Action::Keep { .. } | Action::Forget { .. } | Action::Retire => {}
+            // The copy that lets the send complete; what is kept under which name is not looked at.
+            Action::Retain { request, .. } => {
+                let bytes = self.operations[request.0 as usize].status.bytes;
+                self.free_at += cost.keep_ps(bytes);
+            }
+            Action::Keep { .. } | Action::Forget { .. } | Action::Retire | Action::Release { .. } => {}
             Action::Sever { .. } | Action::Notify { .. } => {
                 panic!("{action:?} in a world without losses and remote writes")
             }

@@ -32,6 +32,10 @@ fn config() -> Config {
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 1000,
+        unexpected_budget_bytes: 1 << 20,
+        retain_bytes: 1 << 20,
+        planned_peers: 2,
+        planned_quota_slots: 12,
     }
 }
 
@@ -44,7 +48,7 @@ impl Bench {
         let mut bench = Bench { machine, granted: [0; 3], credit_packets: [0; 3] };
         for peer in [Peer(1), Peer(2)] {
             let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
-            bench.event(Event::Attached { peer, quota_slots });
+            bench.event(Event::Attached { peer, quota_slots, start_slots });
             bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots });
         }
         bench
@@ -153,7 +157,7 @@ fn who_is_asked_keeps_the_guaranteed_credits_less_the_answer() {
     sender.grant(1, 5);
     let answer = Body::ReturnResponse { credits: 5 };
     assert_eq!(sender.arrive(1, Body::ReturnRequest), [(1, Body::Credit), (1, answer)]);
-    assert!(sender.machine.would_wait(Peer(1)), "6 credits: 5 are given back, 1 paid for the answer");
+    assert!(sender.machine.would_wait(Peer(1), 1), "6 credits: 5 are given back, 1 paid for the answer");
 }
 
 #[test]

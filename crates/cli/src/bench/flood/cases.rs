@@ -1,0 +1,296 @@
+//! What floods whom: the cases, the contenders, and the line that the program prints.
+
+use super::super::summary::size;
+use super::super::transport::Transport;
+use crate::quantity::count;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::str::FromStr;
+
+/// How messages are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// `MPI_Send`.
+    Blocking,
+    /// `MPI_Isend`, completed at the end.
+    Nonblocking,
+}
+
+impl Mode {
+    const ALL: [Mode; 2] = [Mode::Blocking, Mode::Nonblocking];
+
+    /// As the program and the command line have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Blocking => "blocking",
+            Mode::Nonblocking => "nonblocking",
+        }
+    }
+}
+
+/// One flood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Case {
+    /// Ranks that send.
+    pub senders: u32,
+    /// Messages of each.
+    pub messages: u64,
+    /// Bytes of each message.
+    pub bytes: u64,
+    /// How they are sent.
+    pub mode: Mode,
+}
+
+impl Case {
+    /// As given on the command line.
+    pub fn word(&self) -> String {
+        format!("{}x{}x{}-{}", self.senders, self.messages, self.bytes, self.mode.word())
+    }
+
+    /// For people.
+    pub fn describe(&self) -> String {
+        let senders =
+            if self.senders == 1 { String::from("1 sender") } else { format!("{} senders", self.senders) };
+        let mode = match self.mode {
+            Mode::Blocking => "blocking",
+            Mode::Nonblocking => "non-blocking",
+        };
+        format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), size(self.bytes))
+    }
+
+    /// Payload of all messages. Somebody has to keep it until the receiver takes it.
+    pub fn payload_bytes(&self) -> u64 {
+        u64::from(self.senders).saturating_mul(self.messages).saturating_mul(self.bytes)
+    }
+}
+
+/// A case as it is chosen: without a mode it is both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What it stands for.
+    pub cases: Vec<Case>,
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        let (numbers, modes) = match text.split_once('-') {
+            None => (text, Mode::ALL.to_vec()),
+            Some((numbers, word)) => (numbers, Mode::ALL.into_iter().filter(|m| m.word() == word).collect()),
+        };
+        let parsed: Vec<Option<u64>> = numbers.split('x').map(|number| number.parse().ok()).collect();
+        match parsed.as_slice() {
+            &[Some(senders @ 1..=1023), Some(messages @ 1..=100_000_000), Some(bytes @ 0..=0x4000_0000)]
+                if !modes.is_empty() =>
+            {
+                let senders = senders as u32;
+                let cases = modes.into_iter().map(|mode| Case { senders, messages, bytes, mode });
+                Ok(Choice { cases: cases.collect() })
+            }
+            _ => Err(String::from(
+                "a case is SENDERSxMESSAGESxBYTES, as in 3x100000x2048, or with -blocking or -nonblocking at its end",
+            )),
+        }
+    }
+}
+
+/// The cases of the goal that weir has set itself.
+pub fn standard_cases() -> Vec<Case> {
+    cases_of(&[
+        (1, 100_000, 2048),
+        (1, 1_000_000, 2048),
+        (3, 100_000, 8),
+        (3, 100_000, 2048),
+        (3, 100_000, 16384),
+    ])
+}
+
+/// The same in small, to see that everything works: a budget is not exceeded by these.
+pub fn quick_cases() -> Vec<Case> {
+    cases_of(&[(1, 2000, 2048), (3, 1000, 8), (3, 1000, 2048), (3, 1000, 16384)])
+}
+
+fn cases_of(numbers: &[(u32, u64, u64)]) -> Vec<Case> {
+    let both = |&(senders, messages, bytes): &(u32, u64, u64)| {
+        Mode::ALL.map(|mode| Case { senders, messages, bytes, mode })
+    };
+    numbers.iter().flat_map(both).collect()
+}
+
+/// MPIs that are compared as they are, without weir.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Foreign {
+    /// Open MPI, with what it chooses.
+    OpenMpi,
+    /// Intel MPI, with what it chooses.
+    IntelMpi,
+}
+
+/// Who carries the flood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
+pub enum Contender {
+    /// A transport under MPICH.
+    Mpich(Transport),
+    /// Another MPI.
+    Foreign(Foreign),
+}
+
+impl Contender {
+    /// All of them.
+    pub fn all() -> Vec<Contender> {
+        let mpich = Transport::value_variants().iter().map(|&transport| Contender::Mpich(transport));
+        mpich.chain(Foreign::value_variants().iter().map(|&foreign| Contender::Foreign(foreign))).collect()
+    }
+
+    /// Its word on the command line and in records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Contender::Mpich(transport) => transport.word(),
+            Contender::Foreign(Foreign::OpenMpi) => "open-mpi",
+            Contender::Foreign(Foreign::IntelMpi) => "intel-mpi",
+        }
+    }
+
+    /// Its row.
+    pub fn heading(self) -> String {
+        match self {
+            Contender::Mpich(transport) => transport.heading().replace('\n', " "),
+            Contender::Foreign(Foreign::OpenMpi) => String::from("Open MPI"),
+            Contender::Foreign(Foreign::IntelMpi) => String::from("Intel MPI"),
+        }
+    }
+
+    /// Whether weir's time is measured against it.
+    pub fn is_mpichs_own(self) -> bool {
+        matches!(self, Contender::Mpich(transport) if transport != Transport::Weir)
+    }
+}
+
+impl FromStr for Contender {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Contender, String> {
+        let all = Contender::all();
+        let words = || all.iter().map(|contender| contender.word()).collect::<Vec<_>>().join(", ");
+        let found = all.iter().copied().find(|contender| contender.word() == text);
+        found.ok_or_else(|| format!("possible values: {}", words()))
+    }
+}
+
+/// What one run of the program tells.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// From the first message to the last one received.
+    pub seconds: f64,
+    /// By how much the receiver's RssAnon + RssShmem grew after MPI_Init, at most.
+    pub growth_bytes: u64,
+    /// By how much they had grown in all ranks together when the flood was over and nothing was received yet.
+    pub node_growth_bytes: u64,
+    /// Messages that had been sent before the receiver wanted any of them.
+    pub unmatched_peak: u64,
+}
+
+impl Sample {
+    /// Reads the program's line `flood key=value ...`. It ends badly when a byte is wrong.
+    ///
+    /// # Errors
+    /// One line: what is missing.
+    pub fn parse(output: &str) -> Result<Sample, String> {
+        let line =
+            output.lines().find_map(|line| line.strip_prefix("flood ")).ok_or("it printed no result")?;
+        let value = |key: &str| {
+            let found = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            found.ok_or_else(|| format!("its result has no {key}"))
+        };
+        let number = |key: &str| {
+            let text = value(key)?;
+            let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("its result has {key}={text}"))
+        };
+        // Memory may also have shrunk: that is no growth.
+        let kibibytes = |key: &str| number(key).map(|number| (number.max(0.0) as u64).saturating_mul(1024));
+        let count = |key: &str| number(key).map(|number| number.max(0.0) as u64);
+        Ok(Sample {
+            // It is told in ms; none is no time to divide by.
+            seconds: number("total_s")?.max(0.000_5),
+            growth_bytes: kibibytes("peak_growth_kib")?,
+            node_growth_bytes: kibibytes("all_waited_growth_kib")?,
+            unmatched_peak: count("senders")?.saturating_mul(count("messages")?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_read_as_they_are_written() {
+        for case in standard_cases().into_iter().chain(quick_cases()) {
+            assert_eq!(case.word().parse::<Choice>().unwrap().cases, [case]);
+        }
+        let both = "3x100000x2048".parse::<Choice>().unwrap().cases;
+        assert_eq!(both.iter().map(|case| case.mode).collect::<Vec<_>>(), Mode::ALL);
+        assert_eq!(both[1].describe(), "3 senders x 100,000 messages of 2 KiB, non-blocking sends");
+        assert_eq!(both[0].payload_bytes(), 614_400_000);
+        for wrong in ["", "3x5", "0x1x1", "1x0x1", "1x1x1x1", "1x1x1-often", "axbxc", "1x1x99999999999"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_goals_cases_are_all_there() {
+        let words: Vec<_> = standard_cases().iter().map(Case::word).collect();
+        assert_eq!(words.len(), 10);
+        assert!(words.contains(&String::from("1x1000000x2048-blocking")));
+        assert!(words.contains(&String::from("3x100000x16384-nonblocking")));
+    }
+
+    #[test]
+    fn contenders_are_read_as_they_are_written() {
+        for contender in Contender::all() {
+            assert_eq!(contender.word().parse(), Ok(contender));
+            assert_eq!(serde_json::to_value(contender).unwrap(), contender.word());
+        }
+        assert!("tcp".parse::<Contender>().unwrap_err().contains("ofi-tcp"));
+        let own: Vec<_> =
+            Contender::all().into_iter().filter(|c| c.is_mpichs_own()).map(Contender::word).collect();
+        assert_eq!(own, ["mpich-shm", "ofi-shm", "ofi-tcp", "ucx"]);
+    }
+
+    const LINE: &str = "flood senders=3 messages=1000 bytes=8 sends=blocking pattern=late start_kib=9000 \
+        waited_growth_kib=400 peak_growth_kib=480 end_growth_kib=20 all_start_kib=36000 all_waited_growth_kib=900 \
+        all_end_growth_kib=50 wait_s=0.300 drain_s=0.112 total_s=0.412";
+
+    #[test]
+    fn the_result_is_read() {
+        let sample = Sample {
+            seconds: 0.412,
+            growth_bytes: 480 << 10,
+            node_growth_bytes: 900 << 10,
+            unmatched_peak: 3000,
+        };
+        assert_eq!(Sample::parse(&format!("libfabric says hello\n{LINE} more=x\n")), Ok(sample));
+        let shrunk = LINE.replace("peak_growth_kib=480", "peak_growth_kib=-4");
+        assert_eq!(Sample::parse(&shrunk).unwrap().growth_bytes, 0);
+        let quick = LINE.replace("0.412", "0.000");
+        assert_eq!(Sample::parse(&quick).unwrap().seconds, 0.000_5);
+    }
+
+    #[test]
+    fn a_result_that_is_none_is_refused() {
+        let refusal = |line: &str| Sample::parse(line).unwrap_err();
+        assert_eq!(refusal("hello"), "it printed no result");
+        assert_eq!(refusal(&LINE.replace("total_s=0.412", "")), "its result has no total_s");
+        assert_eq!(refusal(&LINE.replace("0.412", "nan")), "its result has total_s=nan");
+        // One key is the end of another.
+        assert_eq!(
+            refusal(&LINE.replace(" peak_growth_kib=480", " all_peak_growth_kib=480")),
+            "its result has no peak_growth_kib"
+        );
+    }
+}

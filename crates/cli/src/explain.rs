@@ -1,0 +1,321 @@
+//! `weir explain`: who waits for whose credit right now, and who they all wait for in the end.
+//!
+//! It reads the pages that running endpoints keep up to date (`FI_WEIR_STATS`; `weir run` makes a directory for them). Nothing
+//! is asked of the ranks, so it works also while they are stuck. A page is as old as the last look of its endpoint: 200 ms
+//! while the program is inside the library, longer while it is elsewhere, and then its age is the explanation.
+
+use crate::failure::Failure;
+use crate::run::{STATS, write_json};
+use crate::scratch;
+use clap::Args;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use weir_engine::stalls::{self, Stall};
+use weir_engine::stats::{self, EndpointReport};
+
+/// Version of the JSON; changes when a reader would have to.
+const SCHEMA: &str = "weir-explain-1";
+
+/// Options of `weir explain`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status: 0 if nobody waits for long, 3 if somebody does; 1 and 2 as for other commands.")]
+pub struct ExplainArguments {
+    /// Where the job leaves its counters (FI_WEIR_STATS) [default: all jobs that `weir run` is running].
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Tell of sends that have waited for at least so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    after: f64,
+    /// Write what is known as JSON to FILE, or to standard output instead of the text.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Record {
+    schema: &'static str,
+    jobs: Vec<Explanation>,
+}
+
+/// What can be told of one job.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    directory: PathBuf,
+    endpoints: Vec<Standing>,
+    stalls: Vec<Waiting>,
+    /// Who is waited for in the end, one line each.
+    causes: Vec<String>,
+}
+
+/// How one endpoint stands.
+#[derive(Debug, Serialize)]
+struct Standing {
+    name: String,
+    pid: u64,
+    /// Its process is there, and it was not closed.
+    lives: bool,
+    /// How long ago it last worked in the library.
+    last_looked_s: f64,
+    backlog: u64,
+    unexpected_messages: u64,
+    unexpected_bytes: u64,
+    mailbox_bytes: u64,
+    stalled_peers: u64,
+}
+
+/// One pair that waits.
+#[derive(Debug, Serialize)]
+struct Waiting {
+    sender: String,
+    receiver: String,
+    waited_s: f64,
+    credits: u64,
+    quota_slots: Option<u64>,
+    granted_total: Option<u64>,
+    spent_total: Option<u64>,
+    backlog_messages: u64,
+    backlog_bytes: u64,
+    /// What the receiver's page says of this sender.
+    receiver_retrieved: Option<u64>,
+    receiver_threshold: Option<u64>,
+    receiver_last_looked_s: Option<f64>,
+    text: String,
+}
+
+/// Explains. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`], if there is nothing to look at.
+pub fn run(arguments: &ExplainArguments) -> Result<u8, Failure> {
+    let directories = match &arguments.directory {
+        Some(directory) => vec![directory.clone()],
+        None => {
+            scratch::running().into_iter().map(|run| run.join(STATS)).filter(|stats| stats.is_dir()).collect()
+        }
+    };
+    let now_ns = stats::now_ns();
+    let mut jobs = Vec::new();
+    for directory in directories {
+        let pages =
+            stats::read_dir(&directory).map_err(Failure::system(format!("{}", directory.display())))?;
+        jobs.push(explain(&directory, &pages.endpoints, (arguments.after * 1e9) as u64, now_ns));
+    }
+    let waits = jobs.iter().any(|job| !job.stalls.is_empty());
+    let to_screen = arguments.json.as_deref() != Some("-");
+    if to_screen {
+        print!("{}", text(&jobs, arguments.after));
+    }
+    if let Some(target) = &arguments.json {
+        write_json(&Record { schema: SCHEMA, jobs }, target)?;
+    }
+    Ok(if waits { 3 } else { 0 })
+}
+
+fn text(jobs: &[Explanation], after_s: f64) -> String {
+    if jobs.is_empty() {
+        return String::from(
+            "no job of `weir run` is running here; give the directory of another job (its FI_WEIR_STATS)\n",
+        );
+    }
+    let mut text = String::new();
+    for job in jobs {
+        let living = job.endpoints.iter().filter(|endpoint| endpoint.lives).count();
+        text += &format!("{}: {living} of {} endpoints live\n", job.directory.display(), job.endpoints.len());
+        if job.stalls.is_empty() {
+            text += &format!("  nobody has waited for credit for {after_s} s\n");
+        }
+        for line in job.stalls.iter().map(|stall| &stall.text).chain(&job.causes) {
+            text += &format!("  {line}\n");
+        }
+    }
+    text
+}
+
+fn name(page: &EndpointReport) -> String {
+    page.rank.map_or_else(|| format!("process {}", page.pid), |rank| format!("rank {rank}"))
+}
+
+fn seconds(now_ns: u64, then_ns: u64) -> f64 {
+    (now_ns.saturating_sub(then_ns) / 1_000_000) as f64 / 1e3
+}
+
+fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u64) -> Explanation {
+    let lives = |page: &EndpointReport| !page.closed && Path::new(&format!("/proc/{}", page.pid)).exists();
+    let by_identity: BTreeMap<u64, &EndpointReport> =
+        pages.iter().map(|page| (page.identity, page)).collect();
+    let lasts = |stall: &Stall| now_ns.saturating_sub(stall.since_ns) >= after_ns;
+    let mut stalls = Vec::new();
+    // By place in the order of ranks; endpoints that left no page come last.
+    let mut order: Vec<u64> = pages.iter().map(|page| page.identity).collect();
+    let mut place = |identity: u64| {
+        order.iter().position(|known| *known == identity).unwrap_or_else(|| {
+            order.push(identity);
+            order.len() - 1
+        })
+    };
+    let mut waits: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for page in pages.iter().filter(|page| lives(page)) {
+        for stall in page.stalls.iter().filter(|stall| lasts(stall)) {
+            waits.entry(place(page.identity)).or_default().insert(place(stall.to));
+            stalls.push(waiting(page, stall, by_identity.get(&stall.to).copied(), now_ns));
+        }
+    }
+    stalls.sort_by(|one, other| {
+        other.waited_s.total_cmp(&one.waited_s).then_with(|| one.sender.cmp(&other.sender))
+    });
+    let endpoints = pages
+        .iter()
+        .map(|page| Standing {
+            name: name(page),
+            pid: page.pid,
+            lives: lives(page),
+            last_looked_s: seconds(now_ns, page.looked_ns),
+            backlog: page.backlog,
+            unexpected_messages: page.unexpected_messages,
+            unexpected_bytes: page.unexpected_bytes,
+            mailbox_bytes: page.mailbox_bytes,
+            stalled_peers: page.stalled_peers,
+        })
+        .collect();
+    let names =
+        |place: usize| pages.get(place).map_or_else(|| format!("endpoint {:016x}", order[place]), name);
+    Explanation { directory: directory.to_owned(), endpoints, stalls, causes: causes(&waits, names) }
+}
+
+fn waiting(
+    sender: &EndpointReport,
+    stall: &Stall,
+    receiver: Option<&EndpointReport>,
+    now_ns: u64,
+) -> Waiting {
+    let (from, to) = (name(sender), receiver.map_or_else(|| format!("endpoint {:016x}", stall.to), name));
+    let holding =
+        receiver.and_then(|page| page.holdings.iter().find(|holding| holding.from == sender.identity));
+    Waiting {
+        text: stalls::sentence(&from, sender.identity, &to, stall, receiver, now_ns),
+        sender: from,
+        receiver: to,
+        waited_s: seconds(now_ns, stall.since_ns),
+        credits: stall.credits,
+        quota_slots: stall.quota_slots,
+        granted_total: stall.granted_total,
+        spent_total: stall.spent_total,
+        backlog_messages: stall.backlog,
+        backlog_bytes: stall.backlog_bytes,
+        receiver_retrieved: holding.map(|holding| holding.retrieved),
+        receiver_threshold: holding.and_then(|holding| holding.threshold),
+        receiver_last_looked_s: receiver.map(|page| seconds(now_ns, page.looked_ns)),
+    }
+}
+
+/// Whom everybody waits for in the end: those who wait for nobody, with who reaches them; and circles, who reach none.
+fn causes(waits: &BTreeMap<usize, BTreeSet<usize>>, name: impl Fn(usize) -> String) -> Vec<String> {
+    let roots: BTreeSet<usize> =
+        waits.values().flatten().copied().filter(|receiver| !waits.contains_key(receiver)).collect();
+    let mut lines = Vec::new();
+    let mut explained = BTreeSet::new();
+    for root in roots {
+        let mut behind = BTreeSet::from([root]);
+        loop {
+            let more: Vec<usize> = waits
+                .iter()
+                .filter(|(sender, receivers)| !behind.contains(sender) && !receivers.is_disjoint(&behind))
+                .map(|(&sender, _)| sender)
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            behind.extend(more);
+        }
+        behind.remove(&root);
+        lines.push(format!(
+            "in the end: {} for {}, which waits for nobody",
+            subject(&behind, &name),
+            name(root)
+        ));
+        explained.extend(behind);
+    }
+    let circle: BTreeSet<usize> =
+        waits.keys().copied().filter(|sender| !explained.contains(sender)).collect();
+    if !circle.is_empty() {
+        lines.push(format!("in the end: {} for each other, in a circle", subject(&circle, &name)));
+    }
+    lines
+}
+
+fn subject(senders: &BTreeSet<usize>, name: &impl Fn(usize) -> String) -> String {
+    const MOST_NAMED: usize = 6;
+    let named: Vec<_> = senders.iter().take(MOST_NAMED).map(|&sender| name(sender)).collect();
+    match senders.len() {
+        1 => format!("{} waits", named[0]),
+        count if count > MOST_NAMED => format!("{} and {} more wait", named.join(", "), count - MOST_NAMED),
+        _ => format!("{} wait", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::endpoint;
+
+    const S: u64 = 1_000_000_000;
+
+    fn page(rank: u64, waits_for: &[u64]) -> EndpointReport {
+        let stall = |to: &u64| Stall {
+            to: 1000 + to,
+            since_ns: 10 * S,
+            credits: 0,
+            quota_slots: Some(256),
+            granted_total: Some(0),
+            spent_total: Some(256),
+            backlog: 12,
+            backlog_bytes: 24_576,
+        };
+        let stalls: Vec<_> = waits_for.iter().map(stall).collect();
+        let pid = u64::from(std::process::id());
+        EndpointReport {
+            pid,
+            stalled_peers: stalls.len() as u64,
+            stalls,
+            looked_ns: 12 * S,
+            ..endpoint(rank, false, 1, 0)
+        }
+    }
+
+    #[test]
+    fn chains_end_at_who_waits_for_nobody_and_circles_are_named() {
+        let pages = [page(0, &[]), page(1, &[0]), page(2, &[1]), page(3, &[4]), page(4, &[3])];
+        let told = explain(Path::new("d"), &pages, S, 13 * S);
+        assert_eq!(
+            told.causes,
+            [
+                "in the end: rank 1, rank 2 wait for rank 0, which waits for nobody",
+                "in the end: rank 3, rank 4 wait for each other, in a circle"
+            ]
+        );
+        assert_eq!(told.stalls.len(), 4);
+        assert!(
+            told.stalls[0]
+                .text
+                .starts_with("rank 1 waits for credit from rank 0 since 3.0 s: 12 messages (24 KiB) behind")
+        );
+        assert!(
+            told.stalls[1]
+                .text
+                .contains("; rank 1 has not polled for 1.0 s, and waits for 1 peer itself since 3.0 s")
+        );
+        let text = text(&[told], 1.0);
+        assert!(text.starts_with("d: 5 of 5 endpoints live\n  rank 1 waits"), "{text}");
+    }
+
+    #[test]
+    fn short_waits_and_the_dead_are_left_out() {
+        let dead = EndpointReport { pid: u64::MAX, ..page(1, &[0]) };
+        let closed = EndpointReport { closed: true, ..page(2, &[0]) };
+        let told = explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], 5 * S, 13 * S);
+        assert!(told.stalls.is_empty() && told.causes.is_empty());
+        assert!(text(&[told], 5.0).contains("nobody has waited for credit for 5 s"));
+    }
+}

@@ -1,0 +1,419 @@
+//! The page of `weir run --report`: one HTML file that needs nothing else, with figures as inline SVG.
+//!
+//! It is readable at 2 ranks and at 256: few ranks are lines, many are heat maps, bands and the pairs that waited longest.
+//! All numbers that are drawn or listed are in the page once more as JSON (`<script id="weir-data">`).
+
+mod figures;
+mod markup;
+mod story;
+
+use crate::quantity::{bytes, count, time_ns};
+use crate::report::Job;
+use figures::{COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
+use markup::Html;
+use serde_json::{Value, json};
+use story::{MEMORY, PeerSeries, Series, Story};
+use weir_engine::stats::EndpointReport;
+use weir_engine::trace::Trace;
+use weir_proto::PACKET_KINDS;
+
+/// The name of the file in the directory that the user gives.
+pub const FILE: &str = "report.html";
+
+/// So many things are drawn as lines; more as a heat map and a band.
+const MOST_LINES: usize = 8;
+/// Endpoints whose credits are drawn: those at which most happened.
+const MOST_SHOWN: usize = 16;
+/// Pairs in the table.
+const MOST_LISTED: usize = 20;
+/// Pairs in the data.
+const MOST_PAIRS: usize = 4096;
+/// Rows of the table of ranks that are not folded away.
+const MOST_OPEN_ROWS: usize = 32;
+const WIDE: (u32, u32) = (980, 240);
+const HALF: (u32, u32) = (484, 200);
+
+/// What the page is made of.
+pub struct Content<'a> {
+    /// The program and its arguments.
+    pub command: &'a [String],
+    /// How it ran, in words: `4 ranks, MPICH 5.0.2, 1.20 s, exit status 0`.
+    pub how: &'a str,
+    /// Settings of weir, with their values.
+    pub settings: Vec<(String, String)>,
+    /// What went wrong.
+    pub remarks: &'a [String],
+    /// Counters by rank.
+    pub job: &'a Job,
+    /// The same by endpoint.
+    pub endpoints: &'a [EndpointReport],
+    /// Samples.
+    pub traces: Vec<Trace>,
+}
+
+/// The whole page.
+pub fn render(content: Content<'_>) -> String {
+    let Content { command, how, settings, remarks, job, endpoints, traces } = content;
+    let story = Story::new(endpoints, traces);
+    let title = format!("weir: {}", command.join(" "));
+    let mut html = Html::begin(&title);
+    html.heading(1, &title);
+    html.paragraph(how);
+    let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    html.note(&settings.join("  "));
+    for remark in remarks {
+        html.warning(remark);
+    }
+    tiles(&mut html, job);
+    stalls(&mut html, &story);
+    credits(&mut html, &story);
+    memory(&mut html, &story);
+    packets(&mut html, &story);
+    ranks(&mut html, &story, job);
+    html.data(&data(&story, job, command));
+    html.end()
+}
+
+fn tiles(html: &mut Html, job: &Job) {
+    let total = &job.total.counters;
+    html.tiles(&[
+        ("messages", count(total.messages_sent), format!("{} of payload", bytes(total.bytes_sent))),
+        (
+            "waited for credit",
+            time_ns(total.stalled_ns as f64),
+            format!("in {} stalls, summed over pairs", count(total.stalls)),
+        ),
+        (
+            "unexpected at a time",
+            count(total.peak_unexpected_messages),
+            format!("{} of payload, the most of any rank", bytes(total.peak_unexpected_bytes)),
+        ),
+        ("mailboxes", bytes(job.total.mailbox_bytes), format!("of {} ranks together", job.ranks.len())),
+        (
+            "packets",
+            count(total.packets_sent),
+            format!("{} of them credit packets", count(total.credit_packets_sent)),
+        ),
+    ]);
+}
+
+fn names(story: &Story) -> Vec<String> {
+    story.seats.iter().map(|seat| seat.name.clone()).collect()
+}
+
+fn legend(html: &mut Html, entries: impl IntoIterator<Item = String>) {
+    html.legend(entries.into_iter().zip(COLOURS).map(|(name, colour)| (name, figures::hex(colour))));
+}
+
+/// Few series as lines, many as the range and the median of all.
+fn over_time(
+    html: &mut Html,
+    caption: &str,
+    size: (u32, u32),
+    story: &Story,
+    series: &[&Series],
+    unit: Unit,
+) {
+    let figure = if series.len() <= MOST_LINES {
+        let lines: Vec<_> =
+            series.iter().zip(COLOURS).map(|(values, colour)| Line { values, colour }).collect();
+        figures::lines(size, story.span_s, &lines, None, unit)
+    } else {
+        let [low, middle, high] = spread(series);
+        let line = Line { values: &middle, colour: COLOURS[0] };
+        figures::lines(size, story.span_s, &[line], Some((&low, &high)), unit)
+    };
+    html.figure(caption, &figure);
+}
+
+/// Lowest, median and highest of many series, part by part.
+fn spread(series: &[&Series]) -> [Series; 3] {
+    let parts = series.iter().map(|values| values.len()).max().unwrap_or(0);
+    let mut spread = [const { Vec::new() }; 3];
+    for part in 0..parts {
+        let mut values: Vec<f64> =
+            series.iter().map(|values| values[part]).filter(|value| !value.is_nan()).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+        for (series, index) in spread.iter_mut().zip([0, values.len() / 2, values.len().wrapping_sub(1)]) {
+            series.push(at(index));
+        }
+    }
+    spread
+}
+
+fn stalls(html: &mut Html, story: &Story) {
+    html.heading(2, "Who waits for credit");
+    let waiting: Vec<_> = story.seats.iter().map(|seat| &seat.waiting).collect();
+    let top = figures::top(waiting.iter().map(|values| values.as_slice()));
+    if top == 0.0 {
+        html.paragraph("Nobody waited for credit while the endpoints were looked at.");
+        return;
+    }
+    let names = names(story);
+    if story.seats.len() <= MOST_LINES {
+        legend(html, names.iter().map(|name| format!("rank {name}")));
+        let caption = "Peers that each rank waits for at a time, on average: 1 means that all the time something waited for \
+                       one peer's credit.";
+        over_time(html, caption, WIDE, story, &waiting, Unit::Count("peers"));
+    } else {
+        let values: Vec<Vec<f64>> = waiting.into_iter().cloned().collect();
+        let columns = Columns::Time(story.span_s);
+        let heat = Heat { rows: &names, row_title: "rank", columns, values: &values, top, colour: HOT };
+        html.scale(
+            "Peers that each rank waits for at a time, on average",
+            "0",
+            &format!("{top:.2}"),
+            &figures::hex(HOT),
+        );
+        html.figure("Grey: not sampled.", &figures::heat(WIDE.0, &heat));
+    }
+    let mut values = vec![vec![0.0; names.len()]; names.len()];
+    for pair in &story.pairs {
+        values[pair.from][pair.to] = pair.stalled_ns as f64;
+    }
+    let longest = story.pairs.first().map_or(0, |pair| pair.stalled_ns);
+    if names.len() > 2 && longest > 0 {
+        let columns = Columns::Names(&names, "receiver");
+        let top = longest as f64;
+        let heat = Heat { rows: &names, row_title: "sender", columns, values: &values, top, colour: HOT };
+        let scale = "How long each sender (row) waited for each receiver (column)";
+        html.scale(scale, "0", &time_ns(top), &figures::hex(HOT));
+        html.figure("", &figures::heat(if names.len() > 24 { WIDE.0 } else { 560 }, &heat));
+    }
+    let waited: Vec<_> = story.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
+    let rows = waited.iter().take(MOST_LISTED).map(|pair| {
+        let share = pair.stalled_ns as f64 / (story.span_s * 1e9) * 100.0;
+        let name = |seat: usize| story.seats[seat].name.clone();
+        let (waited, slots) = (time_ns(pair.stalled_ns as f64), count(pair.slots));
+        vec![name(pair.from), name(pair.to), waited, format!("{share:.1} %"), slots]
+    });
+    html.table(&["sender", "receiver", "waited", "of the run", "slots sent"], rows);
+    if waited.len() > MOST_LISTED {
+        html.note(&format!(
+            "The {MOST_LISTED} pairs that waited longest, of {} that waited.",
+            count(waited.len() as u64)
+        ));
+    }
+}
+
+fn credits(html: &mut Html, story: &Story) {
+    html.heading(2, "Credits per peer over time");
+    let few = story.seats.len() <= MOST_LINES;
+    let mut shown = story.busiest(MOST_SHOWN);
+    if few {
+        shown.sort_unstable();
+    }
+    let drawn: Vec<_> = shown
+        .into_iter()
+        .map(|seat| (seat, story.credits_of(seat), story.granted_by(seat)))
+        .filter(|(_, credits, granted)| !credits.is_empty() || !granted.is_empty())
+        .collect();
+    if drawn.is_empty() {
+        html.paragraph("No endpoint left a trace with peers in it.");
+        return;
+    }
+    html.paragraph(
+        "Left: credits that the rank has at its peers, that is, slots that it may fill there now; at 0 it has to wait. Right: \
+         slots of its own mailbox that each sender owns: credits it has or that are on the way to it, and slots that it has filled \
+         and that are not read. Averages over 1/240 of the run.",
+    );
+    if drawn.len() < story.seats.len() {
+        html.note(&format!(
+            "The {} ranks at which most waiting and sending happened, of {}.",
+            drawn.len(),
+            story.seats.len()
+        ));
+    }
+    if few {
+        legend(html, names(story).iter().map(|name| format!("rank {name}")));
+    }
+    let choice: Vec<_> = drawn.iter().map(|(seat, ..)| story.seats[*seat].name.clone()).collect();
+    html.selector("rank", &choice, !few);
+    for (seat, credits, granted) in &drawn {
+        let name = &story.seats[*seat].name;
+        html.begin_choice("rank", name);
+        html.heading(3, &format!("Rank {name}"));
+        html.begin_row();
+        peers(html, story, few, Of::Credits, credits);
+        peers(html, story, few, Of::Slots, granted);
+        html.end_block();
+        html.end_block();
+    }
+}
+
+/// What is drawn of the peers of a rank.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Its credits at them.
+    Credits,
+    /// Their slots at it.
+    Slots,
+}
+
+/// Lines in the colours of their ranks, if they are few; else a band and a heat map of all peers.
+fn peers(html: &mut Html, story: &Story, few: bool, of: Of, peers: &[PeerSeries]) {
+    let caption = match of {
+        Of::Credits => "credits at its peers",
+        Of::Slots => "slots of its mailbox, by owner",
+    };
+    if peers.is_empty() {
+        html.figure(&format!("{caption}: none"), "");
+        return;
+    }
+    if few {
+        let colour = |peer: &PeerSeries| COLOURS[peer.seat % COLOURS.len()];
+        let lines: Vec<_> =
+            peers.iter().map(|peer| Line { values: &peer.slots, colour: colour(peer) }).collect();
+        html.figure(caption, &figures::lines(HALF, story.span_s, &lines, None, Unit::Count("slots")));
+        return;
+    }
+    html.begin_column();
+    let series: Vec<_> = peers.iter().map(|peer| &peer.slots).collect();
+    let [low, middle, high] = spread(&series);
+    let line = Line { values: &middle, colour: COLOURS[0] };
+    let band = figures::lines(HALF, story.span_s, &[line], Some((&low, &high)), Unit::Count("slots"));
+    html.figure(&format!("{caption}: median and range of {}", peers.len()), &band);
+    let rows: Vec<_> = peers.iter().map(|peer| story.seats[peer.seat].name.clone()).collect();
+    let top = figures::top(series.iter().map(|values| values.as_slice()));
+    // Of credits those that are missing are what matters, and a cell shows the most of what it stands for.
+    let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
+    let values: Vec<Series> =
+        series.iter().map(|slots| slots.iter().map(|slots| shown(*slots)).collect()).collect();
+    let (colour, scale) = match of {
+        Of::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0}")),
+        Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots")),
+    };
+    let columns = Columns::Time(story.span_s);
+    let heat = Heat { rows: &rows, row_title: "peer", columns, values: &values, top, colour };
+    html.figure(&scale, &figures::heat(HALF.0, &heat));
+    html.end_block();
+}
+
+fn memory(html: &mut Html, story: &Story) {
+    html.heading(2, "Memory of each rank over time");
+    if story.seats.len() <= MOST_LINES {
+        legend(html, names(story).iter().map(|name| format!("rank {name}")));
+    } else {
+        html.paragraph("Line: the median of all ranks. Band: from the lowest to the highest.");
+    }
+    html.begin_row();
+    for (index, (what, is_bytes)) in MEMORY.into_iter().enumerate() {
+        let series: Vec<_> = story.seats.iter().map(|seat| &seat.memory[index]).collect();
+        let unit = if is_bytes { Unit::Bytes } else { Unit::Count("messages") };
+        let most = figures::top(series.iter().map(|values| values.as_slice()));
+        let most = if is_bytes { bytes(most as u64) } else { count(most as u64) };
+        over_time(html, &format!("{what}: at most {most}"), HALF, story, &series, unit);
+    }
+    html.end_block();
+}
+
+fn packets(html: &mut Html, story: &Story) {
+    html.heading(2, "Packets by kind");
+    let parts: Vec<Vec<f64>> = story
+        .seats
+        .iter()
+        .map(|seat| seat.counters.packets_by_kind().map(|number| number as f64).to_vec())
+        .collect();
+    legend(html, PACKET_KINDS.map(String::from));
+    html.figure("Packets that each rank sent.", &figures::bars(WIDE, &names(story), "rank", &parts));
+    let mut total = [0u64; PACKET_KINDS.len()];
+    for seat in &story.seats {
+        for (sum, number) in total.iter_mut().zip(seat.counters.packets_by_kind()) {
+            *sum = sum.saturating_add(number);
+        }
+    }
+    html.table(&PACKET_KINDS, [total.map(count).to_vec()]);
+}
+
+fn ranks(html: &mut Html, story: &Story, job: &Job) {
+    html.heading(2, "Ranks");
+    let heading = [
+        "rank",
+        "messages sent",
+        "bytes sent",
+        "messages received",
+        "bytes received",
+        "packets sent",
+        "waited for credit",
+        "unexpected, most",
+        "unexpected bytes, most",
+        "process, most",
+    ];
+    let process_bytes = |name: &str| {
+        let seats = story.seats.iter().filter(|seat| seat.name == name);
+        seats.map(|seat| figures::top([seat.memory[4].as_slice()])).fold(0.0, f64::max)
+    };
+    let rows = job.ranks.iter().map(|rank| {
+        let counters = &rank.share.counters;
+        let name = rank.rank.map_or_else(|| format!("pid {}", rank.pid), |rank| rank.to_string());
+        let process = bytes(process_bytes(&name) as u64);
+        vec![
+            name,
+            count(counters.messages_sent),
+            bytes(counters.bytes_sent),
+            count(counters.messages_received),
+            bytes(counters.bytes_received),
+            count(counters.packets_sent),
+            time_ns(counters.stalled_ns as f64),
+            count(counters.peak_unexpected_messages),
+            bytes(counters.peak_unexpected_bytes),
+            process,
+        ]
+    });
+    let many = job.ranks.len() > MOST_OPEN_ROWS;
+    if many {
+        html.begin_details(&format!("{} ranks", job.ranks.len()));
+    }
+    html.table(&heading, rows);
+    if many {
+        html.end_details();
+    }
+}
+
+/// The numbers behind the page.
+fn data(story: &Story, job: &Job, command: &[String]) -> Value {
+    let rounded = |series: &Series| {
+        let number =
+            |value: &f64| if value.is_nan() { Value::Null } else { json!((value * 1e4).round() / 1e4) };
+        series.iter().map(number).collect::<Vec<_>>()
+    };
+    // At many ranks every series would be megabytes: the counters and pairs are all there, the series of the shown.
+    let shown = story.busiest(MOST_SHOWN);
+    let endpoints: Vec<_> = story
+        .seats
+        .iter()
+        .enumerate()
+        .map(|(index, seat)| {
+            let kinds = PACKET_KINDS.iter().zip(seat.counters.packets_by_kind());
+            let mut endpoint = json!({
+                "name": seat.name,
+                "packets_by_kind": kinds.map(|(kind, number)| ((*kind).to_owned(), number.into())).collect::<serde_json::Map<_, _>>(),
+                "stalled_ns": seat.counters.stalled_ns,
+            });
+            if shown.contains(&index) {
+                let memory = MEMORY.iter().zip(&seat.memory);
+                endpoint["peers_waited_for"] = rounded(&seat.waiting).into();
+                endpoint["memory"] = memory.map(|((what, _), series)| ((*what).to_owned(), rounded(series).into())).collect::<serde_json::Map<_, _>>().into();
+            }
+            endpoint
+        })
+        .collect();
+    let pairs = story.pairs.iter().take(MOST_PAIRS).map(|pair| {
+        let name = |seat: usize| &story.seats[seat].name;
+        json!({ "sender": name(pair.from), "receiver": name(pair.to), "stalled_ns": pair.stalled_ns, "slots": pair.slots })
+    });
+    json!({
+        "schema": "weir-page-1",
+        "command": command,
+        "span_s": story.span_s,
+        "times_s": (0..story.bins).map(|bin| (story.time_s(bin) * 1e6).round() / 1e6).collect::<Vec<_>>(),
+        "job": job,
+        "endpoints": endpoints,
+        "pairs": pairs.collect::<Vec<_>>(),
+        "pairs_in_all": story.pairs.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use super::story::tests::{sample, trace};
+use super::*;
+use crate::report::tests::endpoint;
+use std::collections::BTreeMap;
+use weir_engine::stats::Reports;
+use weir_engine::trace::{PairSample, Sample};
+use weir_proto::Counters;
+
+/// A job of `ranks` ranks in which everybody sends to `peers` others, and the last rank is slow.
+fn job(ranks: u64, peers: u64) -> (Vec<EndpointReport>, Vec<Trace>) {
+    let slow = ranks - 1;
+    let steps = if ranks > 64 { 25 } else { 100 };
+    let endpoints: Vec<_> = (0..ranks)
+        .map(|rank| {
+            let counters = Counters {
+                packets_sent: 1000 + 10 * rank,
+                credit_packets_sent: 100 + rank,
+                more_packets_sent: 300,
+                finished_packets_sent: 50,
+                ..endpoint(rank, true, 100, 3).counters
+            };
+            EndpointReport { identity: 1000 + rank, counters, ..endpoint(rank, true, 100, 3) }
+        })
+        .collect();
+    let pair = |rank: u64, peer: u64, step: u64| {
+        let to_slow = peer == slow;
+        let phase = (step * 7 + rank * 13 + peer * 29) % 64;
+        PairSample {
+            credits: Some(if to_slow { (phase as u32) / 16 } else { 256 - phase as u32 }),
+            spent_total: Some((step * 100) as u32),
+            current: Some(200 + phase as u32 / 2),
+            stalled_ns: if to_slow { step * 2_000_000 } else { step * phase * 1000 },
+            ..PairSample::default()
+        }
+    };
+    let traces = (0..ranks).map(|rank| {
+        let near: Vec<u64> = (1..=peers).map(|distance| (rank + distance) % ranks).collect();
+        let samples: Vec<Sample> = (0..steps)
+            .map(|step| step * 100 / steps)
+            .map(|step| {
+                let pairs: BTreeMap<u32, PairSample> =
+                    near.iter().map(|&peer| (peer as u32, pair(rank, peer, step))).collect();
+                let mut sample = sample(step * 5, 0, &[]);
+                sample.counters.stalled_ns = pairs.values().map(|pair| pair.stalled_ns).sum();
+                sample.gauges.mailbox_bytes = 16_896 * peers;
+                sample.gauges.process_bytes = (20 << 20) + (step << 17) * (rank % 5);
+                sample.gauges.unexpected_messages =
+                    if rank == slow { step * 40 } else { phase_of(step, rank) };
+                sample.gauges.unexpected_bytes = sample.gauges.unexpected_messages * 2048;
+                sample.gauges.peer_state_bytes = 400 * peers;
+                sample.pairs = pairs;
+                sample
+            })
+            .collect();
+        let known: Vec<_> = near.iter().map(|&peer| (peer as u32, 1000 + peer)).collect();
+        trace(rank, samples, &known)
+    });
+    (endpoints, traces.collect())
+}
+
+fn phase_of(step: u64, rank: u64) -> u64 {
+    (step * 3 + rank * 5) % 11
+}
+
+fn page(ranks: u64, peers: u64) -> String {
+    let (endpoints, traces) = job(ranks, peers);
+    let summary = Job::new(&Reports { endpoints: endpoints.clone(), skipped: vec![] });
+    render(Content {
+        command: &["./flood".into(), "<b>&".into()],
+        how: "a synthetic job",
+        settings: vec![("FI_WEIR_FLOW".into(), "static".into())],
+        remarks: &[String::from("rank 1 ended without closing the endpoint")],
+        job: &summary,
+        endpoints: &endpoints,
+        traces,
+    })
+}
+
+fn figures_in(page: &str) -> Vec<&str> {
+    let ends = page.match_indices("</svg>").map(|(end, _)| end + "</svg>".len());
+    page.match_indices("<svg").zip(ends).map(|((start, _), end)| &page[start..end]).collect()
+}
+
+fn data_in(page: &str) -> Value {
+    let (_, rest) = page.split_once("id=\"weir-data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+#[test]
+fn the_page_has_all_figures_needs_nothing_else_and_is_well_formed() {
+    for (ranks, peers, figures) in
+        [(2, 1, 1 + 2 * 2 + 5 + 1), (8, 7, 2 + 8 * 2 + 5 + 1), (40, 39, 2 + 16 * 4 + 5 + 1)]
+    {
+        let page = page(ranks, peers);
+        let found = figures_in(&page);
+        assert_eq!(found.len(), figures, "{ranks} ranks");
+        for svg in &found {
+            let parsed = roxmltree::Document::parse(svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+            assert_eq!(parsed.root_element().tag_name().name(), "svg");
+        }
+        for heading in [
+            "Who waits for credit",
+            "Credits per peer over time",
+            "Memory of each rank",
+            "Packets by kind",
+            "Ranks",
+        ] {
+            assert!(page.contains(heading), "{heading}");
+        }
+        // Nothing is fetched: no reference of any kind, but the name of SVG's language.
+        let without_names = page.replace("http://www.w3.org/2000/svg", "");
+        for reference in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+            assert!(!without_names.contains(reference), "{reference}");
+        }
+        for tag in ["div", "figure", "table", "details", "p", "select"] {
+            let opened =
+                page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+            assert_eq!(opened, page.matches(&format!("</{tag}>")).count(), "{tag}");
+        }
+        assert!(page.contains("<h1>weir: ./flood &lt;b&gt;&amp;</h1>"));
+        assert!(page.contains("rank 1 ended without closing"));
+    }
+}
+
+#[test]
+fn the_data_are_what_was_counted() {
+    let data = data_in(&page(8, 7));
+    assert_eq!(data["schema"], "weir-page-1");
+    assert_eq!(data["job"]["ranks"][3]["counters"]["packets_sent"], 1030);
+    let kinds = &data["endpoints"][3]["packets_by_kind"];
+    assert_eq!(
+        (&kinds["eager"], &kinds["credit"], &kinds["more"]),
+        (&json!(1030 - 103 - 350), &json!(103), &json!(300))
+    );
+    assert_eq!(data["pairs_in_all"], 56);
+    // Everybody waits longest for the slow one.
+    assert_eq!(
+        (&data["pairs"][0]["receiver"], &data["pairs"][0]["stalled_ns"]),
+        (&json!("7"), &json!(198_000_000))
+    );
+    assert_eq!(data["times_s"].as_array().unwrap().len(), 240);
+}
+
+/// `WEIR_PAGES=DIR` keeps the pages there, for people who change them.
+#[test]
+fn pages_of_few_ranks_and_of_256_that_all_speak_to_each_other_stay_small() {
+    for (ranks, peers, most_bytes) in [(2, 1, 1 << 20), (8, 7, 2 << 20), (256, 255, 12 << 20)] {
+        let page = page(ranks, peers);
+        if let Some(directory) = std::env::var_os("WEIR_PAGES") {
+            std::fs::write(std::path::Path::new(&directory).join(format!("{ranks}.html")), &page).unwrap();
+        }
+        assert!(page.len() < most_bytes, "{ranks} ranks: {} bytes", page.len());
+        let listed = data_in(&page)["pairs"].as_array().unwrap().len();
+        assert_eq!(listed, MOST_PAIRS.min((ranks * peers) as usize));
+    }
+}
+
+#[test]
+fn a_run_without_endpoints_has_a_page_too() {
+    let page = render(Content {
+        command: &["true".into()],
+        how: "",
+        settings: vec![],
+        remarks: &[],
+        job: &Job::new(&Reports::default()),
+        endpoints: &[],
+        traces: vec![],
+    });
+    assert!(page.contains("No endpoint left a trace") && page.ends_with("</html>\n"));
+}

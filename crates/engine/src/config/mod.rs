@@ -1,0 +1,434 @@
+//! Settings: one list of `FI_WEIR_*` variables, for the provider, the command and the documents.
+//!
+//! [`SETTINGS`] says what there is, [`Settings::from_lookup`] reads and checks it, [`Settings::quota`] checks what
+//! depends on the number of peers. Nothing here knows who asks: the provider reads its process's environment,
+//! `weir run` its own environment under its flags, a test a closure.
+
+mod list;
+mod plan;
+
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use weir_link::shm::MAX_LANE_SLOTS;
+use weir_proto::{Admission, Growth, MAX_CREDIT_SLOTS, Scheme};
+
+use crate::node_memory;
+use list::*;
+pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
+pub use plan::{DEFAULT_SLOTS_PER_SENDER, LEAST_REGION_SLOTS, MOST_LANE_SLOTS, MailboxPlan};
+
+/// All ranks of a node together copy at most this part of its memory: a half.
+const RETAINED_SHARE: u64 = 2;
+
+/// A setting that is not allowed. Its text is one line that names the variable, the value and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// None of the words or numbers it can be.
+    #[error("{variable}={value}: allowed are {allowed}")]
+    NotAllowed {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// Names a directory that is not there.
+    #[error("{variable}={value}: is not an existing directory")]
+    NoDirectory {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// Fits by itself, but not with this many ranks.
+    #[error("{variable}={value}: {ranks} ranks{with} need at least {least}")]
+    TooFew {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: u32,
+        /// Endpoints of the job.
+        ranks: u32,
+        /// What else counts, ` with 2 credit slots each`.
+        with: String,
+        /// What would do.
+        least: u64,
+    },
+    /// Fits by itself, but is more than this many ranks can share: a sender's part has a bound of its own.
+    #[error("{variable}={value}: {ranks} ranks can have at most {most}, {MAX_LANE_SLOTS} slots each")]
+    TooMany {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: u32,
+        /// Endpoints of the job.
+        ranks: u32,
+        /// What would do.
+        most: u64,
+    },
+    /// Fits by itself, but is more than another setting allows.
+    #[error("{variable}={value}: more than {other}={most}, which is the most")]
+    Beyond {
+        /// Variable.
+        variable: &'static str,
+        /// Its value.
+        value: u32,
+        /// What it contradicts.
+        other: &'static str,
+        /// What that allows.
+        most: u32,
+    },
+    /// No setting has this name.
+    #[error("{variable}: no such setting; did you mean {nearest}? Known are {}", known_variables())]
+    Unknown {
+        /// Variable.
+        variable: String,
+        /// The setting whose name is nearest.
+        nearest: &'static str,
+    },
+}
+
+impl SettingError {
+    /// The variable that is to blame.
+    pub fn variable(&self) -> &str {
+        match self {
+            SettingError::NotAllowed { variable, .. }
+            | SettingError::NoDirectory { variable, .. }
+            | SettingError::TooFew { variable, .. }
+            | SettingError::Beyond { variable, .. }
+            | SettingError::TooMany { variable, .. } => variable,
+            SettingError::Unknown { variable, .. } => variable,
+        }
+    }
+}
+
+/// What to do with the slots left when the quota does not divide evenly (spec, 2a).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaRest {
+    /// One more slot for each of the first senders.
+    First,
+    /// Nobody gets them.
+    Round,
+}
+
+/// All settings of an endpoint, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `FI_WEIR_FLOW` with what belongs to that scheme alone: `FI_WEIR_PIGGYBACK`, `FI_WEIR_RNR_TIMER_US`,
+    /// `FI_WEIR_RNR_RETRIES`, `FI_WEIR_ECM_THRESHOLD`, `FI_WEIR_ADAPTIVE_GROWTH`.
+    pub scheme: Scheme,
+    /// `FI_WEIR_MAILBOX_SLOTS`: data slots of a mailbox, for all senders; 0: by the number of ranks.
+    pub mailbox_slots: u32,
+    /// `FI_WEIR_SLOTS_PER_PEER`: dynamic credits, data slots for each rank.
+    pub slots_per_peer: u32,
+    /// `FI_WEIR_ADMIT` (`contact`, `start`): dynamic credits, when a sender gets its share.
+    pub admission: Admission,
+    /// `FI_WEIR_CREDIT_SLOTS`: slots per peer for explicit credit packets.
+    pub credit_slots: u32,
+    /// `FI_WEIR_PREPOSTED`: data slots of a sender (hardware, static in the connection form); 0: its share.
+    pub preposted_slots: u32,
+    /// `FI_WEIR_ADAPTIVE_START`: data slots of a sender at first.
+    pub adaptive_start_slots: u32,
+    /// `FI_WEIR_ADAPTIVE_MAX`: the most that they become; 0: its share.
+    pub adaptive_max_slots: u32,
+    /// `FI_WEIR_QUOTA_REST` (`first`, `round`).
+    pub quota_rest: QuotaRest,
+    /// `FI_WEIR_EAGER_BYTES`: longest message that travels whole.
+    pub eager_bytes: u32,
+    /// `FI_WEIR_UNEXPECTED_BUDGET`: memory for unexpected payload. Unit: bytes.
+    pub unexpected_budget_bytes: u64,
+    /// `FI_WEIR_RETAIN_BYTES`: memory for copies of our messages; 0: see [`Settings::retain_limit_bytes`]. Unit: bytes.
+    pub retain_bytes: u64,
+    /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages straight between processes.
+    pub cross_memory: bool,
+    /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
+    pub max_peers: u32,
+    /// `FI_WEIR_SPIN`: polls that find nothing before the core is given away; 0: by cores and ranks.
+    pub spin: u32,
+    /// `FI_WEIR_SLEEP_US`: longest sleep inside a libfabric read, one thread calling.
+    pub sleep_us: u32,
+    /// `FI_WEIR_CLOSE_MS`: how long closing waits for peers to take what was sent.
+    pub close_ms: u32,
+    /// `FI_WEIR_SHM_DIR`: where mailboxes live.
+    pub shm_dir: PathBuf,
+    /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
+    pub stats_dir: Option<PathBuf>,
+    /// `FI_WEIR_TRACE`: directory for traces, read by `weir run --report`.
+    pub trace_dir: Option<PathBuf>,
+    /// `FI_WEIR_STALL_MS`: a send that waits so long for credit is told of; 0: never.
+    pub stall_ms: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            scheme: Scheme::Dynamic { piggyback: true },
+            mailbox_slots: 0,
+            slots_per_peer: 16,
+            admission: Admission::FirstContact,
+            credit_slots: 2,
+            preposted_slots: 0,
+            adaptive_start_slots: 4,
+            adaptive_max_slots: 0,
+            quota_rest: QuotaRest::First,
+            eager_bytes: 16384,
+            unexpected_budget_bytes: 16 << 20,
+            retain_bytes: 0,
+            cross_memory: true,
+            max_peers: 4096,
+            spin: 0,
+            sleep_us: 1000,
+            close_ms: 10_000,
+            shm_dir: PathBuf::from("/dev/shm"),
+            stats_dir: None,
+            trace_dir: None,
+            stall_ms: 1000,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings that the environment of this process asks for.
+    ///
+    /// # Errors
+    /// [`SettingError`]: the first setting that is not allowed, or a `FI_WEIR_*` variable that does not exist.
+    pub fn from_environment() -> Result<Settings, SettingError> {
+        check_names(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
+        // A value that is no UTF-8 is no allowed value either; lossy, it is refused with a readable message.
+        Settings::from_lookup(|variable| {
+            std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
+        })
+    }
+
+    /// The settings that `lookup` (variable to value) asks for. What is absent or empty has its default.
+    /// Looks at the file system, for the directories only.
+    ///
+    /// # Errors
+    /// [`SettingError`]: the first setting that is not allowed.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingError> {
+        let given = |variable: &str| lookup(variable).filter(|value| !value.is_empty());
+        let default = Settings::default();
+        let scheme = read_scheme(&given)?;
+        let preposted_slots = read_number(&given, PREPOSTED, 0..=65535)?.unwrap_or(default.preposted_slots);
+        let ecm_threshold = read_number(&given, ECM_THRESHOLD, 0..=65535)?.unwrap_or(0);
+        let adaptive_max_slots =
+            read_number(&given, ADAPTIVE_MAX, 0..=65535)?.unwrap_or(default.adaptive_max_slots);
+        let adaptive_start_slots =
+            read_number(&given, ADAPTIVE_START, 1..=65535)?.unwrap_or(default.adaptive_start_slots);
+        beyond((ECM_THRESHOLD, ecm_threshold), (PREPOSTED, preposted_slots))?;
+        if given(ADAPTIVE_START).is_some() {
+            beyond((ADAPTIVE_START, adaptive_start_slots), (ADAPTIVE_MAX, adaptive_max_slots))?;
+        }
+        let admissions = [("contact", Admission::FirstContact), ("start", Admission::Start)];
+        let rest_words = [("first", QuotaRest::First), ("round", QuotaRest::Round)];
+        Ok(Settings {
+            scheme,
+            mailbox_slots: read_number(&given, MAILBOX_SLOTS, 0..=1 << 24)?.unwrap_or(default.mailbox_slots),
+            slots_per_peer: read_number(&given, SLOTS_PER_PEER, 1..=1024)?.unwrap_or(default.slots_per_peer),
+            admission: read_word(&given, ADMIT, &admissions)?.unwrap_or(default.admission),
+            credit_slots: read_number(&given, CREDIT_SLOTS, 1..=MAX_CREDIT_SLOTS)?
+                .unwrap_or(default.credit_slots),
+            preposted_slots,
+            adaptive_start_slots,
+            adaptive_max_slots,
+            quota_rest: read_word(&given, QUOTA_REST, &rest_words)?.unwrap_or(default.quota_rest),
+            eager_bytes: read_number(&given, EAGER_BYTES, 0..=1 << 20)?.unwrap_or(default.eager_bytes),
+            unexpected_budget_bytes: read_bytes(&given, UNEXPECTED_BUDGET, 1 << 16..=1 << 40)?
+                .unwrap_or(default.unexpected_budget_bytes),
+            retain_bytes: read_bytes(&given, RETAIN_BYTES, 0..=1 << 40)?.unwrap_or(default.retain_bytes),
+            cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
+            max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
+            spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
+            sleep_us: read_number(&given, SLEEP_US, 0..=100_000)?.unwrap_or(default.sleep_us),
+            close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
+            shm_dir: read_directory(&given, SHM_DIR)?.unwrap_or(default.shm_dir),
+            stats_dir: read_directory(&given, STATS)?,
+            trace_dir: read_directory(&given, TRACE)?,
+            stall_ms: read_number(&given, STALL_MS, 0..=3_600_000)?.unwrap_or(default.stall_ms),
+        })
+    }
+
+    /// What a sender may copy for receivers without room, with `ranks` of them on this node (0: not known, counts as one).
+    /// Unit: bytes.
+    pub fn retain_limit_bytes(&self, ranks: u32) -> u64 {
+        match self.retain_bytes {
+            0 => node_memory::available_bytes() / RETAINED_SHARE / u64::from(ranks.max(1)),
+            given => given,
+        }
+    }
+
+    /// The settings as variables and values, in the order of [`SETTINGS`]; what has no value, or none in this scheme, is
+    /// left out.
+    pub fn to_variables(&self) -> Vec<(&'static str, String)> {
+        let switch = |on: bool| String::from(if on { "1" } else { "0" });
+        let number = |threshold: Option<NonZeroU32>| threshold.map_or(0, NonZeroU32::get).to_string();
+        let admit = match self.admission {
+            Admission::FirstContact => "contact",
+            Admission::Start => "start",
+        };
+        let (flow, of_the_scheme) = match self.scheme {
+            Scheme::Unlimited => ("unlimited", vec![]),
+            Scheme::Hardware { rnr_timer_ns, rnr_retries } => (
+                "hardware",
+                vec![
+                    (PREPOSTED, self.preposted_slots.to_string()),
+                    (RNR_TIMER_US, (rnr_timer_ns / 1000).to_string()),
+                    (RNR_RETRIES, rnr_retries.to_string()),
+                ],
+            ),
+            Scheme::Static { piggyback } => ("static", vec![(PIGGYBACK, switch(piggyback))]),
+            Scheme::StaticConnection { ecm_threshold } => (
+                "static-connection",
+                vec![(PREPOSTED, self.preposted_slots.to_string()), (ECM_THRESHOLD, number(ecm_threshold))],
+            ),
+            Scheme::AdaptiveBacklog { growth, ecm_threshold } => (
+                "adaptive",
+                vec![
+                    (ECM_THRESHOLD, number(ecm_threshold)),
+                    (ADAPTIVE_START, self.adaptive_start_slots.to_string()),
+                    (ADAPTIVE_MAX, self.adaptive_max_slots.to_string()),
+                    (ADAPTIVE_GROWTH, growth_word(growth)),
+                ],
+            ),
+            Scheme::Dynamic { piggyback } => (
+                "dynamic",
+                vec![
+                    (PIGGYBACK, switch(piggyback)),
+                    (SLOTS_PER_PEER, self.slots_per_peer.to_string()),
+                    (ADMIT, admit.into()),
+                ],
+            ),
+        };
+        let rest = match self.quota_rest {
+            QuotaRest::First => "first",
+            QuotaRest::Round => "round",
+        };
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let value = |variable| match variable {
+            FLOW => Some(flow.into()),
+            MAILBOX_SLOTS => Some(self.mailbox_slots.to_string()),
+            CREDIT_SLOTS => Some(self.credit_slots.to_string()),
+            QUOTA_REST => Some(rest.into()),
+            EAGER_BYTES => Some(self.eager_bytes.to_string()),
+            UNEXPECTED_BUDGET => Some(self.unexpected_budget_bytes.to_string()),
+            RETAIN_BYTES => Some(self.retain_bytes.to_string()),
+            CROSS_MEMORY => Some(switch(self.cross_memory)),
+            MAX_PEERS => Some(self.max_peers.to_string()),
+            SPIN => Some(self.spin.to_string()),
+            SLEEP_US => Some(self.sleep_us.to_string()),
+            CLOSE_MS => Some(self.close_ms.to_string()),
+            SHM_DIR => Some(path(&self.shm_dir)),
+            STATS => self.stats_dir.as_deref().map(path),
+            TRACE => self.trace_dir.as_deref().map(path),
+            STALL_MS => Some(self.stall_ms.to_string()),
+            _ => of_the_scheme.iter().find(|(of, _)| *of == variable).map(|(_, value)| value.clone()),
+        };
+        SETTINGS.iter().filter_map(|setting| Some((setting.variable, value(setting.variable)?))).collect()
+    }
+}
+
+/// The scheme that is asked for. All that belongs to schemes is checked, also what this one does not use.
+fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
+    let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
+    let rnr_timer_us = read_number(given, RNR_TIMER_US, 1..=655_360)?.unwrap_or(10);
+    let rnr_retries = read_number(given, RNR_RETRIES, 0..=7)?.unwrap_or(7) as u8;
+    let ecm_threshold = read_number(given, ECM_THRESHOLD, 0..=65535)?.and_then(NonZeroU32::new);
+    let growth = match given(ADAPTIVE_GROWTH) {
+        None => Growth::Exponential,
+        Some(word) => growth_of(&word).ok_or_else(|| not_allowed(ADAPTIVE_GROWTH, word))?,
+    };
+    let words = [
+        ("unlimited", Scheme::Unlimited),
+        ("hardware", Scheme::Hardware { rnr_timer_ns: u64::from(rnr_timer_us) * 1000, rnr_retries }),
+        ("static", Scheme::Static { piggyback }),
+        ("static-connection", Scheme::StaticConnection { ecm_threshold }),
+        ("adaptive", Scheme::AdaptiveBacklog { growth, ecm_threshold }),
+        ("dynamic", Scheme::Dynamic { piggyback }),
+    ];
+    Ok(read_word(given, FLOW, &words)?.unwrap_or(Scheme::Dynamic { piggyback }))
+}
+
+fn growth_of(word: &str) -> Option<Growth> {
+    if word == "exponential" {
+        return Some(Growth::Exponential);
+    }
+    let slots = word.strip_prefix("linear:")?.parse().ok().filter(|slots| (1..=65535).contains(slots))?;
+    Some(Growth::Linear { slots: NonZeroU32::new(slots)? })
+}
+
+fn growth_word(growth: Growth) -> String {
+    match growth {
+        Growth::Linear { slots } => format!("linear:{slots}"),
+        Growth::Exponential => String::from("exponential"),
+    }
+}
+
+/// Refuses `value` if it is more than `most`, unless that is 0.
+fn beyond(
+    (variable, value): (&'static str, u32),
+    (other, most): (&'static str, u32),
+) -> Result<(), SettingError> {
+    if most > 0 && value > most {
+        return Err(SettingError::Beyond { variable, value, other, most });
+    }
+    Ok(())
+}
+
+const SWITCH: [(&str, bool); 2] = [("0", false), ("1", true)];
+
+fn not_allowed(variable: &str, value: String) -> SettingError {
+    let setting =
+        SETTINGS.iter().find(|setting| setting.variable == variable).expect("variable is in SETTINGS");
+    SettingError::NotAllowed { variable: setting.variable, value, allowed: setting.allowed }
+}
+
+fn read_word<T: Copy>(
+    given: &impl Fn(&str) -> Option<String>,
+    variable: &str,
+    words: &[(&str, T)],
+) -> Result<Option<T>, SettingError> {
+    let Some(value) = given(variable) else { return Ok(None) };
+    match words.iter().find(|(word, _)| *word == value) {
+        Some(&(_, meaning)) => Ok(Some(meaning)),
+        None => Err(not_allowed(variable, value)),
+    }
+}
+
+fn read_number(
+    given: &impl Fn(&str) -> Option<String>,
+    variable: &str,
+    range: RangeInclusive<u32>,
+) -> Result<Option<u32>, SettingError> {
+    let Some(value) = given(variable) else { return Ok(None) };
+    match value.parse() {
+        Ok(number) if range.contains(&number) => Ok(Some(number)),
+        _ => Err(not_allowed(variable, value)),
+    }
+}
+
+fn read_bytes(
+    given: &impl Fn(&str) -> Option<String>,
+    variable: &str,
+    range: RangeInclusive<u64>,
+) -> Result<Option<u64>, SettingError> {
+    let Some(value) = given(variable) else { return Ok(None) };
+    match value.parse() {
+        Ok(number) if range.contains(&number) => Ok(Some(number)),
+        _ => Err(not_allowed(variable, value)),
+    }
+}
+
+fn read_directory(
+    given: &impl Fn(&str) -> Option<String>,
+    variable: &'static str,
+) -> Result<Option<PathBuf>, SettingError> {
+    let Some(value) = given(variable) else { return Ok(None) };
+    let path = PathBuf::from(&value);
+    if path.is_dir() { Ok(Some(path)) } else { Err(SettingError::NoDirectory { variable, value }) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! How the mailbox of an endpoint is divided: lanes, and what each sender owns in its own, by scheme and number of ranks.
+
+use weir_link::shm::MAX_LANE_SLOTS;
+use weir_proto::flow::static_connection;
+use weir_proto::{Admission, DataRegion, Scheme};
+
+use super::list::{MAILBOX_SLOTS, MAX_PEERS};
+use super::{QuotaRest, SettingError, Settings};
+
+/// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
+pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
+
+/// Dynamic credits: the least data slots of a mailbox when `FI_WEIR_MAILBOX_SLOTS` is 0, so that a small job has as much as
+/// it can use. 256 KiB.
+pub const LEAST_REGION_SLOTS: u32 = 4096;
+
+/// Dynamic credits: the most data slots of one sender's lane. A longer one does not make a sender faster, and a lane's memory
+/// is touched all over once it has been used for long.
+pub const MOST_LANE_SLOTS: u32 = 1024;
+
+/// Dynamic credits: the most credits of a sender that was not heard of before. An eager message of the default size and
+/// more, and as many as a fixed quota gives.
+const MOST_START_SLOTS: u32 = DEFAULT_SLOTS_PER_SENDER;
+
+/// Dynamic credits: so many times a sender that has just gained credits is passed over as a victim (protocol.md, gap 7).
+const HOLD_POINTS: u8 = 4;
+
+/// How the slots of one mailbox are shared among its senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MailboxPlan {
+    /// Data slots of every lane.
+    pub base_slots: u32,
+    /// So many lanes, the first ones, have one slot more.
+    pub rest_lanes: u32,
+    /// Credits of every sender at first; 0: all its data slots.
+    pub start_slots: u32,
+    /// Credit slots of every lane.
+    pub credit_slots: u32,
+    /// Dynamic credits: what all lanes share, with the same `start_slots`. Else nothing.
+    pub region: DataRegion,
+}
+
+impl Settings {
+    /// How the mailbox of each endpoint of a job of `peers` endpoints is shared among them. 0: not known yet, counts as
+    /// one.
+    ///
+    /// With credits, `data region >= credit region >= 1 slot per process`: fewer data slots than credit slots would
+    /// mean that a sender can be owed more credit packets than it ever sent packets. Without, one slot each is enough.
+    /// Source: spec/flow-control.md, 2a, formula 5.2.
+    ///
+    /// # Errors
+    /// [`SettingError::TooFew`], if the mailbox is too small or has too few lanes, [`SettingError::TooMany`], if a
+    /// sender's part would be larger than a lane can be.
+    pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
+        let peers = peers.max(1);
+        let too_few = |variable, value, with, least| {
+            Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
+        };
+        if peers > self.max_peers {
+            return too_few(MAX_PEERS, self.max_peers, String::new(), u64::from(peers));
+        }
+        let own_slots = match self.scheme {
+            Scheme::Hardware { .. } | Scheme::StaticConnection { .. } => self.preposted_slots,
+            Scheme::AdaptiveBacklog { .. } => self.adaptive_max_slots,
+            Scheme::Unlimited | Scheme::Static { .. } | Scheme::Dynamic { .. } => 0,
+        };
+        if own_slots > 0 {
+            return Ok(self.divided(own_slots, 0));
+        }
+        let credit_slots = self.credit_slots;
+        let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
+        if self.mailbox_slots == 0 && dynamic {
+            let slots = self.slots_per_peer.max(credit_slots) * peers;
+            return Ok(self.shared(slots.max(LEAST_REGION_SLOTS), peers));
+        }
+        if self.mailbox_slots == 0 {
+            return Ok(self.divided(DEFAULT_SLOTS_PER_SENDER, 0));
+        }
+        let credit_slots = self.credit_slots;
+        let (least_per_sender, with) = match self.scheme {
+            Scheme::Static { .. } | Scheme::Dynamic { .. } => {
+                (credit_slots, format!(" with {credit_slots} credit slots each"))
+            }
+            Scheme::Unlimited
+            | Scheme::Hardware { .. }
+            | Scheme::StaticConnection { .. }
+            | Scheme::AdaptiveBacklog { .. } => (1, String::new()),
+        };
+        let least = u64::from(least_per_sender) * u64::from(peers);
+        if u64::from(self.mailbox_slots) < least {
+            return too_few(MAILBOX_SLOTS, self.mailbox_slots, with, least);
+        }
+        if dynamic {
+            return Ok(self.shared(self.mailbox_slots, peers));
+        }
+        let most_per_sender = MAX_LANE_SLOTS - credit_slots - 1; // one more for the rest
+        if self.mailbox_slots / peers > most_per_sender {
+            return Err(SettingError::TooMany {
+                variable: MAILBOX_SLOTS,
+                value: self.mailbox_slots,
+                ranks: peers,
+                most: u64::from(most_per_sender) * u64::from(peers),
+            });
+        }
+        let rest_lanes = match self.quota_rest {
+            QuotaRest::First => self.mailbox_slots % peers,
+            QuotaRest::Round => 0,
+        };
+        Ok(self.divided(self.mailbox_slots / peers, rest_lanes))
+    }
+
+    /// A data region of `slots` slots that all lanes share.
+    ///
+    /// Senders that are admitted at first contact begin with enough for most first messages, as long as a quarter of the
+    /// region is enough for all that are expected; so three quarters are there for those who send.
+    fn shared(&self, slots: u32, peers: u32) -> MailboxPlan {
+        let Settings { credit_slots, admission, .. } = *self;
+        let base_slots = slots.min(MOST_LANE_SLOTS);
+        let start_slots = match admission {
+            Admission::Start => credit_slots,
+            Admission::FirstContact => {
+                (slots / (4 * peers)).clamp(credit_slots, MOST_START_SLOTS).min(base_slots)
+            }
+        };
+        let region = DataRegion { slots, peers, start_slots, admission, hold_points: HOLD_POINTS };
+        MailboxPlan { base_slots, rest_lanes: 0, start_slots, credit_slots, region }
+    }
+
+    /// Lanes of `base_slots` data slots of their own, with what the scheme needs besides.
+    fn divided(&self, base_slots: u32, rest_lanes: u32) -> MailboxPlan {
+        let credit_slots = match self.scheme {
+            Scheme::Hardware { .. } => 0,
+            // As many as are ever unread, also of those who own one slot more.
+            Scheme::StaticConnection { ecm_threshold } => {
+                let slots = |quota_slots| static_connection::ecm_slots(quota_slots, ecm_threshold);
+                slots(base_slots).max(if rest_lanes > 0 { slots(base_slots + 1) } else { 0 })
+            }
+            Scheme::Unlimited
+            | Scheme::Static { .. }
+            | Scheme::AdaptiveBacklog { .. }
+            | Scheme::Dynamic { .. } => self.credit_slots,
+        };
+        let start_slots = match self.scheme {
+            Scheme::AdaptiveBacklog { .. } => self.adaptive_start_slots.min(base_slots),
+            _ => 0,
+        };
+        MailboxPlan { base_slots, rest_lanes, start_slots, credit_slots, region: DataRegion::default() }
+    }
+}

@@ -1,0 +1,336 @@
+//! All settings, all refusals, all plans.
+
+use super::list::*;
+use super::plan::{MOST_LANE_SLOTS, MailboxPlan};
+use super::*;
+use weir_proto::DataRegion;
+
+fn with(variables: &[(&str, &str)]) -> Result<Settings, SettingError> {
+    Settings::from_lookup(|wanted| {
+        variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+    })
+}
+
+fn refusal(variable: &str, value: &str) -> String {
+    with(&[(variable, value)]).unwrap_err().to_string()
+}
+
+#[test]
+fn nothing_given_means_the_documented_defaults() {
+    let settings = with(&[]).unwrap();
+    assert_eq!(settings, Settings::default());
+    // What belongs to schemes that are not the default one has no value.
+    let of_others =
+        [PREPOSTED, RNR_TIMER_US, RNR_RETRIES, ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH];
+    let documented: Vec<_> = SETTINGS
+        .iter()
+        .filter(|s| !s.default.is_empty() && !of_others.contains(&s.variable))
+        .map(|s| (s.variable, s.default.to_owned()))
+        .collect();
+    assert_eq!(settings.to_variables(), documented);
+}
+
+#[test]
+fn an_empty_value_means_the_default() {
+    let empty: Vec<_> = SETTINGS.iter().map(|setting| (setting.variable, "")).collect();
+    assert_eq!(with(&empty).unwrap(), Settings::default());
+}
+
+#[test]
+fn every_setting_is_read_and_written_back() {
+    let here = std::env::temp_dir();
+    let here = here.to_str().unwrap();
+    let values = [
+        (FLOW, ""),
+        (PIGGYBACK, "0"),
+        (MAILBOX_SLOTS, "16777216"),
+        (SLOTS_PER_PEER, "1024"),
+        (ADMIT, "start"),
+        (CREDIT_SLOTS, "16"),
+        (PREPOSTED, "65535"),
+        (RNR_TIMER_US, "655360"),
+        (RNR_RETRIES, "6"),
+        (ECM_THRESHOLD, "20"),
+        (ADAPTIVE_START, "2"),
+        (ADAPTIVE_MAX, "300"),
+        (ADAPTIVE_GROWTH, "linear:3"),
+        (QUOTA_REST, "round"),
+        (EAGER_BYTES, "1048576"),
+        (UNEXPECTED_BUDGET, "65536"),
+        (RETAIN_BYTES, "1099511627776"),
+        (CROSS_MEMORY, "0"),
+        (MAX_PEERS, "1"),
+        (SPIN, "1000000"),
+        (SLEEP_US, "100000"),
+        (CLOSE_MS, "600000"),
+        (SHM_DIR, here),
+        (STATS, here),
+        (TRACE, here),
+        (STALL_MS, "3600000"),
+    ];
+    assert_eq!(
+        values.map(|(variable, _)| variable).as_slice(),
+        SETTINGS.iter().map(|s| s.variable).collect::<Vec<_>>()
+    );
+    let schemes: [(&str, Scheme, &[&str]); 6] = [
+        ("unlimited", Scheme::Unlimited, &[]),
+        (
+            "hardware",
+            Scheme::Hardware { rnr_timer_ns: 655_360_000, rnr_retries: 6 },
+            &[PREPOSTED, RNR_TIMER_US, RNR_RETRIES],
+        ),
+        ("static", Scheme::Static { piggyback: false }, &[PIGGYBACK]),
+        (
+            "static-connection",
+            Scheme::StaticConnection { ecm_threshold: NonZeroU32::new(20) },
+            &[PREPOSTED, ECM_THRESHOLD],
+        ),
+        (
+            "adaptive",
+            Scheme::AdaptiveBacklog {
+                growth: Growth::Linear { slots: NonZeroU32::new(3).unwrap() },
+                ecm_threshold: NonZeroU32::new(20),
+            },
+            &[ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH],
+        ),
+        ("dynamic", Scheme::Dynamic { piggyback: false }, &[PIGGYBACK, SLOTS_PER_PEER, ADMIT]),
+    ];
+    let of_schemes: Vec<_> = schemes.iter().flat_map(|(_, _, own)| *own).collect();
+    for (flow, scheme, own) in schemes {
+        let mut given = values;
+        given[0].1 = flow;
+        let settings = with(&given).unwrap();
+        assert_eq!(settings.scheme, scheme);
+        assert_eq!(settings.stats_dir.as_deref(), Some(Path::new(here)));
+        let used = |variable: &str| own.contains(&variable) || !of_schemes.contains(&&variable);
+        let written: Vec<_> =
+            given.iter().filter(|(variable, _)| used(variable)).map(|(v, w)| (*v, (*w).to_owned())).collect();
+        assert_eq!(settings.to_variables(), written, "{flow}");
+    }
+}
+
+#[test]
+fn growth_is_linear_by_a_number_or_exponential() {
+    for good in ["linear:1", "linear:65535", "exponential"] {
+        assert_eq!(growth_of(good).map(growth_word).as_deref(), Some(good));
+    }
+    for bad in ["linear", "linear:", "linear:0", "linear:65536", "linear: 1", "Exponential", "2"] {
+        assert_eq!(
+            refusal(ADAPTIVE_GROWTH, bad),
+            format!("FI_WEIR_ADAPTIVE_GROWTH={bad}: allowed are linear:1 to linear:65535, exponential")
+        );
+    }
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let refused = |variables: &[(&str, &str)]| with(variables).unwrap_err().to_string();
+    assert_eq!(
+        refused(&[(FLOW, "static-connection"), (PREPOSTED, "8"), (ECM_THRESHOLD, "9")]),
+        "FI_WEIR_ECM_THRESHOLD=9: more than FI_WEIR_PREPOSTED=8, which is the most"
+    );
+    assert_eq!(
+        refused(&[(FLOW, "adaptive"), (ADAPTIVE_START, "9"), (ADAPTIVE_MAX, "8")]),
+        "FI_WEIR_ADAPTIVE_START=9: more than FI_WEIR_ADAPTIVE_MAX=8, which is the most"
+    );
+    assert!(with(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "2")]).is_ok(), "the default start is less then");
+}
+
+#[test]
+fn each_scheme_gets_the_lanes_that_it_needs() {
+    let plan = |variables: &[(&str, &str)], peers| {
+        let MailboxPlan { base_slots, rest_lanes, start_slots, credit_slots, region } =
+            with(variables).unwrap().quota(peers).unwrap();
+        assert!(region == DataRegion::default() || region.start_slots == start_slots);
+        [base_slots, rest_lanes, start_slots, credit_slots]
+    };
+    assert_eq!(plan(&[(FLOW, "hardware")], 4), [256, 0, 0, 0]);
+    assert_eq!(plan(&[(FLOW, "hardware"), (PREPOSTED, "1"), (MAILBOX_SLOTS, "99")], 4), [1, 0, 0, 0]);
+    assert_eq!(plan(&[(FLOW, "hardware"), (MAILBOX_SLOTS, "9")], 4), [2, 1, 0, 0]);
+    assert_eq!(plan(&[(FLOW, "static-connection")], 4), [256, 0, 0, 2]);
+    let connection = [(FLOW, "static-connection"), (PREPOSTED, "100"), (ECM_THRESHOLD, "10")];
+    assert_eq!(plan(&connection, 4), [100, 0, 0, 10]);
+    assert_eq!(plan(&[(FLOW, "static-connection"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 0, 1]);
+    // Half of 3 is 2, half of 4 is 2: the first lane's owner needs two slots for messages of credits.
+    assert_eq!(plan(&[(FLOW, "static-connection"), (MAILBOX_SLOTS, "13")], 4), [3, 1, 0, 2]);
+    assert_eq!(plan(&[(FLOW, "adaptive")], 4), [256, 0, 4, 2]);
+    assert_eq!(plan(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "64"), (ADAPTIVE_START, "1")], 4), [64, 0, 1, 2]);
+    assert_eq!(plan(&[(FLOW, "adaptive"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 1, 2]);
+    assert_eq!(plan(&[(FLOW, "dynamic")], 4), [1024, 0, 256, 2]);
+    assert_eq!(plan(&[(FLOW, "dynamic"), (MAILBOX_SLOTS, "80"), (ADMIT, "start")], 4), [80, 0, 2, 2]);
+}
+
+#[test]
+fn schemes() {
+    assert_eq!(with(&[(FLOW, "unlimited")]).unwrap().scheme, Scheme::Unlimited);
+    assert_eq!(with(&[(FLOW, "unlimited"), (PIGGYBACK, "1")]).unwrap().scheme, Scheme::Unlimited);
+    assert_eq!(with(&[(FLOW, "static")]).unwrap().scheme, Scheme::Static { piggyback: true });
+    assert_eq!(
+        with(&[(FLOW, "dynamic"), (PIGGYBACK, "0")]).unwrap().scheme,
+        Scheme::Dynamic { piggyback: false }
+    );
+    assert_eq!(
+        refusal(FLOW, "fast"),
+        "FI_WEIR_FLOW=fast: allowed are unlimited, hardware, static, static-connection, adaptive, dynamic"
+    );
+    assert!(refusal(FLOW, "Static").starts_with("FI_WEIR_FLOW=Static: allowed are unlimited, "));
+    assert_eq!(refusal(PIGGYBACK, "on"), "FI_WEIR_PIGGYBACK=on: allowed are 0, 1");
+}
+
+#[test]
+fn numbers_are_inside_their_ranges() {
+    let ranges: [(&str, u64, u64); 17] = [
+        (MAILBOX_SLOTS, 0, 16_777_216),
+        (SLOTS_PER_PEER, 1, 1024),
+        (CREDIT_SLOTS, 1, 16),
+        (PREPOSTED, 0, 65535),
+        (RNR_TIMER_US, 1, 655_360),
+        (RNR_RETRIES, 0, 7),
+        (ECM_THRESHOLD, 0, 65535),
+        (ADAPTIVE_START, 1, 65535),
+        (ADAPTIVE_MAX, 0, 65535),
+        (EAGER_BYTES, 0, 1_048_576),
+        (UNEXPECTED_BUDGET, 1 << 16, 1 << 40),
+        (RETAIN_BYTES, 0, 1 << 40),
+        (STALL_MS, 0, 3_600_000),
+        (MAX_PEERS, 1, 4096),
+        (SPIN, 0, 1_000_000),
+        (SLEEP_US, 0, 100_000),
+        (CLOSE_MS, 0, 600_000),
+    ];
+    for (variable, least, most) in ranges {
+        for inside in [least, most] {
+            with(&[(variable, &inside.to_string())]).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let allowed = SETTINGS.iter().find(|s| s.variable == variable).unwrap().allowed;
+        assert!(allowed.contains(&most.to_string()), "{variable}: {allowed}");
+        for outside in
+            ["-1", &(most + 1).to_string(), "18446744073709551616", "1e3", "8k", " 1", "0x10", "NaN"]
+        {
+            assert_eq!(refusal(variable, outside), format!("{variable}={outside}: allowed are {allowed}"));
+        }
+        if least > 0 {
+            assert!(with(&[(variable, "0")]).is_err());
+        }
+    }
+}
+
+#[test]
+fn directories_exist() {
+    assert_eq!(refusal(SHM_DIR, "/no/such"), "FI_WEIR_SHM_DIR=/no/such: is not an existing directory");
+    assert_eq!(refusal(STATS, "/proc/version"), "FI_WEIR_STATS=/proc/version: is not an existing directory");
+}
+
+#[test]
+fn misspelled_names_are_refused() {
+    let check = |name: &str| check_names([String::from("PATH"), name.to_owned()]).map_err(|e| e.to_string());
+    assert_eq!(check("FI_WEIR_FLOW"), Ok(()));
+    assert_eq!(check("FI_PROVIDER"), Ok(()));
+    for (wrong, nearest) in [
+        ("FI_WEIR_FLOWS", FLOW),
+        ("FI_WEIR_MAILBOX_SLOT", MAILBOX_SLOTS),
+        ("FI_WEIR_mailbox_slots", MAILBOX_SLOTS),
+        ("FI_WEIR_CREDITS", CREDIT_SLOTS),
+        ("FI_WEIR_EAGER", EAGER_BYTES),
+    ] {
+        let error = check(wrong).unwrap_err();
+        assert!(
+            error.starts_with(&format!(
+                "{wrong}: no such setting; did you mean {nearest}? Known are FI_WEIR_FLOW, "
+            )),
+            "{error}"
+        );
+        assert!(!error.contains('\n'));
+    }
+}
+
+fn fixed() -> Settings {
+    Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() }
+}
+
+#[test]
+fn the_default_mailbox_of_fixed_quotas_grows_with_the_ranks() {
+    let region = DataRegion::default();
+    let plan = MailboxPlan { base_slots: 256, rest_lanes: 0, start_slots: 0, credit_slots: 2, region };
+    for peers in [0, 1, 8, 4096] {
+        assert_eq!(fixed().quota(peers), Ok(plan));
+    }
+}
+
+#[test]
+fn a_shared_region_has_16_slots_a_rank_and_at_least_256_kib() {
+    let region = |peers| Settings::default().quota(peers).unwrap().region;
+    let figures = |peers| (region(peers).slots, region(peers).start_slots);
+    assert_eq!([0, 2, 4].map(figures), [(4096, 256); 3]);
+    assert_eq!([8, 16].map(figures), [(4096, 128), (4096, 64)]);
+    assert_eq!([64, 256].map(figures), [(4096, 16), (4096, 4)]);
+    assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
+    for peers in 1..=4096 {
+        let MailboxPlan { base_slots, region, .. } = Settings::default().quota(peers).unwrap();
+        assert!(region.start_slots * peers <= region.slots / 4, "{region:?}");
+        assert!(region.start_slots <= base_slots && base_slots <= MOST_LANE_SLOTS, "{region:?}");
+    }
+}
+
+#[test]
+fn as_published_senders_begin_with_their_credit_slots_and_equal_shares() {
+    let settings = Settings { admission: Admission::Start, mailbox_slots: 120, ..Settings::default() };
+    let plan = settings.quota(8).unwrap();
+    assert_eq!((plan.base_slots, plan.region.slots, plan.region.start_slots), (120, 120, 2));
+    assert_eq!(plan.region.admission, Admission::Start);
+    assert!(settings.quota(61).is_err()); // two guaranteed slots each
+}
+
+#[test]
+fn a_given_mailbox_is_divided() {
+    let settings = Settings { mailbox_slots: 38, ..fixed() };
+    let region = DataRegion::default();
+    let plan = |base_slots, rest_lanes| {
+        Ok(MailboxPlan { base_slots, rest_lanes, start_slots: 0, credit_slots: 2, region })
+    };
+    assert_eq!(settings.quota(0), plan(38, 0));
+    assert_eq!(settings.quota(8), plan(4, 6));
+    assert_eq!(settings.quota(19), plan(2, 0));
+    let round = Settings { quota_rest: QuotaRest::Round, ..settings };
+    assert_eq!(round.quota(8), plan(4, 0));
+}
+
+#[test]
+fn a_mailbox_too_small_for_the_ranks_is_refused() {
+    for scheme in [Scheme::Static { piggyback: true }, Scheme::Dynamic { piggyback: true }] {
+        let settings = Settings { mailbox_slots: 10, scheme, ..Settings::default() };
+        assert_eq!(
+            settings.quota(8).unwrap_err().to_string(),
+            "FI_WEIR_MAILBOX_SLOTS=10: 8 ranks with 2 credit slots each need at least 16"
+        );
+        assert!(settings.quota(5).is_ok());
+        assert!(settings.quota(6).is_err());
+    }
+    let unlimited = Settings { mailbox_slots: 10, scheme: Scheme::Unlimited, ..Settings::default() };
+    assert!(unlimited.quota(10).is_ok());
+    assert_eq!(
+        unlimited.quota(11).unwrap_err().to_string(),
+        "FI_WEIR_MAILBOX_SLOTS=10: 11 ranks need at least 11"
+    );
+}
+
+#[test]
+fn a_sender_gets_no_more_slots_than_a_lane_can_have() {
+    let settings = Settings { mailbox_slots: 1 << 24, ..fixed() };
+    let refused = settings.quota(2).map_err(|error| error.to_string());
+    let text = "FI_WEIR_MAILBOX_SLOTS=16777216: 2 ranks can have at most 2097146, 1048576 slots each";
+    assert_eq!(refused, Err(text.into()));
+    assert!(settings.quota(32).is_ok());
+}
+
+#[test]
+fn more_ranks_than_lanes_are_refused() {
+    let settings = Settings { max_peers: 4, ..Settings::default() };
+    assert!(settings.quota(4).is_ok());
+    assert_eq!(settings.quota(8).unwrap_err().to_string(), "FI_WEIR_MAX_PEERS=4: 8 ranks need at least 8");
+}
+
+#[test]
+fn parameters_are_named_as_libfabric_wants_them() {
+    assert_eq!(SETTINGS[2].parameter(), "mailbox_slots");
+}

@@ -1,0 +1,180 @@
+//! What an endpoint leaves for others to see: its page, its trace, and a line when a send waits for long.
+//!
+//! All of it is done where the engine looks at the clock anyway: every 200 ms from the watch, and for traces at every
+//! look. An endpoint that sleeps inside the library wakes at least every 100 ms for that; one whose program is elsewhere
+//! tells nothing, and that its page grows old is what tells about it.
+
+use std::time::Instant as Clock;
+
+use weir_link::Link;
+use weir_proto::{Instant, PairView, Peer};
+
+use crate::Engine;
+use crate::stalls::{self, Holding, MOST_TOLD, Stall};
+use crate::stats::{self, EndpointReport, State};
+use crate::trace::{Gauges, PairSample, Sample};
+
+impl<L: Link> Engine<L> {
+    /// Tells the user about stalls through `tell`, one line each.
+    pub fn on_stall(&mut self, tell: fn(&str)) {
+        self.tell = Some(tell);
+    }
+
+    /// Stores the counters for whoever looks at them, also after a crash.
+    pub(crate) fn leave_counters(&mut self) {
+        if self.stats.is_none() {
+            return;
+        }
+        let state = self.state();
+        if let Some(stats) = &self.stats {
+            stats.update(self.machine.counters(), &state);
+        }
+    }
+
+    /// What the page tells besides the counters. Costs a look at every peer.
+    pub(crate) fn state(&self) -> State {
+        let now = self.clock();
+        let (unexpected_messages, unexpected_bytes) = self.machine.unexpected();
+        let mut stalls: Vec<Stall> =
+            self.machine.pairs(now).filter_map(|pair| self.stall(&pair, now)).collect();
+        stalls.sort_by_key(|stall| stall.since_ns);
+        let mut holdings: Vec<Holding> =
+            self.machine.pairs(now).filter_map(|pair| self.holding(&pair)).collect();
+        holdings.sort_by_key(|holding| std::cmp::Reverse(holding.retrieved));
+        holdings.truncate(stats::MAX_HOLDINGS);
+        State {
+            mailbox_bytes: self.link.mailbox_bytes(),
+            peers: self.addresses.len() as u64,
+            backlog: u64::from(self.machine.backlogged()),
+            unexpected_messages: u64::from(unexpected_messages),
+            unexpected_bytes,
+            peer_state_bytes: self.machine.peer_state_bytes(),
+            stalls,
+            holdings,
+        }
+    }
+
+    fn identity(&self, peer: Peer) -> u64 {
+        self.address_of(peer).identity()
+    }
+
+    fn stall(&self, pair: &PairView, now: Instant) -> Option<Stall> {
+        let since = pair.stalled_since?;
+        let sending = pair.sending.unwrap_or_default();
+        let wide = |number: Option<u32>| number.map(u64::from);
+        Some(Stall {
+            to: self.identity(pair.peer),
+            since_ns: stats::now_ns().saturating_sub(now.since_ns(since)),
+            credits: u64::from(sending.credits),
+            quota_slots: wide(sending.quota_slots),
+            granted_total: wide(sending.granted_total),
+            spent_total: wide(sending.spent_total),
+            backlog: u64::from(pair.backlog),
+            backlog_bytes: self.machine.backlog_bytes(pair.peer),
+        })
+    }
+
+    fn holding(&self, pair: &PairView) -> Option<Holding> {
+        let receiving = pair.receiving?;
+        Some(Holding {
+            from: self.identity(pair.peer),
+            retrieved: u64::from(receiving.retrieved?),
+            threshold: receiving.threshold.map(u64::from),
+            granted_total: u64::from(receiving.granted_total?),
+            quota_slots: receiving.quota_slots.map(u64::from),
+        })
+    }
+
+    /// Adds a sample to the trace, if one is kept. A trace that cannot be written ends.
+    #[cold]
+    pub(crate) fn sample(&mut self, now: Clock) {
+        let Some(mut recorder) = self.trace.take() else { return };
+        let sample = self.sampled(recorder.process_bytes(now));
+        if recorder.record(now, sample, |number| self.identity(Peer(number))).is_ok() {
+            self.trace = Some(recorder);
+        }
+    }
+
+    fn sampled(&self, process_bytes: u64) -> Sample {
+        let now = self.clock();
+        let (unexpected_messages, unexpected_bytes) = self.machine.unexpected();
+        let gauges = Gauges {
+            mailbox_bytes: self.link.mailbox_bytes(),
+            peer_state_bytes: self.machine.peer_state_bytes(),
+            unexpected_messages: u64::from(unexpected_messages),
+            unexpected_bytes,
+            backlog: u64::from(self.machine.backlogged()),
+            process_bytes,
+        };
+        let mut counters = *self.machine.counters();
+        let mut pairs = std::collections::BTreeMap::new();
+        for pair in self.machine.pairs(now) {
+            counters.stalled_ns += pair.stalled_since.map_or(0, |since| now.since_ns(since));
+            let (sending, receiving) = (pair.sending, pair.receiving.unwrap_or_default());
+            let sample = PairSample {
+                credits: sending.map(|sending| sending.credits),
+                granted_total: sending.and_then(|sending| sending.granted_total),
+                spent_total: sending.and_then(|sending| sending.spent_total),
+                current: receiving.current,
+                quota_slots: receiving.quota_slots,
+                retrieved: receiving.retrieved,
+                backlog: pair.backlog,
+                stalled_ns: pair.stalled_ns,
+            };
+            pairs.insert(pair.peer.0, sample);
+        }
+        Sample { at_ns: 0, gauges, counters, pairs }
+    }
+
+    /// Tells of sends that wait for long.
+    pub(crate) fn watch_stalls(&mut self) {
+        let Some(tell) = self.tell else { return };
+        let mut stalled = Vec::new();
+        if self.machine.backlogged() > 0 {
+            stalled.extend(
+                self.machine.pairs(self.now).filter_map(|pair| Some((pair.peer, pair.stalled_since?))),
+            );
+        }
+        let told = self.stall_watch.look(self.now, &stalled);
+        if told.is_empty() {
+            return;
+        }
+        let pages = self.pages();
+        for &peer in told.iter().take(MOST_TOLD) {
+            let Some(pair) = self.machine.pairs(self.now).find(|pair| pair.peer == peer) else { continue };
+            let Some(stall) = self.stall(&pair, self.now) else { continue };
+            let page = pages.iter().find(|page| page.identity == stall.to);
+            let own = self.link.address().identity();
+            let (sender, receiver) = (own_name(), self.name_of(peer, page));
+            tell(&stalls::sentence(&sender, own, &receiver, &stall, page, stats::now_ns()));
+        }
+        if told.len() > MOST_TOLD {
+            tell(&format!("{} waits for {} more peers likewise", own_name(), told.len() - MOST_TOLD));
+        }
+    }
+
+    /// What the endpoints of this job have left, if they leave anything.
+    fn pages(&self) -> Vec<EndpointReport> {
+        let read = self.stats.as_ref().and_then(|stats| stats::read_dir(stats.path().parent()?).ok());
+        read.unwrap_or_default().endpoints
+    }
+
+    /// `rank 3`, or what else is known.
+    fn name_of(&self, peer: Peer, page: Option<&EndpointReport>) -> String {
+        let process = self.link.process(peer);
+        let rank = match page {
+            Some(page) => page.rank,
+            None => process.and_then(stats::rank_of_process),
+        };
+        match (rank, process) {
+            (Some(rank), _) => format!("rank {rank}"),
+            (None, Some(process)) => format!("process {process}"),
+            (None, None) => format!("endpoint {:016x}", self.identity(peer)),
+        }
+    }
+}
+
+fn own_name() -> String {
+    let (rank, pid, _) = stats::who_and_when();
+    rank.map_or_else(|| format!("process {pid}"), |rank| format!("rank {rank}"))
+}

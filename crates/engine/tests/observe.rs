@@ -1,0 +1,118 @@
+//! What an endpoint leaves for others to see, while it works and while it waits.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use weir_engine::config::Settings;
+use weir_engine::{Engine, Post, SendArguments, stats, trace};
+use weir_link::memory::OwnedMemory;
+use weir_proto::{Pattern, SendLevel, Space};
+
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn told(line: &str) {
+    TOLD.lock().expect("no panic while telling").push(line.to_owned());
+}
+
+fn work(engine: &mut Engine, until: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !until() {
+        assert!(Instant::now() < deadline, "nothing happens");
+        if engine.progress() == 0 {
+            engine.pause(); // sleeps: nothing comes
+        }
+    }
+}
+
+#[test]
+fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (pages, traces) = (directory.path().join("pages"), directory.path().join("traces"));
+    for place in [&pages, &traces] {
+        std::fs::create_dir(place).expect("made");
+    }
+    let settings = Settings {
+        scheme: weir_proto::Scheme::Static { piggyback: true },
+        shm_dir: directory.path().into(),
+        mailbox_slots: 8,
+        credit_slots: 1,
+        stall_ms: 300,
+        close_ms: 200,
+        stats_dir: Some(pages.clone()),
+        trace_dir: Some(traces.clone()),
+        ..Settings::default()
+    };
+    let open = || Engine::open(&settings, 2, false).expect("a mailbox");
+    let (mut sender, mut receiver) = (open(), open());
+    sender.on_stall(told);
+    let to = sender.peer(&receiver.address());
+    for _ in 0..10 {
+        let payload = OwnedMemory::new(8);
+        let send = SendArguments {
+            to,
+            space: Space::Tagged,
+            tag: 7,
+            data: None,
+            level: SendLevel::Delivered,
+            memory: payload.view(),
+            inject: true,
+        };
+        sender.send(Post::default(), send).expect("taken");
+    }
+    let began = Instant::now();
+    work(&mut sender, || !TOLD.lock().expect("told").is_empty());
+    let waited = began.elapsed();
+    assert!((250..1500).contains(&waited.as_millis()), "told after {waited:?}, 300 ms were asked for");
+    let line = TOLD.lock().expect("told")[0].clone();
+    let process = format!("process {}", std::process::id());
+    assert!(line.starts_with(&format!("{process} waits for credit from {process} since ")), "{line}");
+    // A quota of 4 slots: 4 messages are there, 6 wait.
+    assert!(
+        line.contains(": 6 messages (48 B) behind, 0 of 4 credits left, 0 granted since the start, 4 spent"),
+        "{line}"
+    );
+
+    let left = stats::read_dir(&pages).expect("a directory").endpoints;
+    let [one, other] = left.as_slice() else { panic!("{left:?}") };
+    let (waiting, quiet) =
+        if one.identity == sender.address().identity() { (one, other) } else { (other, one) };
+    assert_eq!(quiet.identity, receiver.address().identity());
+    assert!(quiet.stalls.is_empty() && waiting.stalled_peers == 1 && waiting.backlog == 6);
+    let stall = waiting.stalls[0];
+    assert_eq!((stall.to, stall.credits, stall.backlog, stall.spent_total), (quiet.identity, 0, 6, Some(4)));
+
+    let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+    let into = OwnedMemory::new(8);
+    for _ in 0..10 {
+        receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
+    }
+    // Granted at 3, 6 and 9: the goodbye finds credit too.
+    while sender.counters().credit_packets_received < 3 {
+        receiver.progress();
+        sender.progress();
+    }
+    assert!(sender.counters().stalled_ns >= 250_000_000);
+    let counted = sender.counters();
+    sender.close();
+    drop(receiver);
+    assert_eq!(TOLD.lock().expect("told").len(), 1);
+
+    let found = trace::read_dir(&traces).expect("a directory");
+    let trace =
+        found.traces.iter().find(|trace| trace.subject.identity == waiting.identity).expect("a trace");
+    let samples = &trace.samples;
+    // One a millisecond, but sleeps are longer on a machine that others use too.
+    assert!(samples.len() >= 10, "{} samples in {waited:?}", samples.len());
+    let mut starved = samples.iter().filter_map(|sample| sample.pairs.values().next());
+    assert!(starved.clone().any(|pair| pair.credits == Some(0) && pair.backlog == 6));
+    // Ten messages and the goodbye.
+    let last = starved.next_back().expect("the pair was seen");
+    assert_eq!((last.backlog, last.spent_total, last.stalled_ns), (0, Some(11), counted.stalled_ns));
+    let last = samples.last().expect("a sample");
+    assert_eq!(last.counters.stalled_ns, counted.stalled_ns);
+    assert!(
+        last.gauges.process_bytes > 100_000
+            && last.gauges.mailbox_bytes > 0
+            && last.gauges.peer_state_bytes > 0
+    );
+}

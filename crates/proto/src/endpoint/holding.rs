@@ -1,0 +1,467 @@
+//! Who floods, pays: a receiver's budget for unexpected payload, and what senders keep for receivers without room.
+//!
+//! Here are the calculators: [`Budget`] says whether to hold, [`Copies`] what a sender keeps, [`Ended`] of what it is to
+//! be told. `docs/receiver-memory.md` has the argument why the budget holds. It does not know messages or packets.
+//!
+//! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
+//! matches it: `Copy`, complete, and with fifteen others or when idle B -> A `finished r0, 16`: `Release { r0 }` ...
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Endpoint, Outbound};
+use crate::action::{Action, Source};
+use crate::config::{Config, Scheme};
+use crate::event::{Peer, SendLevel, Transfer};
+use crate::packet::Geometry;
+use crate::table::Table;
+use crate::time::Instant;
+use crate::transfer::State;
+
+/// Unexpected payload is kept in blocks of this size. Unit: bytes.
+pub const KEPT_BLOCK_BYTES: u64 = 64;
+/// What a block costs with the link to the next. Unit: bytes.
+const BLOCK_COST_BYTES: u64 = KEPT_BLOCK_BYTES + 4;
+/// What a kept message costs besides: its envelope, and the driver's note where the payload begins. Unit: bytes.
+const MESSAGE_COST_BYTES: u64 = 64 + 32;
+
+/// What keeping a message of `bytes` bytes costs; drivers keep within it. Without payload it is only an envelope, which
+/// the budget does not count: those of announced messages are not counted either.
+#[inline]
+pub fn kept_cost_bytes(bytes: u64) -> u64 {
+    if bytes == 0 { 0 } else { MESSAGE_COST_BYTES + bytes.div_ceil(KEPT_BLOCK_BYTES) * BLOCK_COST_BYTES }
+}
+
+/// What the payload in one data slot costs at most when it is kept.
+fn dearest_slot_bytes(geometry: &Geometry) -> u64 {
+    let cost = |slots| {
+        let bytes = geometry.payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes - 1), slots);
+        kept_cost_bytes(u64::from(bytes)).div_ceil(u64::from(slots))
+    };
+    // Messages of one packet are the dearest by slot: further packets bring payload, and no message.
+    (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0)
+}
+
+/// What a sender with `quota_slots` data slots of its own can make us keep before it reads what we say.
+fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
+    // The message that the last credit begins is charged whole.
+    u64::from(quota_slots) * dearest_slot_bytes(&config.geometry) + kept_cost_bytes(config.eager_bytes)
+}
+
+/// What all senders that share a data region can make us keep so, beside the messages that their last credits begin.
+fn region_bytes(config: &Config) -> u64 {
+    match config.scheme {
+        Scheme::Dynamic { .. } => u64::from(config.region.slots) * dearest_slot_bytes(&config.geometry),
+        _ => 0,
+    }
+}
+
+/// The receiver's side.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    limit_bytes: u64,
+    /// For all whom the job is planned for; what attaches is counted in it.
+    planned_bytes: u64,
+    attached_bytes: u64,
+    /// Senders that have attached and not been lost.
+    attached: u32,
+    used_bytes: u64,
+    /// Everybody is to hold.
+    pressed: bool,
+    /// The scheme grants credits: what was granted bounds what comes.
+    bounds: bool,
+}
+
+impl Budget {
+    pub fn new(config: &Config) -> Budget {
+        let shared_bytes = region_bytes(config);
+        let own_slots = if shared_bytes > 0 { 0 } else { config.planned_quota_slots };
+        let one = reservation_bytes(config, own_slots);
+        let all_bytes = one.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_bytes);
+        let bounds = config.scheme.grants();
+        let fits = config.planned_peers > 0 && all_bytes <= config.unexpected_budget_bytes;
+        Budget {
+            limit_bytes: config.unexpected_budget_bytes,
+            planned_bytes: if fits { all_bytes } else { 0 },
+            attached_bytes: shared_bytes,
+            attached: 0,
+            used_bytes: 0,
+            pressed: false,
+            bounds,
+        }
+    }
+
+    /// Whether everybody begins with hold, ourselves as senders among them.
+    pub fn begins_with_hold(&self) -> bool {
+        self.bounds && self.planned_bytes == 0
+    }
+
+    /// What is reserved: the most that may still come without hold.
+    fn reserved_bytes(&self) -> u64 {
+        self.planned_bytes.max(self.attached_bytes)
+    }
+
+    /// A sender with `quota_slots` has attached. Returns what is reserved for it; 0: nothing, it is to hold for ever.
+    fn attach(&mut self, config: &Config, quota_slots: u32) -> u64 {
+        // Of a region senders share the slots; for every one more than expected it grows by what senders begin with.
+        let own_slots = match config.scheme {
+            Scheme::Dynamic { .. } if self.attached < config.region.peers => 0,
+            Scheme::Dynamic { .. } => config.region.start_slots,
+            _ => quota_slots,
+        };
+        // 0 is for those without a reservation.
+        let bytes = reservation_bytes(config, own_slots).max(1);
+        if !self.bounds || self.attached_bytes + bytes > self.limit_bytes {
+            return 0;
+        }
+        self.attached_bytes += bytes;
+        self.attached += 1;
+        self.look();
+        bytes
+    }
+
+    fn detach(&mut self, reserved_bytes: u64) {
+        self.attached_bytes -= reserved_bytes;
+        self.attached -= u32::from(reserved_bytes > 0);
+        self.look();
+    }
+
+    pub fn charge(&mut self, bytes: u64) {
+        self.used_bytes += kept_cost_bytes(bytes);
+        self.look();
+    }
+
+    pub fn credit(&mut self, bytes: u64) {
+        self.used_bytes -= kept_cost_bytes(bytes);
+        self.look();
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    #[inline]
+    pub fn is_pressed(&self) -> bool {
+        self.pressed
+    }
+
+    fn look(&mut self) {
+        let free_bytes = self.limit_bytes.saturating_sub(self.reserved_bytes());
+        if self.used_bytes > free_bytes {
+            self.pressed = self.bounds;
+        } else if self.used_bytes <= free_bytes / 2 {
+            self.pressed = false;
+        }
+    }
+}
+
+/// A copy of a message of ours that waits to be taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retained {
+    peer: Peer,
+    bytes: u32,
+    stage: Stage,
+}
+
+/// What the peer knows of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing: the message waits for credit.
+    Waiting,
+    /// It was announced.
+    Announced,
+    /// It has been asked for in packets.
+    Fetched,
+}
+
+/// The sender's side: what is copied for receivers without room.
+#[derive(Clone, Debug)]
+pub(super) struct Copies {
+    table: Table<Retained>,
+    limit_bytes: u64,
+    used_bytes: u64,
+}
+
+impl Copies {
+    /// What a copy costs besides its payload, which is rounded up to 16 bytes. Unit: bytes.
+    const NOTE_BYTES: u64 = 32;
+
+    pub fn new(limit_bytes: u64) -> Copies {
+        Copies { table: Table::default(), limit_bytes, used_bytes: 0 }
+    }
+
+    fn cost_bytes(bytes: u64) -> u64 {
+        bytes.next_multiple_of(16) + Copies::NOTE_BYTES
+    }
+
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.used_bytes + Copies::cost_bytes(bytes) <= self.limit_bytes && self.table.count() < 1 << 31
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.count() == 0
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Names a copy of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`].
+    #[inline]
+    pub fn begin(&mut self, peer: Peer, bytes: u64, stage: Stage) -> Transfer {
+        self.used_bytes += Copies::cost_bytes(bytes);
+        Transfer::of_copy(self.table.insert(Retained { peer, bytes: bytes as u32, stage }))
+    }
+
+    /// A copy that waited is announced.
+    fn announce(&mut self, transfer: Transfer) {
+        if let Some(retained) = transfer.copy().and_then(|number| self.table.get_mut(number)) {
+            retained.stage = Stage::Announced;
+        }
+    }
+
+    /// What `peer` knows of the copy of this number, if it can know of it.
+    fn known(&mut self, number: u32, peer: Peer) -> Option<&mut Retained> {
+        let known = |retained: &&mut Retained| retained.peer == peer && retained.stage != Stage::Waiting;
+        self.table.get_mut(number).filter(known)
+    }
+
+    /// The length of a copy for `peer`, which asks for it in packets.
+    pub fn fetch(&mut self, number: u32, peer: Peer) -> Option<u64> {
+        let retained = self.known(number, peer)?;
+        retained.stage = Stage::Fetched;
+        Some(u64::from(retained.bytes))
+    }
+
+    pub fn end(&mut self, transfer: Transfer) {
+        if let Some(retained) = transfer.copy().and_then(|number| self.table.remove(number)) {
+            self.used_bytes -= Copies::cost_bytes(u64::from(retained.bytes));
+        }
+    }
+
+    fn with_peer(&self, peer: Peer) -> Vec<Transfer> {
+        let of_peer = self.table.iter().filter(|(_, retained)| retained.peer == peer);
+        of_peer.map(|(number, _)| Transfer::of_copy(number)).collect()
+    }
+}
+
+/// Transfers of one peer that have ended here and of which it has not been told. They are told before anything else
+/// that waits to be sent, several in one packet where their names allow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ended {
+    ranges: VecDeque<(u32, u32)>,
+    copies: u32,
+    copied_bytes: u64,
+    /// They leave as soon as there is credit.
+    due: bool,
+    /// The peer is in the endpoint's list of those that wait for company.
+    listed: bool,
+}
+
+impl Ended {
+    /// Copies that are told together, at least: a copy costs its sender memory, and nobody waits for it.
+    const COPIES: u32 = 16;
+    /// Their payload, at most. Unit: bytes.
+    const COPIED_BYTES: u64 = 1 << 16;
+
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.due
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    #[inline]
+    fn add(&mut self, transfer: Transfer, bytes: u64) {
+        if transfer.copy().is_none() {
+            self.ranges.push_back((transfer.0, 1)); // its sender waits for it
+            self.due = true;
+            return;
+        }
+        self.copies += 1;
+        self.copied_bytes += bytes;
+        self.due |= self.copies >= Ended::COPIES || self.copied_bytes >= Ended::COPIED_BYTES;
+        match self.ranges.back_mut() {
+            Some((first, count)) if transfer.0 == first.wrapping_add(*count) => *count += 1,
+            Some((first, count))
+                if transfer.0.wrapping_add(1) == *first && Transfer(*first).copy().is_some() =>
+            {
+                (*first, *count) = (transfer.0, *count + 1);
+            }
+            _ => self.ranges.push_back((transfer.0, 1)),
+        }
+    }
+
+    /// The next to be told: the first of a range, and how many.
+    #[inline]
+    pub fn next(&mut self) -> Option<(Transfer, u32)> {
+        let (first, count) = self.ranges.pop_front()?;
+        if self.ranges.is_empty() {
+            if self.ranges.capacity() > 1024 {
+                self.ranges = VecDeque::new();
+            }
+            (self.copies, self.copied_bytes, self.due) = (0, 0, false);
+        }
+        Some((Transfer(first), count))
+    }
+}
+
+impl Endpoint {
+    /// A peer has attached: what it can send us before it reads what we say is reserved.
+    pub(super) fn reserve(&mut self, peer: Peer, quota_slots: u32) {
+        let reserved_bytes = self.budget.attach(&self.config, quota_slots);
+        let state = self.peer(peer);
+        state.reserved_bytes = reserved_bytes;
+        state.to_hold = reserved_bytes == 0;
+        if !self.budget.bounds {
+            self.peer(peer).to_hold = false;
+        }
+    }
+
+    /// A peer is lost: nothing more comes from it, and nothing of ours is taken by it.
+    pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        let state = self.peer(peer);
+        let reserved_bytes = core::mem::take(&mut state.reserved_bytes);
+        state.ended = Ended { listed: state.ended.listed, ..Ended::default() };
+        self.budget.detach(reserved_bytes);
+        self.release_all(peer, actions);
+    }
+
+    /// Drops what is kept for `peer`, which will not take it.
+    pub(super) fn release_all(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        if core::mem::take(&mut self.peer(peer).copies) == 0 {
+            return;
+        }
+        for transfer in self.copies.with_peer(peer) {
+            self.copies.end(transfer);
+            actions.push(Action::Release { transfer });
+        }
+    }
+
+    /// Whether a send that the peer wants announced would have to be announced with the program's own buffer: for drivers
+    /// that have promised that buffer back.
+    #[inline]
+    pub fn announces_own_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
+        if bytes > self.config.eager_bytes {
+            return true;
+        }
+        bytes > 0 && self.is_held(to) && (level == SendLevel::Matched || !self.copies.fits(bytes))
+    }
+
+    /// Whether waiting could make room for a copy of `bytes` bytes that does not fit now and that we must keep: because `to`
+    /// has no room for it, or because it cannot leave.
+    #[inline]
+    pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
+        (1..=self.config.eager_bytes).contains(&bytes)
+            && (self.is_held(to) || self.would_wait(to, bytes))
+            && !self.copies.fits(bytes)
+            && !self.copies.is_empty()
+    }
+
+    #[inline]
+    fn is_held(&self, to: Peer) -> bool {
+        match self.peers.get(to.0 as usize) {
+            Some(state) => state.held && !matches!(state.outbound, Outbound::Lost(_)),
+            None => self.budget.begins_with_hold(),
+        }
+    }
+
+    /// Whether [`crate::Event::Idle`] would make something leave.
+    #[inline]
+    pub fn has_company_waiting(&self) -> bool {
+        !self.waiting_for_company.is_empty()
+    }
+
+    /// Tells `to` that its `transfer`, with `bytes` bytes of payload, has ended well.
+    pub(super) fn finish(
+        &mut self,
+        now: Instant,
+        to: Peer,
+        transfer: Transfer,
+        bytes: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        let state = self.peer(to);
+        match state.outbound {
+            Outbound::Absent => {
+                state.outbound = Outbound::Connecting;
+                actions.push(Action::Connect { to });
+            }
+            Outbound::Lost(_) => return,
+            Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+        state.ended.add(transfer, bytes);
+        if state.ended.is_due() {
+            self.send_while_credited(now, to, actions);
+        } else if !core::mem::replace(&mut state.ended.listed, true) {
+            self.waiting_for_company.push(to);
+        }
+    }
+
+    /// What waits for company leaves without.
+    pub(super) fn tell_all_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        for peer in core::mem::take(&mut self.waiting_for_company) {
+            let ended = &mut self.peer(peer).ended;
+            (ended.due, ended.listed) = (!ended.is_empty(), false);
+            self.send_while_credited(now, peer, actions);
+        }
+    }
+
+    /// `peer` has taken `count` copies, or knows that nobody will, from number `first` on. Returns whether that can be.
+    pub(super) fn copies_ended(
+        &mut self,
+        peer: Peer,
+        first: u32,
+        count: u32,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        for number in (first..).take(count as usize) {
+            let Some(&mut Retained { stage, .. }) = self.copies.known(number, peer) else {
+                // A goodbye has ended it already; the peer still tells us of what it had taken before.
+                return self.peer(peer).said_goodbye;
+            };
+            let transfer = Transfer::of_copy(number);
+            let state = self.peer(peer);
+            let unsent = |payload| matches!(payload, Source::Retained { transfer: of, .. } if of == transfer);
+            if stage == Stage::Fetched && state.backlog.iter().any(|job| unsent(job.payload)) {
+                return false; // pieces that it has asked for have not left
+            }
+            state.copies -= 1;
+            self.copies.end(transfer);
+            actions.push(Action::Release { transfer });
+        }
+        count > 0
+    }
+}
+
+/// How a message that its receiver wants announced is announced: by what name, and where its payload lies.
+pub(super) fn announce(
+    job: &super::sending::Job,
+    acknowledge: Option<Transfer>,
+    to: Peer,
+    copies: &mut Copies,
+    transfers: &mut crate::transfer::Transfers,
+) -> Option<(Transfer, Source)> {
+    let request = match job.payload {
+        Source::Request { request, .. } => request,
+        Source::Retained { transfer, .. } => {
+            copies.announce(transfer); // it was copied while it waited
+            return Some((transfer, job.payload));
+        }
+        Source::None | Source::Region { .. } => return None,
+    };
+    if let Some(transfer) = acknowledge {
+        // Its sender waits for the match anyway, so the payload can wait in the program's buffer.
+        if let Some(State::Send { length, .. }) = transfers.get(transfer, to) {
+            *length = job.bytes;
+        }
+        return Some((transfer, job.payload));
+    }
+    if copies.fits(job.bytes) {
+        let transfer = copies.begin(to, job.bytes, Stage::Announced);
+        return Some((transfer, Source::Retained { transfer, offset: 0 }));
+    }
+    Some((transfers.begin(to, State::Send { request, length: job.bytes }), job.payload))
+}

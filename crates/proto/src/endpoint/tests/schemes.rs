@@ -1,0 +1,234 @@
+//! Exact actions of the schemes of Liu & Panda: hardware, static in the connection form, adaptive backlog.
+
+use super::*;
+
+/// Retries after 10 us.
+fn hardware(rnr_retries: u8) -> Bench {
+    bench(Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries }, 4)
+}
+
+fn room(slots: u32) -> Event {
+    Event::Room { peer: PEER, slots }
+}
+
+impl Bench {
+    fn rnr(&self) -> (u64, u64) {
+        (self.machine.counters().rnr_naks, self.machine.counters().rnr_retries)
+    }
+
+    fn marked(&mut self) -> Vec<String> {
+        let body = Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None };
+        let marks = crate::Marks { backlogged: true, ..Default::default() };
+        let packet = Packet { marks, granted_total: self.granted, ..Packet::new(body, 0) };
+        self.event(Event::Arrived { from: PEER, packet })
+    }
+}
+
+#[test]
+fn a_sender_without_credits_tries_and_is_not_stalled_if_the_receiver_is_ready() {
+    let mut sender = hardware(7);
+    assert_eq!(sender.at(0).send(0, 8), ["try"]);
+    assert_eq!(sender.at(9).event(room(2)), ["transmit eager 8", "done 0"]);
+    assert_eq!(sender.send(1, 8), ["transmit eager 8", "done 1"]);
+    assert_eq!((sender.rnr(), sender.machine.counters().stalls), ((0, 0), 0));
+}
+
+#[test]
+fn a_refused_packet_waits_for_the_timer_and_everything_behind_it_waits_too() {
+    let mut sender = hardware(7);
+    assert_eq!(sender.at(0).send(0, 8), ["try"]);
+    assert_eq!(sender.machine.next_deadline(), None);
+    assert_eq!(sender.at(1).event(room(0)), [""; 0]);
+    assert_eq!(sender.machine.next_deadline(), Some(Instant(11_000)));
+    assert_eq!(sender.send(1, 8), [""; 0]); // nobody asks before the time
+    assert_eq!(sender.at(2).eager(0, 0), ["retire"]); // a packet of the peer is no reason either
+    assert_eq!(sender.at(10).event(Event::Deadline), [""; 0]); // too early: harmless
+    assert_eq!(sender.at(11).event(Event::Deadline), ["try"]);
+    assert_eq!(sender.machine.next_deadline(), None);
+    assert_eq!(sender.at(11).event(room(0)), [""; 0]);
+    assert_eq!(sender.at(21).event(Event::Deadline), ["try"]);
+    assert_eq!(sender.event(room(2)), ["transmit eager 8", "done 0", "transmit eager 8", "done 1"]);
+    let counters = sender.machine.counters();
+    assert_eq!(
+        (counters.rnr_naks, counters.rnr_retries, counters.stalls, counters.stalled_ns),
+        (2, 2, 1, 20_000)
+    );
+}
+
+#[test]
+fn past_the_retries_the_connection_fails_and_later_messages_with_it() {
+    let mut sender = hardware(1);
+    sender.at(0).send(0, 8);
+    sender.send(1, 5000);
+    assert_eq!(sender.event(room(0)), [""; 0]);
+    assert_eq!(sender.at(10).event(Event::Deadline), ["try"]);
+    assert_eq!(sender.event(room(0)), ["sever", "lost 0", "lost 1"]);
+    assert_eq!((sender.rnr(), sender.machine.next_deadline()), ((2, 1), None));
+    assert_eq!(sender.send(2, 8), ["lost 2"]);
+    assert_eq!(sender.machine.fault(PEER), Some(PeerFault::NotReady));
+}
+
+#[test]
+fn a_peer_that_dies_while_its_sender_waits_leaves_no_timer() {
+    let mut sender = hardware(7);
+    sender.send(0, 8);
+    sender.event(room(0));
+    let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
+    assert_eq!(sender.event(lost), ["sever", "lost 0"]);
+    assert_eq!(sender.machine.next_deadline(), None);
+    assert_eq!(sender.at(20).event(Event::Deadline), [""; 0]);
+}
+
+#[test]
+fn a_refused_announcement_that_a_goodbye_voids_is_not_tried_again() {
+    let mut sender = hardware(7);
+    assert_eq!(sender.at(0).send(0, 5000), ["try"]);
+    sender.event(room(0));
+    assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
+    assert_eq!(sender.at(10).event(Event::Deadline), [""; 0]);
+    assert_eq!(sender.send(1, 8), ["try"]); // a new message begins anew
+    assert_eq!(sender.rnr(), (1, 0));
+}
+
+/// Field notes, section 7, item 15: polling a receiver that is not ready. The load is bounded by the timer: however often
+/// something else happens, a peer is asked once for each timer, and peers do not delay each other.
+#[test]
+fn a_receiver_that_is_not_ready_is_asked_once_for_each_timer_whatever_else_happens() {
+    let mut sender = hardware(7);
+    sender.at(0).send(0, 8);
+    sender.event(room(0));
+    let mut tries = 0;
+    for us in 0..1000 {
+        let mut did = sender.at(us).arrive(Body::Credit, 0); // traffic the other way, every microsecond
+        did.extend(sender.event(Event::Deadline));
+        if did.contains(&String::from("try")) {
+            tries += 1;
+            assert_eq!(sender.event(room(0)), [""; 0]);
+        }
+    }
+    assert_eq!((tries, sender.rnr()), (99, (100, 99)));
+}
+
+fn connection(quota_slots: u32, ecm_threshold: u32) -> Bench {
+    let ecm_threshold = core::num::NonZeroU32::new(ecm_threshold);
+    bench(Scheme::StaticConnection { ecm_threshold }, quota_slots)
+}
+
+#[test]
+fn in_the_connection_form_every_packet_takes_credits_along_not_only_the_last() {
+    let totals = |mut receiver: Bench| {
+        receiver.eager(0, 0);
+        let mut actions = Vec::new();
+        let (request, to, space, level) = (Request(9), PEER, Space::Tagged, SendLevel::Delivered);
+        let send = SendCommand { request, to, space, tag: 0, data: None, bytes: 250, level };
+        receiver.machine.handle(receiver.now, Event::Posted(Command::Send(send)), &mut actions);
+        let granted = |action: &Action| match action {
+            Action::Transmit { packet, .. } => Some(packet.granted_total),
+            _ => None,
+        };
+        actions.iter().filter_map(granted).collect::<Vec<_>>()
+    };
+    assert_eq!(totals(connection(8, 8)), [1, 1]); // two packets
+    assert_eq!(totals(with_credits(8)), [0, 1]); // mailbox form
+}
+
+/// Field notes, section 7, items 5 and 7: a sender drained to zero although buffers are free, and one-way traffic, where
+/// nothing goes the other way that could take credits along.
+#[test]
+fn one_way_traffic_gets_its_credits_by_explicit_messages_at_the_threshold() {
+    let mut receiver = connection(4, 3);
+    assert_eq!(receiver.eager(0, 0), ["retire"]);
+    assert_eq!(receiver.eager(0, 0), ["retire"]);
+    assert_eq!(receiver.eager(0, 0), ["retire", "credit total 3"]);
+    let mut receiver = connection(4, 0); // half of them
+    assert_eq!(receiver.eager(0, 0), ["retire"]);
+    assert_eq!(receiver.eager(0, 0), ["retire", "credit total 2"]);
+    assert_eq!(receiver.machine.counters().credit_packets_sent, 1);
+}
+
+/// Field notes, section 7, item 2: a grant that stands behind data which waits for credit. Ours passes it: credit packets
+/// cost no credit and are not queued.
+#[test]
+fn an_explicit_credit_message_passes_data_that_waits_for_credit() {
+    let mut both = connection(2, 2);
+    both.send(0, 8);
+    both.send(1, 8);
+    assert_eq!(both.send(2, 8), [""; 0]); // no credit
+    assert_eq!(both.eager(0, 0), ["retire"]);
+    assert_eq!(both.eager(0, 0), ["retire", "credit total 2"]);
+    assert_eq!(both.machine.backlogged(), 1);
+}
+
+/// Field notes, section 7, item 1: both ends spend their last credit on messages that return none. With a rule that makes
+/// explicit credits cost a credit both wait for ever; ours does not.
+#[test]
+fn two_that_spend_their_last_credit_on_each_other_go_on() {
+    let mut both = connection(1, 1);
+    assert_eq!(both.send(0, 8), ["transmit eager 8", "done 0"]);
+    assert_eq!(both.send(1, 8), [""; 0]);
+    // The other did the same: its message and ours crossed, neither carries a credit, and nobody has any left.
+    assert_eq!(both.eager(0, 0), ["retire", "credit total 1"]);
+    assert_eq!(both.credits_back(1), ["retire", "transmit eager 8", "done 1"]);
+}
+
+fn adaptive(start_slots: u32, quota_slots: u32) -> Bench {
+    bench_with(
+        Scheme::AdaptiveBacklog { growth: crate::Growth::Exponential, ecm_threshold: None },
+        start_slots,
+        quota_slots,
+    )
+}
+
+#[test]
+fn what_has_gone_through_the_backlog_is_marked_and_nothing_else() {
+    let mut sender = adaptive(1, 8);
+    let mut marks = Vec::new();
+    let mut post = |sender: &mut Bench, event: Event| {
+        let mut actions = Vec::new();
+        sender.machine.handle(sender.now, event, &mut actions);
+        for action in actions {
+            if let Action::Transmit { packet, .. } = action {
+                marks.push(packet.marks.backlogged);
+            }
+        }
+    };
+    let send = |request| {
+        let (request, to, space, level) = (Request(request), PEER, Space::Tagged, SendLevel::Delivered);
+        Event::Posted(Command::Send(SendCommand { request, to, space, tag: 0, data: None, bytes: 8, level }))
+    };
+    let granted = |total| {
+        let packet = Packet { granted_total: total, ..Packet::new(Body::Credit, 0) };
+        Event::Arrived { from: PEER, packet }
+    };
+    post(&mut sender, send(0)); // the only credit
+    post(&mut sender, send(1)); // waits
+    post(&mut sender, send(2)); // waits behind it
+    post(&mut sender, granted(3));
+    post(&mut sender, send(3)); // the backlog is empty, a credit is there
+    assert_eq!(marks, [false, true, true, false]);
+}
+
+#[test]
+fn a_marked_packet_raises_the_buffers_up_to_the_maximum_and_the_most_is_counted() {
+    let mut receiver = adaptive(1, 6);
+    receiver.machine.config.max_unexpected = 100;
+    assert_eq!(receiver.machine.counters().peak_quota_slots, 1);
+    assert_eq!(receiver.eager(0, 0), ["retire", "credit total 1"]);
+    receiver.credit_packets_read = 1;
+    assert_eq!(receiver.marked(), ["retire"]); // its own and one more; the sender has not said that it read the first
+    assert_eq!(receiver.machine.counters().peak_quota_slots, 2);
+    assert_eq!(receiver.eager(0, 0), ["retire", "credit total 4"]); // now it has
+    receiver.marked();
+    assert_eq!(receiver.machine.counters().peak_quota_slots, 4);
+    receiver.marked();
+    receiver.marked();
+    assert_eq!(receiver.machine.counters().peak_quota_slots, 6);
+}
+
+#[test]
+fn other_schemes_do_not_heed_the_mark() {
+    let mut receiver = with_credits(3); // threshold 2
+    assert_eq!(receiver.marked(), ["retire"]);
+    assert_eq!(receiver.marked(), ["retire", "credit total 2"]);
+    assert_eq!(receiver.machine.counters().peak_quota_slots, 3);
+}

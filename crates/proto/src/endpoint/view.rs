@@ -1,0 +1,66 @@
+//! What an endpoint shows of itself, for reports: read-only, nothing here decides anything.
+//!
+//! [`Endpoint::pairs`] costs a look at every peer, so drivers call it now and then, never for every packet.
+
+use super::{Endpoint, Outbound, PeerState};
+use crate::event::Peer;
+use crate::flow::{ReceiverView, SenderView};
+use crate::time::Instant;
+
+/// One peer, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairView {
+    /// Who.
+    pub peer: Peer,
+    /// Our credits there; `None` if we have never sent there, or the peer is lost.
+    pub sending: Option<SenderView>,
+    /// What we owe the peer; `None` if it has never sent here.
+    pub receiving: Option<ReceiverView>,
+    /// Messages and packets that wait to be sent.
+    pub backlog: u32,
+    /// Since when the head of the backlog waits for credit.
+    pub stalled_since: Option<Instant>,
+    /// Time in which it waited, up to now, the present stall included. Unit: ns.
+    pub stalled_ns: u64,
+}
+
+impl Endpoint {
+    /// All peers that were spoken to or heard from, as they stand at `now`.
+    pub fn pairs(&self, now: Instant) -> impl Iterator<Item = PairView> {
+        let known = |state: &PeerState| {
+            state.receiver.is_some() || state.stalled_ns > 0 || !matches!(state.outbound, Outbound::Absent)
+        };
+        self.peers.iter().enumerate().filter(move |(_, state)| known(state)).map(move |(index, state)| {
+            PairView {
+                peer: Peer(index as u32),
+                sending: match &state.outbound {
+                    Outbound::Connected(sender) => Some(sender.view()),
+                    Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
+                },
+                receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
+                backlog: state.backlog.len() as u32,
+                stalled_since: state.stalled_since,
+                stalled_ns: state.stalled_ns + state.stalled_since.map_or(0, |since| now.since_ns(since)),
+            }
+        })
+    }
+
+    /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
+    /// backlog.
+    pub fn backlog_bytes(&self, peer: Peer) -> u64 {
+        let backlog = self.peers.get(peer.0 as usize).map(|state| &state.backlog);
+        backlog.into_iter().flatten().map(|job| job.bytes - job.sent).sum()
+    }
+
+    /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.
+    pub fn unexpected(&self) -> (u32, u64) {
+        (self.unexpected.count(), self.unexpected.kept_bytes())
+    }
+
+    /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes.
+    pub fn peer_state_bytes(&self) -> u64 {
+        let states = self.peers.capacity() * size_of::<PeerState>();
+        let backlogs: usize = self.peers.iter().map(|state| state.backlog.capacity()).sum();
+        (states + backlogs * size_of::<super::Job>()) as u64
+    }
+}

@@ -1,0 +1,119 @@
+//! Adaptive backlog: a connection begins with few buffers and gets more when its sender had to wait. Source: Liu & Panda,
+//! "user-level dynamic".
+//!
+//! A sender without credit puts a message into a backlog, and marks what has gone through it. A receiver that gets a
+//! marked packet raises that connection's buffers, by a fixed number or to twice as many, up to a maximum; it never lowers
+//! them. Credits return as in [`super::static_connection`], the new ones with the next.
+//!
+//! Worked exchange, 1 buffer at first, exponential: a leaves, b and c wait. The receiver retrieves a: an ECM returns 1. b
+//! leaves, marked; its retrieval makes 2 buffers: 1 credit for b's and 1 new one go back, c leaves, marked: 4 buffers.
+//! From then on the sender fills up to 4 slots before it waits.
+//!
+//! The paper's messages fit into a buffer each. Here a message may be several packets of several slots; what is marked is a
+//! packet, since a packet is what waits for buffers, and a buffer is a slot. The maximum is what the link has set aside
+//! for the connection, so that however the buffers grow, no packet arrives without a slot.
+//!
+//! ECMs: while the buffers grow, more of them can be due than there are slots for; then one waits until an earlier one was
+//! read (not for credit). Nothing deadlocks by that: the sender finds at least one credit in those that it reads.
+
+use super::ReceiverView;
+use super::static_connection::{self, ecm_threshold};
+use crate::config::Growth;
+use core::num::NonZeroU32;
+
+/// The receiving side.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    credits: static_connection::Receiver,
+    growth: Growth,
+    threshold_slots: Option<NonZeroU32>,
+    buffers_slots: u32,
+    most_slots: u32,
+}
+
+impl Receiver {
+    pub(super) fn view(&self) -> ReceiverView {
+        ReceiverView { quota_slots: Some(self.buffers_slots), ..self.credits.view() }
+    }
+
+    /// - `start_slots`: buffers at first. `most_slots`: what they never exceed.
+    pub(super) fn new(
+        growth: Growth,
+        threshold_slots: Option<NonZeroU32>,
+        start_slots: u32,
+        most_slots: u32,
+    ) -> Receiver {
+        let buffers_slots = start_slots.min(most_slots);
+        let credits = static_connection::Receiver::new(buffers_slots, threshold_slots);
+        Receiver { credits, growth, threshold_slots, buffers_slots, most_slots }
+    }
+
+    /// How the credits go back.
+    #[inline]
+    pub(super) fn credits(&self) -> &static_connection::Receiver {
+        &self.credits
+    }
+
+    /// How the credits go back.
+    #[inline]
+    pub(super) fn credits_mut(&mut self) -> &mut static_connection::Receiver {
+        &mut self.credits
+    }
+
+    /// A packet has come that had to wait for credit. Returns how many buffers the connection has now. Unit: slots.
+    pub(super) fn raise(&mut self) -> u32 {
+        let wanted = match self.growth {
+            Growth::Linear { slots } => self.buffers_slots.saturating_add(slots.get()),
+            Growth::Exponential => self.buffers_slots.saturating_mul(2),
+        };
+        let raised = wanted.min(self.most_slots);
+        self.credits.gather(raised - self.buffers_slots);
+        self.credits.set_threshold(ecm_threshold(raised, self.threshold_slots));
+        self.buffers_slots = raised;
+        raised
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raised(growth: Growth, start_slots: u32, most_slots: u32) -> [u32; 6] {
+        let mut receiver = Receiver::new(growth, None, start_slots, most_slots);
+        [(); 6].map(|()| receiver.raise())
+    }
+
+    #[test]
+    fn buffers_grow_by_a_number_or_double_up_to_the_maximum() {
+        let by = |slots| Growth::Linear { slots: NonZeroU32::new(slots).expect("not 0") };
+        assert_eq!(raised(by(1), 4, 63), [5, 6, 7, 8, 9, 10]);
+        assert_eq!(raised(by(10), 4, 30), [14, 24, 30, 30, 30, 30]);
+        assert_eq!(raised(Growth::Exponential, 4, 63), [8, 16, 32, 63, 63, 63]);
+        assert_eq!(raised(Growth::Exponential, 1, 1), [1; 6]);
+    }
+
+    #[test]
+    fn new_buffers_are_new_credits_and_the_threshold_grows_with_them() {
+        let mut receiver = Receiver::new(Growth::Exponential, None, 2, 16);
+        receiver.credits.gather(1);
+        assert_eq!(receiver.credits.grant(2), Some(1)); // threshold 1 of 2
+        receiver.credits.gather(1);
+        assert_eq!(receiver.raise(), 4); // 2 new ones
+        assert_eq!(receiver.credits.grant(2), Some(3)); // threshold 2 of 4
+        receiver.credits.gather(1);
+        assert_eq!(receiver.credits.grant(2), None);
+        assert_eq!(receiver.credits.granted_total(), 4);
+    }
+
+    #[test]
+    fn a_threshold_that_was_set_holds_once_there_are_so_many_buffers() {
+        let mut receiver = Receiver::new(Growth::Exponential, NonZeroU32::new(3), 1, 16);
+        receiver.credits.gather(1);
+        assert_eq!(receiver.credits.grant(9), Some(1)); // one buffer: a threshold of 3 would never be reached
+        receiver.raise();
+        receiver.raise();
+        assert_eq!(receiver.credits.grant(9), Some(3)); // 3 new ones
+        receiver.credits.gather(2);
+        assert_eq!(receiver.credits.grant(9), None);
+    }
+}

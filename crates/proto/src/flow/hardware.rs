@@ -1,0 +1,108 @@
+//! Receiver not ready, as InfiniBand's hardware does it: no credits, retries by a timer. Source: Liu & Panda, "hardware
+//! based"; InfiniBand Architecture, volume 1, 9.7.5.2.8 (RNR NAK).
+//!
+//! The sender never waits for credit. If the receiver has no buffer, it says so (RNR NAK); the sender waits for the RNR
+//! timer and tries again, and everything behind it on that connection waits too, in order. So many refusals in a row,
+//! one more than the retries, end the connection. What "the receiver says so" is on a link without such hardware, stands
+//! in `docs/protocol.md`, "Receiver not ready": the sender looks whether there is a buffer, and finding none is the NAK.
+//!
+//! Worked exchange, 2 buffers, timer 10 us, 1 retry: a and b leave; c is refused at 0 us and waits. At 10 us the
+//! receiver has freed a buffer: c leaves, and the count of refusals begins again. d is refused at 12 us and at 22 us: the
+//! connection has failed, d and all behind it end in errors.
+//!
+//! Nothing of this reaches the layers above, so nothing can adapt: that is the scheme's known weakness.
+
+use super::NotReady;
+use crate::time::Instant;
+
+/// This many retries are as many as it takes. Source: InfiniBand Architecture, 11.6.2 (RNR retry count).
+pub const WITHOUT_LIMIT: u8 = 7;
+
+/// The sending side.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    room_slots: u32,
+    timer_ns: u64,
+    retries: u8,
+    /// Refusals since something was accepted, at most one more than `retries`.
+    refused: u8,
+}
+
+impl Sender {
+    /// - `timer_ns`: how long to wait after a refusal.
+    /// - `retries`: attempts after the first one; [`WITHOUT_LIMIT`] is for ever.
+    pub(super) fn new(timer_ns: u64, retries: u8) -> Sender {
+        Sender { room_slots: 0, timer_ns, retries, refused: 0 }
+    }
+
+    /// Buffers known to be free.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.room_slots
+    }
+
+    /// Fills `slots` of them.
+    #[inline]
+    pub fn spend(&mut self, slots: u32) {
+        assert!(slots <= self.room_slots, "{slots} slots filled, {} known free", self.room_slots);
+        self.room_slots -= slots;
+    }
+
+    /// The receiver is ready for `slots` more.
+    pub fn found_room(&mut self, slots: u32) {
+        self.room_slots = self.room_slots.saturating_add(slots);
+        self.refused = 0;
+    }
+
+    /// The receiver is not ready.
+    pub fn refused(&mut self, now: Instant) -> NotReady {
+        if self.retries == WITHOUT_LIMIT {
+            return NotReady::RetryAt(now.plus_ns(self.timer_ns));
+        }
+        self.refused += 1;
+        if self.refused > self.retries {
+            NotReady::GiveUp
+        } else {
+            NotReady::RetryAt(now.plus_ns(self.timer_ns))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Instant {
+        Instant(us * 1000)
+    }
+
+    #[test]
+    fn a_refusal_is_retried_after_the_timer_so_often_and_no_more() {
+        let mut sender = Sender::new(10_000, 2);
+        assert_eq!(sender.refused(us(0)), NotReady::RetryAt(us(10)));
+        assert_eq!(sender.refused(us(12)), NotReady::RetryAt(us(22)));
+        assert_eq!(sender.refused(us(22)), NotReady::GiveUp);
+    }
+
+    #[test]
+    fn without_retries_the_first_refusal_is_the_end() {
+        assert_eq!(Sender::new(10_000, 0).refused(us(0)), NotReady::GiveUp);
+    }
+
+    #[test]
+    fn what_is_accepted_starts_the_count_again() {
+        let mut sender = Sender::new(10_000, 1);
+        for round in 0..10 {
+            assert_eq!(sender.refused(us(round)), NotReady::RetryAt(us(round + 10)));
+            sender.found_room(1);
+            sender.spend(1);
+        }
+        assert_eq!(sender.room(), 0);
+    }
+
+    #[test]
+    fn seven_retries_are_without_limit() {
+        let mut sender = Sender::new(10_000, WITHOUT_LIMIT);
+        assert!((0..1000).all(|round| sender.refused(us(round)) == NotReady::RetryAt(us(round + 10))));
+    }
+}

@@ -1,0 +1,191 @@
+//! Numbered entries in pages that go back when they are empty: after a million messages a table is as small as before.
+//!
+//! Numbers are used again. Within a page that has only been filled they ascend, so that what is begun in a row and
+//! ends in a row can be named by a range.
+
+use alloc::vec::Vec;
+
+/// About the size of a page: large enough that the allocator gets it from the kernel and gives it back there. Unit: bytes.
+const PAGE_BYTES: usize = 1 << 16;
+
+#[derive(Clone, Debug)]
+struct Page<T> {
+    /// Grows up to [`Table::PER_PAGE`] as it is used, so that an almost empty table touches little.
+    entries: Vec<Option<T>>,
+    free: Vec<u16>,
+}
+
+impl<T> Page<T> {
+    const EMPTY: Page<T> = Page { entries: Vec::new(), free: Vec::new() };
+
+    fn used(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+/// The table.
+#[derive(Clone, Debug)]
+pub struct Table<T> {
+    pages: Vec<Page<T>>,
+    /// Pages with a free place; the last is filled first.
+    open: Vec<u32>,
+    count: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Table<T> {
+        Table { pages: Vec::new(), open: Vec::new(), count: 0 }
+    }
+}
+
+impl<T> Table<T> {
+    const SHIFT: u32 = {
+        let bytes = size_of::<Option<T>>();
+        assert!(bytes <= PAGE_BYTES / 2);
+        let places = PAGE_BYTES / if bytes < 4 { 4 } else { bytes };
+        places.ilog2()
+    };
+    const PER_PAGE: usize = 1 << Self::SHIFT;
+
+    #[inline]
+    fn place(number: u32) -> (usize, usize) {
+        ((number >> Self::SHIFT) as usize, number as usize & (Self::PER_PAGE - 1))
+    }
+
+    /// Entries in use.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds an entry and returns its number.
+    #[inline]
+    pub fn insert(&mut self, value: T) -> u32 {
+        let Some(&index) = self.open.last() else { return self.insert_in_new_page(value) };
+        let page = &mut self.pages[index as usize];
+        let place = match page.free.pop() {
+            Some(place) => {
+                page.entries[place as usize] = Some(value);
+                usize::from(place)
+            }
+            None => {
+                if page.entries.capacity() == 0 {
+                    page.entries.reserve_exact(Self::PER_PAGE);
+                }
+                page.entries.push(Some(value));
+                page.entries.len() - 1
+            }
+        };
+        if page.used() == Self::PER_PAGE {
+            self.open.pop();
+        }
+        self.count += 1;
+        index << Self::SHIFT | place as u32
+    }
+
+    #[cold]
+    fn insert_in_new_page(&mut self, value: T) -> u32 {
+        self.open.push(self.pages.len() as u32);
+        self.pages.push(Page::EMPTY);
+        self.insert(value)
+    }
+
+    /// The entry of that number, if there is one: numbers may come from a wire.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        let (page, place) = Self::place(number);
+        self.pages.get(page)?.entries.get(place)?.as_ref()
+    }
+
+    /// As [`Table::get`], to change it.
+    #[inline]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let (page, place) = Self::place(number);
+        self.pages.get_mut(page)?.entries.get_mut(place)?.as_mut()
+    }
+
+    /// Takes out the entry of that number, if there is one. An empty page goes back, unless it is the only one with room.
+    #[inline]
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        let (index, place) = Self::place(number);
+        let page = self.pages.get_mut(index)?;
+        let value = page.entries.get_mut(place)?.take()?;
+        page.free.push(place as u16);
+        self.count -= 1;
+        let used = page.used();
+        if used == Self::PER_PAGE - 1 {
+            self.open.push(index as u32);
+        }
+        if used == 0 {
+            if self.open.len() > 1 {
+                *page = Page::EMPTY;
+            } else if place + 1 == Self::PER_PAGE {
+                page.entries.clear(); // numbers ascend again
+                page.free.clear();
+            }
+        }
+        Some(value)
+    }
+
+    /// All entries with their numbers, by number.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, &T)> {
+        self.pages.iter().enumerate().flat_map(|(index, page)| {
+            let number = move |place: usize| (index << Self::SHIFT | place) as u32;
+            let entries = page.entries.iter().enumerate();
+            entries.filter_map(move |(place, entry)| Some((number(place), entry.as_ref()?)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_until_they_are_removed() {
+        let mut table = Table::default();
+        let numbers: Vec<u32> = (0..100_000u64).map(|value| table.insert(value)).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1));
+        assert_eq!(table.count(), 100_000);
+        for (&number, value) in numbers.iter().zip(0..) {
+            assert_eq!(table.get(number), Some(&value));
+            assert_eq!(table.remove(number), Some(value));
+            assert_eq!(table.get(number), None);
+            assert_eq!(table.remove(number), None);
+        }
+        assert_eq!((table.count(), table.iter().count()), (0, 0));
+    }
+
+    #[test]
+    fn empty_pages_go_back_whatever_the_order() {
+        let held = |table: &Table<u64>| table.pages.iter().filter(|p| p.entries.capacity() > 0).count();
+        for backwards in [false, true] {
+            let mut table = Table::default();
+            let mut numbers: Vec<u32> = (0..100_000u64).map(|value| table.insert(value)).collect();
+            assert!(held(&table) > 10);
+            if backwards {
+                numbers.reverse();
+            }
+            for number in numbers {
+                table.remove(number);
+            }
+            assert!(held(&table) <= 2, "{} pages are held", held(&table));
+            let number = table.insert(7); // and it works as before
+            assert_eq!(table.remove(number), Some(7));
+        }
+    }
+
+    #[test]
+    fn a_table_that_goes_up_and_down_uses_few_numbers() {
+        let mut table = Table::default();
+        let mut held = alloc::collections::VecDeque::new();
+        for value in 0..1_000_000u64 {
+            held.push_back((table.insert(value), value));
+            if held.len() > 100 {
+                let (number, value) = held.pop_front().unwrap();
+                assert_eq!(table.remove(number), Some(value));
+            }
+        }
+        assert_eq!(table.pages.len(), 1);
+    }
+}

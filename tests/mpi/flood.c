@@ -1,0 +1,148 @@
+/* A receiver that is flooded: how much memory it takes, how long it lasts, and whether every byte arrives.
+ *
+ * usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head
+ *
+ * late  Rank 0 waits for a message with a tag that each sender sends last, behind MESSAGES others; then it receives those.
+ * head  Ranks 0 to SENDERS send MESSAGES to their neighbour before they receive what their other neighbour sends. That
+ *       leans on buffering, as many programs do with small messages.
+ *
+ * Every byte is checked. Rank 0 prints one line of key=value: memory is RssAnon + RssShmem in KiB, of rank 0 (after
+ * MPI_Init, the growth at the end of the wait, the most at any sample, what is left at the end) and summed over the ranks.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DATA = 1, LAST = 2, SAMPLES = 64, WINDOW = 1 << 14 };
+
+static int rank, ranks;
+
+static long resident_kib(void) {
+    static const char *const wanted[] = {"RssAnon:", "RssShmem:"};
+    char line[256];
+    long total = 0, value;
+    FILE *file = fopen("/proc/self/status", "r");
+    if (!file) MPI_Abort(MPI_COMM_WORLD, 2);
+    while (fgets(line, sizeof line, file))
+        for (int i = 0; i < 2; i++)
+            if (!strncmp(line, wanted[i], strlen(wanted[i])) && sscanf(line + strlen(wanted[i]), "%ld", &value) == 1) total += value;
+    fclose(file);
+    return total;
+}
+
+/* Processor time: what a run costs whatever else the machine is doing. */
+static double processor_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+static void fill(unsigned char *buffer, int bytes, int from, int message) {
+    unsigned start = from * 131u + message * 2654435761u;
+    for (int i = 0; i < bytes; i++) buffer[i] = (unsigned char)((start >> 7) + i);
+}
+
+static void check(const unsigned char *buffer, int bytes, int from, int message) {
+    unsigned start = from * 131u + message * 2654435761u;
+    for (int i = 0; i < bytes; i++)
+        if (buffer[i] != (unsigned char)((start >> 7) + i)) {
+            printf("rank %d: message %d of rank %d: byte %d of %d is %d\n", rank, message, from, i, bytes, buffer[i]);
+            fflush(stdout);
+            MPI_Abort(MPI_COMM_WORLD, 3);
+        }
+}
+
+static void send_all(int to, int messages, int bytes, int blocking) {
+    if (blocking) {
+        unsigned char *buffer = malloc(bytes + 1);
+        for (int i = 0; i < messages; i++) {
+            fill(buffer, bytes, rank, i);
+            MPI_Send(buffer, bytes, MPI_BYTE, to, DATA, MPI_COMM_WORLD);
+        }
+        MPI_Send(&messages, 1, MPI_INT, to, LAST, MPI_COMM_WORLD);
+        free(buffer);
+        return;
+    }
+    /* A window of sends under way, each with a buffer of its own. */
+    int window = messages < WINDOW ? messages : WINDOW;
+    unsigned char *buffers = malloc((size_t)window * (bytes + 1) + 1);
+    MPI_Request *requests = malloc((window + 1) * sizeof *requests), last;
+    for (int i = 0; i < messages; i++) {
+        unsigned char *buffer = buffers + (size_t)(i % window) * (bytes + 1);
+        if (i >= window) MPI_Wait(&requests[i % window], MPI_STATUS_IGNORE);
+        fill(buffer, bytes, rank, i);
+        MPI_Isend(buffer, bytes, MPI_BYTE, to, DATA, MPI_COMM_WORLD, &requests[i % window]);
+    }
+    MPI_Isend(&messages, 1, MPI_INT, to, LAST, MPI_COMM_WORLD, &last);
+    MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+    MPI_Wait(&last, MPI_STATUS_IGNORE);
+    free(buffers);
+    free(requests);
+}
+
+static long most;
+
+static void sample(void) {
+    long now = resident_kib();
+    if (now > most) most = now;
+}
+
+static void wait_for_last(int from, int messages) {
+    int count;
+    MPI_Recv(&count, 1, MPI_INT, from, LAST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (count != messages) MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc != 6 || atoi(argv[1]) != ranks - 1) {
+        fprintf(stderr, "usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head, with SENDERS + 1 ranks\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    int senders = ranks - 1, messages = atoi(argv[2]), bytes = atoi(argv[3]);
+    int blocking = !strcmp(argv[4], "blocking"), late = !strcmp(argv[5], "late");
+    unsigned char *buffer = malloc(bytes + 1);
+    memset(buffer, 0, bytes + 1);
+    long start = resident_kib(), start_sum = 0, waited, waited_sum = 0, end, end_sum = 0;
+    most = start;
+    MPI_Reduce(&start, &start_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double began = MPI_Wtime(), wait_ended, began_cpu = processor_s(), wait_ended_cpu;
+    int from_first = late ? 1 : (rank + senders) % ranks, from_last = late ? senders : from_first;
+    if (!late || rank > 0) send_all(late ? 0 : (rank + 1) % ranks, messages, bytes, blocking);
+    if (late && rank == 0)
+        for (int from = 1; from <= senders; from++) wait_for_last(from, messages);
+    wait_ended = MPI_Wtime();
+    wait_ended_cpu = processor_s();
+    waited = resident_kib();
+    sample();
+    if (!late || rank == 0)
+        for (int i = 0; i < messages; i++)
+            for (int from = from_first; from <= from_last; from++) {
+                MPI_Recv(buffer, bytes, MPI_BYTE, from, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                check(buffer, bytes, from, i);
+                if (messages >= SAMPLES && i % (messages / SAMPLES) == 0 && from == from_first) sample();
+            }
+    if (!late) wait_for_last(from_first, messages);
+    double ended = MPI_Wtime(), cpu = processor_s() - began_cpu, drain_cpu = processor_s() - wait_ended_cpu, all_cpu = 0;
+    MPI_Reduce(&cpu, &all_cpu, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&waited, &waited_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    end = resident_kib();
+    MPI_Reduce(&end, &end_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("flood senders=%d messages=%d bytes=%d sends=%s pattern=%s start_kib=%ld waited_growth_kib=%ld peak_growth_kib=%ld "
+               "end_growth_kib=%ld all_start_kib=%ld all_waited_growth_kib=%ld all_end_growth_kib=%ld wait_s=%.3f drain_s=%.3f total_s=%.3f "
+               "drain_cpu_s=%.3f all_cpu_s=%.3f\n",
+               senders, messages, bytes, blocking ? "blocking" : "nonblocking", late ? "late" : "head", start, waited - start,
+               most - start, end - start, start_sum, waited_sum - start_sum, end_sum - start_sum, wait_ended - began, ended - wait_ended,
+               ended - began, drain_cpu, all_cpu);
+    free(buffer);
+    MPI_Finalize();
+    return 0;
+}

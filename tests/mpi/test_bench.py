@@ -1,0 +1,77 @@
+"""`weir bench flood` and `weir bench overhead`, in small: that they measure, and tell what they have measured."""
+
+import json
+import shutil
+
+import launch
+import pytest
+
+
+def bench(tmp_path, *words, timeout):
+    record = tmp_path / "record.json"
+    outcome = launch.run([launch.WEIR, "bench", *words, "--quiet", "--json", record], timeout=timeout)
+    assert outcome.status in (0, 1), outcome
+    assert not outcome.leftovers, outcome
+    return outcome, json.loads(record.read_text())
+
+
+def test_flood(tmp_path, private_shm):
+    cases = {"1x2000x2048-blocking": 2000, "3x500x8-nonblocking": 1500}
+    outcome, record = bench(tmp_path, "flood", "--cases", ",".join(cases), "--only", "weir,mpich-shm", "--repeat", "2",
+                            "--timeout", "15", timeout=120)
+    assert outcome.ok, outcome
+    assert [case["case"]["bytes"] for case in record["cases"]] == [2048, 8]
+    for case, unmatched in zip(record["cases"], cases.values()):
+        rows = {row["transport"]: row for row in case["rows"]}
+        assert set(rows) == {"weir", "mpich-shm"}
+        for row in rows.values():
+            assert row["ended"] is None and len(row["samples"]) == 2, row
+            for sample in row["samples"]:
+                assert sample["seconds"] > 0 and sample["unmatched_peak"] == unmatched, row
+    # 2,000 messages of 2 KB have to be somewhere; some of it in memory that was there before.
+    weir = record["cases"][0]["rows"][0]
+    assert all(sample["node_growth_bytes"] > 1000 * 2048 for sample in weir["samples"]), weir
+    assert "weir finished within its memory bound in 2 of 2 cases" in outcome.output
+    assert launch.shm_files(private_shm) == []
+
+
+def test_what_does_not_finish_is_a_row(tmp_path, private_shm):
+    """libfabric's tcp stops reading a peer after 64 messages that nobody wants, so the late tag never comes."""
+    outcome, record = bench(tmp_path, "flood", "--cases", "1x2000x2048-blocking", "--only", "ofi-tcp", "--repeat", "2",
+                            "--timeout", "4", timeout=60)
+    assert outcome.ok, outcome
+    row = record["cases"][0]["rows"][0]
+    assert row["samples"] == [] and row["ended"]["why"] == "timed out after 4 s", row
+    assert "did not finish" in outcome.output
+
+
+def test_overhead_in_time(tmp_path, private_shm):
+    outcome, record = bench(tmp_path, "overhead", "--flow", "static", "--measure", "time", "--pairs", "2", "--sizes", "8,2048",
+                            timeout=120)
+    points = record["time"]["points"]
+    assert [(point["benchmark"], point["bytes"]) for point in points] == \
+        [(name, size) for name in ("PingPong", "Sendrecv", "Exchange") for size in (8, 2048)]
+    assert all(len(point[side]) == 2 and min(point[side]) > 0 for point in points for side in ("flow_us", "over_us"))
+    overall = record["time"]["overall"]
+    assert overall["pairs"] == 2 and overall["low"] <= overall["mean"] <= overall["high"]
+    assert any(f"limit +3.0 %: {verdict}" in outcome.output for verdict in ("passed", "FAILED", "not resolved")), outcome
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_overhead_in_instructions(tmp_path, private_shm):
+    outcome, record = bench(tmp_path, "overhead", "--flow", "static", "--measure", "instructions", timeout=120)
+    assert record["missing"] == [], outcome
+    counts = {(flow["bytes"], flow["traffic"]): (flow, over) for flow, over in record["instructions"]}
+    assert set(counts) == {(size, way) for size in (8, 2048) for way in ("one-way", "back-and-forth")}
+    for flow, over in counts.values():
+        for side in ("sender", "receiver"):
+            assert 100 < over[side] < 20_000 and 100 < flow[side] < 20_000, counts
+    # A longer message is more work at either end.
+    assert counts[2048, "one-way"][0]["receiver"] > counts[8, "one-way"][0]["receiver"]
+
+
+def test_wrong_options_are_one_line(tmp_path):
+    for words in (["flood", "--cases", "3x5"], ["flood", "--only", "pigeons"], ["overhead", "--flow", "magic"],
+                  ["overhead", "--flow", "unlimited"], ["overhead", "--limit-time", "-1"]):
+        outcome = launch.run([launch.WEIR, "bench", *words], timeout=20)
+        assert outcome.status == 2 and len(outcome.output.strip().splitlines()) == 1, outcome

@@ -1,0 +1,106 @@
+"""What weir tells of a run: the page of `weir run --report`, `weir explain`, and the line about a long stall."""
+
+import concurrent.futures
+import json
+import pathlib
+import re
+import subprocess
+import time
+import xml.etree.ElementTree
+
+import launch
+import pytest
+
+SLOW = pathlib.Path(__file__).with_name("slow.c")
+
+
+def slow(seconds, messages, size):
+    return [launch.compile_c(SLOW), seconds, messages, size]
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="weir-data">(.*?)</script>', page, re.S).group(1))
+
+
+@pytest.mark.parametrize("flow", ["static", "unlimited"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_page_shows_what_was_counted(over_weir, tmp_path, ranks, flow):
+    place = tmp_path / "page"
+    outcome, report = over_weir(ranks, slow(0.5, 2000, 2000), timeout=60, flags=["--report", place, "--flow", flow])
+    assert "all correct" in outcome.output, outcome
+    assert [file.name for file in place.iterdir()] == ["report.html"]
+    page = (place / "report.html").read_text()
+    data = data_of(page)
+    for rank in range(ranks):
+        counters = report["ranks"][rank]["counters"]
+        assert data["job"]["ranks"][rank]["counters"] == counters
+        by_kind = data["endpoints"][rank]["packets_by_kind"]
+        assert sum(by_kind.values()) == counters["packets_sent"]
+        assert by_kind["credit"] == counters["credit_packets_sent"]
+        assert by_kind["eager"] >= (2000 if rank else 0)
+        waited = sum(pair["stalled_ns"] for pair in data["pairs"] if pair["sender"] == str(rank))
+        assert waited == counters["stalled_ns"], "the pairs' stalls are the rank's"
+        if rank:
+            assert waited > 300_000_000, "the receiver was away for 500 ms"
+            # The curve is the same time: what it encloses is what was counted.
+            width = data["span_s"] / len(data["times_s"])
+            curve = data["endpoints"][rank]["peers_waited_for"]
+            assert sum(value or 0 for value in curve) * width == pytest.approx(waited / 1e9, rel=0.02)
+    memory = data["endpoints"][0]["memory"]
+    most = {what: max(value or 0 for value in series) for what, series in memory.items()}
+    assert most["mailbox"] == report["ranks"][0]["mailbox_bytes"]
+    assert most["process (RssAnon + RssShmem)"] > 1 << 20
+    assert most["unexpected payload"] <= report["ranks"][0]["counters"]["peak_unexpected_bytes"]
+    figures = re.findall(r"<svg.*?</svg>", page, re.S)
+    # Stalls (and pairs, if they are several), two of credits for each rank (one without credits), memory, packets.
+    credits = 2 if flow == "static" else 1
+    assert len(figures) == (1 if ranks == 2 else 2) + credits * ranks + 5 + 1
+    for figure in figures:
+        xml.etree.ElementTree.fromstring(figure)
+
+
+def explain(*words):
+    done = subprocess.run([launch.WEIR, "explain", *words], capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stdout
+
+
+def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_weir, tmp_path, monkeypatch):
+    # `weir run` and `weir explain` find each other by the directory for temporary files.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert explain()[0] == 0, "no job runs"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        run = pool.submit(over_weir, 3, slow(2.5, 3000, 2000), flags=["--flow", "static"], timeout=60)
+        deadline = time.monotonic() + 20
+        told = (0, "")
+        while told[1].count(" waits for credit ") < 2 and not run.done() and time.monotonic() < deadline:
+            time.sleep(0.05)
+            told = explain()
+        status, text = explain("--json")
+        assert (told[0], status) == (3, 3), f"{told} {text}"
+        outcome, _ = run.result()
+    waits = r"rank 1 waits for credit from rank 0 since \d\.\d s: \d+ messages? \([\d.]+ [KM]?i?B\) behind, \d+ of \d+ credits left"
+    away = r"\d+ granted since the start, \d+ spent; rank 0 has not polled for \d\.\d s"
+    cause = "in the end: rank 1, rank 2 wait for rank 0, which waits for nobody"
+    assert re.search(waits + ".*" + away, told[1]), told
+    assert cause in told[1], told
+    (job,) = json.loads(text)["jobs"]
+    stalls = {stall["sender"]: stall for stall in job["stalls"]}
+    assert set(stalls) == {"rank 1", "rank 2"}
+    for stall in stalls.values():
+        assert stall["receiver"] == "rank 0" and stall["waited_s"] >= 1 and stall["backlog_messages"] > 0
+        assert stall["quota_slots"] + stall["granted_total"] - stall["spent_total"] == stall["credits"]
+    assert job["causes"] == [cause]
+    # Each sender has said so once: the stall was over before it was time to say it again.
+    for sender in (1, 2):
+        lines = re.findall(rf"^weir: rank {sender} waits for credit from rank 0 since 1\.\d s.*$", outcome.output, re.M)
+        assert len(lines) == 1, outcome
+        assert "; rank 0 has not polled for" in lines[0]
+
+
+def test_short_waits_are_not_worth_a_line_and_the_line_can_be_switched_off(over_weir):
+    outcome, report = over_weir(2, slow(0.3, 1000, 2000), timeout=60)
+    assert " waits for credit " not in outcome.output, outcome
+    assert report["total"]["counters"]["stalled_ns"] > 0
+    flags = ["--set", "FI_WEIR_STALL_MS=0"]
+    outcome, _ = over_weir(2, slow(1.6, 1000, 2000), timeout=60, flags=flags)
+    assert " waits for credit " not in outcome.output, outcome

@@ -1,0 +1,68 @@
+"""Each flow-control scheme carries a data-checked program, and the report shows that it was that scheme that did."""
+
+import imb
+import launch
+import pytest
+import stress
+
+QUICK = ["-msglog", "0:13", "-iter", "10", "-time", "100"]
+
+
+def few(scheme, **parameters):
+    """Few buffers, so that senders find none."""
+    flags = ["--flow", scheme]
+    for name, value in parameters.items():
+        flags += ["--set", f"FI_WEIR_{name}={value}"]
+    return flags
+
+
+SCHEMES = {  # flags of `weir run`, and what the counters of all ranks together must show
+    "hardware": (few("hardware", PREPOSTED=4),
+                 lambda counted: counted["rnr_naks"] > 0 and counted["rnr_retries"] > 0 and counted["credit_packets_sent"] == 0),
+    "static-connection": (few("static-connection", PREPOSTED=4),
+                          lambda counted: counted["credit_packets_sent"] > 0 and counted["piggybacked_credits_sent"] > 0),
+    "adaptive": (few("adaptive", ADAPTIVE_START=1, ADAPTIVE_MAX=64),
+                 lambda counted: counted["peak_quota_slots"] == 64),
+    "adaptive, linear": (few("adaptive", ADAPTIVE_START=1, ADAPTIVE_MAX=200, ADAPTIVE_GROWTH="linear:1"),
+                         lambda counted: 1 < counted["peak_quota_slots"] <= 200),
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_byte_is_right(over_weir, name, ranks):
+    flags, shown = SCHEMES[name]
+    program = [launch.compile_c(stress.SOURCE), "--seed", 40 + ranks, "--rounds", 10, "--max-bytes", 1 << 18]
+    outcome, report = over_weir(ranks, program, flags=flags, timeout=120)
+    assert "all correct" in outcome.output, outcome
+    assert shown(report["total"]["counters"]), report["total"]
+
+
+@pytest.mark.parametrize("scheme", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
+def test_all_benchmarks(over_weir, scheme):
+    outcome, _ = over_weir(4, imb.program(4, imb.MPICH, *QUICK), flags=["--flow", scheme], timeout=120)
+    assert imb.complete(outcome.output, imb.MPICH), outcome
+
+
+NEVER_READY = """
+import time
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    time.sleep(60)  # outside the library: nobody takes what comes
+else:
+    for number in range(100):
+        MPI.COMM_WORLD.Send(bytearray(6000), dest=1)  # too long to be injected: MPI learns how it ended
+print("rank", MPI.COMM_WORLD.rank, "went on")
+"""
+
+
+def test_a_receiver_that_is_never_ready_is_an_error_and_no_hang(private_shm, tmp_path):
+    report = tmp_path / "report.json"
+    flags = few("hardware", PREPOSTED=32, RNR_TIMER_US=300000, RNR_RETRIES=6)  # 2 s: MPI_Init has time enough
+    program = [launch.python("mpich"), "-c", NEVER_READY]
+    outcome = launch.run(launch.weir_run(2, program, flags=flags, report=report), timeout=50)
+    assert outcome.status not in (0, None) and "went on" not in outcome.output, outcome
+    assert "Receiver not ready" in outcome.output, outcome
+    counted = launch.read_report(report)["total"]["counters"]
+    assert counted["rnr_naks"] >= 5, counted  # as last told before it was killed
+    assert launch.shm_files(private_shm) == []
