@@ -124,7 +124,7 @@ impl Group {
         let power = 1 << self.size.ilog2();
         let rest = self.size - power;
         let folded = if self.me < 2 * rest {
-            if self.me % 2 == 0 {
+            if self.me.is_multiple_of(2) {
                 self.rank.send(self.global(self.me + 1), tag, bytes).await;
                 self.rank.recv(Some(self.global(self.me + 1)), tag, bytes).await;
                 return;
