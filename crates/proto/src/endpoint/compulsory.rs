@@ -42,6 +42,13 @@ impl Compulsory {
         self.waits() || self.unanswered
     }
 
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self) -> [u32; 2] {
+        let Compulsory { request, unanswered, response, fixed } = *self;
+        let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
+        [flags, fixed.unwrap_or(u32::MAX)]
+    }
+
     /// A response has arrived. Returns whether it was asked for.
     pub(super) fn answered(&mut self) -> bool {
         core::mem::take(&mut self.unanswered)

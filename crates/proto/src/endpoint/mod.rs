@@ -10,6 +10,8 @@
 //! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
 //! ```
 
+#[cfg(feature = "explore")]
+pub mod canonical;
 mod compulsory;
 pub mod holding;
 mod loss;
@@ -42,7 +44,7 @@ use sending::{Job, JobKind};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Outbound {
     /// Not asked for.
     Absent,
@@ -55,7 +57,7 @@ enum Outbound {
 }
 
 /// What the endpoint keeps for one peer. One that was never heard from costs nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PeerState {
     outbound: Outbound,
     /// Slots at the peer for our explicit credit packets, once connected.
@@ -113,7 +115,7 @@ impl Region {
 }
 
 /// The endpoint machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     config: Config,
     peers: Vec<PeerState>,

@@ -27,7 +27,7 @@ pub(super) struct Job {
     pub payload: Source,
     /// To be completed when the last packet has left.
     pub complete: Option<Request>,
-    number: u32,
+    pub number: u32,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,7 @@ use crate::config::Growth;
 use core::num::NonZeroU32;
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
     credits: static_connection::Receiver,
     growth: Growth,

@@ -32,7 +32,7 @@ pub fn ecm_slots(quota_slots: u32, threshold_slots: Option<NonZeroU32>) -> u32 {
 }
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
     /// For reports.
     quota_slots: u32,
