@@ -59,6 +59,22 @@ test-mpi: build env
 	$(call say,unmodified MPI programs over weir)
 	$(PYTEST) --durations=5 -q tests/mpi
 
+## prove: every state of small worlds of the flow-control schemes, and the wrong rules that must be caught
+.PHONY: prove
+prove:
+	$(call say,every state of small worlds; wrong rules)
+	$(CARGO) run --locked --release -p weir-prove
+
+WORLDS ?= 1000000
+
+## worlds: WORLDS (a million) random schedules of larger worlds, with every invariant checked; then with every byte
+.PHONY: worlds
+worlds:
+	$(call say,random worlds of the flow-control schemes)
+	$(CARGO) run --locked --release -p weir-prove -- worlds $(WORLDS)
+	$(call say,random worlds of whole endpoints with every byte)
+	WEIR_WORLDS=$$(($(WORLDS) / 10)) $(CARGO) test --locked --release -p weir-proto --test worlds -- --nocapture --test-threads 2
+
 ## stress: the data-checking stress program at 2 to 8 ranks, smallest mailboxes, all settings
 .PHONY: stress
 stress: build env-mpich

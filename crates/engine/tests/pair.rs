@@ -251,15 +251,14 @@ fn an_orderly_close_leaves_receives_for_others_alone() {
     }
 }
 
-/// A pair without credits, of one slot, whose sender has filled it and whose second message has been refused.
-fn refused(rnr_timer_ns: u64, rnr_retries: u8) -> Pair {
+/// A pair without credits, of one slot, whose sender has filled it and whose second message, `second`, has been refused. It
+/// is not injected: that would complete by a copy.
+fn refused(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedMemory) -> Pair {
     let mut pair = pair(|settings| {
         settings.scheme = Scheme::Hardware { rnr_timer_ns, rnr_retries };
         settings.preposted_slots = 1;
     });
     pair.send(0, bytes(8, 1).view(), true);
-    // Not injected: that would be copied, and complete at once.
-    let second: &'static OwnedMemory = Box::leak(Box::new(bytes(8, 2)));
     pair.send(0, second.view(), false);
     // The receiver does nothing: its progress would free the slot.
     assert_eq!(pair.engines[0].next_completion().map(|first| first.outcome), Some(Outcome::Done));
@@ -270,7 +269,8 @@ fn refused(rnr_timer_ns: u64, rnr_retries: u8) -> Pair {
 
 #[test]
 fn a_receiver_that_is_never_ready_costs_the_connection_after_the_retries() {
-    let mut pair = refused(1_000_000, 3);
+    let second = bytes(8, 2);
+    let mut pair = refused(1_000_000, 3, &second);
     let began = Instant::now();
     let [sender, _] = &mut pair.engines;
     let completion = loop {
@@ -289,7 +289,8 @@ fn a_receiver_that_is_never_ready_costs_the_connection_after_the_retries() {
 
 #[test]
 fn a_sleep_ends_with_the_timer_of_a_peer_that_was_not_ready() {
-    let mut pair = refused(30_000_000, 7);
+    let second = bytes(8, 2);
+    let mut pair = refused(30_000_000, 7, &second);
     let began = Instant::now();
     pair.engines[0].wait(20_000_000_000);
     assert!(began.elapsed() < Duration::from_secs(5), "slept {:?} with a timer of 30 ms", began.elapsed());

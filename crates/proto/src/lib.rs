@@ -29,6 +29,8 @@ pub use config::{
     Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
+#[cfg(feature = "explore")]
+pub use endpoint::canonical;
 pub use endpoint::holding::{KEPT_BLOCK_BYTES, kept_cost_bytes};
 pub use endpoint::{Endpoint, PairView};
 pub use event::{

@@ -6,7 +6,7 @@ use crate::event::Peer;
 use crate::time::Instant;
 
 /// Bound: one entry for each peer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     by_time: BTreeSet<(Instant, Peer)>,
     by_peer: BTreeMap<Peer, Instant>,

@@ -47,7 +47,7 @@ pub(crate) struct Entry {
 }
 
 /// All transfers of an endpoint but copies, which have their own table. Names are used again.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
     entries: Table<Entry>,
 }

@@ -44,6 +44,13 @@ impl Compulsory {
         self.waits() || self.unanswered
     }
 
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self) -> [u32; 3] {
+        let Compulsory { request, unanswered, response, early, fixed } = *self;
+        let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
+        [flags, early.map_or(u32::MAX, u32::from), fixed.unwrap_or(u32::MAX)]
+    }
+
     /// A response has arrived. Returns whether it was asked for.
     pub(super) fn answered(&mut self) -> bool {
         core::mem::take(&mut self.unanswered)

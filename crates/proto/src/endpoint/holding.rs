@@ -65,8 +65,8 @@ fn region_bytes(config: &Config) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     limit_bytes: u64,
-    /// For all whom the job is planned for; what attaches is counted in it.
-    planned_bytes: u64,
+    /// For all whom the job is planned for, if that fits; what attaches is counted in it.
+    planned_bytes: Option<u64>,
     attached_bytes: u64,
     /// Senders that have attached and not been lost.
     attached: u32,
@@ -87,7 +87,7 @@ impl Budget {
         let fits = config.planned_peers > 0 && all_bytes <= config.unexpected_budget_bytes;
         Budget {
             limit_bytes: config.unexpected_budget_bytes,
-            planned_bytes: if fits { all_bytes } else { 0 },
+            planned_bytes: fits.then_some(all_bytes),
             attached_bytes: shared_bytes,
             attached: 0,
             used_bytes: 0,
@@ -98,31 +98,31 @@ impl Budget {
 
     /// Whether everybody begins with hold, ourselves as senders among them.
     pub fn begins_with_hold(&self) -> bool {
-        self.bounds && self.planned_bytes == 0
+        self.bounds && self.planned_bytes.is_none()
     }
 
     /// What is reserved: the most that may still come without hold.
     fn reserved_bytes(&self) -> u64 {
-        self.planned_bytes.max(self.attached_bytes)
+        self.planned_bytes.unwrap_or(0).max(self.attached_bytes)
     }
 
-    /// A sender with `quota_slots` has attached. Returns what is reserved for it; 0: nothing, it is to hold for ever.
-    fn attach(&mut self, config: &Config, quota_slots: u32) -> u64 {
+    /// A sender with `quota_slots` has attached. Returns what is reserved for it; `None`: there is no room for that, it is to
+    /// hold for ever. It can be 0: of a region, if no message travels whole.
+    fn attach(&mut self, config: &Config, quota_slots: u32) -> Option<u64> {
         // Of a region senders share the slots; for every one more than expected it grows by what senders begin with.
         let own_slots = match config.scheme {
             Scheme::Dynamic { .. } if self.attached < config.region.peers => 0,
             Scheme::Dynamic { .. } => config.region.start_slots,
             _ => quota_slots,
         };
-        // 0 is for those without a reservation.
-        let bytes = reservation_bytes(config, own_slots).max(1);
+        let bytes = reservation_bytes(config, own_slots);
         if !self.bounds || self.attached_bytes + bytes > self.limit_bytes {
-            return 0;
+            return None;
         }
         self.attached_bytes += bytes;
         self.attached += 1;
         self.look();
-        bytes
+        Some(bytes)
     }
 
     /// Whether anybody is ever told to hold.
@@ -132,9 +132,9 @@ impl Budget {
     }
 
     /// A sender has left or is lost.
-    pub fn detach(&mut self, reserved_bytes: u64) {
-        self.attached_bytes -= reserved_bytes;
-        self.attached -= u32::from(reserved_bytes > 0);
+    pub fn detach(&mut self, reserved_bytes: Option<u64>) {
+        self.attached_bytes -= reserved_bytes.unwrap_or(0);
+        self.attached -= u32::from(reserved_bytes.is_some());
         self.look();
     }
 
@@ -328,10 +328,12 @@ impl Ended {
 impl Endpoint {
     /// A peer has attached: what it can send us before it reads what we say is reserved.
     pub(super) fn reserve(&mut self, peer: Peer, quota_slots: u32) {
+        let before = self.peer(peer).reserved_bytes.take();
+        self.budget.detach(before);
         let reserved_bytes = self.budget.attach(&self.config, quota_slots);
         let state = self.peer(peer);
         state.reserved_bytes = reserved_bytes;
-        state.to_hold = reserved_bytes == 0;
+        state.to_hold = reserved_bytes.is_none();
         if !self.budget.bounds {
             self.peer(peer).to_hold = false;
         }

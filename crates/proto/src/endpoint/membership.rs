@@ -31,7 +31,7 @@ use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
 /// A set of peers, a bit each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Bits(Vec<u64>);
 
 impl Bits {
@@ -61,7 +61,7 @@ impl Bits {
 
 /// What is kept for peers, by their numbers. One that was never heard from costs a null pointer; of one that has left
 /// and been left remains a bit more: that there is somebody who may die.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Peers {
     states: Vec<Option<Box<PeerState>>>,
     /// Who has been in contact, a bit each.
@@ -95,6 +95,12 @@ impl Peers {
     /// All of whom something is kept.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PeerState> {
         self.states.iter().flatten().map(Box::as_ref)
+    }
+
+    /// The same, to be changed.
+    #[cfg(feature = "explore")]
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PeerState> {
+        self.states.iter_mut().flatten().map(Box::as_mut)
     }
 
     /// The same with their numbers.
@@ -173,6 +179,14 @@ impl Stays {
     #[inline]
     pub(super) fn credit_packets_read(&self) -> u16 {
         self.credit_packets_read.wrapping_add(self.receiver_offset)
+    }
+
+    /// What distinguishes stays that nobody leaves.
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self) -> [u32; 3] {
+        let Stays { there, here, credit_packets_sent, credit_packets_read, receiver_offset } = *self;
+        let unread = credit_packets_sent.wrapping_sub(credit_packets_read);
+        [u32::from(there) << 16 | u32::from(here), u32::from(unread), u32::from(receiver_offset)]
     }
 
     /// We begin a stay there, where all credit slots are free.
@@ -304,7 +318,7 @@ impl Endpoint {
         }
         state.compulsory.it_left();
         state.credit_packets_read = 0;
-        let reserved_bytes = core::mem::take(&mut state.reserved_bytes);
+        let reserved_bytes = state.reserved_bytes.take();
         self.budget.detach(reserved_bytes);
     }
 

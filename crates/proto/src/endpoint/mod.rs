@@ -10,6 +10,8 @@
 //! at the peer: Arrived { Eager }                         Place { request 3 }, Complete { 3, Received }, Retire
 //! ```
 
+#[cfg(feature = "explore")]
+pub mod canonical;
 mod compulsory;
 pub mod holding;
 mod loss;
@@ -44,7 +46,7 @@ use sending::{Job, JobKind};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Outbound {
     /// Not asked for.
     Absent,
@@ -57,7 +59,7 @@ enum Outbound {
 }
 
 /// What the endpoint keeps for one peer, from the first contact until both sides have left each other.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct PeerState {
     outbound: Outbound,
     /// Slots at the peer for our explicit credit packets, once connected.
@@ -72,10 +74,10 @@ struct PeerState {
     asked_room: bool,
     /// Since when the head of the backlog waits for credit.
     stalled_since: Option<Instant>,
+    /// We have been out of credit since there was last nothing to send: what leaves has waited.
+    backlog_waited: bool,
     /// Time in which it did, stalls that are over. Unit: ns.
     stalled_ns: u64,
-    /// The backlog has been out of credit since it was last empty: what leaves it has waited.
-    backlog_waited: bool,
     /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
     stays: Stays,
@@ -98,7 +100,7 @@ struct PeerState {
     /// Nothing is reserved for it in our budget: it is always to hold.
     to_hold: bool,
     /// What is reserved for it in our budget.
-    reserved_bytes: u64,
+    reserved_bytes: Option<u64>,
     /// Its transfers that have ended here, of which it has not been told.
     ended: Ended,
 }
@@ -118,7 +120,7 @@ impl Region {
 }
 
 /// The endpoint machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Endpoint {
     config: Config,
     peers: Peers,
@@ -480,7 +482,7 @@ impl Endpoint {
             held,
             copies: 0,
             to_hold,
-            reserved_bytes: 0,
+            reserved_bytes: None,
             ended: Ended::default(),
         })
     }

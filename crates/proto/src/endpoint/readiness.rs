@@ -22,7 +22,7 @@ impl Endpoint {
                 NotReady::AskAgain => {}
                 NotReady::RetryAt(at) => {
                     counters.rnr_naks += 1;
-                    if state.stalled_since.is_none() {
+                    if state.stalled_since.is_none() && !state.backlog.is_empty() {
                         state.stalled_since = Some(now);
                         counters.stalls += 1;
                     }

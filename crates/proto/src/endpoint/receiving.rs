@@ -30,6 +30,11 @@ impl Inbound {
             Into::Message(_) => None,
         }
     }
+
+    #[cfg(feature = "explore")]
+    pub(super) fn arrived_and_length(&self) -> (u64, u64) {
+        (self.arrived, self.envelope.length)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +53,7 @@ pub(super) struct Landing {
 }
 
 /// Multi-receive buffers, by the index that a posted receive carries.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct MultiBuffers {
     buffers: Vec<MultiBuffer>,
     free: Vec<u32>,

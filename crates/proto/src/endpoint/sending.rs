@@ -27,7 +27,7 @@ pub(super) struct Job {
     pub payload: Source,
     /// To be completed when the last packet has left.
     pub complete: Option<Request>,
-    number: u32,
+    pub number: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -291,9 +291,10 @@ impl Endpoint {
             if credits == 0 {
                 let claim = sender.claims();
                 // Whether an attempt is refused shows in the answer; only then does the message wait.
-                if claim != Some(Claim::Now) && state.stalled_since.is_none() && !state.backlog.is_empty() {
+                let waits = claim != Some(Claim::Now);
+                state.backlog_waited |= waits;
+                if waits && state.stalled_since.is_none() && !state.backlog.is_empty() {
                     state.stalled_since = Some(now);
-                    state.backlog_waited = true;
                     counters.stalls += 1;
                 }
                 if let Some(claim) = claim
@@ -317,7 +318,7 @@ impl Endpoint {
                 let credit_packets_read = state.credit_packets_read;
                 let mut packet =
                     Packet { epoch: state.stays.here, credit_packets_read, ..Packet::new(body, 0) };
-                packet.marks.hold = hold;
+                packet.marks = Marks { hold, backlogged: state.backlog_waited };
                 carry_credits(
                     &config.geometry,
                     &mut packet,
@@ -376,10 +377,9 @@ impl Endpoint {
                 epoch: state.stays.here,
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
-                marks: Marks { backlogged: state.backlog_waited, ..Marks::default() },
+                marks: Marks { hold, backlogged: state.backlog_waited },
                 ..Packet::new(body, payload_bytes)
             };
-            packet.marks.hold = hold;
             let receiver = state.receiver.as_mut();
             carry_credits(&config.geometry, &mut packet, slots, finished, receiver, pool, counters);
             counters.count_kind(&packet.body);

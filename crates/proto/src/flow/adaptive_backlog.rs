@@ -16,13 +16,12 @@
 //! ECMs: while the buffers grow, more of them can be due than there are slots for; then one waits until an earlier one was
 //! read (not for credit). Nothing deadlocks by that: the sender finds at least one credit in those that it reads.
 
-use super::ReceiverView;
 use super::static_connection::{self, ecm_threshold};
 use crate::config::Growth;
 use core::num::NonZeroU32;
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
     credits: static_connection::Receiver,
     growth: Growth,
@@ -32,10 +31,6 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn view(&self) -> ReceiverView {
-        ReceiverView { quota_slots: Some(self.buffers_slots), ..self.credits.view() }
-    }
-
     /// - `start_slots`: buffers at first. `most_slots`: what they never exceed.
     pub(super) fn new(
         growth: Growth,
@@ -68,7 +63,7 @@ impl Receiver {
         };
         let raised = wanted.min(self.most_slots);
         self.credits.gather(raised - self.buffers_slots);
-        self.credits.set_threshold(ecm_threshold(raised, self.threshold_slots));
+        self.credits.resize(raised, ecm_threshold(raised, self.threshold_slots));
         self.buffers_slots = raised;
         raised
     }
@@ -99,6 +94,9 @@ mod tests {
         assert_eq!(receiver.credits.grant(2), Some(1)); // threshold 1 of 2
         receiver.credits.gather(1);
         assert_eq!(receiver.raise(), 4); // 2 new ones
+        let view = receiver.credits.view();
+        assert_eq!((view.quota_slots, view.threshold), (Some(4), Some(2)));
+        assert_eq!((view.current, view.retrieved, view.granted_total), (Some(1), Some(3), Some(1)));
         assert_eq!(receiver.credits.grant(2), Some(3)); // threshold 2 of 4
         receiver.credits.gather(1);
         assert_eq!(receiver.credits.grant(2), None);

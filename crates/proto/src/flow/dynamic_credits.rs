@@ -17,6 +17,9 @@
 //! B -> R   return response
 //! ```
 
+#[cfg(feature = "explore")]
+mod canonical;
+
 use alloc::vec::Vec;
 
 use super::activity::{Activity, Level};
@@ -28,7 +31,7 @@ use crate::event::Peer;
 use crate::mailbox::{quota, threshold};
 
 /// The sending side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     credits: static_credits::Sender,
     /// What it may keep when it is asked to give back.
@@ -92,7 +95,7 @@ struct Account {
     spared: u8,
     /// Thresholds crossed since its last monitoring point.
     crossed: u32,
-    /// Requests and responses retrieved since then: a slot each, so that each can have caused a crossing.
+    /// Of the slots that have reached no threshold yet, those of requests and responses.
     control: u32,
     /// The first `n + 1`, the current one at the front.
     thresholds: [u32; MAX_CREDIT_SLOTS as usize + 1],
@@ -655,6 +658,7 @@ impl Pool {
     fn push_threshold(&mut self, index: u32, threshold: u32) {
         let last = self.credit_slots as usize;
         let account = &mut self.accounts[index as usize];
+        account.control = account.control.saturating_sub(account.thresholds[0]).min(account.retrieved);
         account.thresholds.copy_within(1..=last, 0);
         account.thresholds[last] = threshold;
         account.piggybacked = 0;
@@ -664,12 +668,15 @@ impl Pool {
     /// most active take from the least active.
     fn watch(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
-        account.crossed += 1;
-        // Each control packet may have caused one crossing.
-        if account.crossed <= self.credit_slots + account.control {
+        // Only data is activity: a threshold that requests and responses have reached alone does not count.
+        if account.control >= account.thresholds[0] {
             return;
         }
-        (account.crossed, account.control) = (0, 0);
+        account.crossed += 1;
+        if account.crossed <= self.credit_slots {
+            return;
+        }
+        account.crossed = 0;
         match self.activity.level(index) {
             Level::Low => self.activity.move_to_front(index, Level::Medium),
             Level::Medium => self.activity.move_to_front(index, Level::High),

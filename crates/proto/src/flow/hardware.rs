@@ -19,7 +19,7 @@ use crate::time::Instant;
 pub const WITHOUT_LIMIT: u8 = 7;
 
 /// The sending side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     room_slots: u32,
     timer_ns: u64,

@@ -7,6 +7,8 @@
 
 pub mod activity;
 pub mod adaptive_backlog;
+#[cfg(feature = "explore")]
+mod canonical;
 pub mod dynamic_credits;
 pub mod hardware;
 mod mutant;
@@ -18,6 +20,8 @@ mod view;
 use crate::config::{Config, Scheme};
 use crate::event::Peer;
 use crate::time::Instant;
+#[cfg(feature = "explore")]
+pub use canonical::ReceiverBooks;
 pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;
@@ -57,7 +61,7 @@ pub enum NotReady {
 }
 
 /// The sending side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Sender {
     /// See [`unlimited`].
     Unlimited(unlimited::Sender),
@@ -188,7 +192,7 @@ pub enum Claim {
 }
 
 /// The receiving side of one pair.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Receiver {
     /// Returns nothing: the link shows what is free. Also for [`hardware`].
     Unlimited,

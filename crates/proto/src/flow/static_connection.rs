@@ -32,8 +32,10 @@ pub fn ecm_slots(quota_slots: u32, threshold_slots: Option<NonZeroU32>) -> u32 {
 }
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
+    /// For reports.
+    quota_slots: u32,
     threshold: u32,
     /// Credits that go back with the next packet.
     gathered: u32,
@@ -47,7 +49,7 @@ pub struct Receiver {
 impl Receiver {
     pub(super) fn new(quota_slots: u32, threshold_slots: Option<NonZeroU32>) -> Receiver {
         let threshold = ecm_threshold(quota_slots, threshold_slots);
-        Receiver { threshold, gathered: 0, granted_total: 0, ecms_sent: 0, ecms_read: 0 }
+        Receiver { quota_slots, threshold, gathered: 0, granted_total: 0, ecms_sent: 0, ecms_read: 0 }
     }
 
     /// `slots` more credits are to go back, those of retrieved packets or new ones.
@@ -56,8 +58,9 @@ impl Receiver {
         self.gathered += slots;
     }
 
-    /// The connection has more buffers than before, so it has another threshold.
-    pub(super) fn set_threshold(&mut self, threshold: u32) {
+    /// The connection has another number of buffers than before, so it has another threshold.
+    pub(super) fn resize(&mut self, quota_slots: u32, threshold: u32) {
+        self.quota_slots = quota_slots;
         self.threshold = threshold;
     }
 
@@ -89,20 +92,21 @@ impl Receiver {
         credits
     }
 
-    /// What gathered is named `retrieved` in reports, like that of other schemes.
+    #[inline]
+    pub(super) fn granted_total(&self) -> u32 {
+        self.granted_total
+    }
+
     pub(super) fn view(&self) -> ReceiverView {
         ReceiverView {
+            quota_slots: Some(self.quota_slots),
+            // A sender that overran its quota is found elsewhere: a report must not stop for it.
+            current: Some(self.quota_slots.saturating_sub(self.gathered)),
             retrieved: Some(self.gathered),
             threshold: Some(self.threshold),
             granted_total: Some(self.granted_total),
             unread_credit_packets: Some(u32::from(self.ecms_sent.wrapping_sub(self.ecms_read))),
-            ..ReceiverView::default()
         }
-    }
-
-    #[inline]
-    pub(super) fn granted_total(&self) -> u32 {
-        self.granted_total
     }
 }
 
@@ -230,7 +234,7 @@ mod tests {
     #[test]
     fn a_threshold_beyond_the_buffers_would_deadlock() {
         let (mut sender, mut receiver) = (Sender::new(3), Receiver::new(3, None));
-        receiver.set_threshold(4);
+        receiver.resize(3, 4);
         while sender.credits() > 0 {
             sender.spend(1);
             receiver.gather(1);

@@ -8,11 +8,14 @@
 //! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
 //! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
 
+#[cfg(feature = "explore")]
+mod canonical;
+
 use super::{GrantError, ReceiverView, SenderView};
 use crate::mailbox::threshold;
 
 /// The sending side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sender {
     /// Credits at first: the quota, but in schemes that begin with fewer.
     start_slots: u32,
@@ -75,7 +78,7 @@ impl Sender {
 }
 
 /// The receiving side.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Receiver {
     quota_slots: u32,
     threshold: u32,

@@ -3,7 +3,7 @@
 //! lane is as large as needed and the first look finds room for everything.
 
 /// The sending side.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sender {
     room_slots: u32,
 }

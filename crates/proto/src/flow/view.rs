@@ -41,7 +41,7 @@ impl Sender {
             Sender::Unlimited(sender) => SenderView { credits: sender.room(), ..SenderView::default() },
             Sender::Hardware(sender) => SenderView { credits: sender.room(), ..SenderView::default() },
             Sender::Static(sender) | Sender::StaticConnection(sender) => sender.view(),
-            // How far its buffers have grown is the receiver's to say.
+            // It grows, and only the receiver knows how far it has.
             Sender::AdaptiveBacklog(sender) => SenderView { quota_slots: None, ..sender.view() },
             Sender::Dynamic(sender) => sender.view(),
         }
@@ -55,7 +55,7 @@ impl Receiver {
             Receiver::Unlimited => ReceiverView::default(),
             Receiver::Static(receiver) => receiver.view(),
             Receiver::StaticConnection(receiver) => receiver.view(),
-            Receiver::AdaptiveBacklog(receiver) => receiver.view(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits().view(),
             Receiver::Dynamic(account) => pool.view(*account),
         }
     }

@@ -70,7 +70,7 @@ impl Key {
 }
 
 /// The links of some slots.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Links {
     live: u16,
     /// A bit for each slot that is the last of its queue.
@@ -83,7 +83,7 @@ struct Links {
 type Buckets = Vec<[u8; 3]>;
 
 /// The index. It knows slots; what their keys are it asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Index {
     selector: Selector,
     links: Directory<Links>,

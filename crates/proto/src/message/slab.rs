@@ -40,7 +40,7 @@ impl core::fmt::Debug for Link {
 }
 
 /// Boxes by number, of which some are there. The table of them takes eight bytes for each number up to the highest in use.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Directory<C> {
     boxes: Vec<Option<Box<C>>>,
     held: usize,
@@ -107,7 +107,7 @@ impl<C> Directory<C> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk<T> {
     /// A bit for each slot in use.
     occupied: [u64; CHUNK_SLOTS_MAX / 64],
@@ -129,7 +129,7 @@ impl<T> Chunk<T> {
 }
 
 /// Entries that keep their slot until they are taken out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Slab<T, const SLOTS: usize> {
     chunks: Directory<Chunk<T>>,
     /// The chunk that the next entry goes to, if it has room.

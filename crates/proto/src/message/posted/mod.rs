@@ -38,7 +38,7 @@ pub(crate) struct Posted {
 type Entries = Slab<Posted, 512>;
 
 /// Receives by selector and key.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Indexed {
     entries: Entries,
     count: usize,
@@ -47,7 +47,7 @@ struct Indexed {
     rest: Vec<u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct SpaceQueue {
     /// All receives, or none if they are indexed.
     list: VecDeque<Posted>,
@@ -57,7 +57,7 @@ struct SpaceQueue {
 }
 
 /// All posted receives of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PostedQueue {
     untagged: SpaceQueue,
     tagged: SpaceQueue,

@@ -77,14 +77,14 @@ impl Unexpected {
 type Entries = Slab<Entry, 1024>;
 
 /// An index, and when a search last used it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Used {
     index: Index,
     search: u64,
 }
 
 /// The messages of a space that can be found, in order of arrival.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Listed {
     first: Link,
     last: Link,
@@ -116,7 +116,7 @@ impl Default for Listed {
 }
 
 /// All unexpected messages of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct UnexpectedQueue {
     entries: Entries,
     wide: Wide,

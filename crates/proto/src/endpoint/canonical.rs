@@ -1,0 +1,240 @@
+//! The machine's state as a row of numbers that does not grow, for exhaustive exploration (feature `explore`).
+//!
+//! Totals and message numbers grow for ever, so two states that behave alike would never be found equal. What
+//! matters of a total is its distance from what the other side of the pair knows: so the sender of a pair is the origin
+//! ([`Origin`]), and the receiver's totals, and those in packets on their way, are written as distances from it. Nothing is
+//! left out but what the machine never decides by: counters, the time of a stall, message numbers.
+//!
+//! Every structure is taken apart without `..`: a new field does not compile until somebody has said here what
+//! distinguishes its values.
+
+use alloc::vec::Vec;
+
+use super::receiving::Inbound;
+use super::sending::{Job, JobKind};
+use super::{Endpoint, Outbound, PeerState};
+use crate::action::Action;
+use crate::config::Scheme;
+use crate::event::Peer;
+use crate::flow;
+use crate::packet::{Body, Packet};
+use crate::time::Instant;
+
+/// Where an endpoint, as the sender of a pair, stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// All credits that it knows it was granted, modulo 2^32.
+    pub granted_total: u32,
+    /// The credit packets that it has read, modulo 2^16.
+    pub credit_packets_read: u16,
+}
+
+/// The books of one pair, to be balanced against what is on its way. Unit: slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderBooks {
+    /// Slots that may be filled now.
+    pub credits: u32,
+    /// Messages and packets that wait to be sent.
+    pub waiting: u32,
+}
+
+impl Endpoint {
+    /// Where this endpoint stands as the sender to `peer`.
+    pub fn origin(&self, peer: Peer) -> Origin {
+        let Some(state) = self.peers.get(peer.0 as usize) else { return Origin::default() };
+        let granted_total = match &state.outbound {
+            Outbound::Connected(sender) => sender.known_total(),
+            _ => 0,
+        };
+        Origin { granted_total, credit_packets_read: state.credit_packets_read }
+    }
+
+    /// What this endpoint holds as the sender to `peer`.
+    pub fn sender_books(&self, peer: Peer) -> SenderBooks {
+        let Some(state) = self.peers.get(peer.0 as usize) else { return SenderBooks::default() };
+        let credits = match &state.outbound {
+            Outbound::Connected(sender) => sender.credits(),
+            _ => 0,
+        };
+        SenderBooks { credits, waiting: state.backlog.len() as u32 }
+    }
+
+    /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
+    pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
+        Some(self.peers.get(peer.0 as usize)?.inbound?.arrived_and_length().1)
+    }
+
+    /// Whether a request or a response waits for a credit.
+    pub fn control_waits(&self) -> bool {
+        self.peers.iter().any(|state| state.compulsory.waits())
+    }
+
+    /// What this endpoint, as the receiver of `peer`, has granted beyond what `origin` says that the peer knows, and what
+    /// it has retrieved and not granted. `None` for schemes without books.
+    pub fn receiver_books(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverBooks> {
+        let receiver = self.peers.get(peer.0 as usize)?.receiver.as_ref()?;
+        receiver.books(origin.granted_total, &self.pool)
+    }
+
+    /// A sender that was expected and has not come behaves as if it were at a monitoring point (dynamic credits, admission
+    /// from the start): the environment that steals. Returns whether there is one.
+    pub fn stir(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
+        let stirred = self.pool.stir();
+        self.ask_for_credits(now, actions);
+        stirred
+    }
+
+    /// Grants are not held back while credit packets are unread: thresholds alone must keep I2, as the papers argue.
+    pub fn trust_thresholds(&mut self) {
+        self.peers.iter_mut().for_each(|state| state.credit_slots = 1 << 15);
+    }
+
+    /// Makes the receiver of `peer` return credits after so many slots: to show what goes wrong with other formulae.
+    pub fn set_threshold(&mut self, peer: Peer, threshold_slots: u32) {
+        if let Some(receiver) = &mut self.peer(peer).receiver {
+            receiver.set_threshold(threshold_slots);
+        }
+    }
+
+    /// Appends what distinguishes this state from others. `origin_of` says where each peer stands as the sender to us.
+    ///
+    /// # Panics
+    /// If something is under way that exploration does not model: transfers, regions, unexpected messages.
+    pub fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
+        let Endpoint {
+            config,
+            peers,
+            posted,
+            unexpected,
+            multi: _,
+            transfers,
+            regions,
+            counters: _, // counted, never looked at
+            pool,
+            budget: _, // of payload without a receive, of which there is none
+            copies,
+            waiting_for_company,
+            backlogged: _, // the sum over the peers
+            timers,
+            somebody_died,
+        } = self;
+        let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
+        let bare = bare && copies.is_empty() && waiting_for_company.is_empty() && timers.earliest().is_none();
+        assert!(
+            bare && !posted.awaits_anybody() && posted.awaited_peers().next().is_none(),
+            "exploration has no canonical form for this state: {self:?}"
+        );
+        words.push(u32::from(*somebody_died));
+        for (peer, state) in peers.numbered() {
+            words.push(peer.0);
+            state.canonical(origin_of(peer), words);
+        }
+        if let Scheme::Dynamic { .. } = config.scheme {
+            pool.canonical(origin_of, words);
+        }
+    }
+
+    /// Appends what distinguishes `packet`, on its way from this endpoint to `to`, whose origin as the sender to
+    /// us is `origin`.
+    pub fn canonical_packet(&self, to: Peer, packet: &Packet, origin: Origin, words: &mut Vec<u32>) {
+        let Packet {
+            epoch,
+            credit_packets_read,
+            granted_total,
+            origin: proxy,
+            number: _, // checked for order, decided by nobody
+            payload_bytes,
+            marks,
+            body,
+        } = *packet;
+        let read = self.origin(to).credit_packets_read.wrapping_sub(credit_packets_read);
+        words.extend([u32::from(epoch), u32::from(read), proxy, payload_bytes]);
+        words.push(origin.granted_total.wrapping_sub(granted_total));
+        words.push(u32::from(marks.hold) << 1 | u32::from(marks.backlogged));
+        canonical_body(&body, words);
+    }
+}
+
+fn canonical_body(body: &Body, words: &mut Vec<u32>) {
+    match *body {
+        Body::Eager { length, acknowledge: None, .. } => words.extend([0, length]),
+        Body::More { offset } => words.extend([1, offset]),
+        Body::Credit => words.push(2),
+        Body::ReturnRequest => words.push(3),
+        Body::ReturnResponse { credits } => words.extend([4, credits]),
+        _ => panic!("exploration has no canonical form for {body:?}"),
+    }
+}
+
+impl PeerState {
+    fn canonical(&self, origin: Origin, words: &mut Vec<u32>) {
+        let PeerState {
+            outbound,
+            credit_slots,
+            receiver,
+            backlog,
+            compulsory,
+            asked_room,
+            stalled_since,
+            stalled_ns: _, // counted, never looked at
+            backlog_waited,
+            next_number: _,
+            stays,
+            credit_packets_read: _, // the origin of the other side
+            inbound,
+            write_refused,
+            write_bytes,
+            cross_memory,
+            said_goodbye,
+            held,
+            copies,
+            to_hold,
+            reserved_bytes: _, // follows from who has attached
+            ended,
+        } = self;
+        assert!(*copies == 0 && ended.is_empty(), "exploration has no canonical form for {self:?}");
+        match outbound {
+            Outbound::Absent => words.push(0),
+            Outbound::Connecting => words.push(1),
+            Outbound::Connected(sender) => {
+                words.push(2);
+                sender.canonical(words);
+            }
+            Outbound::Lost(_) => words.push(3),
+        }
+        let flags = [*asked_room, stalled_since.is_some(), *write_refused, *cross_memory, *said_goodbye];
+        let more = [*backlog_waited, *held, *to_hold];
+        words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
+        words.extend(compulsory.canonical());
+        words.extend(stays.canonical());
+        words.extend([*credit_slots, *write_bytes as u32, backlog.len() as u32]);
+        backlog.iter().for_each(|job| job.canonical(words));
+        words.push(u32::from(receiver.is_some()));
+        if let Some(receiver) = receiver {
+            receiver.canonical(origin.granted_total, origin.credit_packets_read, words);
+        }
+        words.push(u32::from(inbound.is_some()));
+        if let Some(inbound) = inbound {
+            inbound.canonical(words);
+        }
+    }
+}
+
+impl Job {
+    fn canonical(&self, words: &mut Vec<u32>) {
+        let Job { kind, sent, bytes, payload: _, complete: _, number: _ } = self;
+        words.extend([*sent as u32, *bytes as u32]);
+        match kind {
+            JobKind::Eager { acknowledge: None, .. } => words.push(100),
+            JobKind::Control(body) => canonical_body(body, words),
+            _ => panic!("exploration has no canonical form for {kind:?}"),
+        }
+    }
+}
+
+impl Inbound {
+    fn canonical(&self, words: &mut Vec<u32>) {
+        let (arrived, length) = self.arrived_and_length();
+        words.extend([arrived as u32, length as u32]);
+    }
+}

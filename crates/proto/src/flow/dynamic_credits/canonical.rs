@@ -1,0 +1,107 @@
+//! See `flow/canonical.rs`. And the environment that steals: a sender without an endpoint.
+
+use alloc::vec::Vec;
+
+use super::{Account, Level, Pool, Sender};
+use crate::endpoint::canonical::Origin;
+use crate::event::Peer;
+use crate::flow::ReceiverBooks;
+
+impl Sender {
+    pub(crate) fn known_total(&self) -> u32 {
+        self.credits.known_total()
+    }
+
+    pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
+        let Sender { credits, guaranteed } = self;
+        credits.canonical(words);
+        words.push(*guaranteed);
+    }
+}
+
+impl Pool {
+    pub(crate) fn books(&self, index: u32, known_total: u32) -> ReceiverBooks {
+        let account = &self.accounts[index as usize];
+        let granted_unknown = account.granted_total.wrapping_sub(known_total);
+        ReceiverBooks { granted_unknown, retrieved: account.retrieved, current: Some(account.current) }
+    }
+
+    /// An expected sender that has not come behaves as if it were at a monitoring point: it becomes more active, and
+    /// takes quota from the least active when it is the most active already. Returns whether there is one.
+    pub(crate) fn stir(&mut self) -> bool {
+        let Some(phantom) = self.placeholders.clone().next() else { return false };
+        let account = &mut self.accounts[phantom as usize];
+        account.crossed = self.credit_slots;
+        self.watch(phantom);
+        true
+    }
+
+    pub(crate) fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
+        let Pool {
+            credit_slots,
+            piggyback: _,   // as it was made
+            start_slots: _, // as it was made
+            hold_points: _, // as it was made
+            planned_senders,
+            planned_slots,
+            missing_slots,
+            region_slots,
+            free_slots,
+            owed_slots,
+            reserved_slots,
+            unassigned_slots,
+            accounts,
+            placeholders,
+            free,
+            activity,
+            requests,
+            tally: _,  // counted, never looked at
+            mutant: _, // as it was made
+        } = self;
+        words.extend([*region_slots, *free_slots, *owed_slots, *reserved_slots, *unassigned_slots]);
+        words.extend([*planned_senders, *planned_slots, *missing_slots]);
+        words.extend([placeholders.start, placeholders.end, free.len() as u32, requests.len() as u32]);
+        words.extend(free);
+        words.extend(requests.iter().map(|peer| peer.0));
+        for level in [Level::High, Level::Medium, Level::Low, Level::Null] {
+            words.extend(activity.of(level));
+            words.push(u32::MAX);
+        }
+        let open = |index: &u32| !free.contains(index);
+        for index in (0..accounts.len() as u32).filter(open) {
+            let account = &accounts[index as usize];
+            let origin = account.owner.map(&origin_of).unwrap_or_default();
+            account.canonical(origin, *credit_slots, words);
+        }
+    }
+}
+
+impl Account {
+    fn canonical(&self, origin: Origin, credit_slots: u32, words: &mut Vec<u32>) {
+        let Account {
+            retrieved,
+            piggybacked,
+            current,
+            intended,
+            lane_slots,
+            piggyback_to,
+            granted_total,
+            packets_sent,
+            packets_read,
+            blocked,
+            spared,
+            crossed,
+            control,
+            thresholds,
+            owner,
+        } = self;
+        words.extend([*retrieved, *piggybacked, *current, *intended, *lane_slots, *piggyback_to]);
+        words.push(granted_total.wrapping_sub(origin.granted_total));
+        let read = origin.credit_packets_read;
+        words.extend([*packets_sent, *packets_read].map(|total| u32::from(total.wrapping_sub(read))));
+        words.push(u32::from(*blocked) << 8 | u32::from(*spared));
+        words.extend([*crossed, *control]);
+        words.extend(&thresholds[..=credit_slots as usize]);
+        words.push(owner.map_or(u32::MAX, |owner| owner.0));
+    }
+}

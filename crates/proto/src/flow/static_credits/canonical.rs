@@ -1,0 +1,43 @@
+//! See `flow/canonical.rs`.
+
+use alloc::vec::Vec;
+
+use super::{Receiver, Sender};
+use crate::flow::ReceiverBooks;
+
+impl Sender {
+    pub(crate) fn known_total(&self) -> u32 {
+        self.limit_total.wrapping_sub(self.start_slots)
+    }
+
+    pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
+        let Sender { quota_slots, start_slots, limit_total, spent_total } = self;
+        words.extend([*quota_slots, *start_slots, limit_total.wrapping_sub(*spent_total)]);
+    }
+}
+
+impl Receiver {
+    pub(crate) fn books(&self, known_total: u32) -> ReceiverBooks {
+        let granted_unknown = self.granted_total.wrapping_sub(known_total);
+        ReceiverBooks { granted_unknown, retrieved: self.retrieved, current: None }
+    }
+
+    pub(crate) fn set_threshold(&mut self, threshold_slots: u32) {
+        self.threshold = threshold_slots;
+    }
+
+    pub(crate) fn canonical(&self, known_total: u32, read: u16, words: &mut Vec<u32>) {
+        let Receiver {
+            quota_slots: _,
+            threshold,
+            piggyback,
+            retrieved,
+            granted_total,
+            packets_sent,
+            packets_read,
+        } = self;
+        words.extend([*threshold, u32::from(*piggyback), *retrieved]);
+        words.push(granted_total.wrapping_sub(known_total));
+        words.extend([*packets_sent, *packets_read].map(|total| u32::from(total.wrapping_sub(read))));
+    }
+}

@@ -1,0 +1,57 @@
+//! `make prove` and `make worlds`: explores, prints tables, fails if anything does not hold or was never exercised.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weir_prove::{suite, table};
+
+const USAGE: &str = "\
+weir-prove              all searches, then the rules that are known to be wrong
+weir-prove quick        the searches that end within seconds, and the wrong rules
+weir-prove only TEXT [SECONDS]   the searches whose names contain TEXT, so long each (1200)
+weir-prove mutants      the wrong rules alone
+weir-prove worlds [N]   N random worlds (default 1000000), seeds from 0
+weir-prove worlds --seed HEX   that world again";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let good = match arguments[..] {
+        [] => table::prove(&suite::full()) & catch(),
+        ["quick"] => table::prove(&suite::quick()) & catch(),
+        ["only", text] => table::prove(&only(text, 1200)),
+        ["only", text, seconds] => match seconds.parse() {
+            Ok(seconds) => table::prove(&only(text, seconds)),
+            Err(error) => return usage(&format!("only {text} {seconds}: {error}")),
+        },
+        ["mutants"] => catch(),
+        ["worlds"] => table::walk(0..1_000_000),
+        ["worlds", "--seed", seed] => match u64::from_str_radix(seed, 16) {
+            Ok(seed) => table::walk(seed..seed + 1),
+            Err(error) => return usage(&format!("--seed {seed}: {error}")),
+        },
+        ["worlds", count] => match count.parse() {
+            Ok(count) => table::walk(0..count),
+            Err(error) => return usage(&format!("worlds {count}: {error}")),
+        },
+        _ => return usage("no such command"),
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn only(text: &str, seconds: u64) -> Vec<suite::Case> {
+    let mut cases = suite::full();
+    cases.iter_mut().for_each(|case| case.limits.time = Duration::from_secs(seconds));
+    cases.retain(|case| case.setup.name.contains(text));
+    cases
+}
+
+fn catch() -> bool {
+    println!();
+    table::catch(&suite::mutants(), true)
+}
+
+fn usage(error: &str) -> ExitCode {
+    eprintln!("{error}\n{USAGE}");
+    ExitCode::from(2)
+}

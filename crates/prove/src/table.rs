@@ -1,0 +1,153 @@
+//! Runs the suite and prints what came of it, a line for each search.
+
+use std::io::Write;
+use std::time::Instant;
+
+use crate::explore::{Limits, Report, explore};
+use crate::model::{Happened, Setup};
+use crate::suite::{Case, Mutant};
+use crate::worlds;
+
+/// Searches all cases and prints the table. Returns whether everything holds and nothing was vacuous.
+pub fn prove(cases: &[Case]) -> bool {
+    let mut header = format!("{:<38}{:>11}{:>12}{:>6}{:>9}", "search", "states", "moves", "depth", "s");
+    for kind in Happened::ALL {
+        header += &format!("  {}", kind.name());
+    }
+    println!("{header}  verdict");
+    let mut good = true;
+    for case in cases {
+        let mut told = Instant::now();
+        let report = explore(&case.setup, case.limits, |states, depth| {
+            if told.elapsed().as_secs() >= 10 {
+                told = Instant::now();
+                eprintln!("{:<38}{states:>11}{depth:>18}", case.setup.name);
+            }
+        });
+        let (verdict, holds) = verdict(case, &report);
+        good &= holds;
+        let Report { states, edges, depth, time, happened, .. } = &report;
+        print!("{:<38}{states:>11}{edges:>12}{depth:>6}{:>9.1}", case.setup.name, time.as_secs_f64());
+        for kind in Happened::ALL {
+            print!("{:>1$}", happened[kind as usize], kind.name().len() + 2);
+        }
+        println!("  {verdict}");
+        let _ = std::io::stdout().flush();
+    }
+    good
+}
+
+/// What the report says of the case, in words, and whether that is what was to be shown.
+pub fn verdict(case: &Case, report: &Report) -> (String, bool) {
+    if let Some((violation, path)) = &report.failure {
+        let path: Vec<String> = path.iter().map(|step| format!("{step:?}")).collect();
+        return (
+            format!("FAILS {}: {}\n    {}", violation.check, violation.detail, path.join("\n    ")),
+            false,
+        );
+    }
+    let vacuous = report.vacuous(&case.wanted);
+    if !vacuous.is_empty() {
+        return (format!("VACUOUS: never seen: {}", vacuous.join(", ")), false);
+    }
+    match (report.complete, case.complete) {
+        (true, _) => ("holds".into(), true),
+        (false, true) => ("NOT COMPLETE".into(), false),
+        (false, false) => (format!("holds as far as depth {}", report.depth), true),
+    }
+}
+
+/// Searches all wrong rules and prints which check catches each, and, if `from_outside`, which does without the machine's
+/// own checks: what a user would see. Returns whether all are caught by
+/// the checks expected.
+pub fn catch(mutants: &[Mutant], from_outside: bool) -> bool {
+    println!("{:<38}{:<36}{:<31}without the machine's own checks", "wrong rule", "in", "caught by");
+    println!(
+        "{:<74}{:<10}{:>9}{:>7}     {:<10}{:>9}{:>7}",
+        "", "check", "states", "moves", "check", "states", "moves"
+    );
+    let mut good = true;
+    for mutant in mutants {
+        let all = caught(&mutant.setup);
+        print!("{:<38}{:<36}{:<10}{:>9}{:>7}     ", mutant.name, mutant.setup.name, all.0, all.1, all.2);
+        let mut verdict = if all.0 == mutant.caught_by { "" } else { "  NOT AS EXPECTED" };
+        match mutant.from_outside.filter(|_| from_outside) {
+            None => print!("{:<26}", "-"),
+            Some(expected) => {
+                let outside = caught(&Setup { inner_checks: false, ..mutant.setup.clone() });
+                print!("{:<10}{:>9}{:>7}", outside.0, outside.1, outside.2);
+                if outside.0 != expected {
+                    verdict = "  NOT AS EXPECTED";
+                }
+            }
+        }
+        println!("{verdict}");
+        let _ = std::io::stdout().flush();
+        good &= verdict.is_empty();
+    }
+    good
+}
+
+/// Which check fails, after how many states, how many moves from the start.
+fn caught(setup: &Setup) -> (&'static str, u32, usize) {
+    // A wrong rule may trip the machine's own assertions: they are checks like the others, not noise.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let limits = Limits { states: 400_000, threads: 1, ..Limits::default() };
+    let report = explore(setup, limits, |_, _| {});
+    std::panic::set_hook(hook);
+    report
+        .failure
+        .map_or(("NONE", report.states, 0), |(violation, path)| (violation.check, report.states, path.len()))
+}
+
+/// Walks the worlds of `seeds` with two threads. Prints how far it is every five seconds, and of the first that fails the
+/// line that walks it again.
+pub fn walk(seeds: std::ops::Range<u64>) -> bool {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let (next, moves) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
+    let failed = AtomicBool::new(false);
+    let start = Instant::now();
+    let work = |speaks: bool| {
+        let mut spoken = Instant::now();
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            match worlds::walk(seed) {
+                Ok(made) => {
+                    moves.fetch_add(made, Ordering::Relaxed);
+                }
+                Err(violation) => {
+                    failed.store(true, Ordering::Relaxed);
+                    let Setup { processes, config, quota_slots, .. } = worlds::setup(seed);
+                    println!("FAILS {}: {}", violation.check, violation.detail);
+                    println!("  {processes} processes, quota {quota_slots}, {config:?}");
+                    println!("again: cargo run --release -p weir-prove -- worlds --seed {seed:x}");
+                    return;
+                }
+            }
+            if speaks && spoken.elapsed().as_secs() >= 5 {
+                spoken = Instant::now();
+                let done = seed - seeds.start;
+                let left = start.elapsed().as_secs_f64() / (done + 1) as f64 * (seeds.end - seed) as f64;
+                eprintln!("{done} of {} worlds, {left:.0} s left", seeds.end - seeds.start);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(false));
+        work(true);
+    });
+    let failed = failed.into_inner();
+    if !failed {
+        let worlds = seeds.end - seeds.start;
+        println!(
+            "{worlds} worlds, {} moves, {:.0} s: all hold",
+            moves.into_inner(),
+            start.elapsed().as_secs_f64()
+        );
+    }
+    !failed
+}

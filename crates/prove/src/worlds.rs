@@ -1,0 +1,155 @@
+//! Random ways through larger worlds, by seed: what cannot be searched is walked.
+//!
+//! A world has 3 to 8 processes; scheme, geometry, quota, credit slots, who sends to whom and the lengths of messages
+//! are drawn. It is walked in phases with different pairs active and different eagerness to retrieve, so that activity
+//! moves. After each phase the programs fall silent, everything is retrieved, and each pair in turn must be able to
+//! send again with all others silent: the promise I4, which the search asks of every state, asked of some. The checks
+//! of [`crate::model`] are made at every move.
+
+use fastrand::Rng;
+use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
+
+use crate::model::{Move, Rule, Setup, State, Violation};
+
+/// What the world of a seed is.
+pub fn setup(seed: u64) -> Setup {
+    let rng = &mut Rng::with_seed(seed);
+    let credit_slots = rng.u32(1..=3);
+    let narrow = Geometry { max_packet_slots: rng.u32(1..=4), ..Geometry::SHARED_MEMORY };
+    let geometry = [Geometry::EXTOLL, Geometry::SHARED_MEMORY, narrow][rng.usize(..3)];
+    let scheme = scheme(rng);
+    let processes = rng.u32(3..=8);
+    let mut pairs: Vec<(u32, u32)> = (0..processes)
+        .flat_map(|from| (0..processes).filter(move |&to| to != from).map(move |to| (from, to)))
+        .collect();
+    rng.shuffle(&mut pairs);
+    let senders = [3, 8, pairs.len()][rng.usize(..3)];
+    pairs.truncate(rng.usize(2..=senders.min(pairs.len())));
+    Setup {
+        name: format!("seed {seed:x}"),
+        processes,
+        pairs,
+        config: Config {
+            scheme,
+            geometry,
+            credit_slots,
+            region: DataRegion {
+                start_slots: credit_slots + rng.u32(..2),
+                admission: [Admission::Start, Admission::FirstContact][rng.usize(..2)],
+                hold_points: rng.u8(..3),
+                ..DataRegion::default()
+            },
+            eager_bytes: 1 << 20,
+            cross_memory: false,
+            remote_inline_bytes: 64,
+            max_unexpected: 16,
+            unexpected_budget_bytes: 1 << 40,
+            retain_bytes: 0,
+            planned_peers: processes,
+            planned_quota_slots: 1 << 10,
+        },
+        quota_slots: credit_slots + 1 + [0, 1, rng.u32(..6), rng.u32(..40)][rng.usize(..4)],
+        rule: Rule::Ours,
+        thief: false,
+        watch_activity: true,
+        inner_checks: true,
+        mortal: None,
+        message_bytes: (0..rng.usize(1..4))
+            .map(|_| [0, rng.u64(..40), rng.u64(..600)][rng.usize(..3)])
+            .collect(),
+    }
+}
+
+fn scheme(rng: &mut Rng) -> Scheme {
+    match rng.u8(..4) {
+        0 => Scheme::Dynamic { piggyback: rng.bool() },
+        1 => Scheme::Dynamic { piggyback: true },
+        2 => Scheme::Unlimited,
+        _ => Scheme::Static { piggyback: rng.bool() },
+    }
+}
+
+/// Walks the world of `seed`. Returns how many moves that were.
+///
+/// # Errors
+/// What did not hold; [`setup`] says in which world.
+pub fn walk(seed: u64) -> Result<u64, Violation> {
+    let setup = setup(seed);
+    // Not the seed itself: the setup has drawn from that.
+    let mut walker = Walker { setup: &setup, rng: Rng::with_seed(!seed), moves: Vec::new(), made: 0 };
+    walker.phases()?;
+    Ok(walker.made)
+}
+
+struct Walker<'a> {
+    setup: &'a Setup,
+    rng: Rng,
+    moves: Vec<Move>,
+    made: u64,
+}
+
+impl Walker<'_> {
+    fn phases(&mut self) -> Result<(), Violation> {
+        let mut state = self.setup.initial();
+        for _ in 0..self.rng.usize(1..6) {
+            let active: Vec<bool> = (0..self.setup.pairs.len()).map(|_| self.rng.u8(..3) > 0).collect();
+            let posts_of_16 = self.rng.u8(1..=15);
+            for _ in 0..self.rng.usize(1..150) {
+                let post = self.rng.u8(..16) < posts_of_16;
+                let step = self.choose(&state, |step| match *step {
+                    Move::Post { pair, .. } => post && active[pair],
+                    Move::Retrieve { .. } | Move::FindRoom { .. } => !post,
+                    Move::Steal { .. } | Move::Die { .. } => false,
+                });
+                if let Some(step) = step {
+                    self.step(&mut state, step)?;
+                }
+            }
+            self.drain(&mut state.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Everything is retrieved and nothing waits; then each pair sends alone, several times its quota.
+    fn drain(&mut self, state: &mut State) -> Result<(), Violation> {
+        self.retrieve_all(state)?;
+        let messages = 2 * self.setup.quota_slots as usize + 2;
+        for pair in 0..self.setup.pairs.len() {
+            for _ in 0..messages {
+                let step =
+                    self.choose(state, |step| matches!(step, Move::Post { pair: p, .. } if *p == pair));
+                self.step(state, step.expect("nothing of the pair waits"))?;
+                if self.setup.waiting(state, pair) || self.rng.u8(..4) == 0 {
+                    self.retrieve_all(state)?;
+                }
+            }
+        }
+        self.retrieve_all(state)
+    }
+
+    fn retrieve_all(&mut self, state: &mut State) -> Result<(), Violation> {
+        let quiet = |step: &Move| matches!(step, Move::Retrieve { .. } | Move::FindRoom { .. });
+        while let Some(step) = self.choose(state, quiet) {
+            self.step(state, step)?;
+        }
+        match (0..self.setup.pairs.len()).find(|&pair| self.setup.waiting(state, pair)) {
+            None => Ok(()),
+            Some(pair) => {
+                let (from, to) = self.setup.pairs[pair];
+                let detail = format!("{from} waits for credit of {to} and nothing is on its way");
+                Err(Violation { check: "I4", detail })
+            }
+        }
+    }
+
+    fn choose(&mut self, state: &State, accept: impl Fn(&Move) -> bool) -> Option<Move> {
+        self.setup.moves(state, &mut self.moves);
+        self.moves.retain(accept);
+        self.rng.choice(&self.moves).copied()
+    }
+
+    fn step(&mut self, state: &mut State, step: Move) -> Result<(), Violation> {
+        self.made += 1;
+        self.setup.advance(state, step).map(|_| ())
+    }
+}

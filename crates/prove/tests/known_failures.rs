@@ -1,0 +1,35 @@
+//! Failures of other credit schemes that are questions about all states of a small world. The list, and where each of the
+//! others is shown, is in `docs/proof.md`.
+
+use weir_prove::explore::explore;
+use weir_prove::{suite, table};
+
+/// The search of this name is one of the quick ones, ends, and holds in every state.
+fn holds(name: &str) {
+    let case =
+        suite::quick().into_iter().find(|case| case.setup.name == name).expect("a search of that name");
+    let report = explore(&case.setup, case.limits, |_, _| {});
+    let (verdict, holds) = table::verdict(&case, &report);
+    assert!(holds && report.complete, "{name}: {verdict}");
+}
+
+#[test]
+fn failure_1_both_may_spend_their_last_credit() {
+    holds("static: both ways q=1 n=1"); // every credit is the last one
+}
+
+#[test]
+fn failure_2_a_grant_does_not_wait_behind_data_that_waits_for_credit() {
+    holds("static: both ways q=2 n=1, 2 slots"); // half-sent messages at the head of both backlogs
+}
+
+#[test]
+fn failure_3_and_5_no_state_is_left_in_which_a_grant_is_owed_and_nothing_brings_it() {
+    holds("dynamic: one way q=2 n=1, thief");
+}
+
+#[test]
+fn failure_7_one_way_traffic_needs_no_message_back() {
+    holds("static, explicit: star q=1 n=1");
+    holds("dynamic: star q=1 n=1");
+}

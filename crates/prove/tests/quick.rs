@@ -1,0 +1,23 @@
+//! What of the proof fits into `make test`: small worlds searched to the end, some random ones, every wrong rule.
+
+use weir_prove::explore::explore;
+use weir_prove::{suite, table};
+
+#[test]
+fn small_worlds_hold_in_every_state() {
+    for case in suite::quick() {
+        let report = explore(&case.setup, case.limits, |_, _| {});
+        let (verdict, holds) = table::verdict(&case, &report);
+        assert!(holds, "{}: {verdict}", case.setup.name);
+    }
+}
+
+#[test]
+fn every_wrong_rule_is_caught() {
+    assert!(table::catch(&suite::mutants(), false), "see the table above");
+}
+
+#[test]
+fn some_random_worlds_hold() {
+    assert!(table::walk(0..500), "see the line above");
+}

@@ -1,0 +1,54 @@
+//! What the host's processor spends: numbers with units, nothing else.
+
+use crate::Picoseconds;
+
+/// Prices of what a rank and its library do. All in picoseconds of the rank's own processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// A call of the program that begins a send.
+    pub send_call_ps: Picoseconds,
+    /// A call that posts a receive.
+    pub receive_call_ps: Picoseconds,
+    /// Handing one data packet to the network (programmed I/O: the processor writes it).
+    pub packet_send_ps: Picoseconds,
+    /// Taking one data packet out of the mailbox and dealing with it.
+    pub packet_receive_ps: Picoseconds,
+    /// Sending an explicit credit packet.
+    pub credit_send_ps: Picoseconds,
+    /// Taking and dealing with one.
+    pub credit_receive_ps: Picoseconds,
+    /// Finding the receive of a message, or the message of a receive; once per message.
+    pub match_ps: Picoseconds,
+    /// Copying one KiB into the program's buffer, from a slot or from where it was kept.
+    pub copy_ps_per_kib: Picoseconds,
+    /// Copying one KiB of an unexpected message from slots to where it is kept.
+    pub keep_ps_per_kib: Picoseconds,
+    /// Setting up a remote get.
+    pub get_ps: Picoseconds,
+}
+
+impl Cost {
+    /// Nothing costs anything: for checks of the protocol and for networks that price everything themselves.
+    pub const FREE: Cost = Cost {
+        send_call_ps: 0,
+        receive_call_ps: 0,
+        packet_send_ps: 0,
+        packet_receive_ps: 0,
+        credit_send_ps: 0,
+        credit_receive_ps: 0,
+        match_ps: 0,
+        copy_ps_per_kib: 0,
+        keep_ps_per_kib: 0,
+        get_ps: 0,
+    };
+
+    /// Copying `bytes` bytes into the program's buffer.
+    pub fn copy_ps(&self, bytes: u64) -> Picoseconds {
+        self.copy_ps_per_kib * bytes / 1024
+    }
+
+    /// Keeping `bytes` bytes.
+    pub fn keep_ps(&self, bytes: u64) -> Picoseconds {
+        self.keep_ps_per_kib * bytes / 1024
+    }
+}

@@ -1,0 +1,346 @@
+//! GOAL schedules: the text format of LogGOPSim's toolchain, as rank programs. MPI traces can be replayed so.
+//!
+//! ```text
+//! num_ranks 2
+//! rank 0 {
+//! l1: calc 1000                     nanoseconds
+//! l2: send 2048b to 1 tag 7
+//! l2 requires l1                    l2 begins when l1 has ended
+//! }
+//! rank 1 {
+//! l1: recv 2048b from 0 tag 7
+//! }
+//! ```
+//! `irequires` (begin when the other has begun) is read too; `cpu` and `nic` are read and must be 0: a rank has one of each.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::program::{Program, Rank};
+
+/// What one operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Send.
+    Send {
+        /// Unit: bytes.
+        bytes: u64,
+        /// Rank.
+        to: u32,
+        /// Tag.
+        tag: u64,
+    },
+    /// Receive.
+    Receive {
+        /// Unit: bytes.
+        bytes: u64,
+        /// Rank.
+        from: u32,
+        /// Tag.
+        tag: u64,
+    },
+    /// Work.
+    Compute {
+        /// Unit: ns.
+        ns: u64,
+    },
+}
+
+/// One operation of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    operation: Operation,
+    line: usize,
+    /// Operations that may begin when this one has ended, or has begun.
+    then: Vec<u32>,
+    then_at_once: Vec<u32>,
+    /// How many it waits for.
+    requires: u32,
+}
+
+/// A schedule: the operations of all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    ranks: Vec<Rc<Vec<Step>>>,
+}
+
+/// What is wrong with a schedule, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct GoalError {
+    /// From 1.
+    pub line: usize,
+    /// In words, with what is allowed.
+    pub what: String,
+}
+
+fn error<T>(line: usize, what: impl Into<String>) -> Result<T, GoalError> {
+    Err(GoalError { line, what: what.into() })
+}
+
+/// The operations of the rank being read.
+#[derive(Default)]
+struct Block {
+    rank: u32,
+    steps: Vec<Step>,
+    labels: HashMap<String, u32>,
+}
+
+impl Schedule {
+    /// Reads a schedule and checks that every send has its receive.
+    ///
+    /// # Errors
+    /// [`GoalError`] with the line.
+    pub fn parse(text: &str) -> Result<Schedule, GoalError> {
+        let mut ranks: Vec<Option<Rc<Vec<Step>>>> = Vec::new();
+        let mut open: Option<Block> = None;
+        let mut last = 0;
+        for (index, line) in text.lines().enumerate() {
+            let number = index + 1;
+            last = number;
+            let line = line.split("//").next().unwrap_or("").trim();
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match (words.as_slice(), &mut open) {
+                ([], _) => {}
+                (["num_ranks", count], None) if ranks.is_empty() => {
+                    let count: u32 = parse(number, count, "a number of ranks")?;
+                    ranks = vec![None; count as usize];
+                }
+                (["rank", rank, "{"], None) => {
+                    let rank: u32 = parse(number, rank, "a rank")?;
+                    match ranks.get(rank as usize) {
+                        None => {
+                            return error(number, format!("rank {rank}, but num_ranks is {}", ranks.len()));
+                        }
+                        Some(Some(_)) => return error(number, format!("rank {rank} for the second time")),
+                        Some(None) => open = Some(Block { rank, ..Block::default() }),
+                    }
+                }
+                (["}"], Some(block)) => {
+                    ranks[block.rank as usize] = Some(Rc::new(std::mem::take(&mut block.steps)));
+                    open = None;
+                }
+                (_, Some(block)) => block.line(number, &words, ranks.len() as u32)?,
+                _ => {
+                    let allowed = "allowed here: `num_ranks N` once, first; then `rank N {`";
+                    return error(number, format!("{line:?}; {allowed}"));
+                }
+            }
+        }
+        if let Some(block) = open {
+            return error(last, format!("the block of rank {} is not closed by `}}`", block.rank));
+        }
+        if ranks.is_empty() {
+            return error(last.max(1), "no `num_ranks N`");
+        }
+        let schedule = Schedule { ranks: ranks.into_iter().map(Option::unwrap_or_default).collect() };
+        schedule.check_matches()?;
+        schedule.check_cycles()?;
+        Ok(schedule)
+    }
+
+    /// How many ranks it is for.
+    pub fn ranks(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// The program of a rank.
+    pub fn program(&self, rank: Rank) -> Program {
+        Box::pin(run(rank.clone(), Rc::clone(&self.ranks[rank.rank() as usize])))
+    }
+
+    fn check_matches(&self) -> Result<(), GoalError> {
+        // By (from, to, tag): sends less receives, and the lines of those seen.
+        let mut open: HashMap<(u32, u32, u64), (i64, usize)> = HashMap::new();
+        for (rank, steps) in self.ranks.iter().enumerate() {
+            for step in steps.iter() {
+                let rank = rank as u32;
+                let (key, sign) = match step.operation {
+                    Operation::Send { to, tag, .. } => ((rank, to, tag), 1),
+                    Operation::Receive { from, tag, .. } => ((from, rank, tag), -1),
+                    Operation::Compute { .. } => continue,
+                };
+                let entry = open.entry(key).or_insert((0, step.line));
+                if entry.0.signum() != -sign {
+                    entry.1 = step.line;
+                }
+                entry.0 += sign;
+            }
+        }
+        let unmatched = open.into_iter().filter(|(_, (count, _))| *count != 0);
+        let Some(((from, to, tag), (count, line))) = unmatched.min_by_key(|(_, (_, line))| *line) else {
+            return Ok(());
+        };
+        let (what, other) = if count > 0 { ("sent", "receive") } else { ("received", "send") };
+        let missing = count.unsigned_abs();
+        error(
+            line,
+            format!(
+                "{missing} message(s) from rank {from} to rank {to} with tag {tag} are {what} without a matching {other}"
+            ),
+        )
+    }
+
+    fn check_cycles(&self) -> Result<(), GoalError> {
+        for (rank, steps) in self.ranks.iter().enumerate() {
+            let mut requires: Vec<u32> = steps.iter().map(|step| step.requires).collect();
+            let mut ready: Vec<u32> =
+                (0..steps.len() as u32).filter(|&i| requires[i as usize] == 0).collect();
+            let mut done = 0;
+            while let Some(index) = ready.pop() {
+                done += 1;
+                let step = &steps[index as usize];
+                for &next in step.then.iter().chain(&step.then_at_once) {
+                    requires[next as usize] -= 1;
+                    if requires[next as usize] == 0 {
+                        ready.push(next);
+                    }
+                }
+            }
+            if done < steps.len() {
+                let line = (0..steps.len()).filter(|&i| requires[i] > 0).map(|i| steps[i].line).min();
+                return error(
+                    line.unwrap_or(0),
+                    format!("operations of rank {rank} require each other in a circle"),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Block {
+    fn line(&mut self, number: usize, words: &[&str], ranks: u32) -> Result<(), GoalError> {
+        match words {
+            [after, relation @ ("requires" | "irequires"), before] => {
+                let (after, before) = (self.label(number, after)?, self.label(number, before)?);
+                self.steps[after as usize].requires += 1;
+                let before = &mut self.steps[before as usize];
+                match *relation {
+                    "requires" => before.then.push(after),
+                    _ => before.then_at_once.push(after),
+                }
+                Ok(())
+            }
+            [label, rest @ ..] if label.ends_with(':') => {
+                let operation = operation(number, rest, ranks)?;
+                let index = self.steps.len() as u32;
+                let label = label.trim_end_matches(':');
+                if self.labels.insert(label.to_owned(), index).is_some() {
+                    return error(
+                        number,
+                        format!("label {label:?} for the second time in rank {}", self.rank),
+                    );
+                }
+                let (then, then_at_once) = (Vec::new(), Vec::new());
+                self.steps.push(Step { operation, line: number, then, then_at_once, requires: 0 });
+                Ok(())
+            }
+            _ => error(
+                number,
+                format!(
+                    "{:?}; allowed here: `label: send|recv|calc ...`, `label requires label`, `}}`",
+                    words.join(" ")
+                ),
+            ),
+        }
+    }
+
+    fn label(&self, line: usize, label: &str) -> Result<u32, GoalError> {
+        match self.labels.get(label) {
+            Some(&index) => Ok(index),
+            None => error(line, format!("no operation {label:?} in rank {} before this line", self.rank)),
+        }
+    }
+}
+
+fn parse<T: std::str::FromStr>(line: usize, word: &str, what: &str) -> Result<T, GoalError> {
+    word.parse().or_else(|_| error(line, format!("{word:?} is not {what}")))
+}
+
+fn bytes(line: usize, word: &str) -> Result<u64, GoalError> {
+    match word.strip_suffix('b') {
+        Some(number) => parse(line, number, "a number of bytes, like 2048b"),
+        None => error(line, format!("{word:?} is not a number of bytes, like 2048b")),
+    }
+}
+
+fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalError> {
+    let rank = |word: &str| {
+        let rank: u32 = parse(line, word, "a rank")?;
+        if rank < ranks { Ok(rank) } else { error(line, format!("rank {rank}, but num_ranks is {ranks}")) }
+    };
+    let options = |words: &[&str]| {
+        let mut tag = 0;
+        for option in words.chunks(2) {
+            match option {
+                ["tag", value] => tag = parse(line, value, "a tag")?,
+                ["cpu" | "nic", "0"] => {}
+                ["cpu" | "nic", value] => {
+                    return error(line, format!("{} {value}: a rank has one of each, 0", option[0]));
+                }
+                _ => return error(line, format!("{:?}; allowed: tag N, cpu 0, nic 0", option.join(" "))),
+            }
+        }
+        Ok(tag)
+    };
+    match words {
+        ["send", size, "to", to, rest @ ..] => {
+            Ok(Operation::Send { bytes: bytes(line, size)?, to: rank(to)?, tag: options(rest)? })
+        }
+        ["recv", size, "from", from, rest @ ..] => {
+            Ok(Operation::Receive { bytes: bytes(line, size)?, from: rank(from)?, tag: options(rest)? })
+        }
+        ["calc", ns, rest @ ..] => {
+            options(rest)?;
+            Ok(Operation::Compute { ns: parse(line, ns, "a time in nanoseconds")? })
+        }
+        _ => {
+            error(line, format!("{:?}; allowed: `send Nb to R`, `recv Nb from R`, `calc N`", words.join(" ")))
+        }
+    }
+}
+
+async fn run(rank: Rank, steps: Rc<Vec<Step>>) {
+    rank.take_as_they_end();
+    let mut requires: Vec<u32> = steps.iter().map(|step| step.requires).collect();
+    // In the order of the file, as far as that is free.
+    let mut ready: std::collections::VecDeque<u32> =
+        (0..steps.len() as u32).filter(|&index| requires[index as usize] == 0).collect();
+    let mut open: HashMap<u32, u32> = HashMap::new();
+    loop {
+        while let Some(index) = ready.pop_front() {
+            let step = &steps[index as usize];
+            let mut release = |next: &[u32]| {
+                for &next in next {
+                    requires[next as usize] -= 1;
+                    if requires[next as usize] == 0 {
+                        ready.push_back(next);
+                    }
+                }
+            };
+            release(&step.then_at_once);
+            let handle = match step.operation {
+                Operation::Send { bytes, to, tag } => rank.isend(to, tag, bytes),
+                Operation::Receive { bytes, from, tag } => rank.irecv(Some(from), tag, bytes),
+                Operation::Compute { ns } => {
+                    rank.compute(ns * 1000);
+                    release(&step.then);
+                    continue;
+                }
+            };
+            open.insert(handle.0, index);
+        }
+        if open.is_empty() {
+            return;
+        }
+        let (handle, _) = rank.next_ended().await;
+        let index = open.remove(&handle.0).expect("what has ended was open");
+        for &next in &steps[index as usize].then {
+            requires[next as usize] -= 1;
+            if requires[next as usize] == 0 {
+                ready.push_back(next);
+            }
+        }
+    }
+}

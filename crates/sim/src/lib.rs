@@ -1,0 +1,27 @@
+//! The simulated cluster: the machines of `weir-proto`, unchanged, on modelled networks, in virtual time.
+//!
+//! A [`world::World`] is one thread's business and a function of its plan: no clock, no global state, no randomness
+//! that is not drawn from the seed. The same plan gives the same [`world::Report::trace`] on every machine.
+//!
+//! What it does not know: MPI libraries, operating systems, caches. What a processor spends is a number in
+//! [`cost::Cost`], what a network does is a file in [`network`].
+//!
+//! ```text
+//! a rank's program     async fn, calls send, recv, wait, compute on its program::Rank
+//! world                performs the calls on the rank's Endpoint, prices its actions, keeps its mailbox
+//! network              says when what was injected arrives, and when the sender may go on
+//! queue                what happens next
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod collective;
+pub mod cost;
+pub mod goal;
+pub mod network;
+pub mod program;
+pub mod queue;
+pub mod trace;
+pub mod world;
+
+/// Virtual time. Unit: picoseconds since the start; 2^64 of them are 213 days.
+pub type Picoseconds = u64;

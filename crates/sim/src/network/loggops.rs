@@ -1,0 +1,106 @@
+//! LogGOPS: latency, overhead, gap and gap per byte; one NIC per process, no contention in between.
+//!
+//! Source: Hoefler, Schneider, Lumsdaine, "LogGOPSim: simulating large-scale applications in the LogGOPS model", 2010. The
+//! model's `o` is the processor's and stands in [`Parameters::cost`]; `O` is 0 here. As in that simulator, a receiving processor is
+//! busy while the bytes come in: `o + (s - 1) G`.
+
+use weir_proto::Geometry;
+
+use super::ideal::WHOLE_MESSAGES;
+use super::{Hold, Injection, Network, Output, Outputs, Segment};
+use crate::Picoseconds;
+use crate::cost::Cost;
+
+/// The parameters of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// `L`.
+    pub latency_ps: Picoseconds,
+    /// `o`.
+    pub overhead_ps: Picoseconds,
+    /// `g`.
+    pub gap_ps: Picoseconds,
+    /// `G`, per byte.
+    pub gap_byte_ps: Picoseconds,
+    /// `S`: longest message that travels whole. Unit: bytes.
+    pub eager_bytes: u64,
+}
+
+impl Parameters {
+    /// The defaults of LogGOPSim.
+    pub const DEFAULT: Parameters = Parameters {
+        latency_ps: 2_500_000,
+        overhead_ps: 1_500_000,
+        gap_ps: 1_000_000,
+        gap_byte_ps: 6_000,
+        eager_bytes: 65_535,
+    };
+
+    /// What the model says of the processor.
+    pub fn cost(&self) -> Cost {
+        Cost {
+            send_call_ps: self.overhead_ps,
+            // With the copy of s bytes: o + (s - 1) G.
+            match_ps: self.overhead_ps - self.gap_byte_ps,
+            copy_ps_per_kib: self.gap_byte_ps * 1024,
+            ..Cost::FREE
+        }
+    }
+}
+
+/// The network.
+#[derive(Clone, Debug)]
+pub struct LogGops {
+    parameters: Parameters,
+    /// When the NIC of a process can take the next message, outwards and inwards.
+    outwards: Vec<Picoseconds>,
+    inwards: Vec<Picoseconds>,
+    messages: u64,
+}
+
+impl LogGops {
+    /// For so many processes.
+    pub fn new(parameters: Parameters, ranks: u32) -> LogGops {
+        let idle = vec![0; ranks as usize];
+        LogGops { parameters, outwards: idle.clone(), inwards: idle, messages: 0 }
+    }
+}
+
+impl Network for LogGops {
+    type Event = ();
+
+    fn geometry(&self) -> Geometry {
+        WHOLE_MESSAGES
+    }
+
+    fn send_from(&self, from: u32) -> Picoseconds {
+        self.outwards[from as usize]
+    }
+
+    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<()>) -> Hold {
+        let Parameters { latency_ps, overhead_ps, gap_ps, gap_byte_ps, .. } = self.parameters;
+        let Injection { train, from, to, payload_bytes, .. } = injection;
+        self.messages += 1;
+        let bytes_ps = payload_bytes.saturating_sub(1) * gap_byte_ps;
+        // The overhead was spent before now; the model's message starts with it.
+        let start = (now - overhead_ps.min(now)).max(self.outwards[from as usize]);
+        self.outwards[from as usize] = start + gap_ps + bytes_ps;
+        let inwards = &mut self.inwards[to as usize];
+        let arrival = (start + overhead_ps + latency_ps).max(*inwards);
+        *inwards = arrival + gap_ps + bytes_ps;
+        outputs.push((arrival, Output::Arrived(Segment { train, first: 0, count: 1, spacing_ps: 0 })));
+        Hold::Until(now)
+    }
+
+    fn get(&mut self, now: Picoseconds, to: u32, _: u32, bytes: u64, number: u32, outputs: &mut Outputs<()>) {
+        let Parameters { latency_ps, gap_byte_ps, .. } = self.parameters;
+        let done = now + 2 * latency_ps + bytes * gap_byte_ps;
+        outputs.push((done, Output::GetDone { to, number }));
+    }
+
+    fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}
+
+    fn packet_hops(&self) -> u64 {
+        self.messages
+    }
+}

@@ -1,0 +1,79 @@
+//! Coordinates of a mesh and dimension-order routing on them.
+
+/// A mesh of up to three dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mesh {
+    /// Nodes along x, y and z; 1 where there is no such dimension.
+    pub size: [u32; 3],
+}
+
+/// The links of a node, by direction: -x, +x, -y, +y, -z, +z.
+pub const DIRECTIONS: u32 = 6;
+
+impl Mesh {
+    /// Nodes in all.
+    pub fn nodes(&self) -> u32 {
+        self.size.iter().product()
+    }
+
+    /// Where a node stands.
+    pub fn coordinates(&self, node: u32) -> [u32; 3] {
+        let [x, y, _] = self.size;
+        [node % x, node / x % y, node / (x * y)]
+    }
+
+    /// The node at these coordinates.
+    pub fn node(&self, at: [u32; 3]) -> u32 {
+        (at[2] * self.size[1] + at[1]) * self.size[0] + at[0]
+    }
+
+    /// The direction in which a packet at `node` leaves for `to`: x first, then y, then z. `None`: it is there.
+    #[inline]
+    pub fn direction(&self, node: u32, to: u32) -> Option<u32> {
+        let (here, there) = (self.coordinates(node), self.coordinates(to));
+        (0..3).find(|&d| here[d] != there[d]).map(|d| 2 * d as u32 + u32::from(there[d] > here[d]))
+    }
+
+    /// The neighbour in a direction, if the mesh goes on there.
+    pub fn neighbour(&self, node: u32, direction: u32) -> Option<u32> {
+        let mut at = self.coordinates(node);
+        let dimension = (direction / 2) as usize;
+        if direction.is_multiple_of(2) {
+            at[dimension] = at[dimension].checked_sub(1)?;
+        } else {
+            at[dimension] += 1;
+            if at[dimension] == self.size[dimension] {
+                return None;
+            }
+        }
+        Some(self.node(at))
+    }
+
+    /// Links between two nodes.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        let (here, there) = (self.coordinates(from), self.coordinates(to));
+        (0..3).map(|d| here[d].abs_diff(there[d])).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_lead_to_their_end_in_as_many_steps_as_it_is_far() {
+        for size in [[4, 4, 4], [8, 8, 1], [5, 3, 2], [1, 1, 1]] {
+            let mesh = Mesh { size };
+            for from in 0..mesh.nodes() {
+                for to in 0..mesh.nodes() {
+                    let (mut at, mut steps) = (from, 0);
+                    while let Some(direction) = mesh.direction(at, to) {
+                        at = mesh.neighbour(at, direction).expect("a route stays in the mesh");
+                        steps += 1;
+                    }
+                    assert_eq!((at, steps), (to, mesh.distance(from, to)));
+                }
+            }
+        }
+    }
+}

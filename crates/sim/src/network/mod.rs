@@ -1,0 +1,121 @@
+//! Networks: what happens between the moment a packet leaves a processor and the moment it stands in a mailbox.
+//!
+//! A network knows nodes, wires and times. It does not know messages, credits or what is in a packet. It is asked in order of
+//! time and answers with things that will happen.
+//!
+//! Packets that leave one sender for one destination back to back travel as a *train*: one event per hop for all of
+//! them, as long as nothing pulls them apart. A network that has to split one reports the parts as [`Segment`]s.
+
+pub mod extoll;
+pub mod ideal;
+pub mod loggops;
+pub mod mesh;
+
+use weir_proto::Geometry;
+
+use crate::Picoseconds;
+
+/// The world's name for a train that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TrainId(pub u32);
+
+/// Packets handed to the network.
+#[derive(Clone, Copy, Debug)]
+pub struct Injection {
+    /// Which.
+    pub train: TrainId,
+    /// Sending rank.
+    pub from: u32,
+    /// Receiving rank.
+    pub to: u32,
+    /// How many packets.
+    pub packets: u32,
+    /// Payload of all of them together. Unit: bytes.
+    pub payload_bytes: u64,
+    /// From one packet's leaving the processor to the next one's.
+    pub spacing_ps: Picoseconds,
+}
+
+/// Packets of a train that arrive one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Of which train.
+    pub train: TrainId,
+    /// The first of them, counted from the train's first packet.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// From one arrival to the next.
+    pub spacing_ps: Picoseconds,
+}
+
+/// What a network says will happen.
+#[derive(Clone, Copy, Debug)]
+pub enum Output<E> {
+    /// Something of its own: it is to be called again.
+    Internal(E),
+    /// The first packet of a segment stands in the mailbox.
+    Arrived(Segment),
+    /// A sender that was held ([`Hold::UntilReleased`]) may go on.
+    Released {
+        /// Its rank.
+        rank: u32,
+    },
+    /// The remote get with this number has brought its last byte to rank `to`.
+    GetDone {
+        /// The rank that asked.
+        to: u32,
+        /// The number it gave.
+        number: u32,
+    },
+}
+
+/// How long a sender's processor is busy with what it has injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Until this time.
+    Until(Picoseconds),
+    /// The network pushes back: until [`Output::Released`].
+    UntilReleased,
+}
+
+/// Where a network puts what will happen, and when.
+pub type Outputs<E> = Vec<(Picoseconds, Output<E>)>;
+
+/// A modelled network.
+pub trait Network {
+    /// What it wants to be reminded of.
+    type Event: Copy;
+
+    /// What a slot of a mailbox holds.
+    fn geometry(&self) -> Geometry;
+
+    /// From when on rank `from` may begin a send. A processor that would begin one earlier takes what arrives meanwhile.
+    fn send_from(&self, _from: u32) -> Picoseconds {
+        0
+    }
+
+    /// Takes packets; the first leaves the processor now, the others follow at their spacing. Returns when the sender's
+    /// processor is free of them.
+    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Self::Event>) -> Hold;
+
+    /// Rank `rank` has taken a packet out of its mailbox.
+    fn taken(&mut self, _now: Picoseconds, _rank: u32, _outputs: &mut Outputs<Self::Event>) {}
+
+    /// Reads `bytes` bytes of rank `from`'s memory into that of `to`, without the help of `from`'s processor.
+    fn get(
+        &mut self,
+        now: Picoseconds,
+        to: u32,
+        from: u32,
+        bytes: u64,
+        number: u32,
+        outputs: &mut Outputs<Self::Event>,
+    );
+
+    /// Something it wanted to be reminded of.
+    fn handle(&mut self, now: Picoseconds, event: Self::Event, outputs: &mut Outputs<Self::Event>);
+
+    /// Hops that packets have made so far, for the report.
+    fn packet_hops(&self) -> u64;
+}

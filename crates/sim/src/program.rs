@@ -1,0 +1,292 @@
+//! Rank programs: async functions over the calls an MPI program makes.
+//!
+//! A program knows its rank and the number of ranks, and calls. It does not know who runs it: the world in virtual
+//! time, or the real engine in a test. Calls queue up in [`Shared`] while the program runs; whoever drives takes
+//! them out in order, performs them, notes what has completed, and lets the program go on when what it
+//! waits for has.
+//!
+//! ```text
+//! let request = rank.isend(1, TAG, 2048);      Call::Send { handle 0, to 1, .. } queued; the program runs on
+//! rank.wait(request).await;                    the program stops: it waits for handle 0
+//! driver: performs the call ... complete(0)    `can_go_on` is true now: the driver polls the program
+//! ```
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::Picoseconds;
+
+/// A nonblocking operation under way. Waited for exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "every operation is waited for"]
+pub struct Handle(pub u32);
+
+/// What a wait tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Who sent the message (sends: our own rank).
+    pub source: u32,
+    /// Its tag.
+    pub tag: u64,
+    /// Its length. Unit: bytes.
+    pub bytes: u64,
+}
+
+/// A call that the driver performs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Call {
+    /// Send.
+    Send {
+        /// Completes when the buffer may be used again.
+        handle: Handle,
+        /// Rank.
+        to: u32,
+        /// Tag.
+        tag: u64,
+        /// Length. Unit: bytes.
+        bytes: u64,
+    },
+    /// Receive a message with this tag.
+    Receive {
+        /// Completes when the message is there.
+        handle: Handle,
+        /// Rank; `None` is any.
+        from: Option<u32>,
+        /// Tag.
+        tag: u64,
+        /// Length of the buffer. Unit: bytes.
+        bytes: u64,
+    },
+    /// Work that does not call the library: nothing is received or sent meanwhile.
+    Compute {
+        /// How long.
+        ps: Picoseconds,
+    },
+    /// Tell the time.
+    Clock {
+        /// Completes at once, with the time in [`Status::bytes`].
+        handle: Handle,
+    },
+    /// Leave a number in the records.
+    Record {
+        /// What it is.
+        name: &'static str,
+        /// The number.
+        value: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Free,
+    Open,
+    Done(Status),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: VecDeque<Call>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// The handle that the program waits for.
+    awaited: Option<Handle>,
+    /// For programs that take whatever ends next: what has ended, in order, and whether they wait for it.
+    ended: Option<VecDeque<Handle>>,
+    awaits_any: bool,
+}
+
+/// What a program and its driver share.
+#[derive(Debug)]
+pub struct Shared {
+    rank: u32,
+    size: u32,
+    state: RefCell<State>,
+}
+
+impl Shared {
+    /// For the program of `rank` among `size`.
+    pub fn new(rank: u32, size: u32) -> Rc<Shared> {
+        Rc::new(Shared { rank, size, state: RefCell::default() })
+    }
+
+    /// The next call to perform.
+    pub fn next_call(&self) -> Option<Call> {
+        self.state.borrow_mut().calls.pop_front()
+    }
+
+    /// Whether calls wait to be performed.
+    pub fn has_calls(&self) -> bool {
+        !self.state.borrow().calls.is_empty()
+    }
+
+    /// An operation has ended. Returns whether the program waits for it.
+    pub fn complete(&self, handle: Handle, status: Status) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        state.slots[handle.0 as usize] = Slot::Done(status);
+        if let Some(ended) = &mut state.ended {
+            ended.push_back(handle);
+        }
+        state.awaits_any || state.awaited == Some(handle)
+    }
+}
+
+/// A program: polled by its driver whenever it can go on.
+pub type Program = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Lets the program run until it waits. Returns whether it has ended.
+pub fn run(program: &mut Program) -> bool {
+    program.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// A program's view of its rank.
+#[derive(Clone, Debug)]
+pub struct Rank(Rc<Shared>);
+
+impl Rank {
+    /// The view onto what is shared with the driver.
+    pub fn new(shared: &Rc<Shared>) -> Rank {
+        Rank(Rc::clone(shared))
+    }
+
+    /// Our number, from 0.
+    pub fn rank(&self) -> u32 {
+        self.0.rank
+    }
+
+    /// How many there are.
+    pub fn size(&self) -> u32 {
+        self.0.size
+    }
+
+    /// Begins to send `bytes` bytes.
+    pub fn isend(&self, to: u32, tag: u64, bytes: u64) -> Handle {
+        assert!(to < self.0.size, "rank {to} of {}", self.0.size);
+        self.call(|handle| Call::Send { handle, to, tag, bytes })
+    }
+
+    /// Posts a receive of at most `bytes` bytes from `from` (`None`: from anybody).
+    pub fn irecv(&self, from: Option<u32>, tag: u64, bytes: u64) -> Handle {
+        self.call(|handle| Call::Receive { handle, from, tag, bytes })
+    }
+
+    /// Waits until an operation has ended.
+    pub async fn wait(&self, handle: Handle) -> Status {
+        Wait { shared: &self.0, handle }.await
+    }
+
+    /// Waits for all of them.
+    pub async fn wait_all(&self, handles: impl IntoIterator<Item = Handle>) {
+        for handle in handles {
+            self.wait(handle).await;
+        }
+    }
+
+    /// From now on [`Rank::next_ended`] is used instead of `wait`.
+    pub fn take_as_they_end(&self) {
+        self.0.state.borrow_mut().ended.get_or_insert_default();
+    }
+
+    /// Waits until any of the operations begun since [`Rank::take_as_they_end`] has ended.
+    pub async fn next_ended(&self) -> (Handle, Status) {
+        NextEnded { shared: &self.0 }.await
+    }
+
+    /// Sends; the buffer may be used again on return.
+    pub async fn send(&self, to: u32, tag: u64, bytes: u64) {
+        let handle = self.isend(to, tag, bytes);
+        self.wait(handle).await;
+    }
+
+    /// Receives.
+    pub async fn recv(&self, from: Option<u32>, tag: u64, bytes: u64) -> Status {
+        let handle = self.irecv(from, tag, bytes);
+        self.wait(handle).await
+    }
+
+    /// Sends to one and receives from another at the same time.
+    pub async fn sendrecv(&self, to: u32, from: u32, tag: u64, send_bytes: u64, receive_bytes: u64) {
+        let receive = self.irecv(Some(from), tag, receive_bytes);
+        let send = self.isend(to, tag, send_bytes);
+        self.wait(receive).await;
+        self.wait(send).await;
+    }
+
+    /// Works for `ps` without calling the library.
+    pub fn compute(&self, ps: Picoseconds) {
+        self.0.state.borrow_mut().calls.push_back(Call::Compute { ps });
+    }
+
+    /// The time, after all calls made so far.
+    pub async fn clock(&self) -> Picoseconds {
+        let handle = self.call(|handle| Call::Clock { handle });
+        self.wait(handle).await.bytes
+    }
+
+    /// Leaves a number in the records of the run.
+    pub fn record(&self, name: &'static str, value: f64) {
+        self.0.state.borrow_mut().calls.push_back(Call::Record { name, value });
+    }
+
+    fn call(&self, call: impl FnOnce(Handle) -> Call) -> Handle {
+        let state = &mut *self.0.state.borrow_mut();
+        let index = state.free.pop().unwrap_or_else(|| {
+            state.slots.push(Slot::Free);
+            state.slots.len() as u32 - 1
+        });
+        state.slots[index as usize] = Slot::Open;
+        state.calls.push_back(call(Handle(index)));
+        Handle(index)
+    }
+}
+
+struct Wait<'a> {
+    shared: &'a Shared,
+    handle: Handle,
+}
+
+impl Future for Wait<'_> {
+    type Output = Status;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Status> {
+        let state = &mut *self.shared.state.borrow_mut();
+        let index = self.handle.0 as usize;
+        match state.slots[index] {
+            Slot::Done(status) => {
+                state.slots[index] = Slot::Free;
+                state.free.push(self.handle.0);
+                state.awaited = None;
+                Poll::Ready(status)
+            }
+            Slot::Open => {
+                state.awaited = Some(self.handle);
+                Poll::Pending
+            }
+            Slot::Free => panic!("{:?} is waited for twice", self.handle),
+        }
+    }
+}
+
+struct NextEnded<'a> {
+    shared: &'a Shared,
+}
+
+impl Future for NextEnded<'_> {
+    type Output = (Handle, Status);
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<(Handle, Status)> {
+        let state = &mut *self.shared.state.borrow_mut();
+        let next = state.ended.as_mut().expect("take_as_they_end comes first").pop_front();
+        state.awaits_any = next.is_none();
+        let Some(handle) = next else { return Poll::Pending };
+        let slot = std::mem::replace(&mut state.slots[handle.0 as usize], Slot::Free);
+        state.free.push(handle.0);
+        match slot {
+            Slot::Done(status) => Poll::Ready((handle, status)),
+            slot => panic!("{handle:?} has ended and is {slot:?}"),
+        }
+    }
+}

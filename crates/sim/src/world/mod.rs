@@ -1,0 +1,297 @@
+//! A world: ranks, their endpoints and a network, until every program has ended.
+//!
+//! Each rank has one processor. While its program is inside the library (it waits) the processor takes packets out of
+//! the mailbox one after the other; while it computes nobody does. Everything a processor does has a price
+//! ([`Cost`]) and pushes back its `free_at`. Whoever acts later than now does so by an event, so that the network is asked in order of time.
+//!
+//! ```text
+//! Step(3)      rank 3 performs a call: isend. Its machine answers Transmit x 37
+//! Inject(t)    the train leaves: the network says that it arrives 1.2 us later
+//! Arrive(t)    it stands in the mailbox of rank 5, whose processor is idle
+//! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
+//! ```
+
+mod flight;
+mod node;
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use weir_proto::{Config, Counters, Scheme};
+
+use crate::Picoseconds;
+use crate::cost::Cost;
+use crate::network::{Network, Output, Outputs, TrainId};
+use crate::program::{Program, Rank};
+use crate::queue::Queue;
+use crate::trace::Trace;
+use flight::Flights;
+use node::Node;
+
+/// What makes a world, beside its network.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Ranks.
+    pub ranks: u32,
+    /// The machines' settings. The geometry is the network's.
+    pub config: Config,
+    /// Data slots that each sender owns in each mailbox.
+    pub quota_slots: u32,
+    /// Adaptive backlog: of these, so many at first.
+    pub start_slots: u32,
+    /// The processors.
+    pub cost: Cost,
+    /// Stop with an error after so many events; 0: never.
+    pub event_limit: u64,
+}
+
+impl Plan {
+    /// Credits that a sender has before it was granted any.
+    pub(crate) fn start_slots(&self) -> u32 {
+        match self.config.scheme {
+            Scheme::Dynamic { .. } => self.config.region.start_slots,
+            Scheme::AdaptiveBacklog { .. } => self.start_slots.min(self.quota_slots),
+            _ => self.quota_slots,
+        }
+    }
+}
+
+/// A number that a program left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Record {
+    /// When. Unit: ps.
+    pub at: Picoseconds,
+    /// Who.
+    pub rank: u32,
+    /// What.
+    pub name: &'static str,
+    /// The number.
+    pub value: f64,
+}
+
+/// What became of a world.
+#[derive(Debug)]
+pub struct Report {
+    /// When the last program ended.
+    pub finished_at: Picoseconds,
+    /// When each did.
+    pub finished: Vec<Picoseconds>,
+    /// Hash of everything that happened, in order.
+    pub trace: u64,
+    /// Events handled.
+    pub events: u64,
+    /// Packets that have crossed a wire, summed over wires.
+    pub packet_hops: u64,
+    /// What the machines counted, by rank.
+    pub counters: Vec<Counters>,
+    /// What the programs left, in order of time.
+    pub records: Vec<Record>,
+    /// From the call that sends a message to the moment at which a waiting receive has it. Unit: ns.
+    pub latency_ns: Histogram<u64>,
+    /// The most slots that stood in one mailbox at a time.
+    pub peak_mailbox_slots: u32,
+}
+
+/// Why a world did not end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stuck {
+    /// Nothing can happen any more, and programs wait.
+    #[error(
+        "at {at_ns} ns nothing can happen any more, and {waiting} programs wait, the first of them rank {first}"
+    )]
+    Deadlock {
+        /// When.
+        at_ns: u64,
+        /// How many have not ended.
+        waiting: u32,
+        /// One of them.
+        first: u32,
+    },
+    /// More events than allowed.
+    #[error("more than {limit} events")]
+    EventLimit {
+        /// The limit.
+        limit: u64,
+    },
+}
+
+/// What happens in a world.
+#[derive(Clone, Copy, Debug)]
+enum Event<E> {
+    /// A rank's processor may have something to do.
+    Step(u32),
+    /// A train leaves.
+    Inject(TrainId),
+    /// The network's answers.
+    Network(Output<E>),
+}
+
+/// Ranks at work on a network.
+pub struct World<N: Network> {
+    plan: Plan,
+    network: N,
+    nodes: Vec<Node>,
+    flights: Flights,
+    queue: Queue<Event<N::Event>>,
+    outputs: Outputs<N::Event>,
+    trace: Trace,
+    events: u64,
+    ended: u32,
+    records: Vec<Record>,
+    latency_ns: Histogram<u64>,
+}
+
+impl<N: Network> fmt::Debug for World<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World")
+            .field("plan", &self.plan)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<N: Network> World<N> {
+    /// A world in which every rank is about to run `program`.
+    pub fn new(mut plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> World<N> {
+        plan.config.geometry = network.geometry();
+        let nodes = (0..plan.ranks).map(|rank| Node::new(&plan, rank, &program)).collect();
+        let mut queue = Queue::new();
+        (0..plan.ranks).for_each(|rank| queue.push(0, Event::Step(rank)));
+        World {
+            plan,
+            network,
+            nodes,
+            flights: Flights::default(),
+            queue,
+            outputs: Vec::new(),
+            trace: Trace::default(),
+            events: 0,
+            ended: 0,
+            records: Vec::new(),
+            latency_ns: Histogram::new(3).expect("three digits are allowed"),
+        }
+    }
+
+    /// Runs until every program has ended and nothing is under way.
+    ///
+    /// # Errors
+    /// [`Stuck`].
+    pub fn run(mut self) -> Result<Report, Stuck> {
+        while let Some((now, event)) = self.queue.pop() {
+            self.events += 1;
+            if self.events == self.plan.event_limit {
+                return Err(Stuck::EventLimit { limit: self.plan.event_limit });
+            }
+            match event {
+                Event::Step(rank) => self.step(now, rank),
+                Event::Inject(train) => self.inject(now, train),
+                Event::Network(Output::Internal(event)) => {
+                    self.network.handle(now, event, &mut self.outputs);
+                    self.take_outputs();
+                }
+                Event::Network(Output::Arrived(segment)) => {
+                    let to = self.flights.destination(segment.train);
+                    self.nodes[to as usize].mailbox.arrive(now, segment);
+                    self.wake(now, to);
+                }
+                Event::Network(Output::Released { rank }) => {
+                    let at = self.nodes[rank as usize].release(now);
+                    self.queue.push(at, Event::Step(rank));
+                }
+                Event::Network(Output::GetDone { to, number }) => {
+                    self.nodes[to as usize].copied(number);
+                    self.wake(now, to);
+                }
+            }
+        }
+        if self.ended < self.plan.ranks {
+            let first = self.nodes.iter().position(|node| !node.has_ended()).unwrap_or(0);
+            return Err(Stuck::Deadlock {
+                at_ns: self.queue.now() / 1000,
+                waiting: self.plan.ranks - self.ended,
+                first: first as u32,
+            });
+        }
+        Ok(self.report())
+    }
+
+    fn report(self) -> Report {
+        let finished: Vec<_> = self.nodes.iter().map(Node::ended_at).collect();
+        Report {
+            finished_at: finished.iter().copied().max().unwrap_or(0),
+            finished,
+            trace: self.trace.hash(),
+            events: self.events,
+            packet_hops: self.network.packet_hops(),
+            counters: self.nodes.iter().map(Node::counters).collect(),
+            records: self.records,
+            latency_ns: self.latency_ns,
+            peak_mailbox_slots: self.nodes.iter().map(|node| node.mailbox.peak_slots()).max().unwrap_or(0),
+        }
+    }
+
+    /// Sees to it that `rank` looks at what there is, when its processor is free.
+    fn wake(&mut self, now: Picoseconds, rank: u32) {
+        if let Some(at) = self.nodes[rank as usize].wake_at(now) {
+            self.queue.push(at, Event::Step(rank));
+        }
+    }
+
+    fn inject(&mut self, now: Picoseconds, train: TrainId) {
+        let injection = self.flights.injection(train);
+        let hold = self.network.inject(now, injection, &mut self.outputs);
+        self.nodes[injection.from as usize].hold(hold);
+        self.take_outputs();
+    }
+
+    fn take_outputs(&mut self) {
+        for (at, output) in self.outputs.drain(..) {
+            self.queue.push(at, Event::Network(output));
+        }
+    }
+
+    /// One thing that the processor of `rank` does.
+    fn step(&mut self, now: Picoseconds, rank: u32) {
+        let (before, after) = self.nodes.split_at_mut(rank as usize);
+        let (node, after) = after.split_first_mut().expect("ranks have nodes");
+        let mut surroundings = node::Surroundings {
+            plan: &self.plan,
+            flights: &mut self.flights,
+            trace: &mut self.trace,
+            records: &mut self.records,
+            latency_ns: &mut self.latency_ns,
+            injections: Vec::new(),
+            gets: Vec::new(),
+            attaches: Vec::new(),
+            taken: false,
+            send_from: self.network.send_from(rank),
+        };
+        let next = node.step(now, &mut surroundings);
+        let node::Surroundings { injections, gets, attaches, taken, .. } = surroundings;
+        if taken {
+            self.network.taken(now, rank, &mut self.outputs);
+        }
+        for to in attaches {
+            // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
+            let peer = if to < rank {
+                &mut before[to as usize]
+            } else if to == rank {
+                &mut *node
+            } else {
+                &mut after[(to - rank - 1) as usize]
+            };
+            peer.attached(now, rank, &self.plan);
+        }
+        self.ended += u32::from(next.ended);
+        for (at, train) in injections {
+            self.queue.push(at, Event::Inject(train));
+        }
+        for get in gets {
+            self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
+        }
+        self.take_outputs();
+        if let Some(at) = next.step_at {
+            self.queue.push(at, Event::Step(rank));
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! One rank: its program, its endpoint, its mailbox, its processor.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use hdrhistogram::Histogram;
+use weir_proto::{
+    Action, Command, Counters, Destination, Endpoint, Event, Instant, Outcome, Pattern, Peer, ReceiveCommand,
+    Request, SendCommand, SendLevel, Source, Space, Transfer,
+};
+
+use super::flight::{Flights, Mailbox};
+use super::{Plan, Record};
+use crate::Picoseconds;
+use crate::network::{Hold, TrainId};
+use crate::program::{self, Call, Handle, Program, Rank, Shared, Status};
+use crate::trace::Trace;
+
+/// What a node may touch beside itself, and what it leaves for the world to do.
+pub(super) struct Surroundings<'a> {
+    pub plan: &'a Plan,
+    pub flights: &'a mut Flights,
+    pub trace: &'a mut Trace,
+    pub records: &'a mut Vec<Record>,
+    pub latency_ns: &'a mut Histogram<u64>,
+    /// Trains that leave, and when.
+    pub injections: Vec<(Picoseconds, TrainId)>,
+    pub gets: Vec<Get>,
+    /// Ranks that learn that we send to them.
+    pub attaches: Vec<u32>,
+    /// The network takes no send of ours before.
+    pub send_from: Picoseconds,
+    /// A packet was taken out of the mailbox.
+    pub taken: bool,
+}
+
+/// A remote get to begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Get {
+    pub at: Picoseconds,
+    pub from: u32,
+    pub bytes: u64,
+    pub number: u32,
+}
+
+/// What comes of a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Next {
+    /// When to step again.
+    pub step_at: Option<Picoseconds>,
+    /// The program has ended in this step.
+    pub ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Calls of the program are to be performed, then it runs on.
+    Running,
+    /// It waits inside the library.
+    Waiting,
+    /// It has ended; the library goes on serving others.
+    Ended(Picoseconds),
+}
+
+/// An operation of the program, as the machine knows it.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    handle: Handle,
+    status: Status,
+    called_at: Picoseconds,
+}
+
+pub(super) struct Node {
+    rank: u32,
+    machine: Endpoint,
+    program: Program,
+    shared: Rc<Shared>,
+    phase: Phase,
+    /// A send that the network does not take yet.
+    postponed: Option<Call>,
+    /// The processor is busy until then.
+    free_at: Picoseconds,
+    /// The network pushes back: nothing is done until it releases us.
+    held: bool,
+    /// A step is due at that time; `None`: somebody has to wake us.
+    step_at: Option<Picoseconds>,
+    pub mailbox: Mailbox,
+    /// Remote gets that have ended.
+    copied: VecDeque<u32>,
+    operations: Vec<Operation>,
+    free: Vec<u32>,
+    events: VecDeque<Event>,
+    actions: Vec<Action>,
+    /// The send whose actions are being performed was called then.
+    called_at: Picoseconds,
+}
+
+impl Node {
+    pub fn new(plan: &Plan, rank: u32, program: &impl Fn(Rank) -> Program) -> Node {
+        let shared = Shared::new(rank, plan.ranks);
+        Node {
+            rank,
+            machine: Endpoint::new(plan.config),
+            program: program(Rank::new(&shared)),
+            shared,
+            phase: Phase::Running,
+            postponed: None,
+            free_at: 0,
+            held: false,
+            step_at: Some(0),
+            mailbox: Mailbox::default(),
+            copied: VecDeque::new(),
+            operations: Vec::new(),
+            free: Vec::new(),
+            events: VecDeque::new(),
+            actions: Vec::new(),
+            called_at: 0,
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    pub fn ended_at(&self) -> Picoseconds {
+        match self.phase {
+            Phase::Ended(at) => at,
+            _ => 0,
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        *self.machine.counters()
+    }
+
+    /// Something has come at `now`. When to step, if no step is due early enough already.
+    pub fn wake_at(&mut self, now: Picoseconds) -> Option<Picoseconds> {
+        let at = self.free_at.max(now);
+        if self.held
+            || (self.phase == Phase::Running && self.postponed.is_none())
+            || self.step_at.is_some_and(|due| due <= at)
+        {
+            return None; // it will look by itself
+        }
+        self.step_at = Some(at);
+        Some(at)
+    }
+
+    /// The network holds the processor.
+    pub fn hold(&mut self, hold: Hold) {
+        match hold {
+            Hold::Until(at) => self.free_at = self.free_at.max(at),
+            Hold::UntilReleased => self.held = true,
+        }
+    }
+
+    /// The network lets the processor go on; when to step.
+    pub fn release(&mut self, now: Picoseconds) -> Picoseconds {
+        self.held = false;
+        self.free_at = self.free_at.max(now);
+        self.step_at = Some(self.free_at);
+        self.free_at
+    }
+
+    /// A remote get has ended.
+    pub fn copied(&mut self, number: u32) {
+        self.copied.push_back(number);
+    }
+
+    /// `peer` sends to us from now on.
+    pub fn attached(&mut self, now: Picoseconds, peer: u32, plan: &Plan) {
+        let event = Event::Attached {
+            peer: Peer(peer),
+            quota_slots: plan.quota_slots,
+            start_slots: plan.start_slots(),
+            epoch: 0, // nobody leaves
+        };
+        let mut actions = Vec::new();
+        self.machine.handle(instant(now), event, &mut actions);
+        assert!(actions.is_empty(), "who attaches causes nothing yet");
+    }
+
+    /// Does one thing: performs a call of the program, or lets it run on, or takes a packet.
+    pub fn step(&mut self, now: Picoseconds, around: &mut Surroundings<'_>) -> Next {
+        if self.step_at != Some(now) {
+            return Next::default(); // an earlier one took its place
+        }
+        self.step_at = None;
+        if self.held {
+            return Next::default();
+        }
+        if self.free_at > now {
+            return self.again(self.free_at, false);
+        }
+        self.free_at = now;
+        let mut ended = false;
+        match self.phase {
+            Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
+                Some(call @ Call::Send { .. }) if around.send_from > now => {
+                    self.postponed = Some(call);
+                    self.serve(around);
+                }
+                Some(call) => self.perform_call(call, around),
+                None if program::run(&mut self.program) => {
+                    self.phase = Phase::Ended(now);
+                    ended = true;
+                }
+                // It has stopped; the calls that it made before are performed in the next steps.
+                None if self.shared.has_calls() => {}
+                None => self.phase = Phase::Waiting,
+            },
+            Phase::Waiting | Phase::Ended(_) => self.serve(around),
+        }
+        let step_at = match self.phase {
+            Phase::Running if self.postponed.is_some() => {
+                let arrival = self.mailbox.next_at().unwrap_or(Picoseconds::MAX);
+                Some(arrival.min(around.send_from).max(self.free_at))
+            }
+            Phase::Running => Some(self.free_at),
+            _ if !self.copied.is_empty() => Some(self.free_at),
+            _ => self.mailbox.next_at().map(|at| at.max(self.free_at)),
+        };
+        match step_at {
+            Some(at) => self.again(at, ended),
+            None => Next { step_at: None, ended },
+        }
+    }
+
+    fn again(&mut self, at: Picoseconds, ended: bool) -> Next {
+        self.step_at = Some(at);
+        Next { step_at: Some(at), ended }
+    }
+
+    /// Takes what has come: the end of a remote get, or a packet.
+    fn serve(&mut self, around: &mut Surroundings<'_>) {
+        let cost = &around.plan.cost;
+        if let Some(number) = self.copied.pop_front() {
+            self.free_at += cost.packet_receive_ps;
+            self.handle(Event::CopyDone { transfer: Transfer(number), result: Ok(()) }, around);
+        } else if let Some((train, index)) = self.mailbox.take(self.free_at) {
+            around.taken = true;
+            let (from, packet, called_at) = around.flights.take(train, index);
+            let credit = packet.body.is_credit();
+            self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
+            around.trace.note(self.free_at);
+            around.trace.note(u64::from(self.rank) << 32 | u64::from(from));
+            around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
+            self.called_at = called_at;
+            self.handle(Event::Arrived { from: Peer(from), packet }, around);
+        }
+    }
+
+    fn perform_call(&mut self, call: Call, around: &mut Surroundings<'_>) {
+        let cost = &around.plan.cost;
+        match call {
+            Call::Send { handle, to, tag, bytes } => {
+                let request = self.begin(handle, Status { source: self.rank, tag, bytes });
+                self.called_at = self.free_at;
+                self.free_at += cost.send_call_ps;
+                let (to, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
+                let send = SendCommand { request, to, space, tag, data: None, bytes, level };
+                self.handle(Event::Posted(Command::Send(send)), around);
+            }
+            Call::Receive { handle, from, tag, bytes } => {
+                let request = self.begin(handle, Status::default());
+                self.free_at += cost.receive_call_ps;
+                let from = from.map(Peer);
+                let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
+                let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
+                self.handle(Event::Posted(Command::Receive(receive)), around);
+            }
+            Call::Compute { ps } => self.free_at += ps,
+            Call::Clock { handle } => {
+                self.shared.complete(handle, Status { bytes: self.free_at, ..Status::default() });
+            }
+            Call::Record { name, value } => {
+                around.records.push(Record { at: self.free_at, rank: self.rank, name, value });
+            }
+        }
+    }
+
+    fn begin(&mut self, handle: Handle, status: Status) -> Request {
+        let operation = Operation { handle, status, called_at: self.free_at };
+        match self.free.pop() {
+            Some(index) => {
+                self.operations[index as usize] = operation;
+                Request(index)
+            }
+            None => {
+                self.operations.push(operation);
+                Request(self.operations.len() as u32 - 1)
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.machine.handle(instant(self.free_at), event, &mut actions);
+        loop {
+            let mut train = None;
+            for action in actions.drain(..) {
+                self.perform(action, &mut train, around);
+            }
+            let Some(event) = self.events.pop_front() else { break };
+            self.machine.handle(instant(self.free_at), event, &mut actions);
+        }
+        self.actions = actions;
+    }
+
+    fn perform(&mut self, action: Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
+        let cost = &around.plan.cost;
+        match action {
+            Action::Transmit { to, packet, payload } => {
+                let to = to.0;
+                let credit = packet.body.is_credit();
+                let spacing_ps = if credit { cost.credit_send_ps } else { cost.packet_send_ps };
+                let leaves_at = self.free_at;
+                self.free_at += spacing_ps;
+                if train.is_some_and(|train| around.flights.extend(train, to, &packet)) {
+                    return;
+                }
+                let called_at = match payload {
+                    Source::Request { request, .. } => self.operations[request.0 as usize].called_at,
+                    _ => self.called_at,
+                };
+                let id = around.flights.begin(self.rank, to, &packet, spacing_ps, called_at);
+                around.injections.push((leaves_at, id));
+                *train = Some(id);
+            }
+            Action::Connect { to } => {
+                around.attaches.push(to.0);
+                let Plan { quota_slots, ref config, .. } = *around.plan;
+                let credit_slots = config.credit_slots;
+                let start_slots = around.plan.start_slots();
+                self.events.push_back(Event::Connected {
+                    peer: to,
+                    quota_slots,
+                    start_slots,
+                    credit_slots,
+                    epoch: 0,
+                });
+            }
+            // A mailbox without flow control is as large as needed.
+            Action::AskRoom { to, .. } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
+            Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
+            Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
+                self.free_at += cost.copy_ps(bytes)
+            }
+            Action::Copy { transfer, peer, bytes, .. } => {
+                self.free_at += cost.get_ps;
+                let get = Get { at: self.free_at, from: peer.0, bytes, number: transfer.0 };
+                around.gets.push(get);
+            }
+            Action::Complete { request, outcome } => self.complete(request, outcome, around),
+            // The copy that lets the send complete; what is kept under which name is not looked at.
+            Action::Retain { request, .. } => {
+                let bytes = self.operations[request.0 as usize].status.bytes;
+                self.free_at += cost.keep_ps(bytes);
+            }
+            Action::Keep { .. } | Action::Forget { .. } | Action::Retire | Action::Release { .. } => {}
+            Action::Sever { .. }
+            | Action::Notify { .. }
+            | Action::Disconnect { .. }
+            | Action::Vacate { .. } => {
+                panic!("{action:?} in a world without losses, leaving and remote writes")
+            }
+        }
+    }
+
+    fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
+        let Operation { handle, mut status, .. } = self.operations[request.0 as usize];
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Received { envelope, bytes, .. } => {
+                self.free_at += around.plan.cost.match_ps;
+                status = Status { source: envelope.from.0, tag: envelope.tag, bytes };
+                let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
+                around.latency_ns.saturating_record(latency_ns);
+            }
+            other => panic!("{other:?} in a world without losses"),
+        }
+        around.trace.note(self.free_at ^ u64::from(handle.0) << 48);
+        self.free.push(request.0);
+        if self.shared.complete(handle, status) && self.phase == Phase::Waiting {
+            self.phase = Phase::Running;
+        }
+    }
+}
+
+fn instant(at: Picoseconds) -> Instant {
+    Instant(at / 1000)
+}

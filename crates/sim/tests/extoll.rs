@@ -1,0 +1,158 @@
+//! The EXTOLL model: times add up, links are shared, a full mailbox stops its senders and nothing is lost.
+
+use weir_proto::{Config, DataRegion, Scheme};
+use weir_sim::collective::Group;
+use weir_sim::cost::Cost;
+use weir_sim::network::Network;
+use weir_sim::network::extoll::{Extoll, Parameters};
+use weir_sim::network::mesh::Mesh;
+use weir_sim::program::{Program, Rank};
+use weir_sim::world::{Plan, Report, World};
+
+const NS: u64 = 1000;
+
+fn parameters(size: [u32; 3], ranks_per_node: u32) -> Parameters {
+    Parameters {
+        mesh: Mesh { size },
+        ranks_per_node,
+        link_packet_ps: 80 * NS,
+        hop_ps: 60 * NS,
+        inject_packet_ps: 70 * NS,
+        eject_packet_ps: 75 * NS,
+        ends_ps: 500 * NS,
+        buffer_packets: 8,
+        nic_packets: 16,
+        mailbox_slots: None,
+        get_byte_ps: 1000,
+        get_ps: 2000 * NS,
+    }
+}
+
+const COST: Cost = Cost { packet_send_ps: 100 * NS, packet_receive_ps: 90 * NS, ..Cost::FREE };
+
+fn run<F>(parameters: Parameters, scheme: Scheme, cost: Cost, program: impl Fn(Rank) -> F) -> Report
+where
+    F: Future<Output = ()> + 'static,
+{
+    let network = Extoll::new(parameters);
+    let config = Config {
+        scheme,
+        geometry: network.geometry(),
+        credit_slots: 2,
+        eager_bytes: 2048,
+        cross_memory: true,
+        remote_inline_bytes: 64,
+        max_unexpected: 1 << 20,
+        unexpected_budget_bytes: 1 << 40,
+        retain_bytes: 0,
+        planned_peers: 1,
+        planned_quota_slots: 1,
+        region: DataRegion::default(),
+    };
+    let ranks = parameters.mesh.nodes() * parameters.ranks_per_node;
+    let plan = Plan { ranks, config, quota_slots: 60, start_slots: 60, cost, event_limit: 50_000_000 };
+    World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) }).run().expect("ends")
+}
+
+async fn from_first_to_last(rank: Rank, messages: u32, bytes: u64) {
+    for _ in 0..messages {
+        if rank.rank() == 0 {
+            rank.send(rank.size() - 1, 0, bytes).await;
+        } else if rank.rank() == rank.size() - 1 {
+            rank.recv(Some(0), 0, bytes).await;
+        }
+    }
+}
+
+#[test]
+fn a_packet_costs_its_ends_and_its_hops() {
+    for hops in [1, 3, 14] {
+        let report = run(parameters([hops + 1, 1, 1], 1), Scheme::Unlimited, COST, |rank| {
+            from_first_to_last(rank, 1, 8)
+        });
+        let expected = 100 + 70 + 60 * u64::from(hops) + 75 + 500 + 90;
+        assert_eq!(report.finished_at, expected * NS, "{hops} hops");
+        assert_eq!(report.packet_hops, u64::from(hops) + 2);
+    }
+}
+
+#[test]
+fn the_slowest_part_sets_the_pace() {
+    // 1000 packets of 37 to a message; the processor needs 100 ns for each, everything else less.
+    let time = |cost| {
+        let report = run(parameters([3, 1, 1], 1), Scheme::Unlimited, cost, |rank| {
+            from_first_to_last(rank, 100, 2048)
+        });
+        report.finished_at as f64 / (3700.0 * NS as f64)
+    };
+    assert!((time(COST) - 100.0).abs() < 2.0);
+    let fast = Cost { packet_send_ps: 20 * NS, packet_receive_ps: 10 * NS, ..COST };
+    assert!((time(fast) - 80.0).abs() < 2.0, "the link: {}", time(fast)); // and the processor is held by its NIC
+}
+
+#[test]
+fn ranks_of_a_node_share_its_way_in_fairly() {
+    let fast = Cost { packet_send_ps: 20 * NS, packet_receive_ps: 10 * NS, ..COST };
+    let report = run(parameters([2, 1, 1], 4), Scheme::Unlimited, fast, |rank| async move {
+        for _ in 0..25 {
+            if rank.rank() < 4 {
+                rank.send(4 + rank.rank(), 0, 2048).await;
+            } else {
+                rank.recv(Some(rank.rank() - 4), 0, 2048).await;
+            }
+        }
+    });
+    let ends: Vec<_> = report.finished[4..].iter().map(|&ps| ps / NS).collect();
+    let (first, last) = (ends.iter().min().unwrap(), ends.iter().max().unwrap());
+    assert!(last - first < last / 20, "{ends:?}");
+    assert!((*last as f64 / (4.0 * 25.0 * 37.0) - 80.0).abs() < 3.0, "{ends:?}"); // one link for all
+}
+
+#[test]
+fn a_full_mailbox_stands_in_everybodys_way_and_nothing_is_lost() {
+    // Rank 3 (second node) sleeps while rank 0 floods it; rank 1 wants to reach rank 2, its neighbour's neighbour.
+    let program = |rank: Rank| async move {
+        match rank.rank() {
+            0 => rank.wait_all((0..40).map(|_| rank.isend(3, 0, 2048)).collect::<Vec<_>>()).await,
+            1 => {
+                rank.compute(200_000 * NS);
+                rank.send(2, 0, 8).await;
+            }
+            2 => {
+                rank.recv(Some(1), 0, 8).await;
+            }
+            _ => {
+                rank.compute(3_000_000 * NS);
+                for _ in 0..40 {
+                    rank.recv(Some(0), 0, 2048).await;
+                }
+            }
+        }
+    };
+    let small = Parameters { mailbox_slots: Some(64), ..parameters([2, 1, 1], 2) };
+    let blocked = run(small, Scheme::Unlimited, COST, program);
+    assert!(blocked.finished[2] > 3_000_000 * NS, "the victim waits for the sleeper: {:?}", blocked.finished);
+    assert!(blocked.peak_mailbox_slots <= 64);
+    let credits = Scheme::Static { piggyback: false };
+    let enough = Parameters { mailbox_slots: Some(4 * 62), ..parameters([2, 1, 1], 2) };
+    let credited = run(enough, credits, COST, program);
+    assert!(credited.finished[2] < 300_000 * NS, "credits keep the network free: {:?}", credited.finished);
+    for report in [blocked, credited] {
+        assert_eq!(report.counters[3].messages_received, 40);
+    }
+}
+
+#[test]
+fn alltoall_on_a_crowded_mesh_ends_in_the_same_way_twice() {
+    let once = || {
+        let parameters = Parameters { buffer_packets: 1, nic_packets: 1, ..parameters([3, 3, 2], 2) };
+        run(parameters, Scheme::Static { piggyback: true }, COST, |rank| async move {
+            let group = Group::all(&rank);
+            group.alltoall_linear(2048, 0).await;
+            group.barrier().await;
+        })
+    };
+    let (first, second) = (once(), once());
+    assert_eq!((first.trace, first.packet_hops), (second.trace, second.packet_hops));
+    assert!(first.counters.iter().all(|c| c.packets_sent > 35 * 37));
+}

@@ -1,0 +1,180 @@
+//! Worlds: programs run to their end, the same plan twice is the same run, and nothing is lost on the way.
+
+use std::rc::Rc;
+
+use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
+use weir_sim::collective::Group;
+use weir_sim::cost::Cost;
+use weir_sim::network::ideal::Ideal;
+use weir_sim::program::{Program, Rank};
+use weir_sim::world::{Plan, Report, Stuck, World};
+
+const STATIC: Scheme = Scheme::Static { piggyback: false };
+const US: u64 = 1_000_000;
+
+const COST: Cost = Cost {
+    send_call_ps: 500_000,
+    receive_call_ps: 300_000,
+    packet_send_ps: 40_000,
+    packet_receive_ps: 50_000,
+    credit_send_ps: 60_000,
+    credit_receive_ps: 60_000,
+    match_ps: 20_000,
+    copy_ps_per_kib: 100_000,
+    keep_ps_per_kib: 100_000,
+    get_ps: 400_000,
+};
+
+fn plan(ranks: u32, scheme: Scheme) -> Plan {
+    let config = Config {
+        scheme,
+        geometry: Geometry::EXTOLL,
+        credit_slots: 2,
+        eager_bytes: 2048,
+        cross_memory: true,
+        remote_inline_bytes: 64,
+        max_unexpected: 1 << 20,
+        unexpected_budget_bytes: 1 << 40,
+        retain_bytes: 0,
+        planned_peers: 1,
+        planned_quota_slots: 1,
+        region: DataRegion::default(),
+    };
+    Plan { ranks, config, quota_slots: 60, start_slots: 60, cost: COST, event_limit: 0 }
+}
+
+fn extoll_like() -> Ideal {
+    Ideal::with_geometry(US, 0, Geometry::EXTOLL)
+}
+
+fn run<F>(plan: Plan, program: impl Fn(Rank) -> F) -> Result<Report, Stuck>
+where
+    F: Future<Output = ()> + 'static,
+{
+    World::new(plan, extoll_like(), |rank| -> Program { Box::pin(program(rank)) }).run()
+}
+
+async fn everything(rank: Rank) {
+    let group = Group::all(&rank);
+    group.barrier().await;
+    group.broadcast(1, 2048).await;
+    group.reduce(0, 512).await;
+    group.allreduce(8).await;
+    group.allgather_ring(100).await;
+    group.alltoall_linear(2048, 0).await;
+    group.alltoall_linear(700, 2).await;
+    group.alltoall_pairwise(2000).await;
+    group.alltoall_bruck(16).await;
+    group.scatter_linear(2, 4000).await;
+    group.gather_linear(2, 10_000).await; // by remote get
+    group.barrier().await;
+}
+
+#[test]
+fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
+    for ranks in [3, 4, 5, 7, 8, 12] {
+        for scheme in [
+            Scheme::Unlimited,
+            STATIC,
+            Scheme::Static { piggyback: true },
+            Scheme::Dynamic { piggyback: true },
+        ] {
+            let mut plan = plan(ranks, scheme);
+            plan.config.region = DataRegion {
+                slots: 20 * ranks,
+                peers: ranks,
+                start_slots: 2,
+                admission: Admission::Start,
+                hold_points: 0,
+            };
+            let report = run(plan, everything).expect("ends");
+            let sent: u64 = report.counters.iter().map(|c| c.messages_sent).sum();
+            let received: u64 = report.counters.iter().map(|c| c.messages_received).sum();
+            assert_eq!(sent, received, "{ranks} ranks, {scheme:?}");
+            assert_eq!(report.latency_ns.len(), received);
+            let packets: u64 = report.counters.iter().map(|c| c.packets_sent).sum();
+            assert_eq!(packets, report.counters.iter().map(|c| c.packets_received).sum::<u64>());
+        }
+    }
+}
+
+#[test]
+fn the_same_plan_is_the_same_run() {
+    let run = |quota_slots| {
+        let plan = Plan { quota_slots, ..plan(9, STATIC) };
+        run(plan, everything).expect("ends")
+    };
+    let (first, second, other) = (run(60), run(60), run(59));
+    assert_eq!((first.trace, first.finished, first.events), (second.trace, second.finished, second.events));
+    assert_ne!(first.trace, other.trace);
+}
+
+#[test]
+fn a_message_takes_what_its_parts_cost() {
+    // One 8 B message: call, one packet, wire, taken, copied, matched. The receive was posted long before.
+    let report = run(plan(2, STATIC), |rank| async move {
+        if rank.rank() == 0 {
+            rank.compute(10 * US);
+            rank.send(1, 5, 8).await;
+        } else {
+            let status = rank.recv(Some(0), 5, 8).await;
+            assert_eq!((status.source, status.tag, status.bytes), (0, 5, 8));
+        }
+    })
+    .expect("ends");
+    let copy = COST.copy_ps(8);
+    let expected = 10 * US + COST.send_call_ps + US + COST.packet_receive_ps + copy + COST.match_ps;
+    assert_eq!(report.finished[1], expected);
+}
+
+#[test]
+fn credits_slow_a_sender_only_when_they_run_out() {
+    // 2 KB are 37 packets: a quota of 60 with two credit slots lets them pass in a steady flow (5.4), one of 20 does not.
+    let time = |scheme, quota_slots| {
+        let plan = Plan { quota_slots, ..plan(2, scheme) };
+        let report = run(plan, |rank| async move {
+            for _ in 0..50 {
+                if rank.rank() == 0 {
+                    rank.send(1, 0, 2048).await;
+                } else {
+                    rank.recv(Some(0), 0, 2048).await;
+                }
+            }
+        });
+        report.expect("ends").finished_at as f64
+    };
+    let (reference, wide, narrow) = (time(Scheme::Unlimited, 1), time(STATIC, 60), time(STATIC, 20));
+    assert!(wide < 1.1 * reference, "{wide} against {reference}");
+    assert!(narrow > 1.2 * reference, "{narrow} against {reference}");
+}
+
+#[test]
+fn a_program_that_waits_for_nothing_is_found_out() {
+    let stuck = run(plan(3, STATIC), |rank| async move {
+        if rank.rank() == 1 {
+            rank.recv(Some(0), 0, 8).await;
+        }
+    });
+    assert_eq!(stuck.unwrap_err(), Stuck::Deadlock { at_ns: 300, waiting: 1, first: 1 });
+}
+
+#[test]
+fn records_and_clock_tell_virtual_time() {
+    let times = Rc::new(std::cell::Cell::new((0, 0)));
+    let seen = Rc::clone(&times);
+    let report = run(plan(1, STATIC), move |rank| {
+        let seen = Rc::clone(&seen);
+        async move {
+            let before = rank.clock().await;
+            rank.compute(7 * US);
+            rank.record("answer", 42.0);
+            seen.set((before, rank.clock().await));
+        }
+    })
+    .expect("ends");
+    assert_eq!(times.get(), (0, 7 * US));
+    assert_eq!(
+        (report.records[0].at, report.records[0].name, report.records[0].value),
+        (7 * US, "answer", 42.0)
+    );
+}
