@@ -11,7 +11,7 @@ BURST = pathlib.Path(__file__).with_name("burst.c")
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-@pytest.mark.parametrize("flow", ["static", "unlimited"])
+@pytest.mark.parametrize("flow", ["dynamic", "static", "adaptive", "hardware", "unlimited"])
 def test_fewer_lanes_than_ranks(over_weir, lanes, flow):
     program = [launch.compile_c(stress.SOURCE), "--seed", 40 + lanes, "--rounds", 10, "--max-bytes", 1 << 18]
     flags = ["--set", f"FI_WEIR_MAX_PEERS={lanes}", "--set", f"FI_WEIR_FLOW={flow}"]

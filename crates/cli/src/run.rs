@@ -64,7 +64,7 @@ pub struct RunArguments {
     /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
-    /// Data slots of 64 bytes in each mailbox; 0: 256 for each sender (FI_WEIR_MAILBOX_SLOTS).
+    /// Data slots of 64 bytes in each mailbox; 0: chosen by scheme and ranks, see `weir settings` (FI_WEIR_MAILBOX_SLOTS).
     #[arg(long, value_name = "N")]
     mailbox_slots: Option<String>,
     /// Slots for credit packets, for each sender (FI_WEIR_CREDIT_SLOTS).

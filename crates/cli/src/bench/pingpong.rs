@@ -42,7 +42,8 @@ spread of a transport overlaps with weir's, the difference is marked as within n
 Needs an MPICH with libfabric and UCX (pip install mpich) and IMB-MPI1 (pip install impi-rt): by default those of weir's \
 own environments. Settings of weir are taken from the environment (see `weir settings`).
 
-Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out.")]
+Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out; 2, 126 and \
+127 as for `weir run`.")]
 pub struct PingpongArguments {
     /// Ranks of the barrier.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]

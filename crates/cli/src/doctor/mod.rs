@@ -17,7 +17,8 @@ use weir_engine::config::Settings;
 /// Options of `weir doctor`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 if MPI programs can be run over weir here (warnings do not count), 1 if not.
+Exit status: 0 if two ranks of at least one MPI ran over weir and no other check failed (other warnings do not count), 1 \
+if not.
 
 Takes a few seconds: it runs two ranks under every MPI that it finds.")]
 pub struct DoctorArguments {
