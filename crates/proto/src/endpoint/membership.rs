@@ -83,13 +83,12 @@ impl Peers {
         self.states.get_mut(index)?.as_deref_mut()
     }
 
-    /// The state of a peer, made if there is none.
-    #[inline]
-    pub(super) fn known(&mut self, index: usize, fresh: impl FnOnce() -> PeerState) -> &mut PeerState {
+    /// Keeps `state` for a peer for whom nothing was kept.
+    pub(super) fn insert(&mut self, index: usize, state: PeerState) {
         if self.states.len() <= index {
             self.states.resize_with(index + 1, || None);
         }
-        self.states[index].get_or_insert_with(|| Box::new(fresh()))
+        self.states[index] = Some(Box::new(state));
     }
 
     /// All of whom something is kept.

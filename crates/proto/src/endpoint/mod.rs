@@ -457,11 +457,21 @@ impl Endpoint {
         }
     }
 
+    #[inline]
     fn peer(&mut self, peer: Peer) -> &mut PeerState {
+        if self.peers.get(peer.0 as usize).is_none() {
+            self.meet(peer);
+        }
+        &mut self.peers[peer.0 as usize]
+    }
+
+    /// Begins to keep something for a peer.
+    #[cold]
+    fn meet(&mut self, peer: Peer) {
         let to_hold = self.budget.begins_with_hold();
         let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
         let cross_memory = self.config.cross_memory;
-        self.peers.known(peer.0 as usize, || PeerState {
+        let state = PeerState {
             outbound: Outbound::Absent,
             credit_slots: 0,
             receiver: None,
@@ -484,7 +494,8 @@ impl Endpoint {
             to_hold,
             reserved_bytes: None,
             ended: Ended::default(),
-        })
+        };
+        self.peers.insert(peer.0 as usize, state);
     }
 
     /// A sender owns so many data slots here.
