@@ -85,12 +85,13 @@ impl Endpoint {
     }
 }
 
-/// Sends what of it the credits allow.
+/// Sends what of it the credits allow, with `hold` like every other packet.
 #[cold]
 pub(super) fn send(
     config: &Config,
     state: &mut PeerState,
     to: Peer,
+    hold: bool,
     pool: &mut Pool,
     counters: &mut Counters,
     actions: &mut Vec<Action>,
@@ -114,6 +115,7 @@ pub(super) fn send(
         };
         sender.spend(1);
         let mut packet = Packet { credit_packets_read: state.credit_packets_read, ..Packet::new(body, 0) };
+        packet.marks.hold = hold;
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to, packet, payload: Source::None });

@@ -275,11 +275,11 @@ impl Endpoint {
             config, peers, counters, pool, backlogged, regions, budget, copies, transfers, ..
         } = self;
         let state = &mut peers[to.0 as usize];
+        let hold = state.to_hold || budget.is_pressed();
         if state.compulsory.waits() {
-            compulsory::send(config, state, to, pool, counters, actions);
+            compulsory::send(config, state, to, hold, pool, counters, actions);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
-        let hold = state.to_hold || budget.is_pressed();
         loop {
             if state.backlog.is_empty() && !state.ended.is_due() {
                 state.backlog_waited = false;

@@ -14,6 +14,8 @@ struct Bench {
     machine: Endpoint,
     granted: [u32; 3],
     credit_packets: [u16; 3],
+    /// The budget is used up: every packet has to say so.
+    holds: bool,
 }
 
 fn config() -> Config {
@@ -41,11 +43,16 @@ fn config() -> Config {
 
 impl Bench {
     fn new(mutant: Option<Mutant>) -> Bench {
-        let mut machine = Endpoint::new(config());
+        Bench::with_budget(config().unexpected_budget_bytes, mutant)
+    }
+
+    fn with_budget(unexpected_budget_bytes: u64, mutant: Option<Mutant>) -> Bench {
+        let mut machine = Endpoint::new(Config { unexpected_budget_bytes, ..config() });
         if let Some(mutant) = mutant {
             machine.mutate(mutant);
         }
-        let mut bench = Bench { machine, granted: [0; 3], credit_packets: [0; 3] };
+        let mut bench =
+            Bench { machine, granted: [0; 3], credit_packets: [0; 3], holds: unexpected_budget_bytes == 0 };
         for peer in [Peer(1), Peer(2)] {
             let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
             bench.event(Event::Attached { peer, quota_slots, start_slots });
@@ -58,7 +65,10 @@ impl Bench {
         let mut actions = Vec::new();
         self.machine.handle(Instant(0), event, &mut actions);
         let sent = |action: &Action| match action {
-            Action::Transmit { to, packet, .. } => Some((to.0, packet.body)),
+            Action::Transmit { to, packet, .. } => {
+                assert_eq!(packet.marks.hold, self.holds, "{packet:?}");
+                Some((to.0, packet.body))
+            }
             _ => None,
         };
         let sent: Vec<_> = actions.iter().filter_map(sent).collect();
@@ -129,6 +139,18 @@ fn who_is_robbed_is_asked_and_answers_once() {
     assert!(receiver.machine.is_quiet());
     receiver.arrive(1, Body::ReturnResponse { credits: 0 });
     assert!(receiver.is_lost(1), "nobody asked for that");
+}
+
+#[test]
+fn requests_and_answers_say_hold_like_every_other_packet() {
+    let mut receiver = Bench::with_budget(0, None); // every packet is checked where it leaves
+    assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
+    receiver.grant(2, 1);
+    let sent = receiver.arrive(2, Body::ReturnRequest);
+    assert!(
+        sent.iter().any(|(to, body)| *to == 2 && matches!(body, Body::ReturnResponse { .. })),
+        "{sent:?}"
+    );
 }
 
 #[test]
