@@ -12,7 +12,7 @@
 //!
 //! Nothing of this reaches the layers above, so nothing can adapt: that is the scheme's known weakness.
 
-use super::NotReady;
+use super::{NotReady, unlimited};
 use crate::time::Instant;
 
 /// This many retries are as many as it takes. Source: InfiniBand Architecture, 11.6.2 (RNR retry count).
@@ -21,7 +21,7 @@ pub const WITHOUT_LIMIT: u8 = 7;
 /// The sending side.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    room_slots: u32,
+    buffers: unlimited::Sender,
     timer_ns: u64,
     retries: u8,
     /// Refusals since something was accepted, at most one more than `retries`.
@@ -32,25 +32,24 @@ impl Sender {
     /// - `timer_ns`: how long to wait after a refusal.
     /// - `retries`: attempts after the first one; [`WITHOUT_LIMIT`] is for ever.
     pub(super) fn new(timer_ns: u64, retries: u8) -> Sender {
-        Sender { room_slots: 0, timer_ns, retries, refused: 0 }
+        Sender { buffers: unlimited::Sender::default(), timer_ns, retries, refused: 0 }
     }
 
     /// Buffers known to be free.
     #[inline]
     pub fn room(&self) -> u32 {
-        self.room_slots
+        self.buffers.room()
     }
 
     /// Fills `slots` of them.
     #[inline]
     pub fn spend(&mut self, slots: u32) {
-        assert!(slots <= self.room_slots, "{slots} slots filled, {} known free", self.room_slots);
-        self.room_slots -= slots;
+        self.buffers.spend(slots);
     }
 
     /// The receiver is ready for `slots` more.
     pub fn found_room(&mut self, slots: u32) {
-        self.room_slots = self.room_slots.saturating_add(slots);
+        self.buffers.found_room(slots);
         self.refused = 0;
     }
 
