@@ -36,7 +36,7 @@ WRONG = {  # flags of `weir run` with 4 ranks: what the message must name
     "threshold beyond the buffers": (["--set", "FI_WEIR_PREPOSTED=4", "--set", "FI_WEIR_ECM_THRESHOLD=5"],
                                      ["FI_WEIR_ECM_THRESHOLD", "5", "FI_WEIR_PREPOSTED=4"]),
     "misspelled": (["--set", "FI_WEIR_MAILBOX_SLOT=9"], ["FI_WEIR_MAILBOX_SLOT", "FI_WEIR_MAILBOX_SLOTS"]),
-    "too few peers": (["--set", "FI_WEIR_MAX_PEERS=2"], ["FI_WEIR_MAX_PEERS", "2", "4"]),
+    "no peers": (["--set", "FI_WEIR_MAX_PEERS=0"], ["FI_WEIR_MAX_PEERS", "0", "4096"]),
     "no such directory": (["--set", "FI_WEIR_SHM_DIR=/no/such"], ["FI_WEIR_SHM_DIR", "/no/such"]),
 }
 

@@ -38,6 +38,9 @@ pub enum Failure {
     /// A signal ended the command.
     #[error("ended by signal {0}")]
     Interrupted(i32),
+    /// A benchmark could not measure.
+    #[error("{0}")]
+    Measurement(String),
     /// The operating system refused something.
     #[error("{what}: {source}")]
     System {
@@ -57,7 +60,7 @@ impl Failure {
             Failure::NotExecutable(_) => 126,
             Failure::NoMpi(_) | Failure::NoProgram { .. } => 127,
             Failure::Interrupted(signal) => 128 + u8::try_from(*signal).unwrap_or(0),
-            Failure::NoProvider { .. } | Failure::System { .. } => 1,
+            Failure::NoProvider { .. } | Failure::Measurement(_) | Failure::System { .. } => 1,
         }
     }
 

@@ -23,6 +23,10 @@ use clap::{Parser, Subcommand};
 use failure::Failure;
 use std::process::ExitCode;
 
+/// Counts, for `weir bench memory`.
+#[global_allocator]
+static HEAP: weir_link::counted_heap::CountedHeap = weir_link::counted_heap::CountedHeap;
+
 /// Runs unmodified MPI programs over weir, a libfabric provider with credit-based flow control.
 #[derive(Parser)]
 #[command(

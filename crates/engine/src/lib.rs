@@ -8,6 +8,7 @@
 //! the slot to the posted buffer, the completion waits in [`Engine::next_completion`].
 #![forbid(unsafe_code)]
 
+pub mod addresses;
 pub mod config;
 mod kept;
 pub mod node_memory;
@@ -23,6 +24,7 @@ mod waiting;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant as Clock};
 
+use addresses::AddressTable;
 use config::Settings;
 use kept::Kept;
 use operations::{Operations, Outstanding};
@@ -187,11 +189,15 @@ pub struct Engine<L: Link = ShmLink> {
     /// Calls of `progress` in a row that found nothing.
     idle_ticks: u32,
     regions: HashMap<u64, UserMemory>,
-    addresses: Vec<Address>,
-    peers: HashMap<Address, Peer>,
+    peers: AddressTable,
     completions: VecDeque<Completion>,
     /// Peers at whom we wait for room.
     asking: Vec<Peer>,
+    /// Peers at whom we wait for a lane.
+    connecting: Vec<Peer>,
+    /// What idle peers may keep of our mailbox. Unit: bytes.
+    idle_bytes: u64,
+    peak_mailbox_bytes: u64,
     actions: Vec<Action>,
     /// What performing actions has brought about, to be handled next.
     events: VecDeque<Event>,
@@ -213,8 +219,6 @@ pub struct Engine<L: Link = ShmLink> {
     stats: Option<stats::Writer>,
     /// Where samples are left, if somebody wants them.
     trace: Option<Box<trace::Recorder>>,
-    /// Calls of `progress` between two looks at the clock, less one.
-    look_mask: u32,
     stall_watch: stalls::StallWatch,
     /// Who is told of stalls.
     tell: Option<fn(&str)>,
@@ -256,7 +260,6 @@ impl Engine<ShmLink> {
             let recorder =
                 trace::Recorder::create(directory, identity, peers).map_err(cannot_write(directory))?;
             engine.trace = Some(Box::new(recorder));
-            engine.look_mask = progress::TICKS_PER_TRACED_LOOK - 1;
         }
         Ok(engine)
     }
@@ -311,10 +314,12 @@ impl<L: Link> Engine<L> {
             news: false,
             idle_ticks: 0,
             regions: HashMap::new(),
-            addresses: Vec::new(),
-            peers: HashMap::new(),
+            peers: AddressTable::default(),
             completions: VecDeque::new(),
             asking: Vec::new(),
+            connecting: Vec::new(),
+            idle_bytes: u64::from(settings.idle_bytes),
+            peak_mailbox_bytes: 0,
             actions: Vec::new(),
             events: VecDeque::new(),
             unreachable: Vec::new(),
@@ -329,7 +334,6 @@ impl<L: Link> Engine<L> {
             closed: false,
             stats: None,
             trace: None,
-            look_mask: progress::TICKS_PER_LOOK - 1,
             stall_watch: stalls::StallWatch::new(settings.stall_ms),
             tell: None,
         }
@@ -342,18 +346,12 @@ impl<L: Link> Engine<L> {
 
     /// The number of the peer at `address`; the same address gives the same peer. Does not connect.
     pub fn peer(&mut self, address: &Address) -> Peer {
-        if let Some(&peer) = self.peers.get(address) {
-            return peer;
-        }
-        let peer = Peer(self.addresses.len() as u32);
-        self.addresses.push(*address);
-        self.peers.insert(*address, peer);
-        peer
+        Peer(self.peers.insert(*address))
     }
 
     /// The address of a peer.
     pub fn address_of(&self, peer: Peer) -> Address {
-        self.addresses[peer.0 as usize]
+        *self.peers.address(peer.0).expect("peers are numbered here")
     }
 
     /// Sends a message.

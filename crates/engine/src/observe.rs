@@ -25,10 +25,17 @@ impl<L: Link> Engine<L> {
         if self.stats.is_none() {
             return;
         }
-        let state = self.state();
+        let state = self.memory();
         if let Some(stats) = &self.stats {
             stats.update(self.machine.counters(), &state);
         }
+    }
+
+    /// What the endpoint occupies and who waits, for whoever measures. Costs a look at every peer.
+    pub fn memory(&mut self) -> State {
+        let state = self.state();
+        self.peak_mailbox_bytes = state.peak_mailbox_bytes;
+        state
     }
 
     /// What the page tells besides the counters. Costs a look at every peer.
@@ -42,9 +49,11 @@ impl<L: Link> Engine<L> {
             self.machine.pairs(now).filter_map(|pair| self.holding(&pair)).collect();
         holdings.sort_by_key(|holding| std::cmp::Reverse(holding.retrieved));
         holdings.truncate(stats::MAX_HOLDINGS);
+        let mailbox_bytes = self.link.mailbox_bytes();
         State {
-            mailbox_bytes: self.link.mailbox_bytes(),
-            peers: self.addresses.len() as u64,
+            mailbox_bytes,
+            peak_mailbox_bytes: self.peak_mailbox_bytes.max(mailbox_bytes),
+            peers: self.peers.len() as u64,
             backlog: u64::from(self.machine.backlogged()),
             unexpected_messages: u64::from(unexpected_messages),
             unexpected_bytes,

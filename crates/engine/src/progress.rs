@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
-use weir_link::{Arrival, Link, Liveness, Quota};
+use weir_link::{Admission, Arrival, Link, Liveness, Quota};
 use weir_proto::{
     Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Source,
     Space, Transfer,
@@ -16,13 +16,19 @@ use crate::{Completion, Engine, Operation, Post};
 const BATCH: usize = 64;
 /// How often those are looked after on whom something depends. The dead are reported within a second.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
-/// Calls of `progress` between two looks at the clock, for programs that never wait.
-pub(crate) const TICKS_PER_LOOK: u32 = 1 << 14;
-/// The same while a trace is kept.
-pub(crate) const TICKS_PER_TRACED_LOOK: u32 = 1 << 8;
+/// Longest sleep while we wait for a lane. Unit: ns.
+const QUEUE_NS: u64 = 1_000_000;
+/// Calls of `progress` between two looks at the clock, for programs that never wait: few, since they may call only a thousand
+/// times a second; the clock costs some 25 ns.
+const TICKS_PER_LOOK: u32 = 1 << 8;
 /// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
 /// two receives.
 const IDLE_TICKS: u32 = 16;
+
+fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
+    let Quota { data_slots, start_slots, credit_slots } = quota;
+    Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
+}
 
 /// The number of a copy that the machine has named.
 fn copy_number(transfer: Transfer) -> u32 {
@@ -44,6 +50,9 @@ impl<L: Link> Engine<L> {
         if !self.asking.is_empty() {
             handled += self.look_for_room();
         }
+        if !self.connecting.is_empty() {
+            handled += self.look_for_lanes();
+        }
         if let Some(deadline) = self.machine.next_deadline() {
             handled += self.pass_deadline(deadline);
         }
@@ -51,7 +60,7 @@ impl<L: Link> Engine<L> {
             handled += self.lose_unreachable();
         }
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks & self.look_mask == 0 {
+        if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
             handled += self.watch_if_due(Clock::now());
         }
         if handled > 0 {
@@ -154,6 +163,8 @@ impl<L: Link> Engine<L> {
             Some(deadline) => at_most_ns.min(deadline.since_ns(self.clock())),
             None => at_most_ns,
         };
+        // A lane is announced; that a place in a full queue is free again is not.
+        let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(QUEUE_NS) };
         if at_most_ns > 0 {
             self.link.sleep(at_most_ns);
         }
@@ -185,12 +196,13 @@ impl<L: Link> Engine<L> {
         }
         match arrival {
             Arrival::Packet { from, packet } => self.handle(Event::Arrived { from, packet }),
-            Arrival::Attached { lane, address, quota } => {
+            Arrival::Attached { lane, address, quota, epoch } => {
                 let peer = self.peer(&address);
                 self.link.admit(lane, peer);
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
-                self.handle(Event::Attached { peer, quota_slots, start_slots });
+                self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
+            Arrival::AskedToLeave { by } => self.handle(Event::AskedToLeave { peer: by }),
             Arrival::Malformed { from } => {
                 self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
             }
@@ -242,15 +254,16 @@ impl<L: Link> Engine<L> {
             Action::Connect { to } => {
                 let address = self.address_of(to);
                 match self.link.connect(to, &address) {
-                    Ok(quota) => self.events.push_back(Event::Connected {
-                        peer: to,
-                        quota_slots: quota.data_slots,
-                        start_slots: quota.start_slots,
-                        credit_slots: quota.credit_slots,
-                    }),
+                    Ok(Some(admission)) => self.events.push_back(connected(to, admission)),
+                    Ok(None) => self.connecting.push(to),
                     Err(fault) => self.unreachable.push((to, fault)),
                 }
             }
+            Action::Disconnect { to } => {
+                self.asking.retain(|asking| *asking != to);
+                self.link.disconnect(to);
+            }
+            Action::Vacate { peer } => self.link.release(peer),
             Action::AskRoom { to, at_once } => match self.link.room(to) {
                 0 if !at_once => self.asking.push(to),
                 slots => {
@@ -267,6 +280,7 @@ impl<L: Link> Engine<L> {
             }
             Action::Sever { peer } => {
                 self.asking.retain(|asking| *asking != peer);
+                self.connecting.retain(|connecting| *connecting != peer);
                 self.link.forget(peer);
             }
             Action::Notify { from, data, bytes } => {
@@ -396,6 +410,24 @@ impl<L: Link> Engine<L> {
         found
     }
 
+    /// Whether a lane that we wait for is ours now.
+    fn look_for_lanes(&mut self) -> usize {
+        let mut found = 0;
+        for peer in std::mem::take(&mut self.connecting) {
+            let address = self.address_of(peer);
+            match self.link.connect(peer, &address) {
+                Ok(None) => self.connecting.push(peer),
+                Ok(Some(admission)) => {
+                    found += 1;
+                    self.now = self.clock();
+                    self.handle(connected(peer, admission));
+                }
+                Err(fault) => self.unreachable.push((peer, fault)),
+            }
+        }
+        found
+    }
+
     /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
     fn watch_if_due(&mut self, now: Clock) -> usize {
         if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
@@ -407,8 +439,9 @@ impl<L: Link> Engine<L> {
         self.watched = now;
         self.now = self.clock();
         self.leave_counters();
+        self.link.tend(self.idle_bytes);
         self.watch_stalls();
-        let mut peers = Vec::new();
+        let mut peers = self.link.overdue();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();
         peers.dedup();

@@ -41,10 +41,11 @@ mod word {
     pub const UNEXPECTED_MESSAGES: usize = 5;
     pub const UNEXPECTED_BYTES: usize = 6;
     pub const PEER_STATE_BYTES: usize = 7;
+    pub const PEAK_MAILBOX_BYTES: usize = 8;
     /// Peers at which something waits for credit, also those for which there is no place below.
-    pub const STALLED_PEERS: usize = 8;
+    pub const STALLED_PEERS: usize = 9;
     /// Entries of [`super::Stall`]; those that are not used begin with 0.
-    pub const STALLS: usize = 9;
+    pub const STALLS: usize = 10;
     /// Entries of [`super::Holding`], likewise.
     pub const HOLDINGS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// First of [`super::Counters::values`].
@@ -52,7 +53,7 @@ mod word {
 }
 
 /// Changes with the meaning or number of words.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Stalls that a page has place for, the oldest.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Senders whose credits a page tells of: those of whom most is held back.
@@ -69,6 +70,8 @@ const MAX_FILE_BYTES: u64 = 1 << 16;
 pub struct State {
     /// Shared memory that the mailbox occupies. Unit: bytes.
     pub mailbox_bytes: u64,
+    /// The most that it was found to occupy. Unit: bytes.
+    pub peak_mailbox_bytes: u64,
     /// Peers that have been in contact.
     pub peers: u64,
     /// Messages and packets that wait to be sent.
@@ -120,6 +123,7 @@ impl Writer {
             return;
         }
         self.page.store(word::MAILBOX_BYTES, state.mailbox_bytes);
+        self.page.store(word::PEAK_MAILBOX_BYTES, state.peak_mailbox_bytes);
         self.page.store(word::PEERS, state.peers);
         self.page.store(word::LOOKED, now_ns());
         self.page.store(word::BACKLOG, state.backlog);
@@ -170,6 +174,8 @@ pub struct EndpointReport {
     pub scheme: Option<Scheme>,
     /// Shared memory that its mailbox occupied when last told. Unit: bytes.
     pub mailbox_bytes: u64,
+    /// The most that it was found to occupy. Unit: bytes.
+    pub peak_mailbox_bytes: u64,
     /// Peers it was in contact with.
     pub peers: u64,
     /// What tells it apart: see [`weir_link::Address::identity`].
@@ -274,6 +280,7 @@ fn decode(path: &Path, page: &Counted) -> Result<EndpointReport, String> {
         closed: words[word::CLOSED] == 1,
         scheme: scheme_of(facts[metadata::SCHEME]),
         mailbox_bytes: words[word::MAILBOX_BYTES],
+        peak_mailbox_bytes: words[word::PEAK_MAILBOX_BYTES],
         peers: words[word::PEERS],
         identity: facts[metadata::IDENTITY],
         looked_ns: words[word::LOOKED],
@@ -376,6 +383,7 @@ pub(crate) mod tests {
         let stall = |to| Stall::from_words([to, 2, 3, 4, 5, 6, 7, 8]);
         State {
             mailbox_bytes: 16384,
+            peak_mailbox_bytes: 32768,
             peers: 3,
             backlog: 11,
             unexpected_messages: 12,
@@ -412,6 +420,7 @@ pub(crate) mod tests {
         let [report] = reports.endpoints.as_slice() else { panic!("{reports:?}") };
         assert_eq!(report.counters, some_counters());
         assert_eq!((report.mailbox_bytes, report.peers, report.identity), (16384, 3, 99));
+        assert_eq!(report.peak_mailbox_bytes, 32768);
         assert_eq!((report.backlog, report.unexpected_messages, report.unexpected_bytes), (11, 12, 13));
         assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
         assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);

@@ -5,6 +5,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod cores;
+pub mod counted_heap;
 pub mod memory;
 pub mod owner;
 pub mod page;
@@ -42,6 +43,15 @@ pub struct Quota {
     pub credit_slots: u32,
 }
 
+/// A stay in a mailbox has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// What we own there.
+    pub quota: Quota,
+    /// Its number: not that of our last stay there.
+    pub epoch: u16,
+}
+
 /// What [`Link::poll`] found.
 #[derive(Debug)]
 pub enum Arrival {
@@ -60,6 +70,14 @@ pub enum Arrival {
         address: Address,
         /// What it owns here.
         quota: Quota,
+        /// Number of this stay.
+        epoch: u16,
+    },
+    /// We are asked to leave a mailbox: others wait, or its owner wants the memory back. Answer, with nothing under way
+    /// there but what is to be sent in our next stay, by `Leave` and [`Link::disconnect`].
+    AskedToLeave {
+        /// The mailbox's owner.
+        by: Peer,
     },
     /// The lane of this peer held something that is no packet. It is not read any more.
     Malformed {
@@ -91,11 +109,25 @@ pub trait Link: Send {
     /// Our own address, to be given to peers.
     fn address(&self) -> Address;
 
-    /// Sets up sending to the endpoint at `address`, from now on called `peer`.
+    /// Sets up sending to the endpoint at `address`, from now on called `peer`. `None`: others come first; call again, until
+    /// there is an answer.
     ///
     /// # Errors
-    /// [`PeerFault`], if it is not there, of another version, has no free lane, or no memory is left.
-    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Quota, PeerFault>;
+    /// [`PeerFault`], if it is not there, of another version, or no memory is left.
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault>;
+
+    /// Ends our stay at `to`, after the packet `Leave`. Nothing is written there until we are connected again.
+    fn disconnect(&mut self, to: Peer);
+
+    /// The stay of `peer` in our mailbox has ended: its `Leave` is retired. Its lane is given to others.
+    fn release(&mut self, peer: Peer);
+
+    /// To be called some times a second. Looks after those who wait for a lane here, and asks idle senders to leave while our
+    /// mailbox occupies more than `keep_bytes`.
+    fn tend(&mut self, keep_bytes: u64);
+
+    /// Some of those who have been asked to leave and have not answered for long: they may be dead.
+    fn overdue(&self) -> Vec<Peer>;
 
     /// Puts `packet` and its payload (from `memory`, at `offset`) on the way to a connected peer, and rings its doorbell
     /// if it sleeps. Never waits: the caller owns the slots, by credit or by [`Link::room`].

@@ -336,8 +336,8 @@ fn without_membarrier_nothing_is_lost_either() {
 fn a_full_file_system_is_an_error_and_not_a_signal() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = std::ffi::CString::new(dir.path().to_str().expect("a name")).expect("no NUL");
-    // Header page, and two lanes of two pages.
-    let size = c"size=20k";
+    // Header pages, and two lanes of two pages.
+    let size = c"size=24k";
     // SAFETY: NUL-terminated strings that live across the call.
     let mounted =
         unsafe { libc::mount(c"tmpfs".as_ptr(), path.as_ptr(), c"tmpfs".as_ptr(), 0, size.as_ptr().cast()) };
@@ -459,7 +459,7 @@ proptest! {
     fn random_bytes_never_panic(
         bytes in proptest::collection::vec(any::<u8>(), 1..2000),
         plausible in any::<bool>(),
-        header in proptest::collection::vec(any::<u8>(), 0..640),
+        header in proptest::collection::vec(any::<u8>(), 0..1200),
     ) {
         scribbled(
             |file| {
@@ -470,7 +470,7 @@ proptest! {
                         if let [w0, w1, w2, w3, version, kind, flags0, flags1, ..] = chunk {
                             (*w0, *w1, *w2, *w3) = (slot as u8 + 1, 0, 0, 0);
                             *version = 0x10;
-                            *kind = *kind % 12 + 1;
+                            *kind = *kind % 16 + 1;
                             (*flags0, *flags1) = (*flags0 & 0x3f, 0);
                         }
                         if let Some(high) = chunk.get_mut(26..28) {
@@ -479,7 +479,7 @@ proptest! {
                     }
                 }
                 file.write_all_at(&bytes, SLOTS).expect("written");
-                file.write_all_at(&header, 320).expect("written"); // summary and bitmap
+                file.write_all_at(&header, 256).expect("written"); // summary, calls, bitmap, queue
             },
             |b| {
                 let mut bytes = vec![0; 5000];
@@ -495,6 +495,7 @@ proptest! {
                             malformed += 1;
                         }
                         Some(Arrival::Attached { lane, .. }) => b.admit(lane, Peer(9)),
+                        Some(Arrival::AskedToLeave { .. }) => panic!("it is nowhere"),
                         None => {}
                     }
                 }

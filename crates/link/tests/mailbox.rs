@@ -12,10 +12,8 @@ use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 fn two_endpoints_exchange_messages_of_every_size() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
-    assert_eq!(
-        a.connect(Peer(0), &b.address()),
-        Ok(Quota { data_slots: 64, start_slots: 64, credit_slots: 2 })
-    );
+    let all = Quota { data_slots: 64, start_slots: 64, credit_slots: 2 };
+    assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
     let address = admit(&mut b, Peer(7));
     assert_eq!(address, a.address());
     for length in 0..=4048_usize {
@@ -114,10 +112,8 @@ fn senders_without_credit_look_for_room() {
     let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
     let mut a = ShmLink::open(&conditional).expect("a mailbox");
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
-    assert_eq!(
-        a.connect(Peer(0), &b.address()),
-        Ok(Quota { data_slots: 8, start_slots: 8, credit_slots: 0 })
-    );
+    let all = Quota { data_slots: 8, start_slots: 8, credit_slots: 0 };
+    assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
     admit(&mut b, Peer(0));
     assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (8, 0));
     send(&mut a, Peer(0), 1, &[1; 100]); // three slots
@@ -141,7 +137,172 @@ fn late_peers_find_lanes_until_there_are_none() {
         senders.push(a);
     }
     let mut late = open(dir.path());
-    assert_eq!(late.connect(Peer(0), &b.address()), Err(PeerFault::Unreachable));
+    assert_eq!(late.connect(Peer(0), &b.address()), Ok(None), "it waits for its turn");
+}
+
+/// Polls `owner`, in whose mailbox nothing comes, until it has asked `link` to leave; then that leaves.
+fn leave_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
+    until("a request", || {
+        assert!(owner.poll().is_none());
+        match link.poll() {
+            Some(Arrival::AskedToLeave { by }) => {
+                leave(link, by);
+                true
+            }
+            None => false,
+            other => panic!("expected to be asked: {other:?}"),
+        }
+    });
+}
+
+/// The next thing must be the last packet of a stay; releases its lane.
+fn release(link: &mut ShmLink) -> Peer {
+    match wait(link) {
+        Arrival::Packet { from, packet } => {
+            assert_eq!(packet.body, Body::Leave);
+            link.retire();
+            link.release(from);
+            from
+        }
+        other => panic!("expected a packet: {other:?}"),
+    }
+}
+
+fn two_lanes(dir: &std::path::Path) -> ShmLink {
+    ShmLink::open(&ShmOptions { max_lanes: 2, ..options(dir) }).expect("a mailbox")
+}
+
+#[test]
+fn more_senders_than_lanes_take_turns_first_come_first_served() {
+    let dir = directory();
+    let mut b = two_lanes(dir.path());
+    let mut senders: Vec<ShmLink> = (0..6).map(|_| open(dir.path())).collect();
+    let address = b.address();
+    let mut epochs = Vec::new();
+    for (number, sender) in senders.iter_mut().enumerate().take(2) {
+        epochs.push(sender.connect(Peer(0), &address).expect("connected").expect("a lane").epoch);
+        admit(&mut b, Peer(number as u32));
+        send(sender, Peer(0), number as u64, b"hello");
+        receive(&mut b);
+    }
+    let full = b.mailbox_bytes();
+    for sender in &mut senders[2..] {
+        assert_eq!(sender.connect(Peer(0), &address), Ok(None));
+    }
+    // b asks those who have had something and whose lanes are empty.
+    for turn in 2..6_usize {
+        leave_when_asked(&mut senders[turn - 2], &mut b);
+        assert_eq!(release(&mut b), Peer(turn as u32 - 2));
+        for (number, sender) in senders.iter_mut().enumerate().skip(turn + 1) {
+            assert_eq!(sender.connect(Peer(0), &address), Ok(None), "{number} overtakes {turn}");
+        }
+        assert!(
+            senders[turn].connect(Peer(0), &address).expect("connected").is_some(),
+            "{turn} has its turn"
+        );
+        admit(&mut b, Peer(turn as u32));
+        send(&mut senders[turn], Peer(0), turn as u64, b"hello");
+        assert_eq!(receive(&mut b), (Peer(turn as u32), turn as u64, b"hello".to_vec()));
+        assert!(b.mailbox_bytes() <= full);
+    }
+    // The first comes back: it is another stay.
+    assert_eq!(senders[0].connect(Peer(0), &address), Ok(None));
+    leave_when_asked(&mut senders[4], &mut b);
+    release(&mut b);
+    let admission = senders[0].connect(Peer(0), &address).expect("connected").expect("a lane");
+    assert_ne!(admission.epoch, epochs[0]);
+    let Arrival::Attached { lane, epoch, address, .. } = wait(&mut b) else { panic!("no attachment") };
+    assert_eq!((epoch, address), (admission.epoch, senders[0].address()));
+    b.admit(lane, Peer(0));
+    send(&mut senders[0], Peer(0), 99, b"again");
+    assert_eq!(receive(&mut b), (Peer(0), 99, b"again".to_vec()));
+}
+
+#[test]
+fn a_stay_that_has_ended_gives_its_memory_back() {
+    let dir = directory();
+    let mut b = open(dir.path());
+    let empty = b.mailbox_bytes();
+    let mut a = open(dir.path());
+    for round in 0..5 {
+        a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
+        admit(&mut b, Peer(3));
+        (0..60).for_each(|number| send(&mut a, Peer(0), number, &[round; 10]));
+        (0..60).for_each(|number| assert_eq!(receive(&mut b), (Peer(3), number, vec![round; 10])));
+        assert!(b.mailbox_bytes() > empty);
+        leave(&mut a, Peer(0));
+        release(&mut b);
+        assert_eq!(b.mailbox_bytes(), empty, "round {round}");
+        send(&mut a, Peer(0), 0, b"late: goes nowhere");
+    }
+    assert!(b.poll().is_none());
+}
+
+#[test]
+fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its_order() {
+    let dir = directory();
+    for conditional in [false, true] {
+        let open = || ShmLink::open(&ShmOptions { conditional, ..options(dir.path()) }).expect("a mailbox");
+        let (mut a, mut b) = (open(), open());
+        for round in 0..3 {
+            let quota = quota(a.connect(Peer(0), &b.address()));
+            for number in 0..quota.data_slots {
+                send(&mut a, Peer(0), number.into(), &[round]);
+            }
+            (0..quota.credit_slots).for_each(|_| a.transmit(Peer(0), &Packet::new(Body::Credit, 0), None));
+            leave(&mut a, Peer(0));
+            // Its next stay begins before b has read anything of this one.
+            a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
+            send(&mut a, Peer(0), 1000, &[round]);
+            admit(&mut b, Peer(1));
+            for number in 0..quota.data_slots {
+                assert_eq!(receive(&mut b), (Peer(1), number.into(), vec![round]));
+            }
+            for _ in 0..quota.credit_slots {
+                assert!(
+                    matches!(wait(&mut b), Arrival::Packet { packet, .. } if packet.body == Body::Credit)
+                );
+                b.retire();
+            }
+            release(&mut b);
+            admit(&mut b, Peer(1));
+            assert_eq!(receive(&mut b), (Peer(1), 1000, vec![round]));
+            leave(&mut a, Peer(0));
+            release(&mut b);
+        }
+    }
+}
+
+#[test]
+fn idle_senders_are_asked_only_for_memory_above_the_limit() {
+    let dir = directory();
+    let mut b = open(dir.path());
+    let empty = b.mailbox_bytes();
+    let mut senders: Vec<ShmLink> = (0..4).map(|_| open(dir.path())).collect();
+    for (number, sender) in senders.iter_mut().enumerate() {
+        sender.connect(Peer(0), &b.address()).expect("connected");
+        admit(&mut b, Peer(number as u32));
+    }
+    let lane = (b.mailbox_bytes() - empty) / 4;
+    let tend_for_2_s = |b: &mut ShmLink, keep_bytes| {
+        for _ in 0..10 {
+            b.tend(keep_bytes);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+    };
+    tend_for_2_s(&mut b, empty + 4 * lane);
+    assert!(senders.iter_mut().all(|sender| sender.poll().is_none()), "nobody is asked");
+    // The third is not idle; of the others the two that have been idle longest make the room.
+    send(&mut senders[2], Peer(0), 1, b"busy");
+    receive(&mut b);
+    tend_for_2_s(&mut b, empty + 2 * lane);
+    let asked: Vec<bool> = senders.iter_mut().map(|sender| sender.poll().is_some()).collect();
+    assert_eq!(asked, [true, true, false, false]);
+    (0..2).for_each(|number| leave(&mut senders[number], Peer(0)));
+    for _ in 0..2 {
+        release(&mut b);
+    }
+    assert_eq!(b.mailbox_bytes(), empty + 2 * lane);
 }
 
 #[test]

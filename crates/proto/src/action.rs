@@ -6,7 +6,7 @@ use crate::packet::Packet;
 /// What to do next, in this order. Payloads are named, never carried.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Set up sending to `to`; answer with `Connected` or `Lost`.
+    /// Set up sending to `to`; answer with `Connected` (perhaps much later, if others come first) or `Lost`.
     Connect {
         /// The peer.
         to: Peer,
@@ -20,6 +20,16 @@ pub enum Action {
         packet: Packet,
         /// Where its payload comes from.
         payload: Source,
+    },
+    /// We have left the mailbox of `to` with the packet before: its lane is written no more.
+    Disconnect {
+        /// The peer.
+        to: Peer,
+    },
+    /// `peer` has left our mailbox, and everything it sent there is retired: its lane is free.
+    Vacate {
+        /// The peer.
+        peer: Peer,
     },
     /// Schemes that claim conditionally: answer with `Room` when at least one slot is free at `to`.
     AskRoom {

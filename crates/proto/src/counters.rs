@@ -86,6 +86,8 @@ counters! {
     malformed_packets,
     /// Peers lost.
     peers_lost,
+    /// Lanes that we have given back to their mailboxes' owners.
+    stays_ended,
     /// Packets sent that go on with an eager message.
     more_packets_sent,
     /// Packets sent that announce a message.
@@ -96,7 +98,7 @@ counters! {
     piece_packets_sent,
     /// Packets sent for remote reads and writes, the payload of reads excepted.
     remote_packets_sent,
-    /// Packets sent for all other purposes: asking for payload, giving credits back when told to, goodbye.
+    /// Packets sent for all other purposes: asking for payload, giving credits back when told to, goodbye, leaving a mailbox.
     control_packets_sent,
 }
 
@@ -119,9 +121,11 @@ impl Counters {
             | Body::Locate { .. }
             | Body::Located { .. }
             | Body::Written { .. } => &mut self.remote_packets_sent,
-            Body::Fetch { .. } | Body::Goodbye | Body::ReturnRequest | Body::ReturnResponse { .. } => {
-                &mut self.control_packets_sent
-            }
+            Body::Fetch { .. }
+            | Body::Goodbye
+            | Body::Leave
+            | Body::ReturnRequest
+            | Body::ReturnResponse { .. } => &mut self.control_packets_sent,
         };
         *count += 1;
     }

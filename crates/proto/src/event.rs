@@ -59,6 +59,8 @@ pub enum Event {
         start_slots: u32,
         /// Slots set aside in its mailbox for our explicit credit packets.
         credit_slots: u32,
+        /// Number of this stay in its mailbox, not that of our last one there.
+        epoch: u16,
     },
     /// `peer` has attached to our mailbox.
     Attached {
@@ -68,6 +70,13 @@ pub enum Event {
         quota_slots: u32,
         /// Of those, the ones that it owns from the beginning.
         start_slots: u32,
+        /// Number of this stay, the same as in its `Connected`.
+        epoch: u16,
+    },
+    /// `peer` asks us to leave its mailbox, since we are idle there or have had our turn and others wait.
+    AskedToLeave {
+        /// The peer.
+        peer: Peer,
     },
     /// Schemes that claim conditionally: `slots` more slots are free for us at `peer`, or none (answer to
     /// [`crate::Action::AskRoom`]).

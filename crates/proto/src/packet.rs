@@ -14,7 +14,8 @@ pub enum Space {
 /// One packet. It fills [`Geometry::packet_slots`] slots of the receiver's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packet {
-    /// Life of the pair: packets of an earlier one are dropped. 0 until peers can be evicted.
+    /// The destination's stay in our mailbox that `granted_total` and `credit_packets_read` speak of, as it numbers its
+    /// stays: what is said of an earlier one is ignored.
     pub epoch: u16,
     /// Explicit credit packets of the other direction that the sender has read, modulo 2^16.
     pub credit_packets_read: u16,
@@ -168,6 +169,9 @@ pub enum Body {
         /// Credits given back; may be 0. Unit: slots.
         credits: u32,
     },
+    /// The last packet in this lane: its sender gives the lane and all its credits back. Costs no credit, has a slot of its
+    /// own set aside; the next packets, if any, come in another lane.
+    Leave,
     /// We have written to your memory by ourselves (after `Locate`); tell the program there.
     Written {
         /// Completion data.
@@ -194,10 +198,16 @@ impl Packet {
 }
 
 impl Body {
-    /// Credit packets cost no credit; all others do.
+    /// Whether it is a credit packet: those land in credit slots.
     #[inline]
     pub fn is_credit(&self) -> bool {
         matches!(self, Body::Credit)
+    }
+
+    /// Credit packets and the last packet of a lane cost no credit; all others do.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        matches!(self, Body::Credit | Body::Leave)
     }
 }
 

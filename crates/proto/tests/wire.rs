@@ -22,6 +22,7 @@ fn body() -> impl Strategy<Value = Body> {
         ),
         Just(Body::Credit),
         Just(Body::Goodbye),
+        Just(Body::Leave),
         (transfer(), any::<u32>(), any::<bool>()).prop_map(|(transfer, count, refused)| Body::Finished {
             transfer,
             count,
@@ -98,7 +99,7 @@ fn refusals_say_what_came_and_what_is_allowed() {
     slot[4] = wire::VERSION << 4;
     assert_eq!(
         wire::decode(&slot, 0).map_err(|e| e.to_string()),
-        Err("packet kind 0, known are 1 to 15".into())
+        Err("packet kind 0, known are 1 to 16".into())
     );
     slot[5] = 2;
     slot[24] = 200;

@@ -73,6 +73,7 @@ fn plan(rng: &mut Rng) -> Plan {
         eager_bytes: [0, 100, 2048, 100_000][rng.usize(..4)],
         cross_memory: rng.bool(),
         copies_forbidden: rng.u8(..4) == 0,
+        max_lanes: [1, 2, 100, 100][rng.usize(..4)],
         // Nothing reserved; one or two senders; a few messages beyond that; everything.
         budget_bytes: [0, 40_000, 400_000, 1 << 30][rng.usize(..4)],
         retain_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
@@ -157,14 +158,25 @@ fn world_of(plan: Plan, mut rng: Rng, recorded: bool) -> World {
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
                 world.post(node, Command::Receive(receive));
             }
+            2 if rng.u8(..4) == 0 => world.ask_to_leave(rng.u32(..n), rng.u32(..n)),
             _ => {
                 world.step(|count| rng.usize(..count));
             }
         }
     }
+    // Some are asked to leave also when nobody posts any more, at any moment.
+    for _ in 0..[0, 50, 500][rng.usize(..3)] {
+        match rng.u8(..4) {
+            0 => world.ask_to_leave(rng.u32(..n), rng.u32(..n)),
+            _ => drop(world.step(|count| rng.usize(..count))),
+        }
+    }
     world.settle(|count| rng.usize(..count));
     world.assert_at_rest();
     world.assert_within_budget();
+    if rng.u8(..4) == 0 {
+        assert_everybody_can_be_forgotten(&mut world, &mut rng);
+    }
 
     let all_whole = world.nodes.iter().all(|node| {
         let counters = node.machine.counters();
@@ -225,6 +237,31 @@ fn dynamic_credits_without_a_dynamic_region_are_static_credits() {
     run("dynamic_credits_without_a_dynamic_region_are_static_credits", 400, twin_world);
 }
 
+/// Asked to leave, those at rest go, all lanes are free, and nothing is kept for anybody.
+fn assert_everybody_can_be_forgotten(world: &mut World, rng: &mut Rng) {
+    let n = world.plan.endpoints;
+    // Twice: to be told that something has ended, one may be visited again.
+    for (from, to) in (0..2 * n).flat_map(|from| (0..n).map(move |to| (from % n, to))) {
+        world.ask_to_leave(from, to);
+        world.settle(|count| rng.usize(..count));
+    }
+    world.assert_at_rest();
+    for node in 0..n {
+        assert_eq!(world.taken_lanes(node), 0);
+        let machine = &world.nodes[node as usize].machine;
+        if let Scheme::Dynamic { .. } = world.plan.scheme {
+            let (pool, region) = (machine.pool(), world.plan.region);
+            assert_eq!(pool.region_slots(), region.slots, "what it grew by is gone: {pool:?}");
+            if region.admission == Admission::FirstContact {
+                assert_eq!(pool.available_slots(), region.slots, "{pool:?}");
+            }
+        }
+        let kept = machine.peers_kept();
+        // That copies are forbidden is remembered.
+        assert!(kept == 0 || world.plan.copies_forbidden, "endpoint {node} still keeps {kept} peers");
+    }
+}
+
 /// Remote reads and writes at random, against a copy of the memory.
 fn remote_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
@@ -247,6 +284,12 @@ fn remote_world(seed: u64) -> u64 {
         let (peer, key, offset_, bytes_) = (Peer(to), 5, offset as u64, bytes as u64);
         let command = RemoteCommand { request, peer, key, offset: offset_, bytes: bytes_, data: notice };
         world.post(from, if write { Command::Write(command) } else { Command::Read(command) });
+        for _ in 0..rng.usize(..10) {
+            world.step(|count| rng.usize(..count));
+            if rng.u8(..4) == 0 {
+                world.ask_to_leave(rng.u32(..3), rng.u32(..3));
+            }
+        }
         world.settle(|count| rng.usize(..count));
         let (_, outcome, buffer) = world.nodes[from as usize].completions.pop_back().expect("completed");
         assert_eq!(outcome, if inside { Outcome::Done } else { Outcome::Refused }, "{command:?}");
@@ -298,6 +341,7 @@ fn dying_world(seed: u64) -> u64 {
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
                 world.post(from, Command::Receive(receive));
             }
+            2 if rng.u8(..4) == 0 => world.ask_to_leave(rng.u32(..3), rng.u32(..3)),
             _ => {
                 world.step(|count| rng.usize(..count));
             }
@@ -390,10 +434,12 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         eager_bytes: 100_000,
         cross_memory: false,
         copies_forbidden: false,
+        max_lanes: [1, 3, 100, 100][rng.usize(..4)],
         budget_bytes: [1 << 30, 20_000][rng.usize(..2)],
         retain_bytes: 1 << 30,
         planned: rng.bool(),
     };
+    let asked = [0, 0, 4][rng.usize(..3)];
     let mut world = World::new(plan);
     let mut sent = vec![0usize; endpoints as usize];
     let mut transfer = |world: &mut World, rng: &mut Rng, from: u32, to: u32, bytes: usize| {
@@ -424,6 +470,9 @@ fn busy_world(seed: u64) -> (u64, Tally) {
             transfer(&mut world, &mut rng, from, to, bytes);
             for _ in 0..rng.usize(..12) {
                 world.step(|count| rng.usize(..count));
+                if asked > 0 && rng.u8(..asked) == 0 {
+                    world.ask_to_leave(rng.u32(..endpoints), rng.u32(..endpoints));
+                }
             }
         }
     }
@@ -449,6 +498,9 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         assert_eq!(received, sent[to]);
         assert!(node.machine.pool().accounts().all(|account| !account.blocked), "all have answered");
         add(&mut sum, node.machine.pool().tally());
+    }
+    if seed.is_multiple_of(2) {
+        assert_everybody_can_be_forgotten(&mut world, &mut rng);
     }
     (world.trace, sum)
 }
@@ -521,6 +573,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     let region = DataRegion { slots, peers, start_slots, ..drawn.region };
     let lanes = Plan { quota_slots, start_slots, credit_slots, region, ..drawn };
     let mut world = World::new(Plan { endpoints, scheme, eager_bytes, budget_bytes, ..lanes });
+    let asks = rng.bool();
     let mut sent = Vec::new();
     for number in 0..rng.u32(20..200) {
         let from = rng.u32(1..endpoints);
@@ -533,6 +586,9 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         sent.push((from, number, bytes));
         for _ in 0..rng.u8(..6) {
             world.step(|count| rng.usize(..count));
+            if asks && rng.u8(..4) == 0 {
+                world.ask_to_leave(rng.u32(1..endpoints), 0);
+            }
         }
         if rng.u8(..3) == 0 {
             let request = world.request(0, vec![0; 2500]);
@@ -555,8 +611,18 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         world.settle(|count| rng.usize(..count));
         world.post(0, Command::Farewell);
         world.settle(|count| rng.usize(..count));
-        for node in 1..endpoints as usize {
-            assert!(!world.nodes[node].machine.owes(), "endpoint {node} owes after the goodbye");
+        for node in 1..endpoints {
+            let machine = &world.nodes[node as usize].machine;
+            if machine.owes() {
+                // Where the receiver had left, it says no goodbye; who has announced something to it looks whether it is there.
+                assert!(asks || world.plan.max_lanes < 10, "endpoint {node} owes after the goodbye");
+                let mut looks = false;
+                machine.depends_on(|peer| looks |= peer == Peer(0));
+                assert!(looks, "endpoint {node} owes, and does not look");
+                world.lose(node, 0);
+            }
+            let machine = &world.nodes[node as usize].machine;
+            assert!(!machine.owes(), "endpoint {node} owes after the goodbye");
         }
     } else {
         for _ in 0..sent.len() {

@@ -234,12 +234,12 @@ impl Setup {
                     |quota_slots| if self.dynamic() { self.config.region.start_slots } else { quota_slots };
                 let quota_slots = self.lane_slots(us);
                 let start_slots = start(quota_slots);
-                let attached = Event::Attached { peer, quota_slots, start_slots };
+                let attached = Event::Attached { peer, quota_slots, start_slots, epoch: 0 };
                 endpoint.handle(Instant(0), attached, &mut actions);
                 let quota_slots = self.lane_slots(peer.0);
                 let start_slots = start(quota_slots);
                 let credit_slots = self.config.credit_slots;
-                let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots };
+                let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch: 0 };
                 endpoint.handle(Instant(0), connected, &mut actions);
                 match self.rule {
                     Rule::DivByNPlus1 => endpoint.set_threshold(peer, quota_slots / credit_slots + 1),

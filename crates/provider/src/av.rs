@@ -4,11 +4,11 @@
 //! A vector may be filled before any endpoint exists, so it knows addresses only. Endpoints number their peers
 //! themselves and remember which entry is which peer.
 
-use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 use std::sync::Arc;
 
+use weir_engine::addresses::AddressTable;
 use weir_link::{ADDRESS_BYTES, Address};
 
 use crate::errno::{Error, status};
@@ -18,10 +18,9 @@ use crate::handle::{Domain, leave_to_parent};
 /// What a domain keeps of an address vector.
 #[derive(Default)]
 pub struct AddressVector {
-    /// Address and how often it was inserted.
-    entries: Vec<Option<(Address, u32)>>,
-    free: Vec<FiAddr>,
-    numbers: HashMap<Address, FiAddr>,
+    table: AddressTable,
+    /// How often each was inserted; 0: it is removed.
+    uses: Vec<u32>,
     /// How many addresses the program said it would insert; 0: it did not say.
     pub expected: usize,
 }
@@ -29,19 +28,12 @@ pub struct AddressVector {
 impl AddressVector {
     /// Adds an address. One that is there already keeps its number.
     pub fn insert(&mut self, address: Address) -> FiAddr {
-        if let Some(&number) = self.numbers.get(&address) {
-            if let Some((_, uses)) = &mut self.entries[number as usize] {
-                *uses += 1;
-            }
-            return number;
+        let number = self.table.insert(address);
+        if number as usize == self.uses.len() {
+            self.uses.push(0);
         }
-        let number = self.free.pop().unwrap_or(self.entries.len() as FiAddr);
-        if number as usize == self.entries.len() {
-            self.entries.push(None);
-        }
-        self.entries[number as usize] = Some((address, 1));
-        self.numbers.insert(address, number);
-        number
+        self.uses[number as usize] += 1;
+        FiAddr::from(number)
     }
 
     /// Takes an address out, when it has been removed as often as inserted. Returns whether it is gone now.
@@ -49,27 +41,25 @@ impl AddressVector {
     /// # Errors
     /// No such entry.
     pub fn remove(&mut self, number: FiAddr) -> Result<bool, Error> {
-        let place = self.entries.get_mut(number as usize).ok_or(Error::Invalid)?;
-        let (address, uses) = place.as_mut().ok_or(Error::Invalid)?;
+        let place = usize::try_from(number).ok().and_then(|place| self.uses.get_mut(place));
+        let uses = place.filter(|uses| **uses > 0).ok_or(Error::Invalid)?;
         *uses -= 1;
         if *uses > 0 {
             return Ok(false);
         }
-        self.numbers.remove(address);
-        *place = None;
-        self.free.push(number);
+        self.table.remove(number as u32);
         Ok(true)
     }
 
     /// The address of an entry.
     pub fn address(&self, number: FiAddr) -> Option<Address> {
-        let entry = self.entries.get(usize::try_from(number).ok()?)?;
-        entry.map(|(address, _)| address)
+        let in_use = self.uses.get(usize::try_from(number).ok()?).is_some_and(|&uses| uses > 0);
+        self.table.address(number as u32).filter(|_| in_use).copied()
     }
 
     /// The entry of an address.
     pub fn number(&self, address: &Address) -> Option<FiAddr> {
-        self.numbers.get(address).copied()
+        self.table.number(address).map(FiAddr::from)
     }
 }
 

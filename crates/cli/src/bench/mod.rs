@@ -6,6 +6,7 @@
 mod flood;
 mod imb;
 mod jobs;
+mod memory;
 mod overhead;
 mod pingpong;
 mod statistics;
@@ -25,6 +26,8 @@ pub enum BenchCommand {
     Pingpong(pingpong::PingpongArguments),
     /// What a flood of unexpected messages does to its receiver's memory, over weir and over the other transports.
     Flood(flood::FloodArguments),
+    /// What a receiver occupies for 1K to 256K peers, idle and with 64 active ones, beside the published formulae.
+    Memory(memory::MemoryArguments),
     /// What one flow-control scheme costs over another: instructions for a message, and time in paired runs.
     Overhead(overhead::OverheadArguments),
     /// List transports, measures and cases.
@@ -39,6 +42,7 @@ pub fn run(command: &BenchCommand) -> Result<u8, Failure> {
     match command {
         BenchCommand::Pingpong(arguments) => pingpong::run(arguments),
         BenchCommand::Flood(arguments) => flood::run(arguments),
+        BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
         BenchCommand::List => {
             list();

@@ -75,6 +75,28 @@ pub struct Story {
     by_identity: HashMap<u64, usize>,
 }
 
+/// A pair summed up over its sender's stays: each counts its slots from 0, and the waiting begins again when a peer was
+/// forgotten.
+#[derive(Default)]
+struct Totals {
+    slots: u64,
+    stalled_ns: u64,
+    connected: bool,
+    last_spent: u64,
+    last_stalled_ns: u64,
+}
+
+impl Totals {
+    fn add(&mut self, pair: &PairSample) {
+        let grown = |now: u64, before: u64| if now >= before { now - before } else { now };
+        let spent = u64::from(pair.spent_total.unwrap_or(0));
+        self.slots += grown(spent, self.last_spent);
+        self.stalled_ns = self.stalled_ns.saturating_add(grown(pair.stalled_ns, self.last_stalled_ns));
+        self.connected |= pair.credits.is_some();
+        (self.last_spent, self.last_stalled_ns) = (spent, pair.stalled_ns);
+    }
+}
+
 impl Story {
     /// Puts together what endpoints have left.
     pub fn new(endpoints: &[EndpointReport], traces: Vec<Trace>) -> Story {
@@ -172,15 +194,16 @@ impl Story {
         let mut pairs = Vec::new();
         for (from, seat) in self.seats.iter().enumerate() {
             let Some(trace) = &seat.trace else { continue };
-            let mut last: BTreeMap<u32, PairSample> = BTreeMap::new();
-            trace.samples.iter().for_each(|sample| last.extend(&sample.pairs));
-            for (number, pair) in last {
+            let mut totals: BTreeMap<u32, Totals> = BTreeMap::new();
+            for (&number, pair) in trace.samples.iter().flat_map(|sample| &sample.pairs) {
+                totals.entry(number).or_default().add(pair);
+            }
+            for (number, Totals { slots, stalled_ns, connected, .. }) in totals {
                 let Some(&to) = trace.peers.get(&number).and_then(|peer| self.by_identity.get(peer)) else {
                     continue;
                 };
-                let slots = u64::from(pair.spent_total.unwrap_or(0));
-                if pair.credits.is_some() || pair.stalled_ns > 0 {
-                    pairs.push(Pair { from, to, stalled_ns: pair.stalled_ns, slots });
+                if connected || stalled_ns > 0 {
+                    pairs.push(Pair { from, to, stalled_ns, slots });
                 }
             }
         }

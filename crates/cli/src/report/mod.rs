@@ -14,6 +14,10 @@ pub struct Share {
     pub endpoints: u64,
     /// Shared memory that the mailboxes occupied. Unit: bytes.
     pub mailbox_bytes: u64,
+    /// The most that they were found to occupy. Unit: bytes.
+    pub peak_mailbox_bytes: u64,
+    /// What is kept for peers. Unit: bytes.
+    pub peer_state_bytes: u64,
     /// Counters by name; peaks are the highest of any endpoint, the others are summed.
     #[serde(serialize_with = "counters_by_name")]
     pub counters: Counters,
@@ -51,8 +55,13 @@ impl Job {
     pub fn new(reports: &Reports) -> Job {
         let mut ranks: Vec<Rank> = Vec::new();
         for endpoint in &reports.endpoints {
-            let share =
-                Share { endpoints: 1, mailbox_bytes: endpoint.mailbox_bytes, counters: endpoint.counters };
+            let share = Share {
+                endpoints: 1,
+                mailbox_bytes: endpoint.mailbox_bytes,
+                peak_mailbox_bytes: endpoint.peak_mailbox_bytes,
+                peer_state_bytes: endpoint.peer_state_bytes,
+                counters: endpoint.counters,
+            };
             // The endpoints are sorted by rank and process.
             match ranks.last_mut() {
                 Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
@@ -69,7 +78,13 @@ impl Job {
                 }),
             }
         }
-        let mut total = Share { endpoints: 0, mailbox_bytes: 0, counters: Counters::default() };
+        let mut total = Share {
+            endpoints: 0,
+            mailbox_bytes: 0,
+            peak_mailbox_bytes: 0,
+            peer_state_bytes: 0,
+            counters: Counters::default(),
+        };
         for rank in &ranks {
             total.add(&rank.share);
         }
@@ -125,6 +140,8 @@ impl Share {
         self.endpoints += other.endpoints;
         // Numbers come from files: no overflow may stop the report.
         self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
+        self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
+        self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
         let mut values = self.counters.values();
         for ((value, more), name) in values.iter_mut().zip(other.counters.values()).zip(Counters::NAMES) {
             *value = if name.starts_with("peak_") { (*value).max(more) } else { value.saturating_add(more) };
@@ -158,13 +175,14 @@ pub(crate) mod tests {
             closed,
             scheme: None,
             mailbox_bytes: 16896,
+            peak_mailbox_bytes: 33792,
             peers: 2,
             identity: 1000 + rank,
             looked_ns: 0,
             backlog: 0,
             unexpected_messages: 0,
             unexpected_bytes: 0,
-            peer_state_bytes: 0,
+            peer_state_bytes: 300,
             stalled_peers: 0,
             stalls: vec![],
             holdings: vec![],

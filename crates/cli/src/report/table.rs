@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, pre
 /// Heading and content of a column.
 type Column = (&'static str, fn(&Share) -> String);
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 13] = [
     ("messages\nsent", |share| count(share.counters.messages_sent)),
     ("bytes\nsent", |share| bytes(share.counters.bytes_sent)),
     ("messages\nreceived", |share| count(share.counters.messages_received)),
@@ -18,7 +18,9 @@ const COLUMNS: [Column; 11] = [
     ("stalled for\ncredit", |share| time_ns(share.counters.stalled_ns as f64)),
     ("unexpected\nmessages", |share| count(share.counters.peak_unexpected_messages)),
     ("unexpected\nbytes", |share| bytes(share.counters.peak_unexpected_bytes)),
-    ("mailbox", |share| bytes(share.mailbox_bytes)),
+    ("mailbox\nat the end", |share| bytes(share.mailbox_bytes)),
+    ("mailbox\npeak", |share| bytes(share.peak_mailbox_bytes)),
+    ("state of\npeers", |share| bytes(share.peer_state_bytes)),
 ];
 
 /// Ranks below each other, then the sum. Unexpected messages are peaks: the last line has the highest.
@@ -69,8 +71,11 @@ mod tests {
             let line = text.lines().find(|line| line.trim_start().starts_with(start)).unwrap();
             line.split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(fields("0 "), "0 1,000 7.81 KiB 0 0 B 1,001 0 0 1.50 ms 3 24 B 16.5 KiB");
+        assert_eq!(fields("0 "), "0 1,000 7.81 KiB 0 0 B 1,001 0 0 1.50 ms 3 24 B 16.5 KiB 33.0 KiB 300 B");
         assert!(fields("1 ").starts_with("1 ! 7 56 B"), "{text}");
-        assert_eq!(fields("all "), "all 1,007 7.87 KiB 0 0 B 1,009 0 0 3.00 ms 3 24 B 33.0 KiB");
+        assert_eq!(
+            fields("all "),
+            "all 1,007 7.87 KiB 0 0 B 1,009 0 0 3.00 ms 3 24 B 33.0 KiB 66.0 KiB 600 B"
+        );
     }
 }

@@ -44,6 +44,7 @@ pub(super) const UNEXPECTED_BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
 pub(super) const RETAIN_BYTES: &str = "FI_WEIR_RETAIN_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
 pub(super) const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
+pub(super) const IDLE_BYTES: &str = "FI_WEIR_IDLE_BYTES";
 pub(super) const SPIN: &str = "FI_WEIR_SPIN";
 pub(super) const SLEEP_US: &str = "FI_WEIR_SLEEP_US";
 pub(super) const CLOSE_MS: &str = "FI_WEIR_CLOSE_MS";
@@ -168,7 +169,13 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: MAX_PEERS,
         default: "4096",
         allowed: "1 to 4096",
-        help: "Most senders that an endpoint's mailbox has lanes for.",
+        help: "Lanes of an endpoint's mailbox; more senders take turns.",
+    },
+    SettingInfo {
+        variable: IDLE_BYTES,
+        default: "1048576",
+        allowed: "0 to 4294967295",
+        help: "Mailbox that idle senders may keep; above it, those idle for a second give their lanes back (unit: bytes).",
     },
     SettingInfo {
         variable: SPIN,

@@ -146,6 +146,8 @@ pub struct Settings {
     pub cross_memory: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,
+    /// `FI_WEIR_IDLE_BYTES`: what of a mailbox idle senders may keep.
+    pub idle_bytes: u32,
     /// `FI_WEIR_SPIN`: polls that find nothing before the core is given away; 0: by cores and ranks.
     pub spin: u32,
     /// `FI_WEIR_SLEEP_US`: longest sleep inside a libfabric read, one thread calling.
@@ -179,6 +181,7 @@ impl Default for Settings {
             retain_bytes: 0,
             cross_memory: true,
             max_peers: 4096,
+            idle_bytes: 1 << 20,
             spin: 0,
             sleep_us: 1000,
             close_ms: 10_000,
@@ -241,6 +244,7 @@ impl Settings {
             retain_bytes: read_bytes(&given, RETAIN_BYTES, 0..=1 << 40)?.unwrap_or(default.retain_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
+            idle_bytes: read_number(&given, IDLE_BYTES, 0..=u32::MAX)?.unwrap_or(default.idle_bytes),
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
             sleep_us: read_number(&given, SLEEP_US, 0..=100_000)?.unwrap_or(default.sleep_us),
             close_ms: read_number(&given, CLOSE_MS, 0..=600_000)?.unwrap_or(default.close_ms),
@@ -317,6 +321,7 @@ impl Settings {
             RETAIN_BYTES => Some(self.retain_bytes.to_string()),
             CROSS_MEMORY => Some(switch(self.cross_memory)),
             MAX_PEERS => Some(self.max_peers.to_string()),
+            IDLE_BYTES => Some(self.idle_bytes.to_string()),
             SPIN => Some(self.spin.to_string()),
             SLEEP_US => Some(self.sleep_us.to_string()),
             CLOSE_MS => Some(self.close_ms.to_string()),

@@ -4,7 +4,7 @@ use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::flow::static_connection;
 use weir_proto::{Admission, DataRegion, Scheme};
 
-use super::list::{MAILBOX_SLOTS, MAX_PEERS};
+use super::list::MAILBOX_SLOTS;
 use super::{QuotaRest, SettingError, Settings};
 
 /// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
@@ -41,24 +41,21 @@ pub struct MailboxPlan {
 }
 
 impl Settings {
-    /// How the mailbox of each endpoint of a job of `peers` endpoints is shared among them. 0: not known yet, counts as
-    /// one.
+    /// How the mailbox of each endpoint of a job of `peers` endpoints is shared among them, or among as many as have a lane at
+    /// a time. 0: not known yet, counts as one.
     ///
     /// With credits, `data region >= credit region >= 1 slot per process`: fewer data slots than credit slots would
     /// mean that a sender can be owed more credit packets than it ever sent packets. Without, one slot each is enough.
     /// Source: spec/flow-control.md, 2a, formula 5.2.
     ///
     /// # Errors
-    /// [`SettingError::TooFew`], if the mailbox is too small or has too few lanes, [`SettingError::TooMany`], if a
+    /// [`SettingError::TooFew`], if the mailbox is too small, [`SettingError::TooMany`], if a
     /// sender's part would be larger than a lane can be.
     pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
-        let peers = peers.max(1);
+        let peers = peers.max(1).min(self.max_peers); // of more, so many share it at a time
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
         };
-        if peers > self.max_peers {
-            return too_few(MAX_PEERS, self.max_peers, String::new(), u64::from(peers));
-        }
         let own_slots = match self.scheme {
             Scheme::Hardware { .. } | Scheme::StaticConnection { .. } => self.preposted_slots,
             Scheme::AdaptiveBacklog { .. } => self.adaptive_max_slots,

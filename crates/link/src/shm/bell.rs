@@ -1,8 +1,9 @@
 //! The doorbell of a mailbox: how senders announce, and how the reader sleeps without missing anybody.
 //!
-//! It knows lanes by number and nothing of what is in them. Three parts, all in the header of the segment:
+//! It knows lanes by number and nothing of what is in them. Four parts, all in the header of the segment:
 //! - a bitmap with one bit per lane and a summary with one bit per bitmap word: "something has come". A sender sets
 //!   them only when its lane is not polled (see [`super::inbox`]); the reader takes them by exchange.
+//! - `calls`, in the same line as the summary: something else than a packet wants the reader's attention.
 //! - the `asleep` word: `4 * episode + stage`, stages awake (0), asleep (1), being woken (2).
 //!
 //! A worked exchange; R sleeps, A and B send:
@@ -22,7 +23,7 @@
 //! summary bit, since every announcement sets both.
 
 use super::ring::Line;
-use super::sync::{AtomicU64, BITMAP_WORDS, Futex, Ordering, heavy_fence};
+use super::sync::{AtomicU32, AtomicU64, BITMAP_WORDS, Futex, Ordering, heavy_fence, light_fence};
 
 const STAGES: u32 = 3;
 const ASLEEP: u32 = 1;
@@ -33,12 +34,28 @@ pub const MAX_LANES: u32 = BITMAP_WORDS as u32 * 64;
 /// wake-up costs at most this.
 const UNFENCED_SLEEP_NS: u64 = 1_000_000;
 
+/// What a call is about. Hints: who is called looks for itself.
+pub mod call {
+    /// Somebody waits for a lane here.
+    pub const NEWCOMER: u32 = 1;
+    /// The reader is, elsewhere, asked to leave, or is given a lane.
+    pub const ELSEWHERE: u32 = 2;
+}
+
+/// What a reader looks at in every poll.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Signals {
+    summary: AtomicU64,
+    calls: AtomicU32,
+}
+
 /// The doorbell, as it lies in the header.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bell {
     asleep: Line<Futex>,
-    summary: Line<AtomicU64>,
+    signals: Line<Signals>,
     bitmap: [AtomicU64; BITMAP_WORDS],
 }
 
@@ -46,7 +63,7 @@ impl Default for Bell {
     fn default() -> Bell {
         Bell {
             asleep: Line::default(),
-            summary: Line::default(),
+            signals: Line::default(),
             bitmap: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -70,7 +87,7 @@ impl Bell {
     /// Second half: the summary bit.
     #[inline]
     pub fn announce_summary(&self, lane: u32) {
-        self.summary.0.fetch_or(1 << (lane / 64 % 64), Ordering::Release);
+        self.signals.0.summary.fetch_or(1 << (lane / 64 % 64), Ordering::Release);
     }
 
     /// Wakes the reader if it sleeps. Called after publishing, announcing and a light fence.
@@ -125,12 +142,30 @@ impl Bell {
     /// Whether anybody has announced anything.
     #[inline]
     pub fn announced(&self) -> bool {
-        self.summary.0.load(Ordering::Relaxed) != 0
+        self.signals.0.summary.load(Ordering::Relaxed) != 0 || self.called()
+    }
+
+    /// Whether somebody has called.
+    #[inline]
+    pub fn called(&self) -> bool {
+        self.signals.0.calls.load(Ordering::Relaxed) != 0
+    }
+
+    /// Calls the reader about `what`, also if it sleeps. Seldom, so it pays for a full fence.
+    pub fn call_about(&self, what: u32) {
+        self.signals.0.calls.fetch_or(what, Ordering::Release);
+        light_fence(true); // between the call and `asleep`
+        self.wake(&mut Woken::default());
+    }
+
+    /// Takes all calls.
+    pub fn take_calls(&self) -> u32 {
+        self.signals.0.calls.swap(0, Ordering::Acquire)
     }
 
     /// Takes all announcements.
     pub fn take(&self, mut lane_announced: impl FnMut(u32)) {
-        let mut words = self.summary.0.swap(0, Ordering::Acquire);
+        let mut words = self.signals.0.summary.swap(0, Ordering::Acquire);
         while words != 0 {
             let word = words.trailing_zeros();
             words &= words - 1;

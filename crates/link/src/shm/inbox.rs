@@ -154,6 +154,11 @@ impl<L: LaneMemory> Inbox<L> {
         self.strangers.pop_front()
     }
 
+    /// A lane to be looked at as if it had been announced.
+    pub fn push_stranger(&mut self, lane: u32) {
+        self.strangers.push_back(lane);
+    }
+
     /// Whether [`Inbox::next_stranger`] would give one.
     #[inline]
     pub fn has_strangers(&self) -> bool {
@@ -161,7 +166,7 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     /// The next lane in which something has arrived. `None` also when strangers have been announced: look at them
-    /// first.
+    /// first. So it is when somebody has called.
     #[inline]
     pub fn next(&mut self, bell: &Bell) -> Option<u32> {
         self.polls += 1;
@@ -170,7 +175,7 @@ impl<L: LaneMemory> Inbox<L> {
         }
         if bell.announced() {
             self.take_announcements(bell);
-            if !self.strangers.is_empty() {
+            if !self.strangers.is_empty() || bell.called() {
                 return None; // our own lane may be among them
             }
         }

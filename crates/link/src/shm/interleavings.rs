@@ -3,12 +3,13 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-link --release loom`. A lost packet or wake-up shows as a deadlock, which
 //! loom reports; a slot read while it is written as a race. The lanes are on the heap, the code is the real one.
 
-use super::bell::Bell;
+use super::bell::{Bell, Episode, call};
+use super::gate::{self, Gate};
 use super::heap::{HeapLane, eager};
 use super::inbox::{Inbox, Limits};
 use super::outbox::{Outbox, Step};
 use super::ring::{LaneMemory, Reader, Writer};
-use super::sync::{Arc, explore, thread, yield_now};
+use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
 use crate::memory::UserMemory;
 
 type Sender = Outbox<Arc<HeapLane>, Arc<Bell>>;
@@ -74,7 +75,7 @@ fn receive_all(bell: &Bell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u
 #[test]
 fn loom_slots_are_reused_only_when_read() {
     explore(4, || {
-        let lane = Arc::new(HeapLane::new(2));
+        let lane = Arc::new(HeapLane::new(3)); // one of them is set aside
         let mut writer = Writer::new(Arc::clone(&lane));
         let mut reader = Reader::new(lane);
         let sizes = [1_usize, 40, 8, 33];
@@ -169,5 +170,144 @@ fn loom_a_stopped_sender_delays_nobody() {
                 second.join().unwrap();
             });
         }
+    }
+}
+
+/// The newcomers are numbered from here.
+const FIRST: u64 = 7;
+
+/// A mailbox of one lane, of which only who holds it matters.
+#[derive(Default)]
+struct OneLane {
+    bell: Bell,
+    /// The newcomers' own.
+    bells: [Bell; 2],
+    gate: Gate,
+    claims: [AtomicU64; 1],
+    /// Who has left.
+    left: AtomicU64,
+    /// Written by the holder; two holders at a time would be a race.
+    slots: Slots,
+}
+
+struct Slots(Watched<u64>);
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots(Watched::new(0))
+    }
+}
+// SAFETY: only the holder of the lane touches it, which is what the test checks.
+unsafe impl Sync for Slots {}
+
+impl OneLane {
+    /// Comes as a sender does, asleep while it waits.
+    fn come(&self, id: u64) {
+        if !self.gate.has_waiters() && gate::claim(&self.claims, id).is_some() {
+            return;
+        }
+        let ticket = self.gate.enter(id).expect("a place");
+        self.bell.call_about(call::NEWCOMER);
+        let (bell, mut episode) = (&self.bells[(id - FIRST) as usize], Episode::default());
+        while self.gate.answer(ticket).is_none() {
+            bell.take_calls();
+            if self.gate.answer(ticket).is_none() {
+                bell.sleep(&mut episode, false, FOR_EVER_NS, || bell.called());
+            }
+        }
+        self.gate.leave(ticket);
+        assert_eq!(self.claims[0].load(Ordering::Acquire), id, "given to us");
+    }
+
+    /// Holds the lane for a moment.
+    fn stay(&self, id: u64) {
+        // SAFETY: under loom the access is checked.
+        self.slots.0.with_mut(|slots| unsafe { *slots = id });
+        self.left.swap(id, Ordering::Release); // a plain store could be taken for an older one by loom
+        self.bell.call_about(call::ELSEWHERE); // stands for the announcement of the last packet
+    }
+
+    fn serve(&self) {
+        for waiter in self.gate.waiters() {
+            if self.gate.serve(waiter, &self.claims) {
+                self.bells[(waiter.segment - FIRST) as usize].call_about(call::ELSEWHERE);
+            }
+        }
+    }
+
+    /// The owner, until so many have left.
+    fn own(&self, stays: u32) {
+        let (mut ended, mut episode) = (0, Episode::default());
+        while ended < stays {
+            if self.bell.take_calls() & call::NEWCOMER != 0 {
+                self.serve();
+            }
+            let left = self.left.swap(0, Ordering::AcqRel);
+            if left == 0 {
+                self.bell.sleep(&mut episode, false, FOR_EVER_NS, || self.bell.called());
+                continue;
+            }
+            // SAFETY: as above: whoever has left writes no more.
+            self.slots.0.with(|slots| assert_eq!(unsafe { *slots }, left));
+            assert_eq!(self.claims[0].swap(0, Ordering::AcqRel), left);
+            self.serve();
+            ended += 1;
+        }
+    }
+}
+
+#[test]
+fn loom_a_lane_has_one_holder_at_a_time_and_nobody_waits_for_ever() {
+    explore(2, || {
+        let lane = Arc::new(OneLane::default());
+        let senders = [7, 8].map(|id| {
+            let lane = Arc::clone(&lane);
+            thread::spawn(move || {
+                lane.come(id);
+                lane.stay(id);
+            })
+        });
+        lane.own(2);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        assert!(!lane.gate.has_waiters());
+    });
+}
+
+/// A newcomer is stopped with a place and no ticket, or with a ticket and a lane that it does not take; once it is found
+/// dead, its lane is the other's.
+#[test]
+fn loom_a_stopped_newcomer_delays_the_other_until_it_is_found() {
+    for halfway in [true, false] {
+        explore(2, move || {
+            let lane = Arc::new(OneLane::default());
+            let stopped = {
+                let lane = Arc::clone(&lane);
+                thread::spawn(move || {
+                    if halfway {
+                        lane.gate.enter_halfway(7);
+                    } else {
+                        lane.gate.enter(7);
+                    }
+                })
+            };
+            let other = {
+                let lane = Arc::clone(&lane);
+                thread::spawn(move || {
+                    lane.come(8);
+                    lane.stay(8);
+                })
+            };
+            stopped.join().unwrap();
+            lane.serve();
+            // Found dead: what it holds is named.
+            for (place, _) in lane.gate.occupants().filter(|&(_, id)| id == 7).collect::<Vec<_>>() {
+                lane.gate.clear(place);
+            }
+            gate::unclaim(&lane.claims, 0, 7);
+            lane.serve();
+            lane.own(1);
+            other.join().unwrap();
+        });
     }
 }

@@ -3,12 +3,13 @@
 //! ```text
 //! 0        facts      128 B   written before the segment has a name, then constant
 //! 128      state       64 B   open, closed
-//! 192      next lane   64 B   senders take lane numbers here
-//! 256      bell        64 B   asleep; then the summary (64 B) and the bitmap (512 B)
+//! 192      bell        64 B   asleep; then summary and calls (64 B) and the bitmap (512 B)
+//! 832      gate        64 B   next ticket; then 64 places in the queue, 24 B each
+//! 4096     claims       8 B   for each lane: whose it is
 //! 65536    lane 0             stride: a whole number of pages
 //! ...      lane 1 ...
-//!          a lane:     256 B  state and owner (64 B), polled (64 B), retired (64 B), spare
-//!                      then data and credit slots, 64 B each
+//!          a lane:     256 B  state, owner, epoch, asked (64 B), polled (64 B), retired (64 B), spare
+//!                      then data and credit slots and the slot of the last packet, 64 B each
 //! ```
 //! The file is as long as all lanes together but sparse: only lanes that were claimed occupy memory. Whatever a peer
 //! reads here it checks first ([`Facts::parse`]); a peer that lies can thereby confuse nobody but itself.
@@ -18,14 +19,18 @@ use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
 /// Version of everything described here.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part.
 pub const FACTS_BYTES: usize = 128;
 /// Where the lanes begin: a multiple of the page size of every machine that we know.
 pub const LANES_OFFSET: u64 = 65536;
-/// The part of the header that is used and mapped by senders.
+/// The first part of the header. Unit: bytes.
 pub const HEADER_BYTES: usize = 4096;
+/// The claim words behind it. Unit: bytes.
+pub const CLAIMS_BYTES: usize = MAX_LANES as usize * 8;
+/// Claim words in a part of 4096 bytes: memory for them is found part by part.
+pub const CLAIMS_PER_PART: u32 = 512;
 /// What precedes the slots in a lane.
 pub const LANE_HEADER_BYTES: usize = 256;
 /// Bound on the slots of a lane, so that no arithmetic below overflows.
@@ -115,7 +120,7 @@ impl Shape {
         if max_lanes == 0 || max_lanes > MAX_LANES {
             return field("lanes", max_lanes, "1 to 4096");
         }
-        let slots = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
+        let slots = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots) + 1;
         let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
         Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
     }
@@ -132,14 +137,14 @@ impl Shape {
         Ok(Shape { start_slots, ..self })
     }
 
-    /// Slots of the ring of `lane`.
+    /// Slots of the ring of `lane`, with the one set aside for the last packet.
     pub fn lane_slots(&self, lane: u32) -> u32 {
-        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots
+        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots + 1
     }
 
     /// What the owner of `lane` owns. Without credits every slot is a data slot.
     pub fn quota(&self, lane: u32) -> Quota {
-        let slots = self.lane_slots(lane);
+        let slots = self.lane_slots(lane) - 1;
         if self.conditional {
             return Quota { data_slots: slots, start_slots: slots, credit_slots: 0 };
         }
@@ -343,7 +348,7 @@ mod tests {
             Facts::parse(&bytes, length, 4096)
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
-        assert_eq!(with(8, 3), Err(LayoutError::Version { have: 3 }));
+        assert_eq!(with(8, 4), Err(LayoutError::Version { have: 4 }));
         for (at, word) in
             [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {

@@ -6,9 +6,10 @@
 //! the file it can kill us (SIGBUS), as it could with kill(2).
 
 use super::bell::Bell;
-use super::layout::{HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
+use super::gate::Gate;
+use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
 use super::ring::{LaneControl, LaneMemory, Line};
-use super::sync::{AtomicU32, NATIVE, Ordering};
+use super::sync::{AtomicU32, AtomicU64, NATIVE, Ordering};
 use core::ops::Deref;
 use core::ptr::NonNull;
 use std::io;
@@ -75,11 +76,11 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub struct HeaderWords {
     state: Line<AtomicU32>,
-    next_lane: Line<AtomicU32>,
     bell: Bell,
+    gate: Gate,
 }
 
-/// The first page of a segment.
+/// The header of a segment.
 #[derive(Clone, Debug)]
 pub struct MappedHeader {
     mapping: Arc<Mapping>,
@@ -92,7 +93,7 @@ const _: () = assert!(!NATIVE || size_of::<LaneHeader>() <= LANE_HEADER_BYTES);
 impl MappedHeader {
     /// `mapping` begins with the header.
     pub fn new(mapping: Arc<Mapping>) -> MappedHeader {
-        mapping.at(0, HEADER_BYTES);
+        mapping.at(0, HEADER_BYTES + CLAIMS_BYTES);
         MappedHeader { mapping }
     }
 
@@ -112,22 +113,19 @@ impl MappedHeader {
         self.words().state.0.store(state, Ordering::Release);
     }
 
-    /// Lane numbers below this have been taken, if what stands there can be believed.
-    pub fn claimed_lanes(&self) -> u32 {
-        self.words().next_lane.0.load(Ordering::Acquire)
+    /// The queue for lanes.
+    pub fn gate(&self) -> &Gate {
+        &self.words().gate
     }
 
-    /// Takes the next lane number below `max_lanes`.
-    pub fn claim_lane(&self, max_lanes: u32) -> Option<u32> {
-        let next = &self.words().next_lane.0;
-        let mut lane = next.load(Ordering::Relaxed);
-        while lane < max_lanes {
-            match next.compare_exchange_weak(lane, lane + 1, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(lane),
-                Err(now) => lane = now,
-            }
-        }
-        None
+    /// The claim words of the first `lanes` lanes. There must be memory behind them.
+    pub fn claims(&self, lanes: u32) -> &[AtomicU64] {
+        let bytes = lanes as usize * size_of::<u64>();
+        assert!(NATIVE && bytes <= CLAIMS_BYTES, "{lanes} claim words");
+        let first = self.mapping.at(HEADER_BYTES, bytes).cast::<AtomicU64>();
+        // SAFETY: inside the mapping, just checked; aligned (the header's parts are pages); atomics, for which every bit
+        // pattern is a value; the mapping lives as long as the `Arc` that `self` holds.
+        unsafe { core::slice::from_raw_parts(first.as_ptr(), lanes as usize) }
     }
 }
 
@@ -146,6 +144,9 @@ impl Deref for MappedHeader {
 pub struct LaneHeader {
     state: AtomicU32,
     owner: [AtomicU32; 8],
+    epoch: AtomicU32,
+    /// 1 once the reader has asked the owner to leave.
+    asked: AtomicU32,
     control: Line<LaneControl>,
 }
 
@@ -198,6 +199,38 @@ impl MappedLane {
     pub fn set_owner(&self, owner: &[u8; 32]) {
         for (part, word) in owner.chunks_exact(4).zip(&self.header().owner) {
             word.store(u32::from_ne_bytes([part[0], part[1], part[2], part[3]]), Ordering::Relaxed);
+        }
+    }
+
+    /// Number of the stay; written before the lane is made ready.
+    pub fn epoch(&self) -> u16 {
+        self.header().epoch.load(Ordering::Relaxed) as u16
+    }
+
+    /// Numbers the stay.
+    pub fn set_epoch(&self, epoch: u16) {
+        self.header().epoch.store(epoch.into(), Ordering::Relaxed);
+    }
+
+    /// The reader asks the owner to leave.
+    pub fn ask(&self) {
+        self.header().asked.store(1, Ordering::Release);
+    }
+
+    /// Whether the owner is asked to leave. Tells once.
+    pub fn take_asked(&self) -> bool {
+        self.header().asked.swap(0, Ordering::AcqRel) == 1
+    }
+
+    /// Makes the lane as good as new, if its last owner has left: all its slots were retired. `wipe`: they may not have been.
+    pub fn reset(&self, wipe: bool) {
+        let header = self.header();
+        for word in [&header.state, &header.epoch, &header.asked, &header.control.0.polled.0] {
+            word.store(0, Ordering::Relaxed);
+        }
+        header.control.0.retired.0.store(0, Ordering::Relaxed);
+        for slot in 0..if wipe { self.slots } else { 0 } {
+            self.word(slot).store(0, Ordering::Relaxed);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The shared-memory link: one mailbox per endpoint, in a segment file that its senders map.
 //!
 //! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/mailbox.md` says why it
-//! is laid out this way. A sender claims one lane of the receiver's mailbox and from then on is its only
-//! writer: nobody waits for it and it waits for nobody.
+//! is laid out this way. A sender claims one lane of the receiver's mailbox and for its stay there is its only
+//! writer: nobody waits for it and it waits for nobody. When all lanes are taken, it waits for its turn.
 //!
 //! ```text
 //! A: connect(B)    opens B's segment, checks facts and key, takes lane 5, reserves its memory,
@@ -16,6 +16,7 @@
 
 mod attach;
 mod bell;
+mod gate;
 #[cfg(test)]
 mod heap;
 mod inbox;
@@ -30,9 +31,12 @@ mod segment;
 mod steps;
 pub(crate) mod sync;
 mod told;
+mod turns;
 
 use crate::memory::UserMemory;
-use crate::{Address, Arrival, Link, Liveness, Quota};
+use crate::{Address, Admission, Arrival, Link, Liveness};
+use bell::call;
+use gate::{Ticket, unclaim};
 use inbox::{Inbox, Limits};
 pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
@@ -41,9 +45,11 @@ use outbox::Outbox;
 use ring::{Found, GEOMETRY, Head};
 use segment::{Absent, OwnSegment, PeerSegment};
 pub use segment::{SystemError, cleanup, owners};
-use std::collections::HashSet;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use sync::Ordering;
+use turns::{Stay, Turns};
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
 /// How a mailbox is made.
@@ -59,7 +65,7 @@ pub struct ShmOptions {
     pub start_slots: u32,
     /// Slots of every lane for explicit credit packets.
     pub credit_slots: u32,
-    /// How many senders there can ever be.
+    /// How many senders there can be at a time.
     pub max_lanes: u32,
     /// Copy between processes with cross-memory attach.
     pub cross_memory: bool,
@@ -89,17 +95,35 @@ enum Lane {
     Free,
     /// Reported as attached.
     Waiting(Address, MappedLane),
+    /// Its owner's last stay is not read to its end.
+    Parked,
     /// Being read.
-    Open(Peer),
+    Open(Stay),
     /// Not read any more.
+    Refused(Address),
+}
+
+/// What an address has in our mailbox: at most one lane that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claimant {
+    Admitted,
+    /// For good: messages in another lane would overtake those that are lost.
     Refused,
+}
+
+/// A lane elsewhere that we wait for.
+#[derive(Debug)]
+struct Pending {
+    segment: PeerSegment,
+    /// `None`: the queue was full.
+    ticket: Option<Ticket>,
 }
 
 /// What we know of a peer, apart from its outbox.
 #[derive(Debug, Default)]
 struct Acquaintance {
     address: Option<Address>,
-    quota: Option<Quota>,
+    admission: Option<Admission>,
     segment: Option<PeerSegment>,
     /// Its lane in our mailbox.
     lane: Option<u32>,
@@ -116,16 +140,27 @@ struct Current {
 /// An endpoint's shared-memory link.
 #[derive(Debug)]
 pub struct ShmLink {
-    outboxes: Vec<Option<Outbox<MappedLane, MappedHeader>>>,
+    /// By peer; boxed, since most peers have none.
+    outboxes: Vec<Option<Box<Outbox<MappedLane, MappedHeader>>>>,
     inbox: Inbox<MappedLane>,
     current: Option<Current>,
     /// Its head, copied out.
     head: Head,
     bell: MappedHeader,
+    /// Up to the highest that was ever taken.
     lanes: Vec<Lane>,
-    /// Who has had a lane of our mailbox: at most one each, for good.
-    claimants: HashSet<Address>,
-    acquaintances: Vec<Acquaintance>,
+    claimants: HashMap<Address, Claimant>,
+    /// Lanes of those who have come back before their last stay was read to its end.
+    parked: Vec<(Address, u32)>,
+    turns: Turns,
+    acquaintances: HashMap<Peer, Acquaintance>,
+    pending: HashMap<Peer, Pending>,
+    /// Places in queues of peers that we have given up since.
+    unwanted: Vec<(PeerSegment, Ticket)>,
+    /// Who asks us to leave its mailbox.
+    asked: VecDeque<Peer>,
+    /// Number of our next stay anywhere.
+    next_epoch: u16,
     own: Option<Arc<OwnSegment>>,
     place: Place,
     shape: Shape,
@@ -165,9 +200,15 @@ impl ShmLink {
             current: None,
             head: [0; _],
             bell: own.header(),
-            lanes: vec![Lane::Free; shape.max_lanes as usize],
-            claimants: HashSet::new(),
-            acquaintances: Vec::new(),
+            lanes: Vec::new(),
+            claimants: HashMap::new(),
+            parked: Vec::new(),
+            turns: Turns::default(),
+            acquaintances: HashMap::new(),
+            pending: HashMap::new(),
+            unwanted: Vec::new(),
+            asked: VecDeque::new(),
+            next_epoch: 0,
             own: Some(own),
             place: Place { id: facts.id, key: facts.key },
             shape,
@@ -190,41 +231,78 @@ impl ShmLink {
     }
 
     fn acquaintance(&mut self, peer: Peer) -> &mut Acquaintance {
-        let index = peer.0 as usize;
-        if self.acquaintances.len() <= index {
-            self.acquaintances.resize_with(index + 1, Acquaintance::default);
+        self.acquaintances.entry(peer).or_default()
+    }
+
+    fn set_lane(&mut self, lane: u32, state: Lane) {
+        let index = lane as usize;
+        if self.lanes.len() <= index {
+            self.lanes.resize(index + 1, Lane::Free);
         }
-        &mut self.acquaintances[index]
+        self.lanes[index] = state;
     }
 
     /// Looks at an announced lane that is not being read.
     fn attached(&mut self, lane: u32) -> Option<Arrival> {
         // A bit without a claim, or for a lane that we know: somebody's mistake or late announcement.
-        if !matches!(self.lanes.get(lane as usize), Some(Lane::Free)) || lane >= self.bell.claimed_lanes() {
+        if !matches!(self.lanes.get(lane as usize), None | Some(Lane::Free)) || lane >= self.shape.max_lanes {
+            return None;
+        }
+        let own = self.own.clone()?;
+        own.reserve_claims(lane + 1).ok()?;
+        let claimant = own.header().claims(lane + 1)[lane as usize].load(Ordering::Acquire);
+        if claimant == 0 {
             return None;
         }
         // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
-        let memory = self.own.as_ref()?.lane(lane).ok()?;
-        // What was sent before its owner gave us up is still valid.
-        if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED) {
-            return None;
-        }
+        let memory = own.lane(lane).ok()?;
         let address = Address(memory.owner());
-        // Messages in a second lane would overtake those in the first, and begin to count anew in the middle.
-        if !self.claimants.insert(address) {
-            memory.set_state(lane_state::REFUSED);
-            self.lanes[lane as usize] = Lane::Refused;
+        // What was sent before its owner gave us up is still valid.
+        if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
+            || Place::parse(&address).is_none_or(|place| place.id != claimant)
+        {
             return None;
         }
-        self.lanes[lane as usize] = Lane::Waiting(address, memory);
-        Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane) })
+        match self.claimants.get(&address) {
+            None => {}
+            Some(Claimant::Refused) => {
+                memory.set_state(lane_state::REFUSED);
+                self.set_lane(lane, Lane::Refused(address));
+                return None;
+            }
+            Some(Claimant::Admitted) => {
+                // Messages in this lane would overtake those in the first.
+                self.set_lane(lane, Lane::Parked);
+                self.parked.push((address, lane));
+                return None;
+            }
+        }
+        self.claimants.insert(address, Claimant::Admitted);
+        let epoch = memory.epoch();
+        self.set_lane(lane, Lane::Waiting(address, memory));
+        Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane), epoch })
+    }
+
+    /// Lanes that `address` has claimed behind its first one can be looked at: that one is read no more.
+    fn unpark(&mut self, address: &Address) {
+        while let Some(index) = self.parked.iter().position(|(owner, _)| owner == address) {
+            let (_, lane) = self.parked.remove(index);
+            self.set_lane(lane, Lane::Free);
+            self.inbox.push_stranger(lane);
+        }
     }
 
     /// Whether `peer` lives but has given us up: it writes no more, and its buffers are its program's again.
-    fn abandoned(&self, peer: usize) -> bool {
-        let lane = self.acquaintances.get(peer).and_then(|known| known.lane);
+    fn abandoned(&self, peer: Peer) -> bool {
+        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         reader.is_some_and(|reader| reader.lane().state() == lane_state::ABANDONED)
+    }
+
+    /// Whether `peer` does not read us any more.
+    fn is_refused(&self, peer: Peer) -> bool {
+        let outbox = self.outboxes.get(peer.0 as usize).and_then(Option::as_ref);
+        outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED)
     }
 
     /// Stops reading `lane`.
@@ -233,16 +311,18 @@ impl ShmLink {
             reader.lane().set_state(lane_state::REFUSED);
         }
         self.inbox.shut(lane);
-        if let Some(state) = self.lanes.get_mut(lane as usize) {
-            *state = Lane::Refused;
+        let owner = self.acquaintances.values().find(|known| known.lane == Some(lane));
+        if let Some(address) = owner.and_then(|known| known.address) {
+            self.claimants.insert(address, Claimant::Refused);
+            self.set_lane(lane, Lane::Refused(address));
+            self.unpark(&address);
         }
     }
 
     /// The segment of a peer that may only have attached to us.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
-        self.acquaintance(peer); // exists from here on
         let ShmLink { acquaintances, dir, .. } = self;
-        let known = &mut acquaintances[peer.0 as usize];
+        let known = acquaintances.entry(peer).or_default();
         if known.forgotten {
             return Err(CopyFault::Gone);
         }
@@ -253,41 +333,98 @@ impl ShmLink {
         known.segment.as_ref().ok_or(CopyFault::Gone)
     }
 
-    fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Quota, PeerFault> {
+    fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
         let place = Place::parse(address).ok_or(PeerFault::Unreachable)?;
         let segment = PeerSegment::open(&self.dir, &place).map_err(|absent| match absent {
             Absent::Missing | Absent::Foreign => PeerFault::Unreachable,
             Absent::Dead => PeerFault::Died,
             Absent::Closed => PeerFault::Closed,
         })?;
-        let facts = segment.facts();
         // One side would wait for credits that the other does not give.
-        if facts.shape.conditional != self.shape.conditional {
+        if segment.facts().shape.conditional != self.shape.conditional {
             told::other_flow(self.shape.conditional);
             return Err(PeerFault::Unreachable);
         }
-        let lane = segment.header().claim_lane(facts.shape.max_lanes).ok_or(PeerFault::Unreachable)?;
+        self.acquaintance(peer).address = Some(*address);
+        self.come(peer, address, segment)
+    }
+
+    /// Takes a lane at `segment`, or a place in the queue for one.
+    fn come(
+        &mut self,
+        peer: Peer,
+        address: &Address,
+        segment: PeerSegment,
+    ) -> Result<Option<Admission>, PeerFault> {
+        let id = self.place.id;
+        if !segment.header().gate().has_waiters()
+            && let Some(lane) = segment.claim_lane(id).map_err(|error| self.no_room(&segment, &error))?
+        {
+            return self.move_in(peer, address, segment, lane).map(Some);
+        }
+        let ticket = segment.header().gate().enter(id);
+        if ticket.is_some() {
+            segment.header().call_about(call::NEWCOMER);
+        }
+        self.pending.insert(peer, Pending { segment, ticket });
+        Ok(None)
+    }
+
+    /// Looks whether a lane that we wait for is ours now.
+    fn wait_on(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
+        let Some(Pending { segment, ticket }) = self.pending.remove(&peer) else { return Ok(None) };
+        let Some(ticket) = ticket else { return self.come(peer, address, segment) };
+        let header = segment.header();
+        let Some(lane) = header.gate().answer(ticket) else {
+            self.pending.insert(peer, Pending { segment, ticket: Some(ticket) });
+            return Ok(None);
+        };
+        header.gate().leave(ticket);
+        self.move_in(peer, address, segment, lane).map(Some)
+    }
+
+    fn no_room(&self, segment: &PeerSegment, error: &std::io::Error) -> PeerFault {
+        told::no_room(segment.facts().shape.stride, &self.dir, error);
+        PeerFault::Unreachable
+    }
+
+    /// Begins a stay in `lane`, which we have claimed.
+    fn move_in(
+        &mut self,
+        peer: Peer,
+        address: &Address,
+        segment: PeerSegment,
+        lane: u32,
+    ) -> Result<Admission, PeerFault> {
+        let facts = *segment.facts();
+        if lane >= facts.shape.max_lanes {
+            return Err(PeerFault::Unreachable); // no answer of ours
+        }
         let memory = segment.lane(lane).map_err(|error| {
-            told::no_room(facts.shape.stride, &self.dir, &error);
-            PeerFault::Unreachable
+            unclaim(segment.header().claims(facts.shape.max_lanes), lane, self.place.id);
+            segment.header().call_about(call::NEWCOMER);
+            self.no_room(&segment, &error)
         })?;
+        let epoch = self.next_epoch;
+        self.next_epoch = self.next_epoch.wrapping_add(1);
         memory.set_owner(&self.place.address().0);
+        memory.set_epoch(epoch);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;
         let mut outbox = Outbox::new(lane, memory, segment.header().clone(), full_fences);
         outbox.ring();
-        let quota = facts.shape.quota(lane);
+        let admission = Admission { quota: facts.shape.quota(lane), epoch };
         let index = peer.0 as usize;
         if self.outboxes.len() <= index {
             self.outboxes.resize_with(index + 1, || None);
         }
-        self.outboxes[index] = Some(outbox);
+        self.outboxes[index] = Some(Box::new(outbox));
         let known = self.acquaintance(peer);
         known.address = Some(*address);
-        known.quota = Some(quota);
+        known.admission = Some(admission);
         known.segment = Some(segment);
         known.forgotten = false;
-        Ok(quota)
+        Ok(admission)
     }
 }
 
@@ -300,14 +437,24 @@ impl Link for ShmLink {
         self.place.address()
     }
 
-    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Quota, PeerFault> {
-        match self.acquaintances.get(peer.0 as usize) {
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
+        match self.acquaintances.get(&peer) {
             // A second lane would break the order of packets, so the first one stays.
-            Some(Acquaintance { quota: Some(quota), address: Some(known), .. }) if known == address => {
-                Ok(*quota)
+            Some(Acquaintance { admission: Some(admission), address: Some(known), .. })
+                if known == address =>
+            {
+                Ok(Some(*admission))
             }
+            _ if self.pending.contains_key(&peer) => self.wait_on(peer, address),
             _ => self.try_connect(peer, address),
         }
+    }
+
+    fn disconnect(&mut self, to: Peer) {
+        if let Some(outbox) = self.outboxes.get_mut(to.0 as usize) {
+            *outbox = None;
+        }
+        self.acquaintance(to).admission = None;
     }
 
     #[inline]
@@ -327,7 +474,14 @@ impl Link for ShmLink {
     #[inline]
     fn poll(&mut self) -> Option<Arrival> {
         assert!(self.current.is_none(), "poll before the last packet was retired");
+        self.mind_the_queue();
         let lane = loop {
+            if self.bell.called() {
+                self.answer_calls();
+            }
+            if let Some(by) = self.asked.pop_front() {
+                return Some(Arrival::AskedToLeave { by });
+            }
             while let Some(stranger) = self.inbox.next_stranger() {
                 if let Some(arrival) = self.attached(stranger) {
                     return Some(arrival);
@@ -337,11 +491,11 @@ impl Link for ShmLink {
             if let Some(lane) = self.inbox.next(&self.bell) {
                 break lane;
             }
-            if !self.inbox.has_strangers() {
+            if !self.inbox.has_strangers() && !self.bell.called() {
                 return None;
             }
         };
-        let Lane::Open(from) = *self.lanes.get(lane as usize)? else { return None };
+        let Lane::Open(Stay { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
         match self.inbox.reader(lane)?.look(&mut self.head) {
             Ok((packet, found)) => {
                 self.current = Some(Current { lane, found });
@@ -359,7 +513,7 @@ impl Link for ShmLink {
         if !matches!(state, Lane::Waiting(..)) {
             return;
         }
-        if let Lane::Waiting(address, memory) = std::mem::replace(state, Lane::Open(peer)) {
+        if let Lane::Waiting(address, memory) = std::mem::replace(state, Lane::Open(Stay::new(peer))) {
             if address == self.place.address() {
                 self.inbox.open_own(lane, memory);
             } else {
@@ -417,40 +571,63 @@ impl Link for ShmLink {
             attach::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
         // Looked at afterwards: the peer says so before its program may use the buffer again, so if it has not said so
-        // by now, what we have copied is what it announced.
-        if self.abandoned(peer.0 as usize) { Err(CopyFault::Gone) } else { Ok(()) }
+        // by now, what we have copied is what it announced. One that has left us says so in our lane there.
+        if self.abandoned(peer) || self.is_refused(peer) { Err(CopyFault::Gone) } else { Ok(()) }
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
         let Some(place) = Place::parse(address) else { return Liveness::Unknown };
-        let index = self.acquaintances.iter().position(|known| known.address.as_ref() == Some(address));
-        let known = index.and_then(|index| self.acquaintances[index].segment.as_ref());
-        let found = segment::liveness(&self.dir, &place, known.map(PeerSegment::header));
-        let outbox = index.and_then(|index| self.outboxes.get(index)?.as_ref());
-        let refused = outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED);
-        if found == Liveness::Alive && (refused || index.is_some_and(|index| self.abandoned(index))) {
+        let known = self.acquaintances.iter().find(|(_, known)| known.address.as_ref() == Some(address));
+        let header = known.and_then(|(_, known)| known.segment.as_ref()).map(PeerSegment::header);
+        let found = segment::liveness(&self.dir, &place, header);
+        let Some((&peer, _)) = known else { return found };
+        if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
             return Liveness::Refused;
         }
         found
+    }
+
+    fn release(&mut self, peer: Peer) {
+        let known = self.acquaintance(peer);
+        let (Some(lane), Some(address)) = (known.lane.take(), known.address) else { return };
+        self.inbox.shut(lane);
+        self.free(lane, true);
+        self.claimants.remove(&address);
+        self.unpark(&address);
+    }
+
+    fn tend(&mut self, keep_bytes: u64) {
+        self.tend_lanes(keep_bytes);
+    }
+
+    fn overdue(&self) -> Vec<Peer> {
+        self.overdue_peers()
     }
 
     fn forget(&mut self, peer: Peer) {
         if let Some(outbox) = self.outboxes.get_mut(peer.0 as usize).and_then(Option::take) {
             outbox.lane().set_state(lane_state::ABANDONED);
         }
+        if let Some(Pending { segment, ticket: Some(ticket) }) = self.pending.remove(&peer) {
+            self.unwanted.push((segment, ticket));
+        }
+        self.asked.retain(|asked| *asked != peer);
         let known = self.acquaintance(peer);
-        let (lane, address) = (known.lane.take(), known.address);
+        let (lane, address) = (known.lane, known.address);
         if let Some(lane) = lane {
             self.refuse(lane);
             // Asked while its header is mapped: the name may be gone.
-            let dead = address.is_some_and(|address| self.liveness(&address) == Liveness::Dead);
-            if dead && let Some(own) = &self.own {
-                own.punch(lane);
+            if address.is_some_and(|address| Self::is_end(self.liveness(&address))) {
+                self.free(lane, false);
             }
         }
+        if let Some(address) = address {
+            self.claimants.insert(address, Claimant::Refused);
+        }
         let known = self.acquaintance(peer);
+        known.lane = None;
         known.forgotten = true;
-        known.quota = None;
+        known.admission = None;
         known.segment = None;
     }
 
@@ -459,7 +636,7 @@ impl Link for ShmLink {
     }
 
     fn process(&self, peer: Peer) -> Option<u32> {
-        let segment = self.acquaintances.get(peer.0 as usize)?.segment.as_ref()?;
+        let segment = self.acquaintances.get(&peer)?.segment.as_ref()?;
         // Numbers of another namespace mean somebody else here.
         let facts = segment.facts();
         (facts.pid_namespace == self.pid_namespace).then_some(facts.pid)
@@ -473,6 +650,7 @@ impl Link for ShmLink {
         if let Some(own) = self.own.take() {
             own.close();
         }
+        self.outboxes.clear(); // whoever is closed writes nowhere
     }
 }
 

@@ -31,7 +31,8 @@
 //! that share the word 1, need no care: they are never both possible in one slot without the zero between.
 //!
 //! **Data and credit packets share the ring.** At most the quota of data slots (I1) and the credit slots (I2) are ever
-//! unread, and their sum is the length of the ring; the order in which the two kinds come does not matter.
+//! unread, and one slot is set aside for the last packet of the stay (`Leave`): their sum is the length of the ring; the order
+//! in which the kinds come does not matter.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::memory::UserMemory;
@@ -131,7 +132,7 @@ fn for_each_part(slot: u32, at: usize, bytes: usize, slots: u32, mut visit: impl
 pub struct Writer<L> {
     lane: L,
     at: Cursor,
-    /// `slots + retired` as counted by the last `room`.
+    /// `slots + retired` as counted by the last `room`, but for the slot set aside for the last packet.
     room_counted: u64,
 }
 
@@ -226,10 +227,11 @@ impl<L: LaneMemory> Writer<L> {
         self.at.advance(GEOMETRY.packet_slots(packet), self.lane.slots());
     }
 
-    /// Slots that have become free since the last call; the first call counts the whole lane. A reader that claims to have
+    /// Slots that have become free since the last call; the first call counts the whole lane but the slot that is set aside for
+    /// the last packet. A reader that claims to have
     /// retired what was never written is believed nothing.
     pub fn room(&mut self) -> u32 {
-        let slots = u64::from(self.lane.slots());
+        let slots = u64::from(self.lane.slots()) - 1;
         // Acquire: the zeroes that the reader left in the slots come before what we write into them.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
         if retired > self.at.position {
@@ -274,6 +276,11 @@ impl<L: LaneMemory> Reader<L> {
     #[inline]
     pub fn lane(&self) -> &L {
         &self.lane
+    }
+
+    /// Slots retired since the beginning.
+    pub fn position(&self) -> u64 {
+        self.at.position
     }
 
     /// Whether something has been published.
@@ -431,7 +438,7 @@ mod tests {
     #[test]
     fn room_is_counted_once() {
         let (mut writer, mut reader) = pair(4);
-        assert_eq!(writer.room(), 4);
+        assert_eq!(writer.room(), 3);
         assert_eq!(writer.room(), 0);
         send(&mut writer, &[0; 60]); // two slots
         assert_eq!(writer.room(), 0);

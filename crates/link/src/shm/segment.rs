@@ -17,8 +17,10 @@
 //! **Forks.** A child has the parent's list in its memory, but nothing in it is the child's. The list is marked with
 //! the process it belongs to; in any other process it counts as empty, and nothing is unlinked or closed there.
 
+use super::gate;
 use super::layout::{
-    FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, Place, Shape, file_name, file_prefix, segment_state,
+    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, Place, Shape, file_name,
+    file_prefix, segment_state,
 };
 use super::mapping::{MappedHeader, MappedLane, Mapping};
 use crate::Liveness;
@@ -127,7 +129,7 @@ impl OwnSegment {
         let facts = Facts {
             pid: std::process::id(),
             pid_namespace: pid_namespace(),
-            id: u64::from_ne_bytes(*id),
+            id: u64::from_ne_bytes(*id).max(1), // 0 is nobody's claim
             key: std::array::from_fn(|i| key[i / 8][i % 8]),
             full_fences,
             shape,
@@ -154,7 +156,10 @@ impl OwnSegment {
         let what = |verb: &str| format!("{verb} the segment {}", path.display());
         tried(|| what("locking"), lock(&file))?;
         tried(|| what("sizing"), file.set_len(facts.shape.segment_bytes()))?;
-        tried(|| what("finding memory for"), allocate(file.as_fd(), 0, HEADER_BYTES as u64))?;
+        tried(
+            || what("finding memory for"),
+            allocate(file.as_fd(), 0, HEADER_BYTES as u64 + claims_part(0).1),
+        )?;
         tried(|| what("writing"), file.write_all_at(&facts.bytes(), 0))?;
         let bytes = facts.shape.segment_bytes() as usize;
         let mapping = Arc::new(tried(|| what("mapping"), Mapping::new(file.as_fd(), 0, bytes))?);
@@ -188,17 +193,40 @@ impl OwnSegment {
         Ok(MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane)))
     }
 
-    /// Gives the memory of `lane` back. Only if its owner is dead: a living one would get SIGBUS when memory is short.
-    pub fn punch(&self, lane: u32) {
+    /// Makes sure that there is memory behind the claim words of the first `lanes` lanes.
+    ///
+    /// # Errors
+    /// No space left.
+    pub fn reserve_claims(&self, lanes: u32) -> io::Result<()> {
+        for part in 1..lanes.div_ceil(CLAIMS_PER_PART) {
+            let (offset, bytes) = claims_part(part);
+            allocate(self.file.as_fd(), offset, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Makes `lane` as good as new and gives its memory back. Only if its owner writes no more, dead or gone: a
+    /// living one would get SIGBUS when memory is short, and the next owner of the lane would find what it writes.
+    /// `keep`: the owner has left in good order and the lane will be used again at once, so the memory stays.
+    pub fn renew(&self, lane: u32, keep: bool) {
         let shape = &self.facts.shape;
+        let offset = shape.lane_offset(lane);
+        let view = MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane));
+        if keep {
+            view.reset(false);
+            return;
+        }
         // SAFETY: an open file and a range inside it. Views of the lane stay mapped; they read zero from now on.
-        unsafe {
+        let punched = unsafe {
             libc::fallocate(
                 self.file.as_raw_fd(),
                 libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                shape.lane_offset(lane) as libc::off_t,
+                offset as libc::off_t,
                 shape.stride as libc::off_t,
-            );
+            )
+        };
+        if punched != 0 {
+            view.reset(true); // a file system without holes
         }
     }
 
@@ -283,7 +311,8 @@ impl PeerSegment {
         let file = open_existing(&path, true).map_err(|_| Absent::Missing)?;
         let facts = read_facts(&file).filter(|facts| facts.id == place.id && facts.key == place.key);
         let facts = facts.ok_or(Absent::Foreign)?;
-        let mapping = Mapping::new(file.as_fd(), 0, HEADER_BYTES).map_err(|_| Absent::Foreign)?;
+        let mapping =
+            Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).map_err(|_| Absent::Foreign)?;
         let header = MappedHeader::new(Arc::new(mapping));
         Ok((PeerSegment { facts, header, path }, Some(file)))
     }
@@ -296,6 +325,31 @@ impl PeerSegment {
     /// Its header.
     pub fn header(&self) -> &MappedHeader {
         &self.header
+    }
+
+    /// Takes a free lane for the segment `id`, with memory behind every claim word that is looked at.
+    ///
+    /// # Errors
+    /// No space left, or the segment is gone.
+    pub fn claim_lane(&self, id: u64) -> io::Result<Option<u32>> {
+        let max_lanes = self.facts.shape.max_lanes;
+        let mut seen = 0;
+        for part in 0..max_lanes.div_ceil(CLAIMS_PER_PART) {
+            if part > 0 {
+                let (offset, bytes) = claims_part(part);
+                match own(self.facts.id) {
+                    Some(own) => allocate(own.file.as_fd(), offset, bytes)?,
+                    None => allocate(open_existing(&self.path, true)?.as_fd(), offset, bytes)?,
+                }
+            }
+            let end = (seen + CLAIMS_PER_PART).min(max_lanes);
+            let claims = &self.header.claims(end)[seen as usize..];
+            if let Some(lane) = gate::claim(claims, id) {
+                return Ok(Some(seen + lane));
+            }
+            seen = end;
+        }
+        Ok(None)
     }
 
     /// Makes sure that there is memory behind `lane`, and maps it.
@@ -339,6 +393,29 @@ pub fn liveness(dir: &Path, place: &Place, known: Option<&MappedHeader>) -> Live
         && u32::from_ne_bytes(word) == segment_state::CLOSED;
     let _ = std::fs::remove_file(&path);
     if closed { Liveness::Closed } else { Liveness::Dead }
+}
+
+/// The header of the segment `id`, if it is there: to call its owner.
+pub fn header_of(dir: &Path, id: u64) -> Option<MappedHeader> {
+    if let Some(own) = own(id) {
+        return Some(own.header());
+    }
+    let file = open_existing(&dir.join(file_name(uid(), id)), true).ok()?;
+    read_facts(&file)?;
+    let mapping = Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).ok()?;
+    Some(MappedHeader::new(Arc::new(mapping)))
+}
+
+/// Whether the owner of the segment `id` lives and has not closed it: whether it may still write somewhere.
+pub fn is_at_work(dir: &Path, id: u64) -> bool {
+    own(id).is_some()
+        || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
+}
+
+/// Where a part of the claim words lies, and its length. Unit: bytes.
+fn claims_part(part: u32) -> (u64, u64) {
+    let bytes = u64::from(CLAIMS_PER_PART) * 8;
+    (HEADER_BYTES as u64 + u64::from(part) * bytes, bytes)
 }
 
 /// Removes the segments in `dir` that this user's ended processes have left, and unfinished ones. Returns their paths.

@@ -8,8 +8,8 @@ use crate::{Arrival, Link, Liveness};
 use std::path::Path;
 use weir_proto::Peer;
 
-fn open(dir: &Path) -> ShmLink {
-    ShmLink::open(&ShmOptions {
+fn options(dir: &Path) -> ShmOptions {
+    ShmOptions {
         dir: dir.to_owned(),
         quota_data_slots: 14,
         quota_rest_lanes: 0,
@@ -19,8 +19,11 @@ fn open(dir: &Path) -> ShmLink {
         cross_memory: true,
         full_fences: false,
         conditional: false,
-    })
-    .expect("a mailbox")
+    }
+}
+
+fn open(dir: &Path) -> ShmLink {
+    ShmLink::open(&options(dir)).expect("a mailbox")
 }
 
 fn memory(bytes: &mut [u8]) -> UserMemory {
@@ -163,5 +166,199 @@ fn a_stopped_sender_does_not_keep_the_sleeper_from_waking_for_another() {
             sleeper.join().expect("no panic");
         });
         assert!(started.elapsed().as_secs() < 5, "stopped after {last:?}: slept on");
+    }
+}
+
+/// Where a newcomer can be killed on its way into a mailbox whose lanes are all taken, or not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Coming {
+    /// It has claimed a free lane, and nothing else.
+    Claimed,
+    /// It has reserved and mapped its memory.
+    Mapped,
+    /// It has named itself there.
+    Named,
+    /// The lane is ready, but not announced.
+    Ready,
+    /// It has a place in the queue, and no ticket.
+    Placed,
+    /// It has a ticket, and has called nobody.
+    Waiting,
+    /// It has called.
+    Called,
+    /// It has been given a lane, and has not looked.
+    Answered,
+    /// It has taken its lane and given its place back.
+    Taken,
+}
+
+/// Does what a newcomer does, up to `last`. The mailbox's lanes are all taken from `Placed` on.
+fn come_until(link: &mut ShmLink, address: &crate::Address, last: Coming) {
+    let place = super::layout::Place::parse(address).expect("an address");
+    let segment = super::segment::PeerSegment::open(&link.dir, &place).expect("a mailbox");
+    let (id, header) = (link.place.id, segment.header());
+    let furnish = |lane, last| {
+        let memory = segment.lane(lane).expect("memory");
+        if last != Coming::Mapped {
+            memory.set_owner(&link.place.address().0);
+            if last != Coming::Named {
+                memory.set_state(super::layout::lane_state::READY);
+            }
+        }
+    };
+    match last {
+        Coming::Claimed => drop(segment.claim_lane(id).expect("memory").expect("a lane")),
+        Coming::Mapped | Coming::Named | Coming::Ready => {
+            furnish(segment.claim_lane(id).expect("memory").expect("a lane"), last);
+        }
+        Coming::Placed => header.gate().enter_halfway(id),
+        Coming::Waiting => drop(header.gate().enter(id).expect("a place")),
+        Coming::Called | Coming::Answered | Coming::Taken => {
+            let ticket = header.gate().enter(id).expect("a place");
+            header.call_about(super::bell::call::NEWCOMER);
+            if last != Coming::Called {
+                wait_for("an answer", || header.gate().answer(ticket));
+                if last == Coming::Taken {
+                    header.gate().leave(ticket);
+                }
+            }
+        }
+    }
+}
+
+/// Lets `holder` leave if it is asked to, and frees its lane.
+fn turn(reader: &mut ShmLink, holder: &mut ShmLink) {
+    if let Some(Arrival::AskedToLeave { by }) = holder.poll() {
+        holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Leave, 0), None);
+        holder.disconnect(by);
+    }
+    match reader.poll() {
+        Some(Arrival::Packet { from, packet }) => {
+            assert_eq!(packet.body, weir_proto::Body::Leave);
+            reader.retire();
+            reader.release(from);
+        }
+        Some(Arrival::Attached { lane, .. }) => reader.admit(lane, Peer(9)),
+        None => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
+    use Coming::{Answered, Called, Claimed, Mapped, Named, Placed, Ready, Taken, Waiting};
+    for last in [Claimed, Mapped, Named, Ready, Placed, Waiting, Called, Answered, Taken] {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let mut reader =
+            ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
+        let (mut holder, mut late) = (open(dir.path()), open(dir.path()));
+        let address = reader.address();
+        let empty = reader.mailbox_bytes();
+        let full = matches!(last, Placed | Waiting | Called | Answered | Taken);
+        if full {
+            holder.connect(Peer(0), &address).expect("connected").expect("the lane");
+            let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
+            reader.admit(lane, Peer(1));
+        }
+        // SAFETY: the child does some steps and kills itself; it returns to nothing of the parent's.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut victim = open(dir.path());
+            come_until(&mut victim, &address, last);
+            // SAFETY: ends this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        let mut status = 0;
+        wait_for("the victim's end", || {
+            turn(&mut reader, &mut holder);
+            // SAFETY: our own child.
+            (unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child).then_some(())
+        });
+        assert!(libc::WIFSIGNALED(status), "{last:?}: the victim came so far");
+        // Somebody else gets the lane, within a look or two.
+        let mut looked = std::time::Instant::now();
+        let admission = wait_for("the lane", || {
+            turn(&mut reader, &mut holder);
+            if looked.elapsed().as_millis() > 20 {
+                looked = std::time::Instant::now();
+                reader.tend(u64::MAX);
+                for peer in reader.overdue() {
+                    // What a driver does: looks, and gives the dead up.
+                    assert_eq!(
+                        reader.liveness(&reader.acquaintances[&peer].address.expect("known")),
+                        Liveness::Dead
+                    );
+                    reader.forget(peer);
+                }
+            }
+            late.connect(Peer(0), &address).expect("connected")
+        });
+        assert_eq!(admission.quota.data_slots, 14, "{last:?}");
+        send(&mut late, 8, 7);
+        wait_for("its packet", || match reader.poll()? {
+            Arrival::Attached { lane, .. } => {
+                reader.admit(lane, Peer(2));
+                None
+            }
+            Arrival::Packet { from: Peer(2), .. } => {
+                reader.retire();
+                Some(())
+            }
+            other => panic!("{last:?}: {other:?}"),
+        });
+        assert_eq!(reader.mailbox_bytes(), empty + reader.shape.stride, "{last:?}: one lane");
+    }
+}
+
+#[test]
+fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
+    for last in Step::ALL {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let mut reader =
+            ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
+        let address = reader.address();
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut victim = open(dir.path());
+            if matches!(victim.connect(Peer(0), &address), Ok(Some(_))) {
+                send(&mut victim, 8, 1);
+                if let Some(outbox) = &mut victim.outboxes[0] {
+                    outbox.send_until(last, &weir_proto::Packet::new(weir_proto::Body::Leave, 0), None);
+                }
+            }
+            // SAFETY: ends this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let mut late = open(dir.path());
+        let mut received = 0;
+        wait_for("the lane", || {
+            match reader.poll() {
+                Some(Arrival::Attached { lane, .. }) => reader.admit(lane, Peer(1)),
+                Some(Arrival::Packet { from, packet }) => {
+                    reader.retire();
+                    received += 1;
+                    if packet.body == weir_proto::Body::Leave {
+                        reader.release(from);
+                    }
+                }
+                None => {
+                    reader.tend(u64::MAX);
+                    for peer in reader.overdue() {
+                        reader.forget(peer);
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+            late.connect(Peer(0), &address).expect("connected")
+        });
+        assert_eq!(
+            received,
+            1 + u32::from(last >= Step::Publish),
+            "{last:?}: what it sent while it lived is read"
+        );
     }
 }

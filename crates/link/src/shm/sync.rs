@@ -33,6 +33,8 @@ mod native {
     pub const NATIVE: bool = true;
     /// Words of the arrival bitmap, of 64 lanes each; one summary bit per word.
     pub const BITMAP_WORDS: usize = 64;
+    /// Places in the queue for a lane.
+    pub const GATE_PLACES: usize = 64;
 
     const MEMBARRIER_CMD_GLOBAL_EXPEDITED: i32 = 1 << 1;
     const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
@@ -200,6 +202,7 @@ mod modelled {
 
     pub const NATIVE: bool = false;
     pub const BITMAP_WORDS: usize = 1;
+    pub const GATE_PLACES: usize = 2;
 
     pub fn register_across_processes() -> bool {
         true

@@ -4,8 +4,8 @@
 use std::path::Path;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{ShmLink, ShmOptions};
-use weir_link::{Address, Arrival, Link};
-use weir_proto::{Body, Packet, Peer, Space};
+use weir_link::{Address, Admission, Arrival, Link, Quota};
+use weir_proto::{Body, Packet, Peer, PeerFault, Space};
 
 pub fn options(dir: &Path) -> ShmOptions {
     ShmOptions {
@@ -86,6 +86,17 @@ pub fn admit(link: &mut ShmLink, peer: Peer) -> Address {
         }
         other => panic!("expected an attachment: {other:?}"),
     }
+}
+
+/// What a sender that got its lane at once owns.
+pub fn quota(connected: Result<Option<Admission>, PeerFault>) -> Quota {
+    connected.expect("connected").expect("a lane").quota
+}
+
+/// The last packet of a stay.
+pub fn leave(link: &mut ShmLink, to: Peer) {
+    link.transmit(to, &Packet::new(Body::Leave, 0), None);
+    link.disconnect(to);
 }
 
 /// Runs `child` in a forked process, which then ends without running anything of the parent's.

@@ -125,8 +125,9 @@ impl Endpoint {
             "exploration has no canonical form for this state: {self:?}"
         );
         words.push(u32::from(*somebody_died));
-        for (index, state) in peers.iter().enumerate() {
-            state.canonical(origin_of(Peer(index as u32)), words);
+        for (peer, state) in peers.numbered() {
+            words.push(peer.0);
+            state.canonical(origin_of(peer), words);
         }
         if let Scheme::Dynamic { .. } = config.scheme {
             pool.canonical(origin_of, words);
@@ -178,6 +179,7 @@ impl PeerState {
             stalled_ns: _, // counted, never looked at
             backlog_waited,
             next_number: _,
+            stays,
             credit_packets_read: _, // the origin of the other side
             inbound,
             write_refused,
@@ -204,6 +206,7 @@ impl PeerState {
         let more = [*backlog_waited, *held, *to_hold];
         words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
         words.extend(compulsory.canonical());
+        words.extend(stays.canonical());
         words.extend([*credit_slots, *write_bytes as u32, backlog.len() as u32]);
         backlog.iter().for_each(|job| job.canonical(words));
         words.push(u32::from(receiver.is_some()));

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use super::sending::carry_credits;
 use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Source};
-use crate::config::Config;
+use crate::config::{Config, Scheme};
 use crate::counters::Counters;
 use crate::event::Peer;
 use crate::flow::{Mutant, Pool};
@@ -27,6 +27,8 @@ pub(super) struct Compulsory {
     unanswered: bool,
     /// A response is to be sent.
     response: bool,
+    /// A request came for a stay of ours there that we do not know of yet: its number.
+    early: Option<u16>,
     /// The amount, where a wrong rule fixed it too early.
     fixed: Option<u32>,
 }
@@ -43,15 +45,32 @@ impl Compulsory {
     }
 
     #[cfg(feature = "explore")]
-    pub(super) fn canonical(&self) -> [u32; 2] {
-        let Compulsory { request, unanswered, response, fixed } = *self;
+    pub(super) fn canonical(&self) -> [u32; 3] {
+        let Compulsory { request, unanswered, response, early, fixed } = *self;
         let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
-        [flags, fixed.unwrap_or(u32::MAX)]
+        [flags, early.map_or(u32::MAX, u32::from), fixed.unwrap_or(u32::MAX)]
     }
 
     /// A response has arrived. Returns whether it was asked for.
     pub(super) fn answered(&mut self) -> bool {
         core::mem::take(&mut self.unanswered)
+    }
+
+    /// Our stay there has begun.
+    pub(super) fn connected(&mut self, epoch: u16) {
+        self.response |= self.early.take() == Some(epoch);
+    }
+
+    /// We have left the peer's mailbox, with all credits: nothing is left to give back. Requests of ours are for its stay
+    /// here, so one that has not left yet leaves in our next stay there, and one that has is answered.
+    pub(super) fn we_left(&mut self) {
+        (self.response, self.fixed) = (false, None);
+    }
+
+    /// The peer has left our mailbox with all credits. A request that is still under way is of an earlier stay when it
+    /// arrives: not answered.
+    pub(super) fn it_left(&mut self) {
+        (self.request, self.unanswered) = (false, false);
     }
 }
 
@@ -70,14 +89,20 @@ impl Endpoint {
         }
     }
 
-    /// We are to give back. Returns whether that makes sense: one request at a time, and only between those who both
-    /// know such requests.
-    pub(super) fn return_request_arrived(&mut self, from: Peer) -> bool {
+    /// We are to give back what we have in our stay `epoch` there. Returns whether that makes sense: one request at a time, and
+    /// only between those who both know such requests. A stay that has ended has given everything back.
+    pub(super) fn return_request_arrived(&mut self, from: Peer, epoch: u16) -> bool {
+        let dynamic = matches!(self.config.scheme, Scheme::Dynamic { .. });
         let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
         let state = self.peer(from);
         let excess = match &state.outbound {
-            Outbound::Connected(sender) => sender.excess(),
-            _ => None,
+            Outbound::Connected(sender) if epoch == state.stays.there => sender.excess(),
+            Outbound::Connecting => {
+                // Perhaps our next stay, of which the peer has heard before us.
+                state.compulsory.early = Some(epoch);
+                return dynamic;
+            }
+            _ => return dynamic,
         };
         let Some(excess) = excess else { return false };
         state.compulsory.fixed = fixed.then_some(excess);
@@ -114,7 +139,11 @@ pub(super) fn send(
             Body::ReturnResponse { credits: compulsory.fixed.take().unwrap_or(now) }
         };
         sender.spend(1);
-        let mut packet = Packet { credit_packets_read: state.credit_packets_read, ..Packet::new(body, 0) };
+        let mut packet = Packet {
+            epoch: state.stays.here,
+            credit_packets_read: state.credit_packets_read,
+            ..Packet::new(body, 0)
+        };
         packet.marks.hold = hold;
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);

@@ -51,7 +51,12 @@ fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
 /// What all senders that share a data region can make us keep so, beside the messages that their last credits begin.
 fn region_bytes(config: &Config) -> u64 {
     match config.scheme {
-        Scheme::Dynamic { .. } => u64::from(config.region.slots) * dearest_slot_bytes(&config.geometry),
+        // Who comes for the first time begins without hold, also when others hold what was set aside for it.
+        Scheme::Dynamic { .. } => {
+            let first = u64::from(config.region.start_slots)
+                * u64::from(config.planned_peers.max(config.region.peers));
+            (u64::from(config.region.slots) + first) * dearest_slot_bytes(&config.geometry)
+        }
         _ => 0,
     }
 }
@@ -120,7 +125,14 @@ impl Budget {
         Some(bytes)
     }
 
-    fn detach(&mut self, reserved_bytes: Option<u64>) {
+    /// Whether anybody is ever told to hold.
+    #[inline]
+    pub fn bounds(&self) -> bool {
+        self.bounds
+    }
+
+    /// A sender has left or is lost.
+    pub fn detach(&mut self, reserved_bytes: Option<u64>) {
         self.attached_bytes -= reserved_bytes.unwrap_or(0);
         self.attached -= u32::from(reserved_bytes.is_some());
         self.look();
@@ -273,6 +285,11 @@ impl Ended {
         self.ranges.is_empty()
     }
 
+    /// Nothing is to be told, now or later.
+    pub fn is_idle(&self) -> bool {
+        self.ranges.is_empty() && !self.listed
+    }
+
     #[inline]
     fn add(&mut self, transfer: Transfer, bytes: u64) {
         if transfer.copy().is_none() {
@@ -366,7 +383,7 @@ impl Endpoint {
     fn is_held(&self, to: Peer) -> bool {
         match self.peers.get(to.0 as usize) {
             Some(state) => state.held && !matches!(state.outbound, Outbound::Lost(_)),
-            None => self.budget.begins_with_hold(),
+            None => self.budget.begins_with_hold() || (self.budget.bounds() && self.peers.has_stayed(to)),
         }
     }
 
@@ -407,7 +424,13 @@ impl Endpoint {
         for peer in core::mem::take(&mut self.waiting_for_company) {
             let ended = &mut self.peer(peer).ended;
             (ended.due, ended.listed) = (!ended.is_empty(), false);
+            let state = self.peer(peer);
+            if state.ended.is_due() && matches!(state.outbound, Outbound::Absent) {
+                state.outbound = Outbound::Connecting; // we have left it meanwhile
+                actions.push(Action::Connect { to: peer });
+            }
             self.send_while_credited(now, peer, actions);
+            self.forget_if_idle(peer);
         }
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::compulsory::Compulsory;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound};
+use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
 use crate::message::posted::PostedQueue;
@@ -79,10 +79,16 @@ impl Endpoint {
     pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
         self.tell_all_ended(now, actions); // before the goodbye, which voids what was not told
-        for index in 0..self.peers.len() {
-            if matches!(self.peers[index].outbound, Outbound::Connected(_)) {
-                self.submit(now, Peer(index as u32), Job::control(Body::Goodbye), actions);
-            }
+        let connected = |(peer, state): (Peer, &PeerState)| {
+            matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
+        };
+        // Also those who wait for something of ours: they may have announced something to us, and we have left them.
+        let mut peers: Vec<Peer> =
+            self.peers.numbered().filter_map(connected).chain(self.transfers.peers()).collect();
+        peers.sort_unstable();
+        peers.dedup();
+        for peer in peers {
+            self.submit(now, peer, Job::control(Body::Goodbye), actions);
         }
     }
 

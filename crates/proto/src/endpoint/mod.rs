@@ -15,6 +15,7 @@ pub mod canonical;
 mod compulsory;
 pub mod holding;
 mod loss;
+mod membership;
 mod readiness;
 mod receiving;
 mod remote;
@@ -39,6 +40,7 @@ use crate::timers::Timers;
 use crate::transfer::Transfers;
 use compulsory::Compulsory;
 use holding::{Budget, Copies, Ended};
+use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 pub use view::PairView;
@@ -56,7 +58,7 @@ enum Outbound {
     Lost(PeerFault),
 }
 
-/// What the endpoint keeps for one peer. One that was never heard from costs nothing.
+/// What the endpoint keeps for one peer, from the first contact until both sides have left each other.
 #[derive(Clone, Debug)]
 struct PeerState {
     outbound: Outbound,
@@ -76,7 +78,10 @@ struct PeerState {
     backlog_waited: bool,
     /// Time in which it did, stalls that are over. Unit: ns.
     stalled_ns: u64,
+    /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
+    stays: Stays,
+    /// Credit packets read in the peer's present stay here.
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
     inbound: Option<Inbound>,
@@ -118,7 +123,7 @@ impl Region {
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     config: Config,
-    peers: Vec<PeerState>,
+    peers: Peers,
     posted: PostedQueue,
     unexpected: UnexpectedQueue,
     multi: MultiBuffers,
@@ -157,7 +162,7 @@ impl Endpoint {
             copies: Copies::new(config.retain_bytes),
             waiting_for_company: Vec::new(),
             config,
-            peers: Vec::new(),
+            peers: Peers::default(),
             posted: PostedQueue::default(),
             unexpected: UnexpectedQueue::default(),
             multi: MultiBuffers::default(),
@@ -176,18 +181,13 @@ impl Endpoint {
         match event {
             Event::Posted(command) => self.command(now, command, actions),
             Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
-            Event::Connected { peer, quota_slots, start_slots, credit_slots } => {
+            Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch } => {
                 let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots, credit_slots);
-                let state = self.peer(peer);
-                if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
-                    state.outbound = Outbound::Connected(sender);
-                    state.credit_slots = credit_slots;
-                }
-                self.return_credits(peer, actions);
-                self.send_while_credited(now, peer, actions);
+                self.connected(now, peer, sender, credit_slots, epoch, actions);
             }
-            Event::Attached { peer, quota_slots, start_slots } => {
-                self.attached(peer, quota_slots, start_slots);
+            Event::AskedToLeave { peer } => self.leave(now, peer, actions),
+            Event::Attached { peer, quota_slots, start_slots, epoch } => {
+                self.attached(now, peer, (quota_slots, start_slots), epoch, actions);
             }
             Event::Room { peer, slots } => self.room_answered(now, peer, slots, actions),
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
@@ -293,12 +293,15 @@ impl Endpoint {
     pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
         let anybody = self.posted.awaits_anybody();
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
-        for (index, state) in self.peers.iter().enumerate() {
-            let known = state.receiver.is_some() || matches!(state.outbound, Outbound::Connected(_));
+        for (peer, state) in self.peers.numbered() {
             let waits = !state.backlog.is_empty() || state.compulsory.is_under_way() || state.copies > 0;
-            if waits || state.inbound.is_some() || (anybody && known) {
-                visit(Peer(index as u32));
+            if waits || state.inbound.is_some() {
+                visit(peer);
             }
+        }
+        if anybody {
+            // Also those who have left: what they send next may be what the receive waits for.
+            self.peers.acquainted().for_each(visit);
         }
     }
 
@@ -346,36 +349,47 @@ impl Endpoint {
             return;
         }
         let granted = match &mut state.outbound {
-            Outbound::Connected(sender) => sender.granted(packet.granted_total).is_ok(),
-            _ => packet.granted_total == 0,
+            // What is said of an earlier stay of ours there says nothing.
+            Outbound::Connected(sender) if packet.epoch == state.stays.there => {
+                state.stays.note_credit_packets_read(packet.credit_packets_read);
+                state.held = packet.marks.hold;
+                sender.granted(packet.granted_total).is_ok()
+            }
+            _ => true,
         };
-        state.held = packet.marks.hold;
+        let read = state.stays.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {
             if let Some(receiver) = &mut state.receiver {
-                receiver.credit_packets_read(packet.credit_packets_read, pool);
+                receiver.credit_packets_read(read, pool);
             }
             state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
             self.counters.credit_packets_received += 1;
         }
-        let accepted = granted && (credit || self.accept(now, from, &packet, actions));
+        let accepted = granted && (packet.body.is_free() || self.accept(now, from, &packet, actions));
         actions.push(Action::Retire);
-        let well_formed = accepted && (credit || self.retrieved(from, slots, &packet));
+        let well_formed = accepted && (packet.body.is_free() || self.retrieved(from, slots, read, &packet));
         if !well_formed {
             self.counters.malformed_packets += 1;
             self.lose(from, PeerFault::Malformed, actions);
             return;
         }
+        if packet.body == Body::Leave {
+            self.left(from, actions);
+        }
         self.return_credits(from, actions);
         self.send_while_credited(now, from, actions);
+        if packet.body == Body::Leave {
+            self.forget_if_idle(from);
+        }
     }
 
     /// The slots of a packet are free. Returns whether its sender had credits for them.
     #[inline]
-    fn retrieved(&mut self, from: Peer, slots: u32, packet: &crate::Packet) -> bool {
+    fn retrieved(&mut self, from: Peer, slots: u32, read: u16, packet: &crate::Packet) -> bool {
         let Endpoint { peers, pool, .. } = self;
         let Some(receiver) = &mut peers[from.0 as usize].receiver else { return true };
-        let spent = receiver.retrieved(slots, packet.credit_packets_read, pool);
+        let spent = receiver.retrieved(slots, read, pool);
         let spent = match packet.body {
             Body::ReturnRequest => spent.and_then(|()| receiver.control_retrieved(None, pool)),
             Body::ReturnResponse { credits } => {
@@ -392,23 +406,6 @@ impl Endpoint {
             self.owned(quota_slots);
         }
         true
-    }
-
-    /// A peer has claimed its place in our mailbox.
-    fn attached(&mut self, peer: Peer, quota_slots: u32, start_slots: u32) {
-        self.peer(peer);
-        let Endpoint { config, peers, pool, .. } = self;
-        let state = &mut peers[peer.0 as usize];
-        // One that was lost before we heard of it is not read.
-        if matches!(state.outbound, Outbound::Lost(_)) {
-            return;
-        }
-        if let Some(before) = state.receiver.take() {
-            before.release(pool);
-        }
-        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
-        self.owned(start_slots);
-        self.reserve(peer, quota_slots);
     }
 
     /// Does what the packet asks for. Returns whether it made sense.
@@ -428,7 +425,7 @@ impl Endpoint {
             Body::Rendezvous { space, tag, data, length, address, transfer } => {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
-            Body::Credit => true,
+            Body::Credit | Body::Leave => true,
             Body::Finished { transfer, count, refused } => {
                 self.finished_arrived(from, transfer, count, refused, actions)
             }
@@ -451,7 +448,7 @@ impl Endpoint {
                 self.located_arrived(from, transfer, address, refused, actions)
             }
             Body::Goodbye => self.goodbye_arrived(from, actions),
-            Body::ReturnRequest => self.return_request_arrived(from),
+            Body::ReturnRequest => self.return_request_arrived(from, packet.epoch),
             Body::ReturnResponse { .. } => self.peer(from).compulsory.answered(),
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
@@ -460,36 +457,45 @@ impl Endpoint {
         }
     }
 
+    #[inline]
     fn peer(&mut self, peer: Peer) -> &mut PeerState {
-        let index = peer.0 as usize;
-        if index >= self.peers.len() {
-            let cross_memory = self.config.cross_memory;
-            let held = self.budget.begins_with_hold();
-            self.peers.resize_with(index + 1, || PeerState {
-                outbound: Outbound::Absent,
-                credit_slots: 0,
-                receiver: None,
-                backlog: VecDeque::new(),
-                compulsory: Compulsory::default(),
-                asked_room: false,
-                stalled_since: None,
-                backlog_waited: false,
-                stalled_ns: 0,
-                next_number: 0,
-                credit_packets_read: 0,
-                inbound: None,
-                write_refused: false,
-                write_bytes: 0,
-                cross_memory,
-                said_goodbye: false,
-                held,
-                copies: 0,
-                to_hold: held,
-                reserved_bytes: None,
-                ended: Ended::default(),
-            });
+        if self.peers.get(peer.0 as usize).is_none() {
+            self.meet(peer);
         }
-        &mut self.peers[index]
+        &mut self.peers[peer.0 as usize]
+    }
+
+    /// Begins to keep something for a peer.
+    #[cold]
+    fn meet(&mut self, peer: Peer) {
+        let to_hold = self.budget.begins_with_hold();
+        let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
+        let cross_memory = self.config.cross_memory;
+        let state = PeerState {
+            outbound: Outbound::Absent,
+            credit_slots: 0,
+            receiver: None,
+            backlog: VecDeque::new(),
+            compulsory: Compulsory::default(),
+            asked_room: false,
+            stalled_since: None,
+            stalled_ns: 0,
+            backlog_waited: false,
+            next_number: 0,
+            stays: Stays::default(),
+            credit_packets_read: 0,
+            inbound: None,
+            write_refused: false,
+            write_bytes: 0,
+            cross_memory,
+            said_goodbye: false,
+            held,
+            copies: 0,
+            to_hold,
+            reserved_bytes: None,
+            ended: Ended::default(),
+        };
+        self.peers.insert(peer.0 as usize, state);
     }
 
     /// A sender owns so many data slots here.

@@ -174,6 +174,7 @@ impl Endpoint {
         sender.spend(slots);
         let body = Body::Eager { space, tag, data, length, acknowledge: None };
         let mut packet = Packet {
+            epoch: state.stays.here,
             credit_packets_read: state.credit_packets_read,
             number: state.next_number,
             ..Packet::new(body, length)
@@ -209,6 +210,7 @@ impl Endpoint {
         state.copies += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let mut packet = Packet {
+            epoch: state.stays.here,
             credit_packets_read: state.credit_packets_read,
             number: state.next_number,
             ..Packet::new(body, 0)
@@ -274,7 +276,7 @@ impl Endpoint {
         let Endpoint {
             config, peers, counters, pool, backlogged, regions, budget, copies, transfers, ..
         } = self;
-        let state = &mut peers[to.0 as usize];
+        let Some(state) = peers.get_mut(to.0 as usize) else { return };
         let hold = state.to_hold || budget.is_pressed();
         if state.compulsory.waits() {
             compulsory::send(config, state, to, hold, pool, counters, actions);
@@ -314,7 +316,8 @@ impl Endpoint {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
                 let credit_packets_read = state.credit_packets_read;
-                let mut packet = Packet { credit_packets_read, ..Packet::new(body, 0) };
+                let mut packet =
+                    Packet { epoch: state.stays.here, credit_packets_read, ..Packet::new(body, 0) };
                 packet.marks = Marks { hold, backlogged: state.backlog_waited };
                 carry_credits(
                     &config.geometry,
@@ -371,6 +374,7 @@ impl Endpoint {
             job.sent += u64::from(payload_bytes);
             let finished = job.sent == job.bytes;
             let mut packet = Packet {
+                epoch: state.stays.here,
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
                 marks: Marks { hold, backlogged: state.backlog_waited },
@@ -407,6 +411,7 @@ impl Endpoint {
             receiver: Some(receiver),
             credit_packets_read,
             credit_slots,
+            stays,
             to_hold,
             ..
         }) = peers.get_mut(to.0 as usize)
@@ -424,11 +429,13 @@ impl Endpoint {
             _ => return,
         }
         let Some(credits) = receiver.grant(*credit_slots, pool) else { return };
+        stays.credit_packet_sent();
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let mut packet = Packet {
+            epoch: stays.here,
             credit_packets_read: *credit_packets_read,
             granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)

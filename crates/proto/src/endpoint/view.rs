@@ -12,9 +12,9 @@ use crate::time::Instant;
 pub struct PairView {
     /// Who.
     pub peer: Peer,
-    /// Our credits there; `None` if we have never sent there, or the peer is lost.
+    /// Our credits there and the totals of our present stay; `None` if we have no lane there.
     pub sending: Option<SenderView>,
-    /// What we owe the peer; `None` if it has never sent here.
+    /// What we owe the peer in its present stay; `None` if it has no lane here.
     pub receiving: Option<ReceiverView>,
     /// Messages and packets that wait to be sent.
     pub backlog: u32,
@@ -25,23 +25,22 @@ pub struct PairView {
 }
 
 impl Endpoint {
-    /// All peers that were spoken to or heard from, as they stand at `now`.
+    /// All peers of whom something is kept, as they stand at `now`: those that were spoken to or heard from, and not forgotten
+    /// after both sides had left.
     pub fn pairs(&self, now: Instant) -> impl Iterator<Item = PairView> {
         let known = |state: &PeerState| {
             state.receiver.is_some() || state.stalled_ns > 0 || !matches!(state.outbound, Outbound::Absent)
         };
-        self.peers.iter().enumerate().filter(move |(_, state)| known(state)).map(move |(index, state)| {
-            PairView {
-                peer: Peer(index as u32),
-                sending: match &state.outbound {
-                    Outbound::Connected(sender) => Some(sender.view()),
-                    Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
-                },
-                receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
-                backlog: state.backlog.len() as u32,
-                stalled_since: state.stalled_since,
-                stalled_ns: state.stalled_ns + state.stalled_since.map_or(0, |since| now.since_ns(since)),
-            }
+        self.peers.numbered().filter(move |(_, state)| known(state)).map(move |(peer, state)| PairView {
+            peer,
+            sending: match &state.outbound {
+                Outbound::Connected(sender) => Some(sender.view()),
+                Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
+            },
+            receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
+            backlog: state.backlog.len() as u32,
+            stalled_since: state.stalled_since,
+            stalled_ns: state.stalled_ns + state.stalled_since.map_or(0, |since| now.since_ns(since)),
         })
     }
 
@@ -57,10 +56,13 @@ impl Endpoint {
         (self.unexpected.count(), self.unexpected.kept_bytes())
     }
 
-    /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes.
+    /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.
     pub fn peer_state_bytes(&self) -> u64 {
-        let states = self.peers.capacity() * size_of::<PeerState>();
-        let backlogs: usize = self.peers.iter().map(|state| state.backlog.capacity()).sum();
-        (states + backlogs * size_of::<super::Job>()) as u64
+        self.peers.bytes() + self.pool.bytes()
+    }
+
+    /// Time in which messages waited for credit that were for peers of whom nothing is kept any more. Unit: ns.
+    pub fn forgotten_stalled_ns(&self) -> u64 {
+        self.peers.forgotten_stalled_ns
     }
 }

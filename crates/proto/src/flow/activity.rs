@@ -54,6 +54,11 @@ impl Default for Activity {
 }
 
 impl Activity {
+    /// What the lists occupy. Unit: bytes, by capacity.
+    pub fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+    }
+
     fn list(&self, level: Level) -> u8 {
         match level {
             Level::High => self.high,

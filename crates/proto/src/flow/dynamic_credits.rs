@@ -150,7 +150,10 @@ pub struct Pool {
     piggyback: bool,
     start_slots: u32,
     hold_points: u8,
-    /// All slots.
+    /// So many senders find their starting credits in a region of `planned_slots`.
+    planned_senders: u32,
+    planned_slots: u32,
+    /// All slots: more than planned while there are more senders, or some slots of those who have left are still held by others.
     region_slots: u32,
     /// Slots that nobody holds a credit for, and that anybody can be granted.
     free_slots: u32,
@@ -161,6 +164,8 @@ pub struct Pool {
     reserved_slots: u32,
     /// Intended quota that no sender has.
     unassigned_slots: u32,
+    /// What of those that nobody has is to be kept, once it is free, for senders that may come, or given up.
+    missing_slots: u32,
     accounts: Vec<Account>,
     /// Accounts without an owner: those of senders that are counted from the start, then those of senders that have gone.
     placeholders: core::ops::Range<u32>,
@@ -189,11 +194,14 @@ impl Pool {
             piggyback,
             start_slots,
             hold_points,
+            planned_senders: peers,
+            planned_slots: slots,
             region_slots: slots,
             free_slots: slots - starting as u32,
             owed_slots: starting as u32,
             reserved_slots: starting as u32,
             unassigned_slots: slots - starting as u32,
+            missing_slots: 0,
             accounts: Vec::new(),
             placeholders: 0..0,
             free: Vec::new(),
@@ -258,21 +266,24 @@ impl Pool {
             return index;
         }
         if self.reserved_slots < self.start_slots {
-            // One more than expected: what is free and unassigned is set aside for it, else the region grows.
-            if self.free_slots >= self.start_slots && self.unassigned_slots >= self.start_slots {
-                self.unassigned_slots -= self.start_slots;
-                self.free_slots -= self.start_slots;
-            } else {
-                self.region_slots += self.start_slots;
-            }
-            self.reserved_slots += self.start_slots;
-            self.owed_slots += self.start_slots;
+            // One more than expected, or one that comes back while others hold what it had: what is free and unassigned is set
+            // aside for it; by the rest the region grows.
+            let missing = self.start_slots - self.reserved_slots;
+            let found = self.set_aside(missing);
+            self.region_slots += missing - found;
+            self.reserved_slots += missing - found;
+            self.owed_slots += missing - found;
         }
+        let index = self.open(self.start_slots, lane_slots);
         // Half of what nobody has. Later ones find less, and take from the idle once they are active.
-        let gift = (self.unassigned_slots / 2).min(lane_slots - self.start_slots);
+        self.refill();
+        let gift =
+            (self.unassigned_slots.saturating_sub(self.missing_slots) / 2).min(lane_slots - self.start_slots);
         self.unassigned_slots -= gift;
-        let index = self.open(self.start_slots + gift, lane_slots);
-        self.accounts[index as usize].owner = Some(owner);
+        let account = &mut self.accounts[index as usize];
+        account.owner = Some(owner);
+        account.intended += gift;
+        self.limit_piggybacking(index);
         index
     }
 
@@ -337,11 +348,64 @@ impl Pool {
         if nothing { 0 } else { self.credit_slots.saturating_sub(current) }
     }
 
+    /// Sets aside what is free and unassigned for senders that may come, at most `slots`. Returns how much it was.
+    fn set_aside(&mut self, slots: u32) -> u32 {
+        let found = slots.min(self.free_slots).min(self.unassigned_slots);
+        self.free_slots -= found;
+        self.unassigned_slots -= found;
+        self.reserved_slots += found;
+        self.owed_slots += found;
+        found
+    }
+
+    /// Senders with an account.
+    fn senders(&self) -> u32 {
+        (self.accounts.len() - self.free.len()) as u32
+    }
+
+    /// What should be set aside for planned senders that are not there and is not, and what the region is larger than it
+    /// should be for those who are.
+    fn missing(&self) -> (u32, u32) {
+        let senders = self.senders();
+        let starting = |count: u32| self.start_slots * count;
+        let reserve = starting(self.planned_senders.saturating_sub(senders));
+        let region = self.planned_slots + starting(senders.saturating_sub(self.planned_senders));
+        (reserve.saturating_sub(self.reserved_slots), self.region_slots.saturating_sub(region))
+    }
+
+    /// Lessens what is missing by what is free and unassigned. Of the rest nobody gains quota before it is there. So
+    /// senders that come and go, and are robbed meanwhile, do not make the region grow each time: it stays within what is
+    /// planned for as many as are there at a time, and their starting credits once more.
+    fn refill(&mut self) {
+        let (reserve, surplus) = self.missing();
+        let set_aside = self.set_aside(reserve);
+        let shrunk = surplus.min(self.free_slots).min(self.unassigned_slots);
+        self.free_slots -= shrunk;
+        self.unassigned_slots -= shrunk;
+        self.region_slots -= shrunk;
+        self.missing_slots = reserve - set_aside + surplus - shrunk;
+    }
+
+    /// A sender has left, with all its credits, and may come back: what it held is free, its starting credits are set aside.
+    pub fn leave(&mut self, index: u32) {
+        self.close(index);
+        self.refill();
+    }
+
     /// A sender is gone for good: what it held is free, its share belongs to nobody.
     pub fn release(&mut self, index: u32) {
         if self.breaks(Mutant::TheDeadKeepTheirShare) {
             return;
         }
+        // What was planned for it is there for the others.
+        match self.senders() > self.planned_senders {
+            true => self.planned_slots += self.start_slots,
+            false => self.planned_senders -= 1,
+        }
+        self.close(index);
+    }
+
+    fn close(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
         let owner = account.owner.take();
         let (current, intended) = (account.current, account.intended);
@@ -547,6 +611,9 @@ impl Pool {
     /// its activity, computes the new threshold, grants it or what of it is there and not returned. `None`: there is
     /// nothing to grant. The threshold stays then, and is looked at again when the next slot is retrieved.
     fn cross(&mut self, index: u32, returned: u32) -> Option<u32> {
+        if self.missing_slots > 0 {
+            self.refill();
+        }
         let most = self.grantable(index);
         if most == 0 && returned == 0 {
             return None;
@@ -630,8 +697,10 @@ impl Pool {
         if room == 0 {
             return;
         }
-        if self.unassigned_slots > 0 {
-            let amount = least.max(self.unassigned_slots / 2).min(self.unassigned_slots).min(room);
+        let missing_slots = self.missing_slots;
+        let unassigned_slots = self.unassigned_slots.saturating_sub(missing_slots);
+        if unassigned_slots > 0 {
+            let amount = least.max(unassigned_slots / 2).min(unassigned_slots).min(room);
             self.unassigned_slots -= amount;
             self.accounts[index as usize].intended += amount;
             self.limit_piggybacking(index);
@@ -658,9 +727,11 @@ impl Pool {
             self.tally.requests += 1;
         }
         self.activity.move_to_front(victim, if emptied { Level::Null } else { Level::Medium });
+        let kept_back = amount.min(missing_slots.saturating_sub(self.unassigned_slots));
+        self.unassigned_slots += kept_back;
         let account = &mut self.accounts[index as usize];
-        account.intended += amount;
-        if amount > 0 {
+        account.intended += amount - kept_back;
+        if amount > kept_back {
             account.spared = self.hold_points;
             self.tally.thefts += 1;
         }
@@ -688,6 +759,13 @@ impl Pool {
     /// How often rare things happened.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// What is kept for senders, also for those of accounts that are not in use. Unit: bytes, by capacity.
+    pub fn bytes(&self) -> u64 {
+        let accounts =
+            self.accounts.capacity() * size_of::<Account>() + self.free.capacity() * size_of::<u32>();
+        (accounts + self.activity.bytes()) as u64
     }
 
     /// Slots of the region.

@@ -225,6 +225,13 @@ impl Receiver {
         }
     }
 
+    /// The sender has left with all its credits, and may come back: then there is a new receiver half.
+    pub fn leave(self, pool: &mut Pool) {
+        if let Receiver::Dynamic(account) = self {
+            pool.leave(account);
+        }
+    }
+
     /// The sender is gone for good.
     pub fn release(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {

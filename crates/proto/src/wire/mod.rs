@@ -49,6 +49,7 @@ const WRITTEN: u8 = 12;
 const GOODBYE: u8 = 13;
 const RETURN_REQUEST: u8 = 14;
 const RETURN_RESPONSE: u8 = 15;
+const LEAVE: u8 = 16;
 
 /// Why 64 bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {RETURN_RESPONSE}")]
+    #[error("packet kind {have}, known are 1 to {LEAVE}")]
     Kind {
         /// What came.
         have: u8,
@@ -192,6 +193,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, credits.to_le_bytes());
             RETURN_RESPONSE
         }
+        Body::Leave => LEAVE,
         Body::Written { data, bytes } => {
             put(slot, 32, data.to_le_bytes());
             put(slot, 40, bytes.to_le_bytes());
@@ -289,6 +291,7 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
         },
         WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
         GOODBYE => Body::Goodbye,
+        LEAVE => Body::Leave,
         RETURN_REQUEST => Body::ReturnRequest,
         RETURN_RESPONSE => Body::ReturnResponse { credits: transfer.0 },
         have => return Err(PacketError::Kind { have }),

@@ -27,6 +27,8 @@ pub struct Plan {
     pub cross_memory: bool,
     /// The kernel says no when a copy is tried.
     pub copies_forbidden: bool,
+    /// Lanes of a mailbox: more senders take turns.
+    pub max_lanes: usize,
     pub budget_bytes: u64,
     pub retain_bytes: u64,
     /// Endpoints know how many they are.
@@ -66,20 +68,43 @@ fn kind(body: &Body) -> &'static str {
         | Body::Locate { .. }
         | Body::Located { .. }
         | Body::Written { .. } => "remote",
-        Body::Fetch { .. } | Body::Goodbye | Body::ReturnRequest | Body::ReturnResponse { .. } => "control",
+        Body::Fetch { .. }
+        | Body::Goodbye
+        | Body::Leave
+        | Body::ReturnRequest
+        | Body::ReturnResponse { .. } => "control",
     }
 }
 
+/// A stay of a sender in a mailbox. Of a pair there can be several: the last is written, the first is read.
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
     data_slots: u32,
     credit_packets: u32,
+    epoch: u16,
+    /// The sender knows that it has it.
+    connected: bool,
+    /// The receiver knows that there is one.
+    attached: bool,
+    /// The sender has left.
+    left: bool,
     /// The last packet said hold.
     says_hold: bool,
     /// Slots ever filled, and ever granted by packets the other way.
     spent_total: u64,
     granted_total: u32,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+enum Candidate {
+    Arrival,
+    Attachment,
+    Connection,
+    Room,
+    Request,
+    Deadline,
 }
 
 #[derive(Debug)]
@@ -95,11 +120,14 @@ pub struct Node {
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     asking: Vec<Peer>,
+    next_epoch: u16,
+    /// Who waits for a lane of this node's mailbox.
+    waiting: VecDeque<u32>,
     /// What has completed: the request, how, and the buffer as it was then.
     pub completions: VecDeque<(Request, Outcome, Vec<u8>)>,
     pub notices: Vec<(Peer, u64, u64)>,
     dead: bool,
-    /// Packets transmitted, by kind, and data slots filled, by peer.
+    /// Packets transmitted, by kind, and data slots filled in the present stay, by peer.
     kinds: BTreeMap<&'static str, u64>,
     slots: BTreeMap<Peer, u32>,
 }
@@ -107,7 +135,8 @@ pub struct Node {
 pub struct World {
     pub plan: Plan,
     pub nodes: Vec<Node>,
-    lanes: BTreeMap<(u32, u32), Lane>,
+    /// Of a pair, its stays: the last is written, the first is read.
+    lanes: BTreeMap<(u32, u32), VecDeque<Lane>>,
     /// Who has given up whom: its buffers are not to be copied from any more.
     severed: BTreeSet<(u32, u32)>,
     pub now: Instant,
@@ -131,6 +160,8 @@ impl World {
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             asking: Vec::new(),
+            next_epoch: 0,
+            waiting: VecDeque::new(),
             completions: VecDeque::new(),
             notices: Vec::new(),
             dead: false,
@@ -205,52 +236,96 @@ impl World {
         self.handle(node, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
     }
 
-    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, or somebody's
-    /// time has come. Returns whether anything could.
+    /// `to` asks `from` to leave its mailbox.
+    pub fn ask_to_leave(&mut self, from: u32, to: u32) {
+        if !self.nodes[from as usize].dead {
+            self.handle(from, Event::AskedToLeave { peer: Peer(to) });
+        }
+    }
+
+    /// How many lanes of the mailbox of `node` are taken.
+    pub fn taken_lanes(&self, node: u32) -> usize {
+        self.lanes.iter().filter(|((_, to), _)| *to == node).map(|(_, lanes)| lanes.len()).sum()
+    }
+
+    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, gets a lane, is
+    /// noticed, is asked to leave since others wait, or somebody's time has come. Returns whether anything could.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
-        let mut candidates: Vec<(u32, u32)> = self
-            .lanes
-            .iter()
-            .filter(|((_, to), lane)| !lane.packets.is_empty() && !self.nodes[*to as usize].dead)
-            .map(|(pair, _)| *pair)
-            .collect();
-        let arrivals = candidates.len();
-        for (index, node) in self.nodes.iter().enumerate() {
-            for peer in &node.asking {
-                let lane = self.lanes.get(&(index as u32, peer.0));
-                let free = lane.map_or(self.plan.quota_slots, |lane| self.plan.quota_slots - lane.data_slots);
-                if free > 0 && !node.dead {
-                    candidates.push((index as u32, peer.0));
-                }
+        let mut candidates = Vec::new();
+        for (&(from, to), lanes) in &self.lanes {
+            let (Some(first), Some(last)) = (lanes.front(), lanes.back()) else { continue };
+            let dead = |node: u32| self.nodes[node as usize].dead;
+            if first.attached && !first.packets.is_empty() && !dead(to) {
+                candidates.push((Candidate::Arrival, from, to));
+            }
+            if !first.attached && !dead(to) {
+                candidates.push((Candidate::Attachment, from, to));
+            }
+            if !last.connected && !dead(from) {
+                candidates.push((Candidate::Connection, from, to));
+            }
+            let asking = self.nodes[from as usize].asking.contains(&Peer(to));
+            if asking && last.data_slots < self.plan.quota_slots && !dead(from) {
+                candidates.push((Candidate::Room, from, to));
+            }
+            let others_wait = !self.nodes[to as usize].waiting.is_empty();
+            if last.connected && !last.left && others_wait && !dead(from) && !dead(to) {
+                candidates.push((Candidate::Request, from, to));
             }
         }
-        let rooms = candidates.len();
         let waits = |node: &Node| !node.dead && node.machine.next_deadline().is_some();
-        candidates
-            .extend((0..).zip(&self.nodes).filter(|(_, node)| waits(node)).map(|(index, _)| (index, 0)));
+        let waiting = (0..).zip(&self.nodes).filter(|(_, node)| waits(node));
+        candidates.extend(waiting.map(|(index, _)| (Candidate::Deadline, index, index)));
         if candidates.is_empty() {
             return false;
         }
         self.now = self.now.plus_ns(100);
-        let choice = choose(candidates.len());
-        if choice >= rooms {
-            let node = candidates[choice].0;
-            let deadline = self.nodes[node as usize].machine.next_deadline().expect("it waits");
-            self.now = self.now.max(deadline);
-            self.handle(node, Event::Deadline);
-            return true;
+        let (candidate, from, to) = candidates[choose(candidates.len())];
+        let Plan { quota_slots, start_slots, credit_slots, .. } = self.plan;
+        let lanes = self.lanes.entry((from, to)).or_default();
+        match candidate {
+            Candidate::Deadline => {
+                let deadline = self.nodes[from as usize].machine.next_deadline().expect("it waits");
+                self.now = self.now.max(deadline);
+                self.handle(from, Event::Deadline);
+            }
+            Candidate::Arrival => {
+                let packet = lanes[0].packets[0].0;
+                self.handle(to, Event::Arrived { from: Peer(from), packet });
+            }
+            Candidate::Attachment => {
+                lanes[0].attached = true;
+                let epoch = lanes[0].epoch;
+                self.handle(to, Event::Attached { peer: Peer(from), quota_slots, start_slots, epoch });
+            }
+            Candidate::Connection => {
+                let last = lanes.back_mut().expect("chosen");
+                last.connected = true;
+                let epoch = last.epoch;
+                let peer = Peer(to);
+                self.nodes[from as usize].slots.remove(&peer);
+                let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch };
+                self.handle(from, connected);
+            }
+            Candidate::Room => {
+                let free = quota_slots - lanes.back().expect("chosen").data_slots;
+                self.nodes[from as usize].asking.retain(|peer| peer.0 != to);
+                self.handle(from, Event::Room { peer: Peer(to), slots: free });
+            }
+            Candidate::Request => self.ask_to_leave(from, to),
         }
-        let (from, to) = candidates[choice];
-        if choice >= arrivals {
-            let node = &mut self.nodes[from as usize];
-            node.asking.retain(|peer| peer.0 != to);
-            let free = self.plan.quota_slots - self.lanes.entry((from, to)).or_default().data_slots;
-            self.handle(from, Event::Room { peer: Peer(to), slots: free });
-            return true;
-        }
-        let packet = self.lanes.get(&(from, to)).and_then(|lane| lane.packets.front()).expect("chosen").0;
-        self.handle(to, Event::Arrived { from: Peer(from), packet });
         true
+    }
+
+    /// Gives free lanes of the mailbox of `node` to those who wait, in the order in which they came.
+    fn let_in(&mut self, node: u32) {
+        while self.taken_lanes(node) < self.plan.max_lanes {
+            let Some(from) = self.nodes[node as usize].waiting.pop_front() else { return };
+            let sender = &mut self.nodes[from as usize];
+            let lane = Lane { epoch: sender.next_epoch, ..Lane::default() };
+            sender.next_epoch += 1;
+            self.lanes.entry((from, node)).or_default().push_back(lane);
+        }
     }
 
     /// Lets everything happen that can; when nothing does, endpoints are told so.
@@ -285,9 +360,11 @@ impl World {
             assert!(node.retained.is_empty(), "endpoint {index} retains {:?}", node.retained.keys());
         }
         self.assert_counted();
-        for (pair, lane) in &self.lanes {
-            assert!(lane.packets.is_empty(), "lane {pair:?} holds packets");
+        for (pair, lanes) in &self.lanes {
+            assert!(lanes.len() <= 1, "{pair:?}: who has left has left");
+            assert!(lanes.iter().all(|lane| lane.packets.is_empty()), "lane {pair:?} holds packets");
         }
+        assert!(self.nodes.iter().all(|node| node.waiting.is_empty()), "somebody still waits for a lane");
     }
 
     /// What the machines say that they did is what was seen from outside.
@@ -299,7 +376,8 @@ impl World {
             assert_eq!(by_kind, seen, "packets by kind: {PACKET_KINDS:?}");
             assert_eq!(counters.packets_sent, seen.iter().sum::<u64>());
             let pairs: Vec<_> = node.machine.pairs(self.now).collect();
-            assert_eq!(pairs.iter().map(|pair| pair.stalled_ns).sum::<u64>(), counters.stalled_ns);
+            let stalled_ns: u64 = pairs.iter().map(|pair| pair.stalled_ns).sum();
+            assert_eq!(stalled_ns + node.machine.forgotten_stalled_ns(), counters.stalled_ns);
             for pair in pairs {
                 let Some(sending) = pair.sending else { continue };
                 let (Some(quota), Some(granted)) = (sending.quota_slots, sending.granted_total) else {
@@ -369,8 +447,14 @@ impl World {
         let pool = self.nodes[node as usize].machine.pool();
         pool.assert_invariants();
         assert_eq!(pool.tally().put_off, 0, "I2 rests on the thresholds");
+        let Plan { region, endpoints, .. } = self.plan;
+        let grown = endpoints + endpoints.saturating_sub(region.peers);
+        assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
         for account in pool.accounts() {
-            let filled = self.lanes.get(&(account.owner.0, node)).map_or(0, |lane| lane.data_slots);
+            // The account is that of the stay that is being read: another one may have begun already.
+            let lane = self.lanes.get(&(account.owner.0, node)).and_then(VecDeque::front);
+            assert!(lane.is_none_or(|lane| lane.attached), "an account of who has left: {account:?}");
+            let filled = lane.map_or(0, |lane| lane.data_slots);
             assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
         }
     }
@@ -379,22 +463,26 @@ impl World {
         self.trace = (self.trace ^ u64::from(node)).wrapping_mul(0x0000_0100_0000_01b3);
         match action {
             Action::Connect { to } => {
-                let Plan { quota_slots, start_slots, credit_slots, .. } = self.plan;
-                let us = Peer(node);
-                if to.0 != node {
-                    self.handle(to.0, Event::Attached { peer: us, quota_slots, start_slots });
-                } else {
-                    let attached = Event::Attached { peer: us, quota_slots, start_slots };
-                    self.nodes[node as usize].events.push_back(attached);
-                }
-                let connected = Event::Connected { peer: to, quota_slots, start_slots, credit_slots };
-                self.nodes[node as usize].events.push_back(connected);
+                self.nodes[to.0 as usize].waiting.push_back(node);
+                self.let_in(to.0);
+            }
+            Action::Disconnect { to } => {
+                let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
+                assert!(!std::mem::replace(&mut lane.left, true), "left twice");
+                let last = lane.packets.back().map(|(packet, _)| packet.body);
+                assert!(last.is_none_or(|body| body == Body::Leave) || self.nodes[to.0 as usize].dead);
+                self.nodes[node as usize].asking.retain(|asking| *asking != to);
+            }
+            Action::Vacate { peer } => {
+                let lane = self.lanes.get_mut(&(peer.0, node)).and_then(VecDeque::pop_front).expect("a lane");
+                assert!(lane.left && lane.packets.is_empty() && lane.data_slots == 0);
+                self.let_in(node);
             }
             Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),
             Action::AskRoom { to, at_once: false } => self.nodes[node as usize].asking.push(to),
             Action::AskRoom { to, at_once: true } => {
-                let filled = self.lanes.get(&(node, to.0)).map_or(0, |lane| lane.data_slots);
-                let slots = self.plan.quota_slots - filled;
+                let lane = self.lanes.get(&(node, to.0)).and_then(VecDeque::back).expect("a lane");
+                let slots = self.plan.quota_slots - lane.data_slots;
                 self.nodes[node as usize].events.push_back(Event::Room { peer: to, slots });
             }
             Action::Keep { message, bytes } => {
@@ -418,7 +506,7 @@ impl World {
                 assert!(released.is_some(), "{transfer:?} is not retained");
             }
             Action::Place { to, bytes } => {
-                let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)];
+                let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)][0];
                 let payload = lane.packets.front().expect("not retired").1[..bytes as usize].to_vec();
                 let node = &mut self.nodes[node as usize];
                 let (into, offset) = match to {
@@ -435,11 +523,18 @@ impl World {
                 into[offset as usize..][..payload.len()].copy_from_slice(&payload);
             }
             Action::Retire => {
-                let lane = self.lanes.get_mut(&(arrived_from.expect("an arrival"), node)).expect("a lane");
+                let from = arrived_from.expect("an arrival");
+                let lanes = self.lanes.get_mut(&(from, node)).expect("a lane");
+                let lane = lanes.front_mut().expect("a lane");
                 let (packet, _) = lane.packets.pop_front().expect("a packet");
+                if packet.body == Body::Leave && self.severed.contains(&(node, from)) {
+                    lanes.pop_front(); // the machine has given it up, and does not say so again
+                    self.let_in(node);
+                    return;
+                }
                 if packet.body.is_credit() {
                     lane.credit_packets -= 1;
-                } else {
+                } else if packet.body != Body::Leave {
                     lane.data_slots -= self.plan.geometry.packet_slots(&packet);
                 }
             }
@@ -465,10 +560,18 @@ impl World {
             }
             Action::Sever { peer } => {
                 self.severed.insert((node, peer.0));
-                if let Some(lane) = self.lanes.get_mut(&(peer.0, node)) {
-                    let Lane { spent_total, granted_total, .. } = *lane;
-                    *lane = Lane { spent_total, granted_total, ..Lane::default() };
+                if self.nodes[peer.0 as usize].dead {
+                    self.lanes.remove(&(peer.0, node));
+                    self.nodes[node as usize].waiting.retain(|waiting| *waiting != peer.0);
+                } else if let Some(lanes) = self.lanes.get_mut(&(peer.0, node)) {
+                    // One that lives may go on writing: nobody reads it.
+                    lanes.retain(|lane| !lane.left);
+                    for lane in lanes {
+                        lane.packets.clear();
+                        (lane.data_slots, lane.credit_packets) = (0, 0);
+                    }
                 }
+                self.let_in(node);
                 self.nodes[node as usize].asking.retain(|asking| *asking != peer);
             }
             Action::Notify { from, data, bytes } => {
@@ -488,7 +591,7 @@ impl World {
     fn transmit(&mut self, node: u32, to: Peer, mut packet: Packet, payload: Source) {
         let sender = &mut self.nodes[node as usize];
         *sender.kinds.entry(kind(&packet.body)).or_default() += 1;
-        if !packet.body.is_credit() {
+        if !packet.body.is_free() {
             *sender.slots.entry(to).or_default() += self.plan.geometry.packet_slots(&packet);
         }
         let from = &self.nodes[node as usize];
@@ -521,13 +624,19 @@ impl World {
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
-        // What the packet grants is spent on the lane the other way.
-        self.lanes.entry((to.0, node)).or_default().granted_total = packet.granted_total;
-        let lane = self.lanes.entry((node, to.0)).or_default();
+        // What the packet grants is spent in the stay of the other direction that it speaks of.
+        let stays = self.lanes.entry((to.0, node)).or_default();
+        if let Some(stay) = stays.iter_mut().find(|lane| lane.epoch == packet.epoch && lane.attached) {
+            stay.granted_total = packet.granted_total;
+        }
+        let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
+        assert!(lane.connected && !lane.left, "{packet:?} from who has no lane");
         let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
         self.switched_on += u64::from(!said_hold && packet.marks.hold);
         self.switched_off += u64::from(said_hold && !packet.marks.hold);
-        if packet.body.is_credit() {
+        if packet.body == Body::Leave {
+            assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Leave));
+        } else if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);
         } else {

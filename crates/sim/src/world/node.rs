@@ -173,6 +173,7 @@ impl Node {
             peer: Peer(peer),
             quota_slots: plan.quota_slots,
             start_slots: plan.start_slots(),
+            epoch: 0, // nobody leaves
         };
         let mut actions = Vec::new();
         self.machine.handle(instant(now), event, &mut actions);
@@ -331,7 +332,13 @@ impl Node {
                 let Plan { quota_slots, ref config, .. } = *around.plan;
                 let credit_slots = config.credit_slots;
                 let start_slots = around.plan.start_slots();
-                self.events.push_back(Event::Connected { peer: to, quota_slots, start_slots, credit_slots });
+                self.events.push_back(Event::Connected {
+                    peer: to,
+                    quota_slots,
+                    start_slots,
+                    credit_slots,
+                    epoch: 0,
+                });
             }
             // A mailbox without flow control is as large as needed.
             Action::AskRoom { to, .. } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
@@ -351,8 +358,11 @@ impl Node {
                 self.free_at += cost.keep_ps(bytes);
             }
             Action::Keep { .. } | Action::Forget { .. } | Action::Retire | Action::Release { .. } => {}
-            Action::Sever { .. } | Action::Notify { .. } => {
-                panic!("{action:?} in a world without losses and remote writes")
+            Action::Sever { .. }
+            | Action::Notify { .. }
+            | Action::Disconnect { .. }
+            | Action::Vacate { .. } => {
+                panic!("{action:?} in a world without losses, leaving and remote writes")
             }
         }
     }

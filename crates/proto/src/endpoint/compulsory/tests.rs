@@ -55,8 +55,8 @@ impl Bench {
             Bench { machine, granted: [0; 3], credit_packets: [0; 3], holds: unexpected_budget_bytes == 0 };
         for peer in [Peer(1), Peer(2)] {
             let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
-            bench.event(Event::Attached { peer, quota_slots, start_slots });
-            bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots });
+            bench.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
+            bench.event(Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch: 0 });
         }
         bench
     }

@@ -42,6 +42,9 @@ impl Pool {
             piggyback: _,   // as it was made
             start_slots: _, // as it was made
             hold_points: _, // as it was made
+            planned_senders,
+            planned_slots,
+            missing_slots,
             region_slots,
             free_slots,
             owed_slots,
@@ -56,6 +59,7 @@ impl Pool {
             mutant: _, // as it was made
         } = self;
         words.extend([*region_slots, *free_slots, *owed_slots, *reserved_slots, *unassigned_slots]);
+        words.extend([*planned_senders, *planned_slots, *missing_slots]);
         words.extend([placeholders.start, placeholders.end, free.len() as u32, requests.len() as u32]);
         words.extend(free);
         words.extend(requests.iter().map(|peer| peer.0));

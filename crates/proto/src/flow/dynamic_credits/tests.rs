@@ -59,11 +59,17 @@ impl Star {
     }
 
     fn attach(&mut self) {
+        let side = self.side(self.sides.len() as u32);
+        self.sides.push(side);
+    }
+
+    /// A newcomer.
+    fn side(&mut self, number: u32) -> Side {
         let start_slots = self.pool.start_slots;
-        let account = self.pool.admit(Peer(self.sides.len() as u32), LANE, start_slots);
+        let account = self.pool.admit(Peer(number), LANE, start_slots);
         let sender = Sender::new(LANE, start_slots, self.credit_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
-        self.sides.push(Side { account, sender, lane, back, read: 0, asked: false, connected: true });
+        Side { account, sender, lane, back, read: 0, asked: false, connected: true }
     }
 
     fn account(&self, side: usize) -> &Account {
@@ -477,6 +483,36 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
     assert_eq!(star.pool.region_slots(), 6);
     assert_eq!(star.flow(3, 50), 50);
     star.pool.assert_invariants();
+}
+
+#[test]
+fn gap_9_senders_that_come_and_go_do_not_make_the_region_grow_each_time() {
+    let run = |close: fn(&mut Pool, u32)| {
+        let contact = DataRegion { start_slots: 4, admission: Admission::FirstContact, ..region(20, 4, 1) };
+        let mut star = Star::new(contact, 1, 4, None);
+        let mut most = 0;
+        for _ in 0..50 {
+            star.flow(0, 100); // takes what the idle are not guaranteed
+            for side in 1..4 {
+                star.flow(side, 1);
+                star.read_all(side);
+                while !star.sides[side].lane.is_empty() {
+                    star.retrieve(side);
+                    star.read_all(side);
+                }
+                close(&mut star.pool, star.sides[side].account);
+                star.pool.assert_invariants();
+            }
+            for side in 1..4 {
+                star.sides[side] = star.side(side as u32);
+                star.pool.assert_invariants();
+            }
+            most = most.max(star.pool.region_slots());
+        }
+        most
+    };
+    assert!(run(Pool::leave) <= 20 + 4 * 4);
+    assert!(run(Pool::release) > 100, "nothing is kept for those who do not come back");
 }
 
 #[test]

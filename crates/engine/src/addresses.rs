@@ -1,0 +1,118 @@
+//! Addresses by number and numbers by address: what a peer costs that was never heard from.
+//!
+//! 32 bytes for the address, and 5 to 11 for finding it again: the hash table holds numbers only, and looks at the
+//! addresses themselves. Addresses are random where it matters (segment and key), so a few of their bits are the hash.
+//! ```text
+//! insert(a) -> 0, insert(b) -> 1, insert(a) -> 0; remove(0); insert(c) -> 0
+//! ```
+
+use hashbrown::HashTable;
+use weir_link::Address;
+
+/// Addresses, numbered densely from 0; a number that was given back is used again.
+#[derive(Debug, Default)]
+pub struct AddressTable {
+    addresses: Vec<Address>,
+    numbers: HashTable<u32>,
+    free: Vec<u32>,
+}
+
+/// The segment's number and half of its key. Whoever may give us addresses can choose them alike and make this slow; they
+/// come from the job's own launcher.
+fn hash(address: &Address) -> u64 {
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| address.0[at + byte]));
+    // Spread over all bits: addresses of other links may count upwards.
+    (word(8) ^ word(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl AddressTable {
+    /// The number of `address`, given now if it has none.
+    pub fn insert(&mut self, address: Address) -> u32 {
+        if let Some(number) = self.number(&address) {
+            return number;
+        }
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.addresses[number as usize] = address;
+                number
+            }
+            None => {
+                self.addresses.push(address);
+                self.addresses.len() as u32 - 1
+            }
+        };
+        let addresses = &self.addresses;
+        self.numbers.insert_unique(hash(&address), number, |&number| hash(&addresses[number as usize]));
+        number
+    }
+
+    /// The number of an address, if it has one.
+    pub fn number(&self, address: &Address) -> Option<u32> {
+        let same = |&number: &u32| self.addresses[number as usize] == *address;
+        self.numbers.find(hash(address), same).copied()
+    }
+
+    /// The address of a number that was given once, also if it was given back since.
+    pub fn address(&self, number: u32) -> Option<&Address> {
+        self.addresses.get(number as usize)
+    }
+
+    /// Gives a number back.
+    pub fn remove(&mut self, number: u32) {
+        let Some(address) = self.addresses.get(number as usize) else { return };
+        if let Ok(entry) = self.numbers.find_entry(hash(address), |&other| other == number) {
+            entry.remove();
+            self.free.push(number);
+        }
+    }
+
+    /// Numbers given, those given back included.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Whether none was ever given.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_link::ADDRESS_BYTES;
+
+    fn address(number: u64) -> Address {
+        let mut bytes = [0; ADDRESS_BYTES];
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        Address(bytes)
+    }
+
+    #[test]
+    fn numbers_are_dense_and_found_again() {
+        let mut table = AddressTable::default();
+        for number in 0..10_000 {
+            assert_eq!(table.insert(address(number)), number as u32);
+        }
+        for number in 0..10_000 {
+            assert_eq!(table.insert(address(number)), number as u32);
+            assert_eq!(table.address(number as u32), Some(&address(number)));
+        }
+        assert_eq!(table.number(&address(10_000)), None);
+        assert_eq!(table.len(), 10_000);
+    }
+
+    #[test]
+    fn what_is_removed_is_not_found_and_its_number_is_used_again() {
+        let mut table = AddressTable::default();
+        for number in 0..100 {
+            table.insert(address(number));
+        }
+        table.remove(7);
+        table.remove(7);
+        assert_eq!(table.number(&address(7)), None);
+        assert_eq!(table.insert(address(200)), 7);
+        assert_eq!(table.insert(address(201)), 100);
+        assert_eq!(table.number(&address(200)), Some(7));
+    }
+}

@@ -1,0 +1,131 @@
+//! More engines than lanes: all-to-all traffic ends, in order; and what idle peers held goes back.
+
+use std::time::{Duration, Instant};
+
+use weir_engine::config::Settings;
+use weir_engine::{Engine, Operation, Post, SendArguments};
+use weir_link::memory::OwnedMemory;
+use weir_proto::{Outcome, Pattern, Scheme, SendLevel, Space};
+
+const ANY: Pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: u64::MAX };
+
+fn engines(count: u32, settings: &Settings) -> Vec<Engine> {
+    (0..count).map(|_| Engine::open(settings, count, false).expect("a mailbox")).collect()
+}
+
+fn settings(directory: &tempfile::TempDir, scheme: Scheme) -> Settings {
+    Settings {
+        shm_dir: directory.path().into(),
+        close_ms: 200,
+        scheme,
+        mailbox_slots: 64,
+        cross_memory: false,
+        ..Settings::default()
+    }
+}
+
+/// Every engine sends to every engine, itself included, and receives as much.
+fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
+    let addresses: Vec<_> = engines.iter().map(Engine::address).collect();
+    let count = engines.len();
+    let mut buffers = Vec::new();
+    for (from, engine) in engines.iter_mut().enumerate() {
+        for number in 0..messages {
+            for (to, address) in addresses.iter().enumerate() {
+                let memory = OwnedMemory::new(bytes);
+                memory.view().write(0, &[from as u8, number as u8]);
+                let arguments = SendArguments {
+                    to: engine.peer(address),
+                    space: Space::Tagged,
+                    tag: number as u64,
+                    data: None,
+                    level: SendLevel::Matched,
+                    memory: memory.view(),
+                    inject: false,
+                };
+                engine.send(Post { context: 1, cookie: 0 }, arguments).expect("taken");
+                buffers.push(memory);
+                let memory = OwnedMemory::new(bytes);
+                let post = Post { context: number * count + to, cookie: 0 };
+                engine.receive(post, ANY, memory.view(), None).expect("taken");
+                buffers.push(memory);
+            }
+        }
+    }
+    // Receives in the order in which they were posted: what they have got.
+    let mut received = vec![vec![None; messages * count]; count];
+    let mut sent = vec![0; count];
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let done = |sent: &[usize], received: &[Vec<Option<_>>]| {
+        sent.iter().all(|&sent| sent == messages * count) && received.iter().flatten().all(Option::is_some)
+    };
+    while !done(&sent, &received) {
+        assert!(Instant::now() < deadline, "sent {sent:?}, received {received:?}");
+        for (at, engine) in engines.iter_mut().enumerate() {
+            engine.progress();
+            while let Some(completion) = engine.next_completion() {
+                match (completion.operation, completion.outcome) {
+                    (Operation::Send, Outcome::Done) => sent[at] += 1,
+                    (Operation::Receive, Outcome::Received { envelope, .. }) => {
+                        let from = addresses.iter().position(|a| *a == engine.address_of(envelope.from));
+                        let before = received[at][completion.post.context].replace((from, envelope.tag));
+                        assert_eq!(before, None, "received once");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    // What is announced may end later than what comes after it; it was matched in order.
+    for received in received {
+        let mut next = vec![0; count];
+        for (from, tag) in received.into_iter().flatten() {
+            let next = &mut next[from.expect("one of us")];
+            assert_eq!(tag, *next, "in order");
+            *next += 1;
+        }
+    }
+}
+
+#[test]
+fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
+    let piggyback = [true, false];
+    let with_credits =
+        piggyback.map(|piggyback| [Scheme::Static { piggyback }, Scheme::Dynamic { piggyback }]).into_iter();
+    for scheme in with_credits.flatten().chain([Scheme::Unlimited]) {
+        for max_peers in [1, 2, 3] {
+            let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+            let settings = Settings { max_peers, ..settings(&directory, scheme) };
+            let mut engines = engines(5, &settings);
+            all_to_all(&mut engines, 6, 300);
+            all_to_all(&mut engines, 1, 20_000);
+        }
+    }
+}
+
+#[test]
+fn what_idle_peers_held_goes_back_and_they_come_again() {
+    // Left: an index of pointers; with dynamic credits also the accounts, to be used again.
+    for (scheme, kept) in
+        [(Scheme::Static { piggyback: true }, 8 * 16), (Scheme::Dynamic { piggyback: true }, 8 * (16 + 256))]
+    {
+        let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let mut engines = engines(8, &Settings { idle_bytes: 0, ..settings(&directory, scheme) });
+        let before: Vec<_> = engines.iter_mut().map(Engine::memory).collect();
+        for _ in 0..2 {
+            all_to_all(&mut engines, 3, 500);
+            let burst = engines[0].memory();
+            assert!(burst.mailbox_bytes > before[0].mailbox_bytes);
+            assert!(burst.peer_state_bytes > kept, "{burst:?}");
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while engines.iter_mut().zip(&before).any(|(e, b)| e.memory().mailbox_bytes > b.mailbox_bytes) {
+                assert!(Instant::now() < deadline, "lanes are kept");
+                for engine in &mut engines {
+                    engine.progress();
+                    engine.pause();
+                }
+            }
+            assert!(engines[0].memory().peer_state_bytes <= kept, "{:?}", engines[0].memory());
+        }
+    }
+}

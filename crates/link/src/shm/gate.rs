@@ -1,0 +1,216 @@
+//! The gate of a mailbox: who holds which lane, and who waits for one. Words only; who leaves when is [`super::turns`]'s.
+//!
+//! A *claim word* per lane: 0, or the number of the claimant's segment. Newcomers set it, only the mailbox's owner clears it
+//! (but for a claim that its claimant never used). A *place* in the queue: who (a segment's number), a ticket, the answer.
+//! ```text
+//! newcomer: nobody waits, a claim word is 0: sets it to its number            the lane is its own
+//!       or: takes a free place (owner word), draws a ticket, writes it, calls the owner
+//! owner:    a lane is free: sets its claim word to the number of the lowest ticket, answers (ticket, lane), calls
+//! newcomer: reads the answer, gives the place back                             the lane is its own
+//! ```
+//! **Stopped or killed anywhere**: each word that is taken says by whom from its first instant, so that what the dead hold
+//! is found by looking whether they live ([`Gate::occupants`], and the claim words). A dead newcomer is given a lane in its turn at
+//! worst; it delays nobody longer than until the next look. **No ABA**: an answer carries its ticket, and tickets are not
+//! drawn twice (48 bits); a claim word goes from a holder to 0 only when that holder is known to write no more.
+
+use super::ring::Line;
+use super::sync::{AtomicU64, GATE_PLACES, Ordering};
+
+const LANE_BITS: u32 = 16;
+const TICKETS: u64 = (1 << (64 - LANE_BITS)) - 1;
+
+/// A place in the queue.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Place {
+    owner: AtomicU64,
+    /// 0 while it is being taken or given back.
+    ticket: AtomicU64,
+    /// Ticket and lane number plus 1.
+    answer: AtomicU64,
+}
+
+/// The queue, as it lies in the header.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Gate {
+    tickets: Line<AtomicU64>,
+    places: [Place; GATE_PLACES],
+}
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate { tickets: Line::default(), places: core::array::from_fn(|_| Place::default()) }
+    }
+}
+
+/// What a newcomer remembers of its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    place: usize,
+    number: u64,
+}
+
+/// Somebody in the queue, as the owner of the mailbox sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    ticket: Ticket,
+    /// Number of its segment, if what stands there is true.
+    pub segment: u64,
+}
+
+/// Takes a free lane for the segment `id`.
+pub fn claim(claims: &[AtomicU64], id: u64) -> Option<u32> {
+    let free = |word: &AtomicU64| {
+        word.load(Ordering::Relaxed) == 0
+            && word.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    claims.iter().position(free).map(|lane| lane as u32)
+}
+
+/// Gives back a claim that was never used: nothing is written to the lane.
+pub fn unclaim(claims: &[AtomicU64], lane: u32, id: u64) {
+    if let Some(word) = claims.get(lane as usize) {
+        let _ = word.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+impl Gate {
+    /// Whether somebody waits, so that a newcomer must not overtake.
+    pub fn has_waiters(&self) -> bool {
+        self.places.iter().any(Place::waits)
+    }
+
+    /// Takes a place for the segment `id`; `None` if there is none.
+    pub fn enter(&self, id: u64) -> Option<Ticket> {
+        let take = |place: &Place| {
+            place.owner.load(Ordering::Relaxed) == 0
+                && place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let place = self.places.iter().position(take)?;
+        let number = (self.tickets.0.fetch_add(1, Ordering::Relaxed) % TICKETS) + 1;
+        self.places[place].ticket.store(number, Ordering::Release);
+        Some(Ticket { place, number })
+    }
+
+    /// The lane that was given to the holder of `ticket`.
+    pub fn answer(&self, ticket: Ticket) -> Option<u32> {
+        let answer = self.places[ticket.place].answer.load(Ordering::Acquire);
+        if answer >> LANE_BITS != ticket.number {
+            return None;
+        }
+        ((answer & ((1 << LANE_BITS) - 1)) as u32).checked_sub(1)
+    }
+
+    /// Gives a place back.
+    pub fn leave(&self, ticket: Ticket) {
+        let place = &self.places[ticket.place];
+        place.ticket.store(0, Ordering::Release);
+        place.owner.store(0, Ordering::Release);
+    }
+
+    /// Who waits, first come first.
+    pub fn waiters(&self) -> Vec<Waiter> {
+        let mut waiters: Vec<Waiter> = (0..self.places.len())
+            .filter(|&place| self.places[place].waits())
+            .map(|place| Waiter {
+                ticket: Ticket { place, number: self.places[place].ticket.load(Ordering::Acquire) },
+                segment: self.places[place].owner.load(Ordering::Acquire),
+            })
+            .filter(|waiter| waiter.segment != 0 && waiter.ticket.number != 0)
+            .collect();
+        waiters.sort_unstable_by_key(|waiter| waiter.ticket.number);
+        waiters
+    }
+
+    /// Gives a free lane to a waiter. `false`: none is free.
+    pub fn serve(&self, waiter: Waiter, claims: &[AtomicU64]) -> bool {
+        let Some(lane) = claim(claims, waiter.segment) else { return false };
+        let answer = waiter.ticket.number << LANE_BITS | u64::from(lane + 1);
+        self.places[waiter.ticket.place].answer.store(answer, Ordering::Release);
+        true
+    }
+
+    /// Whose the places are that are not free, at whatever stage.
+    pub fn occupants(&self) -> impl Iterator<Item = (usize, u64)> {
+        let owners = self.places.iter().map(|place| place.owner.load(Ordering::Acquire)).enumerate();
+        owners.filter(|&(_, owner)| owner != 0)
+    }
+
+    /// Frees the place of a dead newcomer. A lane that it was given is found by its claim word.
+    pub fn clear(&self, place: usize) {
+        self.leave(Ticket { place, number: 0 });
+    }
+}
+
+impl Place {
+    fn waits(&self) -> bool {
+        let ticket = self.ticket.load(Ordering::Acquire);
+        ticket != 0 && self.answer.load(Ordering::Acquire) >> LANE_BITS != ticket
+    }
+}
+
+#[cfg(test)]
+impl Gate {
+    /// [`Gate::enter`] without its last step: a newcomer that is stopped or killed there.
+    pub fn enter_halfway(&self, id: u64) {
+        let free =
+            |place: &&Place| place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.places.iter().find(free).expect("a place");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claims(lanes: usize) -> Vec<AtomicU64> {
+        (0..lanes).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        let (gate, claims) = (Gate::default(), claims(1));
+        assert_eq!(claim(&claims, 7), Some(0));
+        assert!(!gate.has_waiters());
+        let first = gate.enter(8).expect("a place");
+        let second = gate.enter(9).expect("a place");
+        assert!(gate.has_waiters());
+        let waiters = gate.waiters();
+        assert_eq!(waiters.iter().map(|waiter| waiter.segment).collect::<Vec<_>>(), [8, 9]);
+        assert!(!gate.serve(waiters[0], &claims), "no lane is free");
+        claims[0].store(0, Ordering::Release);
+        assert!(gate.serve(waiters[0], &claims));
+        assert_eq!((gate.answer(first), gate.answer(second)), (Some(0), None));
+        assert_eq!(claims[0].load(Ordering::Relaxed), 8);
+        gate.leave(first);
+        assert_eq!(gate.waiters(), [waiters[1]]);
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_holder_of_the_place_is_none() {
+        let (gate, claims) = (Gate::default(), claims(2));
+        let first = gate.enter(8).expect("a place");
+        let late = gate.waiters()[0];
+        gate.leave(first);
+        let second = gate.enter(9).expect("a place");
+        assert_eq!(second.place, first.place);
+        assert!(gate.serve(late, &claims));
+        assert_eq!(gate.answer(second), None);
+        assert!(gate.has_waiters(), "the second still waits");
+    }
+
+    #[test]
+    fn all_places_can_be_taken_and_the_dead_be_cleared() {
+        let gate = Gate::default();
+        gate.enter_halfway(5);
+        assert!(!gate.has_waiters(), "no ticket yet");
+        while gate.enter(6).is_some() {}
+        assert_eq!(gate.waiters().len(), GATE_PLACES - 1);
+        for (place, _) in gate.occupants().filter(|&(_, owner)| owner == 5).collect::<Vec<_>>() {
+            gate.clear(place);
+        }
+        assert!(gate.enter(7).is_some());
+        assert!(gate.enter(7).is_none());
+    }
+}

@@ -1,0 +1,306 @@
+//! Turns: who of the senders in our mailbox is asked to leave it, when, and what becomes of lanes that are free again.
+//!
+//! `docs/mailbox.md`, "Who comes, who goes", has the argument. The words are [`super::gate`]'s; here is the policy of a reader:
+//! ```text
+//! somebody waits, no lane free  -> asks as many as wait: whose lane is empty and has had its chance, longest idle first;
+//!                                  then whoever has filled TURN_SLOTS slots. No answer in PATIENCE: one more
+//! nobody waits                  -> asks whose lane has been idle for IDLE, while the mailbox is larger than it should be
+//! ```
+//! It reads a clock only while somebody waits and in [`super::ShmLink`]'s `tend`, which its driver calls some times a second.
+
+use super::bell::call;
+use super::gate::unclaim;
+use super::layout::{Place, lane_state};
+use super::sync::{AtomicU64, Ordering};
+use super::{Lane, ShmLink, segment};
+use crate::{Address, Liveness};
+use std::time::{Duration, Instant};
+use weir_proto::Peer;
+
+/// Slots after which a sender has had its turn, if others wait.
+const TURN_SLOTS: u64 = 256;
+/// How long a sender that has sent nothing yet keeps its lane, if others wait.
+const CHANCE: Duration = Duration::from_millis(1);
+/// How long we wait for an answer before we ask somebody else too.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// How long nothing has come in an idle lane.
+const IDLE: Duration = Duration::from_secs(1);
+/// Who has not answered for so long may be dead.
+const OVERDUE: Duration = Duration::from_millis(200);
+/// Bound on the peers that one call of `overdue` names.
+const MOST_OVERDUE: usize = 16;
+/// Polls between two looks, while somebody waits.
+const POLLS_PER_LOOK: u32 = 32;
+
+/// A sender's stay in a lane of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    pub peer: Peer,
+    since: Instant,
+    asked: Option<Instant>,
+    /// How far it had come when we last looked, and when it was found there first.
+    marked: u64,
+    marked_at: Instant,
+}
+
+impl Stay {
+    pub fn new(peer: Peer) -> Stay {
+        let now = Instant::now();
+        Stay { peer, since: now, asked: None, marked: 0, marked_at: now }
+    }
+}
+
+/// What a reader knows of those who wait.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// How many wait for a lane, as far as we know.
+    waiters: usize,
+    polls: u32,
+}
+
+impl ShmLink {
+    /// Somebody has called: newcomers here, or there is something for us elsewhere.
+    #[cold]
+    pub(super) fn answer_calls(&mut self) {
+        let calls = self.bell.take_calls();
+        if calls & call::NEWCOMER != 0 {
+            self.serve();
+            self.make_room();
+        }
+        if calls & call::ELSEWHERE != 0 {
+            for (index, outbox) in self.outboxes.iter().enumerate() {
+                if outbox.as_ref().is_some_and(|outbox| outbox.lane().take_asked()) {
+                    self.asked.push_back(Peer(index as u32));
+                }
+            }
+            self.give_back_what_nobody_wants();
+        }
+    }
+
+    /// Now and then in a poll, while somebody waits.
+    #[inline]
+    pub(super) fn mind_the_queue(&mut self) {
+        if self.turns.waiters > 0 {
+            self.turns.polls += 1;
+            if self.turns.polls.is_multiple_of(POLLS_PER_LOOK) {
+                self.make_room();
+            }
+        }
+    }
+
+    /// Gives free lanes to those who wait.
+    pub(super) fn serve(&mut self) {
+        let Some(own) = self.own.clone() else { return };
+        let header = own.header();
+        let waiters = header.gate().waiters();
+        self.turns.waiters = waiters.len();
+        // Somebody waits, so all lanes were claimed once: this finds memory there.
+        if waiters.is_empty() || own.reserve_claims(self.shape.max_lanes).is_err() {
+            return;
+        }
+        let claims = header.claims(self.shape.max_lanes);
+        for waiter in waiters {
+            if !header.gate().serve(waiter, claims) {
+                return;
+            }
+            self.turns.waiters -= 1;
+            if let Some(theirs) = segment::header_of(&self.dir, waiter.segment) {
+                theirs.call_about(call::ELSEWHERE);
+            }
+        }
+    }
+
+    /// Asks so many to leave as wait.
+    #[cold]
+    fn make_room(&mut self) {
+        let now = Instant::now();
+        let asked = |stay: &Stay| stay.asked.is_some_and(|asked| now.duration_since(asked) < PATIENCE);
+        let leaving = self.stays().filter(|(_, stay)| asked(stay)).count();
+        let wanted = self.turns.waiters.saturating_sub(leaving);
+        if wanted == 0 {
+            return;
+        }
+        // Not yet asked; the idle before those who have had a turn, then by how long they have been idle, then here.
+        let mut candidates: Vec<(bool, Instant, Instant, u32)> = self
+            .stays()
+            .filter(|(_, stay)| stay.asked.is_none())
+            .filter_map(|(lane, stay)| {
+                let reader = self.inbox.reader(lane)?;
+                let had_chance = reader.position() > 0 || now.duration_since(stay.since) >= CHANCE;
+                let idle = !reader.arrived() && had_chance;
+                let moved = reader.position() != stay.marked;
+                (idle || reader.position() >= TURN_SLOTS).then_some((
+                    !idle,
+                    if moved { now } else { stay.marked_at },
+                    stay.since,
+                    lane,
+                ))
+            })
+            .collect();
+        candidates.sort_unstable();
+        for (.., lane) in candidates.into_iter().take(wanted) {
+            self.ask(lane, now);
+        }
+    }
+
+    fn stays(&self) -> impl Iterator<Item = (u32, &Stay)> {
+        (0..).zip(&self.lanes).filter_map(|(lane, state)| match state {
+            Lane::Open(stay) => Some((lane, stay)),
+            _ => None,
+        })
+    }
+
+    fn ask(&mut self, lane: u32, now: Instant) {
+        let Some(Lane::Open(stay)) = self.lanes.get_mut(lane as usize) else { return };
+        stay.asked = Some(now);
+        let peer = stay.peer;
+        let Some(reader) = self.inbox.reader(lane) else { return };
+        reader.lane().ask();
+        if let Some(segment) = self.acquaintances.get(&peer).and_then(|known| known.segment.as_ref()) {
+            segment.header().call_about(call::ELSEWHERE);
+        }
+    }
+
+    /// `lane` is free: its last owner writes there no more. `left`: it has said so, and all that it sent is retired.
+    pub(super) fn free(&mut self, lane: u32, left: bool) {
+        if let Some(state) = self.lanes.get_mut(lane as usize) {
+            *state = Lane::Free;
+        }
+        let Some(own) = self.own.clone() else { return };
+        if own.reserve_claims(lane + 1).is_err() {
+            return; // it was claimed, so there was memory: the lane is lost to a full file system
+        }
+        let header = own.header();
+        let claim = &header.claims(lane + 1)[lane as usize];
+        let keep = left && self.turns.waiters > 0;
+        own.renew(lane, keep);
+        claim.store(0, Ordering::Release);
+        self.serve();
+        // Those who waited may be gone. A claim of our own keeps others out while the memory goes.
+        if keep && claim.compare_exchange(0, self.place.id, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            own.renew(lane, false);
+            claim.store(0, Ordering::Release);
+            self.serve();
+        }
+    }
+
+    /// See [`crate::Link::tend`].
+    pub(super) fn tend_lanes(&mut self, keep_bytes: u64) {
+        let Some(own) = self.own.clone() else { return };
+        let now = Instant::now();
+        for index in 0..self.lanes.len() {
+            let Lane::Open(stay) = &mut self.lanes[index] else { continue };
+            let position = self.inbox.reader(index as u32).map_or(0, |reader| reader.position());
+            if position != stay.marked {
+                (stay.marked, stay.marked_at) = (position, now);
+            }
+        }
+        self.free_refused();
+        let header = own.header();
+        if header.gate().occupants().next().is_some() {
+            self.sweep();
+            self.serve();
+            self.make_room();
+        } else {
+            self.turns.waiters = 0;
+            self.ask_idle(now, own.touched_bytes().saturating_sub(keep_bytes));
+        }
+    }
+
+    /// Asks idle senders to leave, the longest idle first, until `excess_bytes` will be given back.
+    fn ask_idle(&mut self, now: Instant, excess_bytes: u64) {
+        let leaving = self.stays().filter(|(_, stay)| stay.asked.is_some()).count() as u64;
+        let wanted = excess_bytes.div_ceil(self.shape.stride).saturating_sub(leaving);
+        if wanted == 0 {
+            return;
+        }
+        let mut idle: Vec<(Instant, u32)> = self
+            .stays()
+            .filter(|(_, stay)| stay.asked.is_none() && now.duration_since(stay.marked_at) >= IDLE)
+            .map(|(lane, stay)| (stay.marked_at, lane))
+            .collect();
+        idle.sort_unstable();
+        for (_, lane) in idle.into_iter().take(wanted as usize) {
+            self.ask(lane, now);
+        }
+    }
+
+    /// Frees the lanes of those that we have refused and who have died or given us up.
+    fn free_refused(&mut self) {
+        for lane in 0..self.lanes.len() as u32 {
+            let Lane::Refused(Address(bytes)) = self.lanes[lane as usize] else { continue };
+            let alive =
+                Place::parse(&Address(bytes)).is_some_and(|place| segment::is_at_work(&self.dir, place.id));
+            let abandoned = || {
+                let own = self.own.as_ref();
+                own.and_then(|own| own.lane(lane).ok())
+                    .is_some_and(|lane| lane.state() == lane_state::ABANDONED)
+            };
+            if !alive || abandoned() {
+                self.free(lane, false);
+            }
+        }
+    }
+
+    /// Frees places and lanes of those who died between coming and being known to us. Some system calls for each.
+    fn sweep(&mut self) {
+        let Some(own) = self.own.clone() else { return };
+        let header = own.header();
+        let dead = |id: u64| !segment::is_at_work(&self.dir, id);
+        for (place, owner) in header.gate().occupants() {
+            if dead(owner) {
+                header.gate().clear(place);
+            }
+        }
+        if own.reserve_claims(self.shape.max_lanes).is_err() {
+            return;
+        }
+        let unknown = |lane: u32| matches!(self.lanes.get(lane as usize), None | Some(Lane::Free));
+        let of_the_dead = |(lane, claim): (u32, &AtomicU64)| {
+            let claimant = claim.load(Ordering::Acquire);
+            (claimant != 0 && unknown(lane) && dead(claimant)).then_some(lane)
+        };
+        let lanes: Vec<u32> =
+            (0..).zip(header.claims(self.shape.max_lanes)).filter_map(of_the_dead).collect();
+        for lane in lanes {
+            // Ready: it died after its last step of coming, and what it sent is valid; it is read, then missed.
+            if own.lane(lane).is_ok_and(|memory| memory.state() == lane_state::READY) {
+                self.inbox.push_stranger(lane);
+            } else {
+                self.free(lane, false);
+            }
+        }
+    }
+
+    /// Those who have been asked to leave and have not answered for long.
+    pub(super) fn overdue_peers(&self) -> Vec<Peer> {
+        let now = Instant::now();
+        let overdue = |stay: &Stay| stay.asked.is_some_and(|asked| now.duration_since(asked) >= OVERDUE);
+        self.stays().filter(|(_, stay)| overdue(stay)).map(|(_, stay)| stay.peer).take(MOST_OVERDUE).collect()
+    }
+
+    /// Lanes that we waited for elsewhere before we gave their owners up.
+    fn give_back_what_nobody_wants(&mut self) {
+        let id = self.place.id;
+        self.unwanted.retain(|(segment, ticket)| {
+            let header = segment.header();
+            let Some(lane) = header.gate().answer(*ticket) else { return true };
+            header.gate().leave(*ticket);
+            unclaim(header.claims(segment.facts().shape.max_lanes), lane, id);
+            header.call_about(call::NEWCOMER);
+            false
+        });
+    }
+
+    /// Whether `peer` has given us up: all that it had sent before is read, and nothing will follow.
+    pub(super) fn has_abandoned_us(&self, peer: Peer) -> bool {
+        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
+        let reader = lane.and_then(|lane| self.inbox.reader(lane));
+        reader.is_some_and(|reader| self.abandoned(peer) && !reader.arrived())
+    }
+
+    /// Whether nobody is left who could write.
+    pub(super) fn is_end(liveness: Liveness) -> bool {
+        matches!(liveness, Liveness::Dead | Liveness::Closed)
+    }
+}

@@ -1,0 +1,345 @@
+//! Membership: who comes to a mailbox and who goes. A lane with its credits is not for good: a receiver that needs the
+//! memory, or has others waiting, asks a sender to leave, and who has something to send comes back.
+//!
+//! A stay begins with `Connected` at the sender and `Attached` at the receiver, and ends with the packet `Leave`, the last in
+//! its lane. Its number, the epoch, stands in the packets of the other direction, beside what they grant: a grant of
+//! an earlier stay is ignored. The machine does not know who is idle or who waits: its driver asks.
+//! ```text
+//! driver of B -> driver of A   leave                            (a word in shared memory: no packet, no credit)
+//! driver  -> A: AskedToLeave { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
+//! driver  -> B: Arrived { Leave }        Retire, Vacate { A }
+//! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
+//! B -> A   credit, granted total 9, epoch 6: sent before B read the `Leave`         ignored, epoch 7 has its own
+//! ```
+//! **Whoever is asked can leave at once**, between any two packets: `Leave` costs no credit (its slot is set aside), a message
+//! cut in the middle goes on where it was, and the new stay begins with the whole quota. So nobody's leaving waits
+//! for anybody's credits, and mailboxes whose lanes are all taken cannot wait for each other in a circle.
+//!
+//! **Credit packets of an earlier stay.** When a sender comes back, credit packets for its last stay may lie unread in its mailbox,
+//! in slots that are set aside for those of this one. It will not gain credits by them, so it might never have one
+//! to say that it has read them. So the receiver, if it knows of any, changes its own lane there: new lane, free slots.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use super::{Endpoint, Outbound, PeerState};
+use crate::action::{Action, Source};
+use crate::event::Peer;
+use crate::flow;
+use crate::packet::{Body, Packet};
+use crate::time::Instant;
+
+/// A set of peers, a bit each.
+#[derive(Clone, Debug, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn set(&mut self, peer: Peer) {
+        let word = peer.0 as usize / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (peer.0 % 64);
+    }
+
+    fn contains(&self, peer: Peer) -> bool {
+        self.0.get(peer.0 as usize / 64).is_some_and(|word| word >> (peer.0 % 64) & 1 == 1)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Peer> {
+        let bits = |(word, &bits): (usize, &u64)| {
+            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Peer(word as u32 * 64 + bit))
+        };
+        self.0.iter().enumerate().flat_map(bits)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<u64>()
+    }
+}
+
+/// What is kept for peers, by their numbers. One that was never heard from costs a null pointer; of one that has left
+/// and been left remains a bit more: that there is somebody who may die.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peers {
+    states: Vec<Option<Box<PeerState>>>,
+    /// Who has been in contact, a bit each.
+    acquainted: Bits,
+    /// In whose mailbox we have been.
+    stayed: Bits,
+    /// How long messages to those waited of whom nothing is kept any more. Unit: ns.
+    pub(super) forgotten_stalled_ns: u64,
+}
+
+impl Peers {
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&PeerState> {
+        self.states.get(index)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut PeerState> {
+        self.states.get_mut(index)?.as_deref_mut()
+    }
+
+    /// Keeps `state` for a peer for whom nothing was kept.
+    pub(super) fn insert(&mut self, index: usize, state: PeerState) {
+        if self.states.len() <= index {
+            self.states.resize_with(index + 1, || None);
+        }
+        self.states[index] = Some(Box::new(state));
+    }
+
+    /// All of whom something is kept.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PeerState> {
+        self.states.iter().flatten().map(Box::as_ref)
+    }
+
+    /// The same, to be changed.
+    #[cfg(feature = "explore")]
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PeerState> {
+        self.states.iter_mut().flatten().map(Box::as_mut)
+    }
+
+    /// The same with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
+        let numbered = self.states.iter().enumerate();
+        numbered.filter_map(|(index, state)| Some((Peer(index as u32), state.as_deref()?)))
+    }
+
+    fn acquaint(&mut self, peer: Peer) {
+        self.acquainted.set(peer);
+    }
+
+    /// Everybody who has ever been in contact.
+    pub(super) fn acquainted(&self) -> impl Iterator<Item = Peer> {
+        self.acquainted.iter()
+    }
+
+    /// Whether we have been in its mailbox before.
+    pub(super) fn has_stayed(&self, peer: Peer) -> bool {
+        self.stayed.contains(peer)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
+        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
+        let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
+            + self.acquainted.bytes()
+            + self.stayed.bytes();
+        (index + self.iter().map(each).sum::<usize>()) as u64
+    }
+}
+
+impl Index<usize> for Peers {
+    type Output = PeerState;
+    fn index(&self, index: usize) -> &PeerState {
+        self.get(index).expect("a peer of whom something is kept")
+    }
+}
+
+impl IndexMut<usize> for Peers {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut PeerState {
+        self.get_mut(index).expect("a peer of whom something is kept")
+    }
+}
+
+/// One pair's stays, in both directions, and the credit packets that travel in our lane there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stays {
+    /// Number of our stay in its mailbox.
+    pub there: u16,
+    /// Number of its stay in ours.
+    pub here: u16,
+    /// Credit packets that we have sent in this stay there, modulo 2^16.
+    credit_packets_sent: u16,
+    /// Of those, read.
+    credit_packets_read: u16,
+    /// What the sender's count is to be added to, for a [`flow::Receiver`] that counts over its own life.
+    receiver_offset: u16,
+}
+
+impl Stays {
+    /// A credit packet leaves.
+    #[inline]
+    pub(super) fn credit_packet_sent(&mut self) {
+        self.credit_packets_sent = self.credit_packets_sent.wrapping_add(1);
+    }
+
+    /// The peer says how many it has read in this stay.
+    #[inline]
+    pub(super) fn note_credit_packets_read(&mut self, read: u16) {
+        self.credit_packets_read = read;
+    }
+
+    /// How many it has read as far as we know, for the receiver half.
+    #[inline]
+    pub(super) fn credit_packets_read(&self) -> u16 {
+        self.credit_packets_read.wrapping_add(self.receiver_offset)
+    }
+
+    /// What distinguishes stays that nobody leaves.
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self) -> [u32; 3] {
+        let Stays { there, here, credit_packets_sent, credit_packets_read, receiver_offset } = *self;
+        let unread = credit_packets_sent.wrapping_sub(credit_packets_read);
+        [u32::from(there) << 16 | u32::from(here), u32::from(unread), u32::from(receiver_offset)]
+    }
+
+    /// We begin a stay there, where all credit slots are free.
+    fn begin_there(&mut self, epoch: u16) {
+        self.receiver_offset = self.receiver_offset.wrapping_add(self.credit_packets_sent);
+        (self.there, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
+    }
+
+    /// It begins a stay here, with a new receiver half.
+    fn begin_here(&mut self, epoch: u16) {
+        self.here = epoch;
+        self.receiver_offset = self.credit_packets_sent.wrapping_neg();
+    }
+}
+
+impl Endpoint {
+    /// How many peers something is kept for.
+    pub fn peers_kept(&self) -> u64 {
+        self.peers.iter().count() as u64
+    }
+
+    pub(super) fn connected(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        sender: flow::Sender,
+        credit_slots: u32,
+        epoch: u16,
+        actions: &mut Vec<Action>,
+    ) {
+        self.peers.acquaint(peer);
+        self.peer(peer);
+        self.peers.stayed.set(peer);
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
+            state.outbound = Outbound::Connected(sender);
+            state.credit_slots = credit_slots;
+            state.stays.begin_there(epoch);
+            if let Some(receiver) = &mut state.receiver {
+                receiver.credit_packets_read(state.stays.credit_packets_read(), pool);
+            }
+            state.compulsory.connected(epoch);
+        }
+        self.return_credits(peer, actions);
+        self.send_while_credited(now, peer, actions);
+    }
+
+    pub(super) fn attached(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        (quota_slots, start_slots): (u32, u32),
+        epoch: u16,
+        actions: &mut Vec<Action>,
+    ) {
+        self.peers.acquaint(peer);
+        let state = self.peer(peer);
+        // One that was lost before we heard of it is not read.
+        if matches!(state.outbound, Outbound::Lost(_)) {
+            return;
+        }
+        let Stays { credit_packets_sent, credit_packets_read, .. } = state.stays;
+        if credit_packets_sent != credit_packets_read {
+            self.leave(now, peer, actions); // see the top of this file
+        }
+        self.peer(peer); // leaving may have forgotten it
+        let Endpoint { config, peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if let Some(before) = state.receiver.take() {
+            before.leave(pool);
+        }
+        state.stays.begin_here(epoch);
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
+        state.credit_packets_read = 0;
+        self.owned(start_slots);
+        self.reserve(peer, quota_slots);
+    }
+
+    /// Leaves the mailbox of `peer`, and comes back if there is something to send.
+    pub(super) fn leave(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
+        let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
+        if !matches!(state.outbound, Outbound::Connected(_)) {
+            return; // asked twice, or lost
+        }
+        let mut packet = Packet {
+            epoch: state.stays.here,
+            credit_packets_read: state.credit_packets_read,
+            ..Packet::new(Body::Leave, 0)
+        };
+        if let Some(receiver) = &state.receiver {
+            packet.granted_total = receiver.granted_total(&self.pool);
+        }
+        packet.marks.hold = state.to_hold || self.budget.is_pressed();
+        self.counters.packets_sent += 1;
+        self.counters.slots_sent += 1;
+        self.counters.stays_ended += 1;
+        self.counters.count_kind(&packet.body);
+        actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
+        actions.push(Action::Disconnect { to: peer });
+        state.asked_room = false;
+        self.timers.cancel(peer);
+        state.compulsory.we_left();
+        // What is reserved for us there is for one stay, and we may not know what was said in it.
+        state.held = self.budget.bounds();
+        if state.backlog.is_empty() {
+            state.stalled_since = None; // what was refused is void
+        }
+        if state.backlog.is_empty() && !state.compulsory.waits() && !state.ended.is_due() {
+            state.outbound = Outbound::Absent;
+            self.forget_if_idle(peer);
+        } else {
+            if !state.backlog.is_empty() && state.stalled_since.is_none() {
+                state.stalled_since = Some(now);
+                self.counters.stalls += 1;
+            }
+            state.outbound = Outbound::Connecting;
+            actions.push(Action::Connect { to: peer });
+        }
+    }
+
+    /// `peer` has left our mailbox; everything that it sent there is handled.
+    pub(super) fn left(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        actions.push(Action::Vacate { peer });
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if let Some(receiver) = state.receiver.take() {
+            receiver.leave(pool);
+        }
+        state.compulsory.it_left();
+        state.credit_packets_read = 0;
+        let reserved_bytes = state.reserved_bytes.take();
+        self.budget.detach(reserved_bytes);
+    }
+
+    /// Gives back what is kept for a peer if neither side has a lane or anything under way.
+    pub(super) fn forget_if_idle(&mut self, peer: Peer) {
+        let cross_memory = self.config.cross_memory;
+        let idle = |state: &PeerState| {
+            matches!(state.outbound, Outbound::Absent)
+                && state.receiver.is_none()
+                && state.backlog.is_empty()
+                && !state.compulsory.is_under_way()
+                && state.ended.is_idle()
+                && state.copies == 0
+                && state.inbound.is_none()
+                && !state.said_goodbye
+                && !state.write_refused
+                && state.write_bytes == 0
+                && state.cross_memory == cross_memory
+        };
+        if let Some(state) = self.peers.get(peer.0 as usize).filter(|state| idle(state)) {
+            self.peers.forgotten_stalled_ns += state.stalled_ns;
+            self.peers.states[peer.0 as usize] = None;
+        }
+    }
+}

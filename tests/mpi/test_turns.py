@@ -1,0 +1,39 @@
+"""More ranks than lanes, and what a burst leaves behind."""
+
+import pathlib
+import re
+
+import launch
+import pytest
+import stress
+
+BURST = pathlib.Path(__file__).with_name("burst.c")
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("flow", ["dynamic", "static", "adaptive", "hardware", "unlimited"])
+def test_fewer_lanes_than_ranks(over_weir, lanes, flow):
+    program = [launch.compile_c(stress.SOURCE), "--seed", 40 + lanes, "--rounds", 10, "--max-bytes", 1 << 18]
+    flags = ["--set", f"FI_WEIR_MAX_PEERS={lanes}", "--set", f"FI_WEIR_FLOW={flow}"]
+    outcome, report = over_weir(8, program, flags=flags, timeout=120)
+    assert "all correct" in outcome.output, outcome
+    assert report["total"]["counters"]["stays_ended"] > 50, "nobody ever had to leave"
+
+
+@pytest.mark.parametrize("lanes", [3, 4096])
+def test_memory_goes_back_after_a_burst(over_weir, lanes):
+    flags = ["--set", f"FI_WEIR_MAX_PEERS={lanes}", "--set", "FI_WEIR_IDLE_BYTES=0"]
+    outcome, report = over_weir(8, [launch.compile_c(BURST), "3"], flags=flags, timeout=120)
+    pattern = r"memory rank (\d+) after (\w+ \d): anonymous (\d+) KiB, shared (\d+) KiB"
+    memory = {(int(rank), when): (int(anonymous), int(shared))
+              for rank, when, anonymous, shared in re.findall(pattern, outcome.output)}
+    assert len(memory) == 8 * 5, outcome
+    for rank in range(8):
+        # Of the first burst, what MPI allocates once stays: private memory is compared with that.
+        before, after = sum(memory[rank, "pause 0"]), sum(memory[rank, "pause 1"])
+        assert after <= 1.10 * before, (rank, memory)
+        start, burst, pause = (memory[rank, when][1] for when in ("start 0", "burst 1", "pause 1"))
+        assert pause <= 1.10 * start, (rank, memory)
+        if lanes > 8:
+            assert pause < burst, "shared memory does not go back"
+    assert report["total"]["peak_mailbox_bytes"] > 8 * 8192
