@@ -10,6 +10,7 @@ pub mod extoll;
 pub mod ideal;
 pub mod loggops;
 pub mod mesh;
+pub mod parameters;
 
 use weir_proto::Geometry;
 
