@@ -55,7 +55,7 @@ fn every_setting_is_read_and_written_back() {
         (ADAPTIVE_MAX, "300"),
         (ADAPTIVE_GROWTH, "linear:3"),
         (QUOTA_REST, "round"),
-        (EAGER_BYTES, "131072"),
+        (EAGER_BYTES, "1048576"),
         (UNEXPECTED_BUDGET, "65536"),
         (RETAIN_BYTES, "1099511627776"),
         (CROSS_MEMORY, "0"),
