@@ -268,7 +268,7 @@ impl InfiniBand {
     /// Whether a channel leads from memory to the adapter, and the host.
     fn host_channel(&self, channel: u32) -> Option<(u32, u32)> {
         let hosts = self.turns.len() as u32;
-        (channel < hosts * HOST_CHANNELS).then(|| (channel / HOST_CHANNELS, channel % HOST_CHANNELS))
+        (channel < hosts * HOST_CHANNELS).then_some((channel / HOST_CHANNELS, channel % HOST_CHANNELS))
     }
 
     fn source(&mut self, host: u32, place: u32) -> &mut VecDeque<Outgoing> {

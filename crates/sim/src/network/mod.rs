@@ -12,6 +12,7 @@ pub mod ideal;
 pub mod infiniband;
 pub mod loggops;
 pub mod mesh;
+pub mod parameters;
 
 use weir_proto::Geometry;
 
