@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod clean;
 mod doctor;
 mod explain;
@@ -51,6 +52,9 @@ enum Command {
     /// Measure weir side by side with the other transports of this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Fit the modelled networks to published times, and say what is left over.
+    #[command(subcommand)]
+    Calibrate(calibrate::CalibrateCommand),
     /// Tell who waits for whose credit in jobs that are running now.
     Explain(explain::ExplainArguments),
     /// Remove mailboxes that crashed jobs have left in shared memory.
@@ -90,6 +94,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Calibrate(command) => calibrate::run(&command),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Settings => {
