@@ -65,6 +65,8 @@ pub struct Record {
     pub rank: u32,
     /// What.
     pub name: &'static str,
+    /// Which of a series; 0 if it is none.
+    pub index: u32,
     /// The number.
     pub value: f64,
 }
@@ -263,11 +265,12 @@ impl<N: Network> World<N> {
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
+            readings: Vec::new(),
             taken: false,
             send_from: self.network.send_from(rank),
         };
         let next = node.step(now, &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, taken, .. } = surroundings;
+        let node::Surroundings { injections, gets, attaches, readings, taken, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -281,6 +284,10 @@ impl<N: Network> World<N> {
                 &mut after[(to - rank - 1) as usize]
             };
             peer.attached(now, rank, &self.plan);
+        }
+        for (handle, peer) in readings {
+            let slots = self.nodes[peer as usize].slots_of(rank);
+            self.nodes[rank as usize].read(handle, slots);
         }
         self.ended += u32::from(next.ended);
         for (at, train) in injections {
