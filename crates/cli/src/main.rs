@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod scratch;
 mod settings;
+mod sim;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -55,6 +56,8 @@ enum Command {
     /// Fit the modelled networks to published times, and say what is left over.
     #[command(subcommand)]
     Calibrate(calibrate::CalibrateCommand),
+    /// Run the worlds of a plan in the simulator.
+    Sim(sim::SimArguments),
     /// Tell who waits for whose credit in jobs that are running now.
     Explain(explain::ExplainArguments),
     /// Remove mailboxes that crashed jobs have left in shared memory.
@@ -95,6 +98,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Calibrate(command) => calibrate::run(&command),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Settings => {
