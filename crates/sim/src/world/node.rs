@@ -75,6 +75,8 @@ pub(super) struct Node {
     machine: Endpoint,
     program: Program,
     shared: Rc<Shared>,
+    /// The program has returned; it has ended when its last calls are performed too.
+    returned: bool,
     phase: Phase,
     /// A send that the network does not take yet.
     postponed: Option<Call>,
@@ -103,6 +105,7 @@ impl Node {
             machine: Endpoint::new(plan.config),
             program: program(Rank::new(&shared)),
             shared,
+            returned: false,
             phase: Phase::Running,
             postponed: None,
             free_at: 0,
@@ -201,9 +204,12 @@ impl Node {
                     self.serve(around);
                 }
                 Some(call) => self.perform_call(call, around),
-                None if program::run(&mut self.program) => {
-                    self.phase = Phase::Ended(now);
-                    ended = true;
+                None if self.returned || program::run(&mut self.program) => {
+                    self.returned = true;
+                    if !self.shared.has_calls() {
+                        self.phase = Phase::Ended(now);
+                        ended = true;
+                    }
                 }
                 // It has stopped; the calls that it made before are performed in the next steps.
                 None if self.shared.has_calls() => {}
