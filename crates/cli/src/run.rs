@@ -217,6 +217,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
 
 /// Checks everything that can be checked without starting the program.
 fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
+    check_json_target(arguments.json.as_deref())?;
     let chosen = chosen_settings(arguments)?;
     let inherited = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     config::check_names(inherited.chain(chosen.keys().cloned()))?;
@@ -392,6 +393,21 @@ fn tell(
     write_json(&record, target)
 }
 
+/// Makes sure before the work begins that its record can be written to `target`; `-` and no target always can.
+/// A file that was not there is not left behind.
+///
+/// # Errors
+/// [`Failure::System`].
+pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
+    let Some(target) = target.filter(|&target| target != "-") else { return Ok(()) };
+    let is_new = !Path::new(target).exists();
+    std::fs::OpenOptions::new().append(true).create(true).open(target).map_err(Failure::system(target))?;
+    if is_new {
+        std::fs::remove_file(target).map_err(Failure::system(target))?;
+    }
+    Ok(())
+}
+
 /// Writes `record` to the file `target`, or to standard output if that is `-`.
 ///
 /// # Errors
@@ -418,6 +434,24 @@ mod tests {
 
     fn parse(words: &str) -> RunArguments {
         Only::try_parse_from(std::iter::once("run").chain(words.split(' '))).unwrap().run
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_is_told_before_the_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("record.json");
+        let inside = inside.to_str().unwrap();
+        for good in [None, Some("-"), Some(inside)] {
+            check_json_target(good).unwrap();
+        }
+        assert!(!Path::new(inside).exists());
+        std::fs::write(inside, "kept").unwrap();
+        check_json_target(Some(inside)).unwrap();
+        assert_eq!(std::fs::read_to_string(inside).unwrap(), "kept");
+        for bad in [directory.path().to_str().unwrap().to_owned(), format!("{inside}/no/such")] {
+            let told = check_json_target(Some(&bad)).unwrap_err().to_string();
+            assert!(told.contains(&bad), "{told}");
+        }
     }
 
     #[test]
