@@ -42,7 +42,7 @@ Exit status: the program's (128 and the signal's number if a signal ended the la
 
 The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), the installation that the program lies in (PREFIX/bin/mpiexec \
 for PREFIX/bin/python; not /usr, /usr/local or the home directory), an active Python virtual environment, PATH, I_MPI_ROOT, \
-weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
+weir's own environments (WEIR_ENV_PATH, or ../env beside the command); one whose library the program is linked with goes before others. The program is searched for in PATH, then among the \
 programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
 ../lib and ../lib/weir beside the command.
 
@@ -330,10 +330,7 @@ fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Reports, Failure> {
 /// The likeliest reason why no endpoint was opened.
 fn why_unused(checked: &Checked, status: ExitStatus) -> String {
     let linked = program::linked_mpi(&checked.program);
-    let foreign = match checked.mpi.kind {
-        mpi::Kind::OpenMpi => linked.filter(|name| *name != "libmpi.so.40"),
-        mpi::Kind::Mpich | mpi::Kind::Intel => linked.filter(|name| *name == "libmpi.so.40"),
-    };
+    let foreign = linked.filter(|library| !checked.mpi.kind.runs(library));
     let hint = match foreign {
         Some(library) => format!(
             "it is linked with {library}, which is not the library of {}; choose its MPI with --mpi",
