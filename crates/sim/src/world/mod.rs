@@ -30,6 +30,9 @@ use flight::Flights;
 use node::Node;
 use ready::Readiness;
 
+/// Longer latencies are recorded as this. Unit: ns.
+const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
+
 /// What makes a world, beside its network.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -67,6 +70,8 @@ pub struct Record {
     pub rank: u32,
     /// What.
     pub name: &'static str,
+    /// Which of a series; 0 if it is none.
+    pub index: u32,
     /// The number.
     pub value: f64,
 }
@@ -177,7 +182,7 @@ impl<N: Network> World<N> {
             events: 0,
             ended: 0,
             records: Vec::new(),
-            latency_ns: Histogram::new(3).expect("three digits are allowed"),
+            latency_ns: Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("three digits are allowed"),
         }
     }
 
@@ -297,12 +302,13 @@ impl<N: Network> World<N> {
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
+            readings: Vec::new(),
             taken: false,
             flown: None,
             send_from: self.network.send_from(rank),
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, taken, flown, .. } = surroundings;
+        let node::Surroundings { injections, gets, attaches, readings, taken, flown, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -313,6 +319,10 @@ impl<N: Network> World<N> {
         if let Some(train) = flown {
             let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
             self.queue.push(now, Event::Network(Output::Arrived(segment)));
+        }
+        for (handle, peer) in readings {
+            let slots = self.nodes[peer as usize].slots_of(rank);
+            self.nodes[rank as usize].read(handle, slots);
         }
         for (at, train) in injections {
             self.queue.push(at, Event::Inject(train));
