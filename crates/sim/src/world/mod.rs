@@ -21,7 +21,7 @@ use std::fmt;
 
 use hdrhistogram::Histogram;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
-use weir_proto::{Config, Counters, Scheme};
+use weir_proto::{Config, Counters, Endpoint, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -276,6 +276,13 @@ impl<N: Network> World<N> {
     #[must_use]
     pub fn checked(mut self, checked: bool) -> World<N> {
         self.checks = checked.then(|| Checks::new(&self.plan));
+        self
+    }
+
+    /// Lets a test do something to the machines before they begin, for instance put a wrong rule in the place of a right one.
+    #[must_use]
+    pub fn with_machines(mut self, mut change: impl FnMut(u32, &mut Endpoint)) -> World<N> {
+        (0..).zip(&mut self.nodes).for_each(|(rank, node)| change(rank, node.machine()));
         self
     }
 

@@ -59,6 +59,9 @@ pub(super) struct Get {
     pub number: u32,
 }
 
+/// How long nothing happens before what waits for company leaves without. The engine counts 16 polls that find nothing.
+const IDLE_PS: Picoseconds = 1_000_000;
+
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Next {
@@ -146,6 +149,10 @@ impl Node {
             arrived: (0, Packet::new(Body::Goodbye, 0)),
             flown: None,
         }
+    }
+
+    pub fn machine(&mut self) -> &mut Endpoint {
+        &mut self.machine
     }
 
     pub fn has_ended(&self) -> bool {
@@ -281,7 +288,8 @@ impl Node {
 
     /// When the machine's timer is due.
     pub fn deadline(&self) -> Option<Picoseconds> {
-        self.machine.next_deadline().map(|Instant(ns)| ns * 1000)
+        let deadline = self.machine.next_deadline().filter(|_| !self.crashed);
+        deadline.map(|Instant(ns)| ns * 1000)
     }
 
     /// Does one thing: performs a call of the program, or lets it run on, or takes a packet.
@@ -325,7 +333,10 @@ impl Node {
             }
             Phase::Running => Some(self.free_at),
             _ if !self.copied.is_empty() || !self.lost.is_empty() => Some(self.free_at),
-            _ => self.mailbox.next_at().map(|at| at.max(self.free_at)),
+            _ => match self.mailbox.next_at() {
+                Some(at) => Some(at.max(self.free_at)),
+                None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
+            },
         };
         match step_at {
             Some(at) => self.again(at, ended),
@@ -364,6 +375,8 @@ impl Node {
             }
             self.arrived = (from, packet);
             self.handle(Event::Arrived { from: Peer(from), packet }, around);
+        } else if self.machine.has_company_waiting() {
+            self.handle(Event::Idle, around);
         }
     }
 
