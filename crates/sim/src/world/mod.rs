@@ -76,6 +76,8 @@ pub struct Record {
     pub rank: u32,
     /// What.
     pub name: &'static str,
+    /// Which of a series; 0 if it is none.
+    pub index: u32,
     /// The number.
     pub value: f64,
 }
@@ -381,13 +383,15 @@ impl<N: Network> World<N> {
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
+            readings: Vec::new(),
             taken: false,
             flown: None,
             severed: Vec::new(),
             send_from: self.network.send_from(rank),
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, taken, flown, severed, .. } = surroundings;
+        let node::Surroundings { injections, gets, attaches, readings, taken, flown, severed, .. } =
+            surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -403,6 +407,10 @@ impl<N: Network> World<N> {
         if let Some(train) = flown {
             let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
             self.queue.push(now, Event::Network(Output::Arrived(segment)));
+        }
+        for (handle, peer) in readings {
+            let slots = self.nodes[peer as usize].slots_of(rank);
+            self.nodes[rank as usize].read(handle, slots);
         }
         for (at, train) in injections {
             self.queue.push(at, Event::Inject(train));
