@@ -187,7 +187,8 @@ impl Driver {
         let status = match (completion.operation, completion.outcome, open.receive) {
             (Operation::Send, Outcome::Done, None) => Status::default(),
             (Operation::Receive, Outcome::Received { envelope, bytes, .. }, Some(receive)) => {
-                let status = Status { source: envelope.from.0, tag: envelope.tag, bytes };
+                let status =
+                    Status { source: envelope.from.0, tag: envelope.tag, bytes, ..Status::default() };
                 let mut got = vec![0; bytes as usize];
                 open.memory.view().read(0, &mut got);
                 let sent = contents(status.source, status.tag, bytes);
