@@ -75,13 +75,8 @@ pub enum Operation {
     Read,
     /// Remote write.
     Write,
-    /// A peer wrote to our memory with completion data; `post` is meaningless.
-    RemoteWrite {
-        /// Completion data.
-        data: u64,
-        /// Bytes written.
-        bytes: u64,
-    },
+    /// A peer wrote to our memory with completion data; `post` is meaningless, the outcome says what was received.
+    RemoteWrite,
 }
 
 /// The end of an operation.
@@ -409,6 +404,10 @@ impl<L: Link> Engine<L> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
         let request = self.begin(post, operation, pattern.space, memory)?;
+        if multi.is_none() && self.machine.receive_now(request, &pattern, capacity_bytes) {
+            self.notice_caller();
+            return Ok(());
+        }
         self.post(Command::Receive(ReceiveCommand { request, pattern, capacity_bytes, multi }));
         Ok(())
     }
@@ -517,6 +516,7 @@ impl<L: Link> Engine<L> {
         *self.machine.counters()
     }
 
+    #[inline]
     fn begin(
         &mut self,
         post: Post,

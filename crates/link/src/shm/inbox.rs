@@ -165,6 +165,24 @@ impl<L: LaneMemory> Inbox<L> {
         !self.strangers.is_empty()
     }
 
+    /// Whether nothing but a packet in a lane that is polled can be next: nothing is announced, nobody calls, no lane is queued and
+    /// none is due to be made quiet.
+    #[inline]
+    pub fn is_calm(&self, bell: &Bell) -> bool {
+        let waiting = self.queue.len() | self.strangers.len();
+        !bell.announced() && waiting == 0 && self.polls < self.next_sweep
+    }
+
+    /// What [`Inbox::next`] gives while [`Inbox::is_calm`].
+    #[inline]
+    pub fn next_polled(&mut self) -> Option<u32> {
+        self.polls += 1;
+        match self.own {
+            Some(own) if self.has_packet(own) => self.own,
+            _ => self.next_active(),
+        }
+    }
+
     /// The next lane in which something has arrived. `None` also when strangers have been announced: look at them
     /// first. So it is when somebody has called.
     #[inline]

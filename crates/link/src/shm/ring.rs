@@ -349,8 +349,13 @@ impl<L: LaneMemory> Reader<L> {
     #[inline]
     pub fn retire(&mut self, found: &Found) {
         let slots = self.lane.slots();
-        for step in 0..found.slots {
-            self.lane.word(wrapped(self.at.slot + step, slots)).store(0, Ordering::Relaxed);
+        let end = self.at.slot + found.slots;
+        for slot in self.at.slot..end.min(slots) {
+            self.lane.word(slot).store(0, Ordering::Relaxed);
+        }
+        // The run wraps.
+        for slot in slots..end {
+            self.lane.word(slot - slots).store(0, Ordering::Relaxed);
         }
         self.at.advance(found.slots, slots);
         // Release: the zeroes come first. A plain store to a line that only writers without credit read.
