@@ -706,7 +706,7 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
 #[test]
 fn shortcuts_lead_where_the_long_way_does() {
     let (mut messages, mut credits) = (0, 0);
-    for seed in 0..200 {
+    for seed in 0..80 {
         let mut rng = Rng::with_seed(seed);
         let mut world = World::new(plan(&mut rng));
         world.compare = true;
@@ -714,7 +714,7 @@ fn shortcuts_lead_where_the_long_way_does() {
         messages += world.shortcuts.0;
         credits += world.shortcuts.1;
     }
-    assert!(messages > 300 && credits > 50, "{messages} messages and {credits} credit packets");
+    assert!(messages > 100 && credits > 20, "{messages} messages and {credits} credit packets");
 }
 
 #[test]

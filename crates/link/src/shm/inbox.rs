@@ -213,9 +213,25 @@ impl<L: LaneMemory> Inbox<L> {
 
     #[inline]
     fn next_active(&mut self) -> Option<u32> {
+        // One lane, most often.
+        let first = self.active.get_mut(self.cursor)?;
+        if let Some(Some(entry)) = self.lanes.get(first.lane as usize)
+            && entry.reader.arrived()
+        {
+            first.last_hit = self.polls;
+            let next = self.cursor + 1;
+            let lane = first.lane;
+            self.cursor = if next == self.active.len() { 0 } else { next };
+            return Some(lane);
+        }
+        if self.active.len() > 1 { self.next_active_behind() } else { None }
+    }
+
+    /// The same for all but the one whose turn it is.
+    fn next_active_behind(&mut self) -> Option<u32> {
         let count = self.active.len();
-        let mut at = self.cursor;
-        for _ in 0..count {
+        let mut at = if self.cursor + 1 == count { 0 } else { self.cursor + 1 };
+        for _ in 1..count {
             let here = at;
             at = if at + 1 == count { 0 } else { at + 1 };
             let active = &mut self.active[here];

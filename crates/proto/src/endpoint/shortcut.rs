@@ -58,7 +58,7 @@ impl PeerState {
 }
 
 /// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
-#[inline]
+#[inline(always)]
 pub(super) fn heed(state: &mut PeerState, packet: &Packet) -> bool {
     match &mut state.outbound {
         // What is said of an earlier stay of ours there says nothing.
@@ -119,14 +119,16 @@ impl Endpoint {
         }
         let mut settle = must_connect;
         if let Some(receiver) = &mut state.receiver {
-            let slots = config.geometry.packet_slots(packet);
-            receiver.retrieved(slots, state.stays.credit_packets_read(), pool).ok()?;
+            let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
+            let slots = if length == 0 { 1 } else { slots };
+            let read = state.stays.credit_packets_read();
+            settle |= receiver.retrieved_and_due(slots, read, pool).ok()?;
             if packet.marks.backlogged
                 && let Some(quota_slots) = receiver.had_waited()
             {
                 counters.peak_quota_slots = counters.peak_quota_slots.max(u64::from(quota_slots));
+                settle |= receiver.is_due(pool);
             }
-            settle |= receiver.is_due(pool);
         }
         state.backlog_waited = false;
         posted.remove_plain(place);

@@ -59,7 +59,7 @@ impl Sender {
         self.credits.try_spend(slots)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         self.credits.granted(granted_total)
     }
@@ -430,6 +430,17 @@ impl Pool {
     /// [`SpendError`] if it had no credits for them; nothing has changed then.
     #[inline]
     pub fn retrieved(&mut self, index: u32, slots: u32, read: u16) -> Result<(), SpendError> {
+        self.retrieved_and_due(index, slots, read).map(|_| ())
+    }
+
+    /// The same; the result is whether a threshold is reached.
+    #[inline]
+    pub(super) fn retrieved_and_due(
+        &mut self,
+        index: u32,
+        slots: u32,
+        read: u16,
+    ) -> Result<bool, SpendError> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
         if slots > before {
@@ -439,12 +450,13 @@ impl Pool {
         account.packets_read = read;
         account.retrieved += slots;
         account.current = before - slots;
+        let due = account.retrieved >= account.thresholds[0];
         if account.current >= self.credit_slots {
             self.free_slots += slots;
         } else {
             self.owe(before, slots);
         }
-        Ok(())
+        Ok(due)
     }
 
     /// A sender that held `before` holds `slots` less, and fewer than are guaranteed to it: those are kept for it.

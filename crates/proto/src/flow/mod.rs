@@ -142,7 +142,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`GrantError`] if it cannot be; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         match self {
             Sender::Static(sender) => sender.granted(granted_total),
@@ -281,6 +281,19 @@ impl Receiver {
             }
         }
         Ok(())
+    }
+
+    /// [`Receiver::retrieved`] and [`Receiver::is_due`] in one.
+    ///
+    /// # Errors
+    /// As [`Receiver::retrieved`].
+    #[inline]
+    pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+        match self {
+            Receiver::Unlimited => Ok(false),
+            Receiver::Dynamic(account) => pool.retrieved_and_due(*account, slots, read),
+            _ => self.retrieved(slots, read, pool).map(|()| self.is_due(pool)),
+        }
     }
 
     /// Whether [`Receiver::grant`] might have credits to return.

@@ -119,8 +119,11 @@ impl PostedQueue {
             Space::Untagged => &self.untagged,
             Space::Tagged => &self.tagged,
         };
-        let mut listed = queue.list.iter().enumerate().take(WALK);
-        let (index, posted) = listed.find(|(_, posted)| posted.pattern.accepts(from, tag))?;
+        let first = queue.list.front()?;
+        let (index, posted) = match first.pattern.accepts(from, tag) {
+            true => (0, first),
+            false => queue.find_behind_first(from, tag)?,
+        };
         posted.multi.is_none().then_some((Place { space, index }, posted.request, posted.capacity_bytes))
     }
 
@@ -133,8 +136,8 @@ impl PostedQueue {
             0 => queue.list.pop_front(),
             index => queue.list.remove(index),
         };
-        let removed = removed.expect("a place that was found");
-        queue.open_count -= u32::from(removed.pattern.from.is_none());
+        let Some(Posted { pattern, .. }) = removed else { panic!("no receive at a place that was found") };
+        queue.open_count -= u32::from(pattern.from.is_none());
     }
 
     /// Takes out the receive of `request`, wherever it stands. Cost: a look at every receive.
@@ -185,6 +188,12 @@ impl PostedQueue {
 }
 
 impl SpaceQueue {
+    #[inline(never)]
+    fn find_behind_first(&self, from: Peer, tag: u64) -> Option<(usize, &Posted)> {
+        let mut listed = self.list.iter().enumerate().take(WALK).skip(1);
+        listed.find(|(_, posted)| posted.pattern.accepts(from, tag))
+    }
+
     /// In no particular order.
     fn iter(&self) -> impl Iterator<Item = &Posted> {
         let indexed =
