@@ -21,6 +21,7 @@ pub mod network;
 pub mod program;
 pub mod queue;
 pub mod trace;
+pub mod workload;
 pub mod world;
 
 /// Virtual time. Unit: picoseconds since the start; 2^64 of them are 213 days.
