@@ -35,7 +35,7 @@ use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
     Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
-    Outcome, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
+    Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
     SendLevel, Space,
 };
 
@@ -75,13 +75,8 @@ pub enum Operation {
     Read,
     /// Remote write.
     Write,
-    /// A peer wrote to our memory with completion data; `post` is meaningless.
-    RemoteWrite {
-        /// Completion data.
-        data: u64,
-        /// Bytes written.
-        bytes: u64,
-    },
+    /// A peer wrote to our memory with completion data; `post` is meaningless, the outcome says what was received.
+    RemoteWrite,
 }
 
 /// The end of an operation.
@@ -365,15 +360,12 @@ impl<L: Link> Engine<L> {
         if inject && level != SendLevel::Matched {
             level = SendLevel::Injected;
         }
-        if let Some(mut packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
+        if let Some(ref packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
             self.notice_caller();
-            let mut payload = (bytes > 0).then_some((&memory, 0));
-            if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
-                let copied_to = self.retained.add(transfer.copy().expect("a copy is announced"), &memory);
-                *address = if self.cross_memory { copied_to } else { 0 };
-                payload = None;
+            match packet.body {
+                Body::Rendezvous { .. } => self.announce(to, *packet, &memory),
+                _ => self.link.transmit(to, packet, (bytes > 0).then_some((&memory, 0))),
             }
-            self.link.transmit(to, &packet, payload);
             let (operation, outcome) = (Operation::Send, Outcome::Done);
             self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
             return Ok(());
@@ -394,6 +386,16 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
+    /// Transmits `packet`, which announces a copy of `memory`, and makes the copy.
+    #[cold]
+    fn announce(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
+        if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
+            let copied_to = self.retained.add(transfer.copy().expect("a copy is announced"), memory);
+            *address = if self.cross_memory { copied_to } else { 0 };
+        }
+        self.link.transmit(to, &packet, None);
+    }
+
     /// Posts a receive. `multi`: `Some(min_free_bytes)` makes it a multi-receive buffer.
     ///
     /// # Errors
@@ -409,6 +411,10 @@ impl<L: Link> Engine<L> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
         let request = self.begin(post, operation, pattern.space, memory)?;
+        if multi.is_none() && self.machine.receive_now(request, &pattern, capacity_bytes) {
+            self.notice_caller();
+            return Ok(());
+        }
         self.post(Command::Receive(ReceiveCommand { request, pattern, capacity_bytes, multi }));
         Ok(())
     }
@@ -517,6 +523,7 @@ impl<L: Link> Engine<L> {
         *self.machine.counters()
     }
 
+    #[inline]
     fn begin(
         &mut self,
         post: Post,

@@ -61,8 +61,7 @@ impl Operations {
     /// Forgets an operation. It must be outstanding.
     #[inline]
     pub fn end(&mut self, request: Request) {
-        let ended = self.table.remove(request.0);
-        assert!(ended.is_some(), "{request:?} ended twice");
+        assert!(self.table.discard(request.0), "{request:?} ended twice");
     }
 
     /// A posted receive with this context; if there are several, the one with the highest request.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant as Clock};
 use weir_link::memory::UserMemory;
 use weir_link::{Admission, Arrival, Link, Liveness, Quota};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Source,
-    Space, Transfer,
+    Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Shortcut,
+    Source, Space, Taken, Transfer,
 };
 
+use crate::operations::Outstanding;
 use crate::waiting::Pause;
 use crate::{Completion, Engine, Operation, Post};
 
@@ -47,17 +48,9 @@ impl<L: Link> Engine<L> {
             handled += 1;
         }
         self.news |= handled > 0;
-        if !self.asking.is_empty() {
-            handled += self.look_for_room();
-        }
-        if !self.connecting.is_empty() {
-            handled += self.look_for_lanes();
-        }
-        if let Some(deadline) = self.machine.next_deadline() {
-            handled += self.pass_deadline(deadline);
-        }
-        if !self.unreachable.is_empty() && handled < BATCH {
-            handled += self.lose_unreachable();
+        let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len();
+        if waiting > 0 || self.machine.next_deadline().is_some() {
+            handled += self.look_after_waiting(handled);
         }
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
@@ -74,6 +67,25 @@ impl<L: Link> Engine<L> {
             }
         }
         handled
+    }
+
+    /// What waits for something else than a packet. `handled`: how many things have happened in this call.
+    #[cold]
+    fn look_after_waiting(&mut self, handled: usize) -> usize {
+        let mut found = 0;
+        if !self.asking.is_empty() {
+            found += self.look_for_room();
+        }
+        if !self.connecting.is_empty() {
+            found += self.look_for_lanes();
+        }
+        if let Some(deadline) = self.machine.next_deadline() {
+            found += self.pass_deadline(deadline);
+        }
+        if !self.unreachable.is_empty() && handled + found < BATCH {
+            found += self.lose_unreachable();
+        }
+        found
     }
 
     /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
@@ -191,6 +203,50 @@ impl<L: Link> Engine<L> {
 
     #[inline]
     fn arrived(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Packet { from, ref packet } => match self.machine.arrived_now(from, packet) {
+                Some(Shortcut::Message { taken, settle }) => self.took(from, taken, settle),
+                Some(Shortcut::Credits { settle }) => {
+                    self.link.retire();
+                    if settle {
+                        self.settle(from);
+                    }
+                }
+                None => self.arrived_slowly(arrival),
+            },
+            _ => self.arrived_slowly(arrival),
+        }
+    }
+
+    /// A message has matched a receive, and nothing else is to be done for it.
+    #[inline]
+    fn took(&mut self, from: Peer, taken: Taken, settle: bool) {
+        let Taken { request, envelope, bytes } = taken;
+        let outstanding = self.operations.get(request).expect("matched receives are outstanding");
+        if bytes > 0 {
+            self.link.take(&outstanding.memory, 0, bytes);
+        }
+        let Outstanding { post, operation, space, ref memory, .. } = *outstanding;
+        let buffer = memory.contiguous_address().unwrap_or(0);
+        let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+        self.completions.push_back(Completion { post, operation, space, outcome, buffer });
+        self.operations.end(request);
+        self.link.retire();
+        if settle {
+            self.settle(from);
+        }
+    }
+
+    /// What a packet of `peer` that took a shortcut has made due.
+    #[inline(never)]
+    fn settle(&mut self, peer: Peer) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.machine.settle(self.now, peer, &mut actions);
+        self.perform_all(actions);
+    }
+
+    #[inline(never)]
+    fn arrived_slowly(&mut self, arrival: Arrival) {
         if self.machine.backlogged() > 0 {
             self.now = self.clock(); // somebody may end a stall
         }
@@ -219,6 +275,11 @@ impl<L: Link> Engine<L> {
     fn handle(&mut self, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
         self.machine.handle(self.now, event, &mut actions);
+        self.perform_all(actions);
+    }
+
+    /// Performs `actions` and what follows from them. The list is kept for the next time.
+    fn perform_all(&mut self, mut actions: Vec<Action>) {
         loop {
             for action in &actions {
                 self.perform(action);
@@ -284,7 +345,7 @@ impl<L: Link> Engine<L> {
                 self.link.forget(peer);
             }
             Action::Notify { from, data, bytes } => {
-                let operation = Operation::RemoteWrite { data, bytes };
+                let operation = Operation::RemoteWrite;
                 let envelope = weir_proto::Envelope { from, tag: 0, data: Some(data), length: bytes };
                 let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
                 let (post, space) = (Post::default(), Space::Untagged);

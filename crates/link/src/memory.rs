@@ -81,9 +81,15 @@ impl UserMemory {
             "range {offset}+{bytes} outside a buffer of {} bytes",
             self.bytes
         );
+        let Some(rest) = self.rest.as_deref() else {
+            // One piece, as long as the whole.
+            if bytes > 0 {
+                visit((self.first.address + offset as usize) as *mut u8, bytes as usize);
+            }
+            return;
+        };
         let mut skip = offset as usize;
         let mut left = bytes as usize;
-        let rest = self.rest.as_deref().unwrap_or(&[]);
         for piece in core::iter::once(&self.first).chain(rest) {
             if left == 0 {
                 break;
@@ -100,6 +106,7 @@ impl UserMemory {
     }
 
     /// Copies `from` into the buffer at `offset`.
+    #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) {
         let mut done = 0;
         self.for_each_stretch(offset, from.len() as u64, |to, bytes| {
@@ -124,6 +131,7 @@ impl UserMemory {
     }
 
     /// Copies from the buffer at `offset` into `into`.
+    #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let mut done = 0;
         self.for_each_stretch(offset, into.len() as u64, |from, bytes| {

@@ -270,7 +270,9 @@ impl Geometry {
     /// Slots that `payload_bytes` of payload behind a header of `header_bytes` fill, at least 1.
     #[inline]
     pub fn slots(&self, header_bytes: u32, payload_bytes: u32) -> u32 {
-        (header_bytes + payload_bytes).div_ceil(self.slot_bytes).max(1)
+        // Without a division for most packets.
+        let bytes = header_bytes + payload_bytes;
+        if bytes <= self.slot_bytes { 1 } else { bytes.div_ceil(self.slot_bytes) }
     }
 
     /// Slots that `packet` fills.

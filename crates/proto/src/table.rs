@@ -21,6 +21,15 @@ impl<T> Page<T> {
     fn used(&self) -> usize {
         self.entries.len() - self.free.len()
     }
+
+    /// One place more than were ever used.
+    fn add_place(&mut self) -> usize {
+        if self.entries.capacity() == 0 {
+            self.entries.reserve_exact(Table::<T>::PER_PAGE);
+        }
+        self.entries.push(None);
+        self.entries.len() - 1
+    }
 }
 
 /// The table.
@@ -61,33 +70,36 @@ impl<T> Table<T> {
     /// Adds an entry and returns its number.
     #[inline]
     pub fn insert(&mut self, value: T) -> u32 {
-        let Some(&index) = self.open.last() else { return self.insert_in_new_page(value) };
+        let (number, entry) = self.vacant();
+        *entry = Some(value);
+        number
+    }
+
+    /// A place that is free, and counts as used from now on.
+    #[inline]
+    fn vacant(&mut self) -> (u32, &mut Option<T>) {
+        let index = match self.open.last() {
+            Some(&index) => index,
+            None => self.open_new_page(),
+        };
         let page = &mut self.pages[index as usize];
         let place = match page.free.pop() {
-            Some(place) => {
-                page.entries[place as usize] = Some(value);
-                usize::from(place)
-            }
-            None => {
-                if page.entries.capacity() == 0 {
-                    page.entries.reserve_exact(Self::PER_PAGE);
-                }
-                page.entries.push(Some(value));
-                page.entries.len() - 1
-            }
+            Some(place) => usize::from(place),
+            None => page.add_place(),
         };
-        if page.used() == Self::PER_PAGE {
+        if page.free.is_empty() && page.entries.len() == Self::PER_PAGE {
             self.open.pop();
         }
         self.count += 1;
-        index << Self::SHIFT | place as u32
+        (index << Self::SHIFT | place as u32, &mut page.entries[place])
     }
 
     #[cold]
-    fn insert_in_new_page(&mut self, value: T) -> u32 {
-        self.open.push(self.pages.len() as u32);
+    fn open_new_page(&mut self) -> u32 {
+        let index = self.pages.len() as u32;
+        self.open.push(index);
         self.pages.push(Page::EMPTY);
-        self.insert(value)
+        index
     }
 
     /// The entry of that number, if there is one: numbers may come from a wire.
@@ -108,8 +120,26 @@ impl<T> Table<T> {
     #[inline]
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let (index, place) = Self::place(number);
-        let page = self.pages.get_mut(index)?;
-        let value = page.entries.get_mut(place)?.take()?;
+        let value = self.pages.get_mut(index)?.entries.get_mut(place)?.take()?;
+        self.vacate(index, place);
+        Some(value)
+    }
+
+    /// As [`Table::remove`], for an entry that nobody wants. Returns whether there was one.
+    #[inline]
+    pub fn discard(&mut self, number: u32) -> bool {
+        let (index, place) = Self::place(number);
+        let entry = self.pages.get_mut(index).and_then(|page| page.entries.get_mut(place));
+        let Some(entry @ Some(_)) = entry else { return false };
+        *entry = None;
+        self.vacate(index, place);
+        true
+    }
+
+    /// A place is empty that was not.
+    #[inline]
+    fn vacate(&mut self, index: usize, place: usize) {
+        let page = &mut self.pages[index];
         page.free.push(place as u16);
         self.count -= 1;
         let used = page.used();
@@ -117,14 +147,20 @@ impl<T> Table<T> {
             self.open.push(index as u32);
         }
         if used == 0 {
-            if self.open.len() > 1 {
-                *page = Page::EMPTY;
-            } else if place + 1 == Self::PER_PAGE {
-                page.entries.clear(); // numbers ascend again
-                page.free.clear();
-            }
+            self.emptied(index, place);
         }
-        Some(value)
+    }
+
+    /// A page is empty that was not, by its last entry at `place`.
+    #[inline]
+    fn emptied(&mut self, index: usize, place: usize) {
+        let page = &mut self.pages[index];
+        if self.open.len() > 1 {
+            *page = Page::EMPTY;
+        } else if place + 1 == Self::PER_PAGE {
+            page.entries.clear(); // numbers ascend again
+            page.free.clear();
+        }
     }
 
     /// All entries with their numbers, by number.

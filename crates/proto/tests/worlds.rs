@@ -108,9 +108,14 @@ fn world(seed: u64) -> u64 {
     world_of(plan, rng, false).trace
 }
 
-fn world_of(plan: Plan, mut rng: Rng, recorded: bool) -> World {
+fn world_of(plan: Plan, rng: Rng, recorded: bool) -> World {
     let mut world = World::new(plan);
     world.record = recorded.then(Vec::new);
+    played(world, rng)
+}
+
+fn played(mut world: World, mut rng: Rng) -> World {
+    let plan = world.plan;
     let n = plan.endpoints;
     let mut numbers = BTreeMap::new();
     let mut sends = Vec::new();
@@ -695,6 +700,21 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
             }
         }
     }
+}
+
+/// Shortcuts do what the long way does, action by action, and leave the same machine behind.
+#[test]
+fn shortcuts_lead_where_the_long_way_does() {
+    let (mut messages, mut credits) = (0, 0);
+    for seed in 0..80 {
+        let mut rng = Rng::with_seed(seed);
+        let mut world = World::new(plan(&mut rng));
+        world.compare = true;
+        let world = played(world, rng);
+        messages += world.shortcuts.0;
+        credits += world.shortcuts.1;
+    }
+    assert!(messages > 100 && credits > 20, "{messages} messages and {credits} credit packets");
 }
 
 #[test]

@@ -58,9 +58,7 @@ fn nature(completion: &Completion) -> (Side, u64) {
         Operation::Receive | Operation::MultiReceive | Operation::Peek => {
             (Side::Receive, flags::RECV | space)
         }
-        Operation::RemoteWrite { .. } => {
-            (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA)
-        }
+        Operation::RemoteWrite => (Side::Receive, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA),
     }
 }
 
@@ -71,7 +69,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
         Operation::Receive | Operation::MultiReceive => Some(flags::RECV),
         Operation::Read => Some(flags::READ),
         Operation::Write => Some(flags::WRITE),
-        Operation::Peek | Operation::RemoteWrite { .. } => None,
+        Operation::Peek | Operation::RemoteWrite => None,
     }
 }
 
@@ -90,7 +88,7 @@ pub fn report(completion: &Completion) -> Report {
         excess: 0,
         error: 0,
     };
-    let unasked = matches!(completion.operation, Operation::Peek | Operation::RemoteWrite { .. });
+    let unasked = matches!(completion.operation, Operation::Peek | Operation::RemoteWrite);
     let mut queued = unasked || completion.post.cookie & WANTED != 0;
     let mut counted = counter_of(completion.operation);
     let mut about = None;

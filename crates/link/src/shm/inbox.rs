@@ -165,6 +165,24 @@ impl<L: LaneMemory> Inbox<L> {
         !self.strangers.is_empty()
     }
 
+    /// Whether nothing but a packet in a lane that is polled can be next: nothing is announced, nobody calls, no lane is queued and
+    /// none is due to be made quiet.
+    #[inline]
+    pub fn is_calm(&self, bell: &Bell) -> bool {
+        let waiting = self.queue.len() | self.strangers.len();
+        !bell.announced() && waiting == 0 && self.polls < self.next_sweep
+    }
+
+    /// What [`Inbox::next`] gives while [`Inbox::is_calm`].
+    #[inline]
+    pub fn next_polled(&mut self) -> Option<u32> {
+        self.polls += 1;
+        match self.own {
+            Some(own) if self.has_packet(own) => self.own,
+            _ => self.next_active(),
+        }
+    }
+
     /// The next lane in which something has arrived. `None` also when strangers have been announced: look at them
     /// first. So it is when somebody has called.
     #[inline]
@@ -195,9 +213,25 @@ impl<L: LaneMemory> Inbox<L> {
 
     #[inline]
     fn next_active(&mut self) -> Option<u32> {
+        // One lane, most often.
+        let first = self.active.get_mut(self.cursor)?;
+        if let Some(Some(entry)) = self.lanes.get(first.lane as usize)
+            && entry.reader.arrived()
+        {
+            first.last_hit = self.polls;
+            let next = self.cursor + 1;
+            let lane = first.lane;
+            self.cursor = if next == self.active.len() { 0 } else { next };
+            return Some(lane);
+        }
+        if self.active.len() > 1 { self.next_active_behind() } else { None }
+    }
+
+    /// The same for all but the one whose turn it is.
+    fn next_active_behind(&mut self) -> Option<u32> {
         let count = self.active.len();
-        let mut at = self.cursor;
-        for _ in 0..count {
+        let mut at = if self.cursor + 1 == count { 0 } else { self.cursor + 1 };
+        for _ in 1..count {
             let here = at;
             at = if at + 1 == count { 0 } else { at + 1 };
             let active = &mut self.active[here];

@@ -92,8 +92,8 @@ fn loom_slots_are_reused_only_when_read() {
                 room -= slots;
                 let mut payload = vec![mark as u8 + 1; bytes];
                 let packet = eager(bytes as u32);
-                writer.fill(&packet, Some((&memory(&mut payload), 0)));
-                writer.publish(&packet);
+                let slots = writer.fill(&packet, Some((&memory(&mut payload), 0)));
+                writer.publish(slots);
             }
         });
         for (mark, &bytes) in sizes.iter().enumerate() {

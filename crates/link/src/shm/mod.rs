@@ -130,6 +130,14 @@ struct Acquaintance {
     forgotten: bool,
 }
 
+/// What a poll has come upon.
+enum Look {
+    /// A packet in this lane.
+    Lane(u32),
+    /// Something else.
+    Arrival(Arrival),
+}
+
 /// The packet last polled.
 #[derive(Debug)]
 struct Current {
@@ -305,7 +313,34 @@ impl ShmLink {
         outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED)
     }
 
+    /// A poll while something else than a packet in a polled lane may be next.
+    #[cold]
+    fn look_around(&mut self) -> Option<Look> {
+        self.mind_the_queue();
+        loop {
+            if self.bell.called() {
+                self.answer_calls();
+            }
+            if let Some(by) = self.asked.pop_front() {
+                return Some(Look::Arrival(Arrival::AskedToLeave { by }));
+            }
+            while let Some(stranger) = self.inbox.next_stranger() {
+                if let Some(arrival) = self.attached(stranger) {
+                    return Some(Look::Arrival(arrival));
+                }
+            }
+            // This also takes the announcements, those of strangers among them.
+            if let Some(lane) = self.inbox.next(&self.bell) {
+                return Some(Look::Lane(lane));
+            }
+            if !self.inbox.has_strangers() && !self.bell.called() {
+                return None;
+            }
+        }
+    }
+
     /// Stops reading `lane`.
+    #[cold]
     fn refuse(&mut self, lane: u32) {
         if let Some(reader) = self.inbox.reader(lane) {
             reader.lane().set_state(lane_state::REFUSED);
@@ -474,25 +509,13 @@ impl Link for ShmLink {
     #[inline]
     fn poll(&mut self) -> Option<Arrival> {
         assert!(self.current.is_none(), "poll before the last packet was retired");
-        self.mind_the_queue();
-        let lane = loop {
-            if self.bell.called() {
-                self.answer_calls();
-            }
-            if let Some(by) = self.asked.pop_front() {
-                return Some(Arrival::AskedToLeave { by });
-            }
-            while let Some(stranger) = self.inbox.next_stranger() {
-                if let Some(arrival) = self.attached(stranger) {
-                    return Some(arrival);
-                }
-            }
-            // This also takes the announcements, those of strangers among them.
-            if let Some(lane) = self.inbox.next(&self.bell) {
-                break lane;
-            }
-            if !self.inbox.has_strangers() && !self.bell.called() {
-                return None;
+        let calm = self.turns.nobody_waits() && self.asked.is_empty() && self.inbox.is_calm(&self.bell);
+        let lane = if calm {
+            self.inbox.next_polled()?
+        } else {
+            match self.look_around()? {
+                Look::Lane(lane) => lane,
+                Look::Arrival(arrival) => return Some(arrival),
             }
         };
         let Lane::Open(Stay { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };

@@ -33,8 +33,8 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     /// Sends `packet`. The caller owns the slots.
     #[inline]
     pub fn send(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
-        self.writer.fill(packet, payload);
-        self.writer.publish(packet);
+        let slots = self.writer.fill(packet, payload);
+        self.writer.publish(slots);
         self.ring();
     }
 
@@ -97,7 +97,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     /// [`Outbox::send`] up to and including step `last`, made of the same parts.
     pub fn send_until(&mut self, last: Step, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
         let mut head = [0; weir_proto::wire::SLOT_BYTES];
-        let in_head = self.writer.begin(packet, payload, &mut head);
+        let (slots, in_head) = self.writer.begin(packet, payload, &mut head);
         let mut quiet = false;
         let mut call = false;
         for step in Step::ALL.into_iter().take_while(|&step| step <= last) {
@@ -105,7 +105,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
                 Step::Body => self.writer.fill_body(packet, payload, in_head),
                 Step::Head => self.writer.fill_head(&head),
                 Step::Publish => {
-                    self.writer.publish(packet);
+                    self.writer.publish(slots);
                     light_fence(self.full_fences);
                     quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
                 }

@@ -83,6 +83,12 @@ pub unsafe trait LaneMemory {
     unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize);
 }
 
+/// [`Geometry::packet_slots`] of a packet whose header is known to have `header_bytes`: every header fits in one slot.
+#[inline]
+fn slots_of(packet: &Packet, header_bytes: u32) -> u32 {
+    (header_bytes + packet.payload_bytes).div_ceil(SLOT_BYTES as u32).max(1)
+}
+
 /// What the head of a run at `position` publishes.
 #[inline]
 pub fn publish_word(position: u64) -> u32 {
@@ -148,29 +154,31 @@ impl<L: LaneMemory> Writer<L> {
         &self.lane
     }
 
-    /// Writes a packet up to the point of publishing it: payload in the run's body, then the head.
+    /// Writes a packet up to the point of publishing it: payload in the run's body, then the head. Returns the slots it fills.
     ///
     /// # Panics
     /// If the packet does not fit in the lane or names payload that is not there: bugs of the machine.
     #[inline]
-    pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+    pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) -> u32 {
         let mut head = [0; SLOT_BYTES];
-        let in_head = self.begin(packet, payload, &mut head);
+        let (slots, in_head) = self.begin(packet, payload, &mut head);
         if (in_head as u32) < packet.payload_bytes {
             self.fill_body(packet, payload, in_head);
         }
         self.fill_head(&head);
+        slots
     }
 
-    /// Makes the head in local memory; returns how many bytes of the payload are in it.
+    /// Makes the head in local memory; returns how many slots the packet fills and how many bytes of the payload are in the head.
     #[inline]
     pub fn begin(
         &self,
         packet: &Packet,
         payload: Option<(&UserMemory, u64)>,
         head: &mut [u8; SLOT_BYTES],
-    ) -> usize {
-        let slots = GEOMETRY.packet_slots(packet);
+    ) -> (u32, usize) {
+        let header_bytes = GEOMETRY.header_bytes(&packet.body);
+        let slots = slots_of(packet, header_bytes);
         assert!(
             slots <= self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
             "a packet of {slots} slots in a lane of {}",
@@ -184,13 +192,13 @@ impl<L: LaneMemory> Writer<L> {
         );
         wire::encode(packet, head);
         if packet.payload_bytes == 0 {
-            return 0;
+            return (slots, 0);
         }
-        let header_bytes = GEOMETRY.header_bytes(&packet.body) as usize;
+        let header_bytes = header_bytes as usize;
         let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
         let in_head = (packet.payload_bytes as usize).min(SLOT_BYTES - header_bytes);
         memory.read(offset, &mut head[header_bytes..header_bytes + in_head]);
-        in_head
+        (slots, in_head)
     }
 
     /// Writes the payload behind the first `in_head` bytes into the slots after the head.
@@ -219,12 +227,12 @@ impl<L: LaneMemory> Writer<L> {
         unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
     }
 
-    /// Publishes the packet that has been filled in and moves on.
+    /// Publishes the packet of `slots` slots that has been filled in and moves on.
     #[inline]
-    pub fn publish(&mut self, packet: &Packet) {
+    pub fn publish(&mut self, slots: u32) {
         // Release: whoever sees the word sees the run.
         self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
-        self.at.advance(GEOMETRY.packet_slots(packet), self.lane.slots());
+        self.at.advance(slots, self.lane.slots());
     }
 
     /// Slots that have become free since the last call; the first call counts the whole lane but the slot that is set aside for
@@ -301,11 +309,11 @@ impl<L: LaneMemory> Reader<L> {
         // SAFETY: one whole slot of the ring, published (the Acquire load above).
         unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
         let packet = wire::decode(head, MAX_PAYLOAD_BYTES).map_err(|_| NoPacket)?;
-        let slots = GEOMETRY.packet_slots(&packet);
+        let header_bytes = GEOMETRY.header_bytes(&packet.body);
+        let slots = slots_of(&packet, header_bytes);
         if slots > GEOMETRY.max_packet_slots || slots > self.lane.slots() {
             return Err(NoPacket);
         }
-        let header_bytes = GEOMETRY.header_bytes(&packet.body);
         Ok((packet, Found { payload_bytes: packet.payload_bytes, header_bytes, slots }))
     }
 
@@ -349,8 +357,13 @@ impl<L: LaneMemory> Reader<L> {
     #[inline]
     pub fn retire(&mut self, found: &Found) {
         let slots = self.lane.slots();
-        for step in 0..found.slots {
-            self.lane.word(wrapped(self.at.slot + step, slots)).store(0, Ordering::Relaxed);
+        let end = self.at.slot + found.slots;
+        for slot in self.at.slot..end.min(slots) {
+            self.lane.word(slot).store(0, Ordering::Relaxed);
+        }
+        // The run wraps.
+        for slot in slots..end {
+            self.lane.word(slot - slots).store(0, Ordering::Relaxed);
         }
         self.at.advance(found.slots, slots);
         // Release: the zeroes come first. A plain store to a line that only writers without credit read.
@@ -373,8 +386,8 @@ mod tests {
         // SAFETY: the slice outlives the view and is only read.
         let memory = unsafe { UserMemory::contiguous(bytes.as_ptr().cast_mut(), bytes.len()) };
         let packet = eager(bytes.len() as u32);
-        writer.fill(&packet, Some((&memory, 0)));
-        writer.publish(&packet);
+        let slots = writer.fill(&packet, Some((&memory, 0)));
+        writer.publish(slots);
     }
 
     fn receive(reader: &mut Reader<Arc<HeapLane>>) -> Option<Vec<u8>> {

@@ -58,6 +58,14 @@ pub(super) struct Turns {
     polls: u32,
 }
 
+impl Turns {
+    /// As far as we know.
+    #[inline]
+    pub fn nobody_waits(&self) -> bool {
+        self.waiters == 0
+    }
+}
+
 impl ShmLink {
     /// Somebody has called: newcomers here, or there is something for us elsewhere.
     #[cold]
@@ -78,7 +86,6 @@ impl ShmLink {
     }
 
     /// Now and then in a poll, while somebody waits.
-    #[inline]
     pub(super) fn mind_the_queue(&mut self) {
         if self.turns.waiters > 0 {
             self.turns.polls += 1;

@@ -134,7 +134,8 @@ impl Endpoint {
             regions,
             counters: _, // counted, never looked at
             pool,
-            budget: _, // of payload without a receive, of which there is none
+            one_packet_bytes: _, // as it was made
+            budget: _,           // of payload without a receive, of which there is none
             copies,
             waiting_for_company,
             backlogged: _,    // the sum over the peers

@@ -20,6 +20,7 @@ mod readiness;
 mod receiving;
 mod remote;
 mod sending;
+mod shortcut;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -44,6 +45,7 @@ use holding::{Budget, Copies, Ended};
 use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
+pub use shortcut::{Shortcut, Taken};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.
@@ -133,6 +135,8 @@ pub struct Endpoint {
     counters: Counters,
     /// What flow control needs once.
     pool: flow::Pool,
+    /// The longest message that travels whole in one packet. Unit: bytes.
+    one_packet_bytes: u64,
     budget: Budget,
     copies: Copies,
     /// Peers with ended transfers that are told with the next or when nothing else happens.
@@ -160,7 +164,10 @@ impl Endpoint {
             Scheme::Dynamic { piggyback } => flow::Pool::new(&config.region, config.credit_slots, piggyback),
             _ => flow::Pool::unused(),
         };
+        let most_bytes = geometry
+            .payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes), geometry.max_packet_slots);
         Endpoint {
+            one_packet_bytes: config.eager_bytes.min(u64::from(most_bytes)),
             budget: Budget::new(&config),
             copies: Copies::new(config.retain_bytes),
             waiting_for_company: Vec::new(),
@@ -352,15 +359,7 @@ impl Endpoint {
             actions.push(Action::Retire);
             return;
         }
-        let granted = match &mut state.outbound {
-            // What is said of an earlier stay of ours there says nothing.
-            Outbound::Connected(sender) if packet.epoch == state.stays.there => {
-                state.stays.note_credit_packets_read(packet.credit_packets_read);
-                state.held = packet.marks.hold;
-                sender.granted(packet.granted_total).is_ok()
-            }
-            _ => true,
-        };
+        let granted = shortcut::heed(state, &packet);
         let read = state.stays.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {

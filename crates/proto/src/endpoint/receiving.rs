@@ -556,7 +556,8 @@ impl Endpoint {
     }
 
     /// Whether a receive can only be satisfied by the dead.
-    fn hopeless(&self, pattern: &Pattern) -> Option<Outcome> {
+    #[inline]
+    pub(super) fn hopeless(&self, pattern: &Pattern) -> Option<Outcome> {
         match pattern.from {
             Some(peer) => match self.peers.get(peer.0 as usize)?.outbound {
                 // One that closed in good order may have been meant to: see `lose`.

@@ -154,23 +154,20 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, pool, budget, .. } = self;
+        let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
         if state.held && bytes > 0 {
             return self.announce_now(to, space, tag, data, bytes, level);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
-        let geometry = &config.geometry;
-        let most_bytes = geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
-        if bytes > config.eager_bytes.min(u64::from(most_bytes)) || level == SendLevel::Matched {
+        if bytes > *one_packet_bytes || level == SendLevel::Matched || !state.backlog.is_empty() {
             return None;
         }
-        let length = bytes as u32;
+        let (geometry, length) = (&config.geometry, bytes as u32);
         let slots = if length == 0 { 1 } else { geometry.slots(geometry.eager_header_bytes, length) };
-        if !state.backlog.is_empty() || sender.credits() < slots {
+        if !sender.try_spend(slots) {
             return None;
         }
-        sender.spend(slots);
         let body = Body::Eager { space, tag, data, length, acknowledge: None };
         let mut packet = Packet {
             epoch: state.stays.here,
@@ -187,6 +184,7 @@ impl Endpoint {
     }
 
     /// [`Endpoint::send_now`] for a receiver without room.
+    #[cold]
     fn announce_now(
         &mut self,
         to: Peer,
@@ -462,6 +460,12 @@ impl Endpoint {
     }
 }
 
+/// Whether the payload leaves room for a credit, on links where the header has none.
+fn leaves_room(geometry: &Geometry, packet: &Packet, slots: u32) -> bool {
+    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
+    slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes
+}
+
 /// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
 /// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
 /// form every packet's header has a place for it.
@@ -478,10 +482,8 @@ pub(super) fn carry_credits(
     counters.packets_sent += 1;
     counters.slots_sent += u64::from(slots);
     let Some(receiver) = receiver else { return };
-    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    let has_room = last && slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
-    if has_room || receiver.piggybacks_with_every_packet() {
-        counters.piggybacked_credits_sent += u64::from(receiver.piggyback(pool));
-    }
-    packet.granted_total = receiver.granted_total(pool);
+    let has_room = last && (geometry.piggyback_bytes == 0 || leaves_room(geometry, packet, slots));
+    let (credits, granted_total) = receiver.carry(has_room, pool);
+    counters.piggybacked_credits_sent += u64::from(credits);
+    packet.granted_total = granted_total;
 }

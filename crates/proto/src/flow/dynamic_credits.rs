@@ -55,6 +55,11 @@ impl Sender {
     }
 
     #[inline]
+    pub(super) fn try_spend(&mut self, slots: u32) -> bool {
+        self.credits.try_spend(slots)
+    }
+
+    #[inline(always)]
     pub(super) fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         self.credits.granted(granted_total)
     }
@@ -425,6 +430,17 @@ impl Pool {
     /// [`SpendError`] if it had no credits for them; nothing has changed then.
     #[inline]
     pub fn retrieved(&mut self, index: u32, slots: u32, read: u16) -> Result<(), SpendError> {
+        self.retrieved_and_due(index, slots, read).map(|_| ())
+    }
+
+    /// The same; the result is whether a threshold is reached.
+    #[inline]
+    pub(super) fn retrieved_and_due(
+        &mut self,
+        index: u32,
+        slots: u32,
+        read: u16,
+    ) -> Result<bool, SpendError> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
         if slots > before {
@@ -434,12 +450,13 @@ impl Pool {
         account.packets_read = read;
         account.retrieved += slots;
         account.current = before - slots;
+        let due = account.retrieved >= account.thresholds[0];
         if account.current >= self.credit_slots {
             self.free_slots += slots;
         } else {
             self.owe(before, slots);
         }
-        Ok(())
+        Ok(due)
     }
 
     /// A sender that held `before` holds `slots` less, and fewer than are guaranteed to it: those are kept for it.
@@ -510,15 +527,18 @@ impl Pool {
         self.accounts[index as usize].packets_read = read;
     }
 
+    /// Whether a threshold is reached.
+    #[inline]
+    pub fn is_due(&self, index: u32) -> bool {
+        let account = &self.accounts[index as usize];
+        account.retrieved >= account.thresholds[0]
+    }
+
     /// Credits for an explicit credit packet, if a threshold is reached, something can be granted, and one of the
     /// `credit_slots` slots at the sender is free. They count as granted.
     #[inline]
     pub fn grant(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
-        let account = &self.accounts[index as usize];
-        if account.retrieved < account.thresholds[0] {
-            return None;
-        }
-        self.grant_reached(index, credit_slots)
+        if self.is_due(index) { self.grant_reached(index, credit_slots) } else { None }
     }
 
     /// A run of slots can pass several thresholds: each is crossed, one packet goes.
@@ -553,6 +573,17 @@ impl Pool {
         }
         account.packets_sent = account.packets_sent.wrapping_add(1);
         Some(credits)
+    }
+
+    /// What a packet takes along: the credits that go with it if it `has_room` for them, and all granted so far.
+    #[inline]
+    pub(super) fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
+        let account = &self.accounts[index as usize];
+        if account.retrieved == 0 || !has_room {
+            return (0, account.granted_total);
+        }
+        let credits = self.piggyback(index);
+        (credits, self.granted_total(index))
     }
 
     /// Credits that go with a packet that has room for them. They count as granted.

@@ -122,11 +122,29 @@ impl Sender {
         }
     }
 
+    /// [`Sender::spend`], if there are so many.
+    #[inline]
+    pub fn try_spend(&mut self, slots: u32) -> bool {
+        match self {
+            Sender::Dynamic(sender) => sender.try_spend(slots),
+            Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
+                sender.try_spend(slots)
+            }
+            Sender::Unlimited(_) | Sender::Hardware(_) => {
+                let enough = self.credits() >= slots;
+                if enough {
+                    self.spend(slots);
+                }
+                enough
+            }
+        }
+    }
+
     /// Takes note of the total in a packet from the receiver.
     ///
     /// # Errors
     /// [`GrantError`] if it cannot be; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         match self {
             Sender::Static(sender) => sender.granted(granted_total),
@@ -267,6 +285,31 @@ impl Receiver {
         Ok(())
     }
 
+    /// [`Receiver::retrieved`] and [`Receiver::is_due`] in one.
+    ///
+    /// # Errors
+    /// As [`Receiver::retrieved`].
+    #[inline]
+    pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+        match self {
+            Receiver::Unlimited => Ok(false),
+            Receiver::Dynamic(account) => pool.retrieved_and_due(*account, slots, read),
+            _ => self.retrieved(slots, read, pool).map(|()| self.is_due(pool)),
+        }
+    }
+
+    /// Whether [`Receiver::grant`] might have credits to return.
+    #[inline]
+    pub fn is_due(&self, pool: &Pool) -> bool {
+        match self {
+            Receiver::Unlimited => false,
+            Receiver::Dynamic(account) => pool.is_due(*account),
+            Receiver::Static(receiver) => receiver.is_due(),
+            Receiver::StaticConnection(receiver) => receiver.is_due(),
+            Receiver::AdaptiveBacklog(receiver) => receiver.credits().is_due(),
+        }
+    }
+
     /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
     /// them.
     pub fn had_waited(&mut self) -> Option<u32> {
@@ -314,22 +357,22 @@ impl Receiver {
         }
     }
 
-    /// Credits that go with a packet that has room for them; 0 without piggybacking. They count as granted.
+    /// What a data packet takes along: the credits that go back with it, which count as granted, and all granted so far. In the
+    /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one.
     #[inline]
-    pub fn piggyback(&mut self, pool: &mut Pool) -> u32 {
+    pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
         match self {
-            Receiver::Unlimited => 0,
-            Receiver::Static(receiver) => receiver.piggyback(),
-            Receiver::Dynamic(account) => pool.piggyback(*account),
-            Receiver::StaticConnection(receiver) => receiver.piggyback(),
-            Receiver::AdaptiveBacklog(receiver) => receiver.credits_mut().piggyback(),
+            Receiver::Unlimited => (0, 0),
+            Receiver::Dynamic(account) => pool.carry(*account, has_room),
+            Receiver::Static(receiver) => {
+                let credits = if has_room { receiver.piggyback() } else { 0 };
+                (credits, receiver.granted_total())
+            }
+            Receiver::StaticConnection(receiver) => (receiver.piggyback(), receiver.granted_total()),
+            Receiver::AdaptiveBacklog(receiver) => {
+                (receiver.credits_mut().piggyback(), receiver.credits().granted_total())
+            }
         }
-    }
-
-    /// Whether every data packet takes credits along, in its header, instead of the last of a message if it has room.
-    #[inline]
-    pub fn piggybacks_with_every_packet(&self) -> bool {
-        matches!(self, Receiver::StaticConnection(_) | Receiver::AdaptiveBacklog(_))
     }
 
     /// All credits granted so far, modulo 2^32.

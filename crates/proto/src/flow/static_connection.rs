@@ -72,12 +72,18 @@ impl Receiver {
         }
     }
 
+    /// Whether the threshold is reached.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.gathered >= self.threshold
+    }
+
     /// Credits for an ECM, if one is due. With equal settings on both sides the slots are always enough (see above); with
     /// others an ECM waits for the reading of an earlier one, and never overflows a mailbox.
     #[inline]
     pub(super) fn grant(&mut self, ecm_slots: u32) -> Option<u32> {
         let unread = u32::from(self.ecms_sent.wrapping_sub(self.ecms_read));
-        if self.gathered < self.threshold || unread >= ecm_slots {
+        if !self.is_due() || unread >= ecm_slots {
             return None;
         }
         self.ecms_sent = self.ecms_sent.wrapping_add(1);

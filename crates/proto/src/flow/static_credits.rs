@@ -52,12 +52,31 @@ impl Sender {
         self.spent_total = self.spent_total.wrapping_add(slots);
     }
 
+    /// Fills them if there are so many.
+    #[inline]
+    pub(super) fn try_spend(&mut self, slots: u32) -> bool {
+        let enough = slots <= self.credits();
+        if enough {
+            self.spent_total = self.spent_total.wrapping_add(slots);
+        }
+        enough
+    }
+
     /// Takes note of a total granted.
     ///
     /// # Errors
     /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
-    #[inline]
+    #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
+        // Most packets say nothing new.
+        match self.start_slots.wrapping_add(granted_total) == self.limit_total {
+            true => Ok(()),
+            false => self.raise(granted_total),
+        }
+    }
+
+    #[inline(never)]
+    fn raise(&mut self, granted_total: u32) -> Result<(), GrantError> {
         let limit_total = self.start_slots.wrapping_add(granted_total);
         let credits = limit_total.wrapping_sub(self.spent_total);
         if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
@@ -118,12 +137,18 @@ impl Receiver {
         }
     }
 
+    /// Whether the threshold is reached.
+    #[inline]
+    pub(super) fn is_due(&self) -> bool {
+        self.retrieved >= self.threshold
+    }
+
     #[inline]
     pub(super) fn grant(&mut self, credit_slots: u32) -> Option<u32> {
         let unread = u32::from(self.packets_sent.wrapping_sub(self.packets_read));
         // With equal settings on both sides the threshold alone keeps `unread` below `credit_slots` (I2). The
         // totals let us check it, so that unequal settings delay a grant instead of overflowing a mailbox.
-        if self.retrieved < self.threshold || unread >= credit_slots {
+        if !self.is_due() || unread >= credit_slots {
             return None;
         }
         self.packets_sent = self.packets_sent.wrapping_add(1);

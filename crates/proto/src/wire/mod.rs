@@ -111,10 +111,10 @@ fn take_u64(slot: &Slot, at: usize) -> u64 {
 /// [`crate::Geometry::header_bytes`] of [`crate::Geometry::SHARED_MEMORY`].
 #[inline]
 pub fn encode(packet: &Packet, slot: &mut Slot) {
-    let mut flags = mark_flags(packet.marks);
-    let kind = match packet.body {
+    // The commonest kind without a table of branches.
+    let (kind, kind_flags) = match packet.body {
         Body::Eager { space, tag, data, length, acknowledge } => {
-            flags |= space_flag(space) | data_flag(data);
+            let mut flags = space_flag(space) | data_flag(data);
             put(slot, 28, length.to_le_bytes());
             put(slot, 32, tag.to_le_bytes());
             put(slot, 40, data.unwrap_or(0).to_le_bytes());
@@ -122,8 +122,27 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
                 flags |= ACKNOWLEDGE;
                 put(slot, 48, transfer.0.to_le_bytes());
             }
-            EAGER
+            (EAGER, flags)
         }
+        _ => encode_other(&packet.body, slot),
+    };
+    let flags = mark_flags(packet.marks) | kind_flags;
+    put(slot, 4, [VERSION << 4, kind]);
+    put(slot, 6, flags.to_le_bytes());
+    put(slot, 8, packet.epoch.to_le_bytes());
+    put(slot, 10, packet.credit_packets_read.to_le_bytes());
+    put(slot, 12, packet.granted_total.to_le_bytes());
+    put(slot, 16, packet.origin.to_le_bytes());
+    put(slot, 20, packet.number.to_le_bytes());
+    put(slot, 24, packet.payload_bytes.to_le_bytes());
+}
+
+/// The part by kind of all kinds but the commonest. Returns the kind and its flags.
+#[inline(never)]
+fn encode_other(body: &Body, slot: &mut Slot) -> (u8, u16) {
+    let mut flags = 0;
+    let kind = match *body {
+        Body::Eager { .. } => unreachable!("it is encoded by the caller"),
         Body::More { offset } => {
             put(slot, 28, offset.to_le_bytes());
             MORE
@@ -200,14 +219,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             WRITTEN
         }
     };
-    put(slot, 4, [VERSION << 4, kind]);
-    put(slot, 6, flags.to_le_bytes());
-    put(slot, 8, packet.epoch.to_le_bytes());
-    put(slot, 10, packet.credit_packets_read.to_le_bytes());
-    put(slot, 12, packet.granted_total.to_le_bytes());
-    put(slot, 16, packet.origin.to_le_bytes());
-    put(slot, 20, packet.number.to_le_bytes());
-    put(slot, 24, packet.payload_bytes.to_le_bytes());
+    (kind, flags)
 }
 
 fn space_flag(space: Space) -> u16 {
@@ -234,20 +246,58 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
     if flags & !KNOWN_FLAGS != 0 {
         return Err(PacketError::Flags { have: flags });
     }
-    let space = if flags & TAGGED != 0 { Space::Tagged } else { Space::Untagged };
+    let payload_bytes = take_u32(slot, 24);
+    // The commonest kind without a table of branches.
+    let body = if kind == EAGER { eager(slot, flags) } else { decode_other(slot, kind, flags)? };
+    let allowed_bytes = match body {
+        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => max_payload_bytes,
+        _ => 0,
+    };
+    if payload_bytes > allowed_bytes {
+        return Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes });
+    }
+    if let Body::Eager { length, .. } = body
+        && payload_bytes > length
+    {
+        return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes: length });
+    }
+    Ok(Packet {
+        epoch: u16::from_le_bytes(take(slot, 8)),
+        credit_packets_read: u16::from_le_bytes(take(slot, 10)),
+        granted_total: take_u32(slot, 12),
+        origin: take_u32(slot, 16),
+        number: take_u32(slot, 20),
+        payload_bytes,
+        marks: Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 },
+        body,
+    })
+}
+
+#[inline]
+fn space_of(flags: u16) -> Space {
+    if flags & TAGGED != 0 { Space::Tagged } else { Space::Untagged }
+}
+
+#[inline]
+fn eager(slot: &Slot, flags: u16) -> Body {
+    Body::Eager {
+        space: space_of(flags),
+        tag: take_u64(slot, 32),
+        data: (flags & HAS_DATA != 0).then(|| take_u64(slot, 40)),
+        length: take_u32(slot, 28),
+        acknowledge: (flags & ACKNOWLEDGE != 0).then(|| Transfer(take_u32(slot, 48))),
+    }
+}
+
+/// The part by kind of all kinds but the commonest.
+#[inline(never)]
+fn decode_other(slot: &Slot, kind: u8, flags: u16) -> Result<Body, PacketError> {
+    let space = space_of(flags);
     let last = flags & LAST != 0;
     let refused = flags & REFUSED != 0;
     let data = |at| (flags & HAS_DATA != 0).then(|| take_u64(slot, at));
     let transfer = Transfer(take_u32(slot, 28));
-    let payload_bytes = take_u32(slot, 24);
-    let body = match kind {
-        EAGER => Body::Eager {
-            space,
-            tag: take_u64(slot, 32),
-            data: data(40),
-            length: transfer.0,
-            acknowledge: (flags & ACKNOWLEDGE != 0).then(|| Transfer(take_u32(slot, 48))),
-        },
+    Ok(match kind {
         MORE => Body::More { offset: transfer.0 },
         RENDEZVOUS => Body::Rendezvous {
             space,
@@ -295,27 +345,5 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
         RETURN_REQUEST => Body::ReturnRequest,
         RETURN_RESPONSE => Body::ReturnResponse { credits: transfer.0 },
         have => return Err(PacketError::Kind { have }),
-    };
-    let allowed_bytes = match body {
-        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => max_payload_bytes,
-        _ => 0,
-    };
-    if payload_bytes > allowed_bytes {
-        return Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes });
-    }
-    if let Body::Eager { length, .. } = body
-        && payload_bytes > length
-    {
-        return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes: length });
-    }
-    Ok(Packet {
-        epoch: u16::from_le_bytes(take(slot, 8)),
-        credit_packets_read: u16::from_le_bytes(take(slot, 10)),
-        granted_total: take_u32(slot, 12),
-        origin: take_u32(slot, 16),
-        number: take_u32(slot, 20),
-        payload_bytes,
-        marks: Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 },
-        body,
     })
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
-    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand, Source,
-    kept_cost_bytes,
+    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand,
+    Shortcut, Source, Taken, kept_cost_bytes,
 };
 
 /// What all endpoints of a world have in common.
@@ -146,6 +146,10 @@ pub struct World {
     /// Packets that said hold after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
+    /// Messages and credit packets that took a shortcut.
+    pub shortcuts: (u64, u64),
+    /// Go the long way beside every shortcut, and compare.
+    pub compare: bool,
 }
 
 impl World {
@@ -178,6 +182,8 @@ impl World {
             record: None,
             switched_on: 0,
             switched_off: 0,
+            shortcuts: (0, 0),
+            compare: false,
         }
     }
 
@@ -414,6 +420,53 @@ impl World {
         }
     }
 
+    /// Hands `event` to the machine of `node`: half of the time by a shortcut, if there is one. If asked to compare, both
+    /// ways are gone, by two machines, which must say the same and be the same afterwards.
+    fn hand(&mut self, node: u32, event: Event, actions: &mut Vec<Action>) {
+        let (now, chance) = (self.now, self.trace >> 40);
+        let machine = &mut self.nodes[node as usize].machine;
+        let compared = self.compare.then(|| {
+            let (mut other, mut expected) = (machine.clone(), Vec::new());
+            other.handle(now, event.clone(), &mut expected);
+            (other, expected)
+        });
+        let (messages, credits) = &mut self.shortcuts;
+        match &event {
+            Event::Arrived { from, packet } if chance & 1 == 0 => match machine.arrived_now(*from, packet) {
+                Some(Shortcut::Message { taken: Taken { request, envelope, bytes }, settle }) => {
+                    *messages += 1;
+                    if bytes > 0 {
+                        let to = Destination::Request { request, offset: 0 };
+                        actions.push(Action::Place { to, bytes });
+                    }
+                    let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+                    actions.extend([Action::Complete { request, outcome }, Action::Retire]);
+                    if settle {
+                        machine.settle(now, *from, actions);
+                    }
+                }
+                Some(Shortcut::Credits { settle }) => {
+                    *credits += 1;
+                    actions.push(Action::Retire);
+                    if settle {
+                        machine.settle(now, *from, actions);
+                    }
+                }
+                None => machine.handle(now, event, actions),
+            },
+            Event::Posted(Command::Receive(receive)) if chance & 1 == 0 && receive.multi.is_none() => {
+                if !machine.receive_now(receive.request, &receive.pattern, receive.capacity_bytes) {
+                    machine.handle(now, event, actions);
+                }
+            }
+            _ => machine.handle(now, event, actions),
+        }
+        if let Some((other, expected)) = compared {
+            assert_eq!(*actions, expected, "the shortcut does something else");
+            assert_eq!(format!("{machine:?}"), format!("{other:?}"), "the shortcut leads somewhere else");
+        }
+    }
+
     fn handle(&mut self, node: u32, event: Event) {
         let mut actions = Vec::new();
         let mut next = Some(event);
@@ -422,8 +475,7 @@ impl World {
                 Event::Arrived { from, .. } => Some(from.0),
                 _ => None,
             };
-            let now = self.now;
-            self.nodes[node as usize].machine.handle(now, event, &mut actions);
+            self.hand(node, event, &mut actions);
             let mut retired = 0;
             for action in actions.drain(..) {
                 retired += u32::from(action == Action::Retire);

@@ -112,6 +112,34 @@ impl PostedQueue {
         queue.removed(&removed);
     }
 
+    /// What `find` gives, if that is a receive for one message among the first of the list: its place, request and capacity.
+    #[inline]
+    pub fn find_plain(&self, space: Space, from: Peer, tag: u64) -> Option<(Place, Request, u64)> {
+        let queue = match space {
+            Space::Untagged => &self.untagged,
+            Space::Tagged => &self.tagged,
+        };
+        let first = queue.list.front()?;
+        let (index, posted) = match first.pattern.accepts(from, tag) {
+            true => (0, first),
+            false => queue.find_behind_first(from, tag)?,
+        };
+        posted.multi.is_none().then_some((Place { space, index }, posted.request, posted.capacity_bytes))
+    }
+
+    /// Takes out the receive at a place that `find_plain` has just given.
+    #[inline]
+    pub fn remove_plain(&mut self, place: Place) {
+        let queue = self.space(place.space);
+        // The oldest, most often.
+        let removed = match place.index {
+            0 => queue.list.pop_front(),
+            index => queue.list.remove(index),
+        };
+        let Some(Posted { pattern, .. }) = removed else { panic!("no receive at a place that was found") };
+        queue.open_count -= u32::from(pattern.from.is_none());
+    }
+
     /// Takes out the receive of `request`, wherever it stands. Cost: a look at every receive.
     pub fn remove_request(&mut self, request: Request) -> Option<Posted> {
         let wanted = |posted: &Posted| posted.request == request;
@@ -160,6 +188,12 @@ impl PostedQueue {
 }
 
 impl SpaceQueue {
+    #[inline(never)]
+    fn find_behind_first(&self, from: Peer, tag: u64) -> Option<(usize, &Posted)> {
+        let mut listed = self.list.iter().enumerate().take(WALK).skip(1);
+        listed.find(|(_, posted)| posted.pattern.accepts(from, tag))
+    }
+
     /// In no particular order.
     fn iter(&self) -> impl Iterator<Item = &Posted> {
         let indexed =

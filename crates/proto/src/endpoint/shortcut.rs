@@ -1,0 +1,172 @@
+//! Shortcuts: what most messages need, without events and actions.
+//!
+//! Nearly every receive is posted before its message, nearly every message is one packet, and nearly every packet finds
+//! nothing waiting that it could set in motion. Such a message needs a few checks and a few sums; an event and a list of actions
+//! would cost several times as much. So a driver may ask first:
+//! ```text
+//! receive_now(pattern)   true: posted                              false: handle(Posted(Receive))
+//! arrived_now(packet)    Some: place, complete, retire; settle     None:  handle(Arrived)
+//! ```
+//! There are no rules of their own here: matching, credits and counts are those of the long way, called in the same order, and
+//! whatever is not common takes that way. The random worlds take either at random, and a test compares the two, state by state.
+
+use alloc::vec::Vec;
+
+use super::{Endpoint, Outbound, PeerState};
+use crate::action::{Action, Envelope};
+use crate::config::MAX_EAGER_BYTES;
+use crate::event::{Pattern, Peer, Request};
+use crate::packet::{Body, Packet};
+use crate::time::Instant;
+
+/// A message that has arrived whole and has matched a receive of its own. The actions for it would have been: `Place` the first
+/// `bytes` bytes at the start of the buffer (if there are any), `Complete` with `Received`, `Retire`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The receive.
+    pub request: Request,
+    /// The message.
+    pub envelope: Envelope,
+    /// Bytes delivered.
+    pub bytes: u64,
+}
+
+/// What a packet was that needed no more than a look. After its slots are retired, [`Endpoint::settle`] is to be called if
+/// `settle` says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortcut {
+    /// A message.
+    Message {
+        /// Where it goes.
+        taken: Taken,
+        /// Something is to be sent now.
+        settle: bool,
+    },
+    /// Credits. Nothing waited for them. To be retired.
+    Credits {
+        /// Something is to be sent now.
+        settle: bool,
+    },
+}
+
+impl PeerState {
+    /// Whether nothing waits to be sent to it, with or without credit.
+    #[inline]
+    fn is_sent_out(&self) -> bool {
+        self.backlog.is_empty() && !self.ended.is_due() && !self.compulsory.waits()
+    }
+}
+
+/// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
+#[inline(always)]
+pub(super) fn heed(state: &mut PeerState, packet: &Packet) -> bool {
+    match &mut state.outbound {
+        // What is said of an earlier stay of ours there says nothing.
+        Outbound::Connected(sender) if packet.epoch == state.stays.there => {
+            state.stays.note_credit_packets_read(packet.credit_packets_read);
+            state.held = packet.marks.hold;
+            sender.granted(packet.granted_total).is_ok()
+        }
+        _ => true,
+    }
+}
+
+impl Endpoint {
+    /// Posts a receive for one message, if nothing that waits or has happened concerns it. `false`: nothing has changed, post it
+    /// by `handle`. The effects are those of `handle` with `Posted(Receive)` that has no actions.
+    #[inline]
+    pub fn receive_now(&mut self, request: Request, pattern: &Pattern, capacity_bytes: u64) -> bool {
+        if self.unexpected.count() > 0 || self.pool.has_requests() || self.hopeless(pattern).is_some() {
+            return false;
+        }
+        self.posted.post(request, *pattern, capacity_bytes, None);
+        true
+    }
+
+    /// Takes a packet that needs no more than a look. `None`: nothing has changed, or nothing that hearing the packet again
+    /// would change; pass it to `handle`. The effects are those of `handle` with `Arrived`.
+    #[inline]
+    pub fn arrived_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
+        match packet.body {
+            Body::Eager { acknowledge: None, length, .. } if length == packet.payload_bytes => {
+                self.message_now(from, packet)
+            }
+            Body::Credit => self.credits_now(from, packet),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn message_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
+        let Body::Eager { space, tag, data, length, .. } = packet.body else { return None };
+        let Endpoint { config, peers, posted, counters, pool, .. } = self;
+        let state = peers.get_mut(from.0 as usize)?;
+        if state.inbound.is_some()
+            || !state.is_sent_out()
+            || pool.has_requests()
+            || u64::from(length) > MAX_EAGER_BYTES
+        {
+            return None;
+        }
+        let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
+        let must_connect = match state.outbound {
+            Outbound::Connected(_) | Outbound::Connecting => false,
+            Outbound::Absent => config.scheme.grants(),
+            Outbound::Lost(_) => return None,
+        };
+        if !heed(state, packet) {
+            return None;
+        }
+        let mut settle = must_connect;
+        if let Some(receiver) = &mut state.receiver {
+            let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
+            let slots = if length == 0 { 1 } else { slots };
+            let read = state.stays.credit_packets_read();
+            settle |= receiver.retrieved_and_due(slots, read, pool).ok()?;
+            if packet.marks.backlogged
+                && let Some(quota_slots) = receiver.had_waited()
+            {
+                counters.peak_quota_slots = counters.peak_quota_slots.max(u64::from(quota_slots));
+                settle |= receiver.is_due(pool);
+            }
+        }
+        state.backlog_waited = false;
+        posted.remove_plain(place);
+        let bytes = u64::from(length).min(capacity_bytes);
+        counters.packets_received += 1;
+        counters.messages_received += 1;
+        counters.bytes_received += bytes;
+        let envelope = Envelope { from, tag, data, length: u64::from(length) };
+        Some(Shortcut::Message { taken: Taken { request, envelope, bytes }, settle })
+    }
+
+    #[inline]
+    fn credits_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
+        let Endpoint { peers, counters, pool, .. } = self;
+        let state = peers.get_mut(from.0 as usize)?;
+        // Without a lane there the next thing may be to ask for one.
+        let connected = matches!(state.outbound, Outbound::Connected(_));
+        if !connected || !state.is_sent_out() || pool.has_requests() || !heed(state, packet) {
+            return None;
+        }
+        let mut settle = false;
+        if let Some(receiver) = &mut state.receiver {
+            receiver.credit_packets_read(state.stays.credit_packets_read(), pool);
+            settle = receiver.is_due(pool); // it waited for this one to be read
+        }
+        state.backlog_waited = false;
+        state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
+        counters.packets_received += 1;
+        counters.credit_packets_received += 1;
+        Some(Shortcut::Credits { settle })
+    }
+
+    /// Returns credits to `peer` if they are due, and asks others to give back if that is due: the end of an event that took a
+    /// shortcut.
+    pub fn settle(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
+        self.return_credits(peer, actions);
+        if self.pool.has_requests() {
+            self.ask_for_credits(now, actions);
+        }
+    }
+}
