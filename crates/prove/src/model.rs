@@ -474,7 +474,9 @@ impl Setup {
             }
         }
         if self.thief && self.most_steals.is_none_or(|most| state.steals < most) {
-            moves.extend((0..self.processes).map(|at| Move::Steal { at }));
+            // A sender that comes back may have taken the place of the one that never came.
+            let expected = |&at: &u32| state.endpoints[at as usize].pool().expected_slots() > 0;
+            moves.extend((0..self.processes).filter(expected).map(|at| Move::Steal { at }));
         }
         if self.most_leaves.is_none_or(|most| state.leaves < most) {
             for &(from, to) in &self.leaving {
@@ -558,12 +560,13 @@ impl Setup {
                 if state.lanes[lane].is_empty() {
                     continue;
                 }
-                let (there, here) = (self.origin(state, to, from), self.origin(state, from, to));
+                let origin = self.origin(state, to, from);
+                let machine = &state.endpoints[from as usize];
                 for item in state.lanes[lane].iter() {
                     match item {
                         Item::Attach { epoch } => words.push(u32::MAX - u32::from(stay.is(*epoch))),
                         Item::Packet(packet) => {
-                            Endpoint::canonical_packet(here.credit_packets_read, packet, there, words);
+                            machine.canonical_packet(Peer(to), packet, origin, words);
                         }
                     }
                 }
