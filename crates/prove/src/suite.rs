@@ -8,7 +8,7 @@ use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::explore::Limits;
-use crate::model::{Happened, Rule, Setup};
+use crate::model::{Happened, Rule, Setup, neighbours};
 
 /// A setup and what its search must show.
 #[derive(Clone, Debug)]
@@ -132,6 +132,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
     Setup {
         name: format!("{scheme_name}: {} q={quota_slots} n={credit_slots}{kinds}", shape.name()),
         processes,
+        neighbours: neighbours(processes, &pairs),
         pairs,
         config,
         quota_slots,
