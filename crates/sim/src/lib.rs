@@ -18,6 +18,7 @@ pub mod collective;
 pub mod cost;
 pub mod goal;
 pub mod network;
+pub mod plan;
 pub mod program;
 pub mod queue;
 pub mod trace;
