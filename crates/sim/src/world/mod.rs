@@ -12,6 +12,7 @@
 //! ```
 
 mod flight;
+mod mailbox;
 mod node;
 mod ready;
 
@@ -27,6 +28,7 @@ use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
 use flight::Flights;
+use mailbox::Chunks;
 use node::Node;
 use ready::Readiness;
 
@@ -129,8 +131,16 @@ enum Event<E> {
     Step(u32),
     /// A train leaves.
     Inject(TrainId),
-    /// The network's answers.
-    Network(Output<E>),
+    /// Something of the network's own.
+    Network(E),
+    /// A packet of a train has arrived.
+    Arrived { train: TrainId, index: u32 },
+    /// The first packet of several has: of this segment of those kept.
+    SegmentArrived(u32),
+    /// The network lets a rank go on that it held.
+    Released(u32),
+    /// A remote get has ended.
+    GetDone { to: u32, number: u32 },
     /// Hardware that knows of receivers that are not ready.
     Ready(ready::Event),
 }
@@ -141,6 +151,13 @@ pub struct World<N: Network> {
     network: N,
     nodes: Vec<Node>,
     flights: Flights,
+    /// What mailboxes hold.
+    chunks: Chunks,
+    /// Segments of several packets that will arrive: events are small.
+    segments: Vec<Segment>,
+    free_segments: Vec<u32>,
+    /// What nodes leave to do; empty between steps.
+    left: node::Left,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
     queue: Queue<Event<N::Event>>,
@@ -175,6 +192,10 @@ impl<N: Network> World<N> {
             network,
             nodes,
             flights: Flights::default(),
+            chunks: Chunks::default(),
+            segments: Vec::new(),
+            free_segments: Vec::new(),
+            left: node::Left::default(),
             readiness,
             queue,
             outputs: Vec::new(),
@@ -199,23 +220,25 @@ impl<N: Network> World<N> {
             match event {
                 Event::Step(rank) => self.step(now, rank),
                 Event::Inject(train) => self.inject(now, train),
-                Event::Network(Output::Internal(event)) => {
+                Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs);
                     self.take_outputs();
                 }
-                Event::Network(Output::Arrived(segment)) if self.was_attempt(segment.train) => {
-                    self.attempt_arrived(now, segment.train);
+                Event::Arrived { train, .. } if self.was_attempt(train) => {
+                    self.attempt_arrived(now, train);
                 }
-                Event::Network(Output::Arrived(segment)) => {
-                    let to = self.flights.destination(segment.train);
-                    self.nodes[to as usize].mailbox.arrive(now, segment);
-                    self.wake(now, to);
+                Event::Arrived { train, index } => {
+                    self.arrived(now, Segment { train, first: index, count: 1, spacing_ps: 0 });
                 }
-                Event::Network(Output::Released { rank }) => {
+                Event::SegmentArrived(index) => {
+                    self.free_segments.push(index);
+                    self.arrived(now, self.segments[index as usize]);
+                }
+                Event::Released(rank) => {
                     let at = self.nodes[rank as usize].release(now);
                     self.queue.push(at, Event::Step(rank));
                 }
-                Event::Network(Output::GetDone { to, number }) => {
+                Event::GetDone { to, number } => {
                     self.nodes[to as usize].copied(number);
                     self.wake(now, to);
                 }
@@ -262,9 +285,31 @@ impl<N: Network> World<N> {
         self.take_outputs();
     }
 
+    fn arrived(&mut self, now: Picoseconds, segment: Segment) {
+        let (to, in_order) = self.flights.arrive(segment.train, segment.first, segment.count);
+        self.nodes[to as usize].mailbox.arrive(now, segment, in_order, &mut self.chunks);
+        self.wake(now, to);
+    }
+
     fn take_outputs(&mut self) {
         for (at, output) in self.outputs.drain(..) {
-            self.queue.push(at, Event::Network(output));
+            let event = match output {
+                Output::Internal(event) => Event::Network(event),
+                Output::Arrived(Segment { train, first, count: 1, .. }) => {
+                    Event::Arrived { train, index: first }
+                }
+                Output::Arrived(segment) => {
+                    let index = self.free_segments.pop().unwrap_or_else(|| {
+                        self.segments.push(segment);
+                        self.segments.len() as u32 - 1
+                    });
+                    self.segments[index as usize] = segment;
+                    Event::SegmentArrived(index)
+                }
+                Output::Released { rank } => Event::Released(rank),
+                Output::GetDone { to, number } => Event::GetDone { to, number },
+            };
+            self.queue.push(at, event);
         }
     }
 
@@ -295,39 +340,36 @@ impl<N: Network> World<N> {
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
             flights: &mut self.flights,
+            chunks: &mut self.chunks,
             trace: &mut self.trace,
             records: &mut self.records,
             latency_ns: &mut self.latency_ns,
             readiness: self.readiness.as_mut(),
-            injections: Vec::new(),
-            gets: Vec::new(),
-            attaches: Vec::new(),
-            readings: Vec::new(),
+            left: &mut self.left,
             taken: false,
             flown: None,
             send_from: self.network.send_from(rank),
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, readings, taken, flown, .. } = surroundings;
+        let node::Surroundings { taken, flown, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
-        for to in attaches {
+        for to in self.left.attaches.drain(..) {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
             self.nodes[to as usize].attached(now, rank, &self.plan);
         }
         if let Some(train) = flown {
-            let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
-            self.queue.push(now, Event::Network(Output::Arrived(segment)));
+            self.queue.push(now, Event::Arrived { train, index: 0 });
         }
-        for (handle, peer) in readings {
+        for (handle, peer) in self.left.readings.drain(..) {
             let slots = self.nodes[peer as usize].slots_of(rank);
             self.nodes[rank as usize].read(handle, slots);
         }
-        for (at, train) in injections {
+        for (at, train) in self.left.injections.drain(..) {
             self.queue.push(at, Event::Inject(train));
         }
-        for get in gets {
+        for get in self.left.gets.drain(..) {
             self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
         }
         self.take_outputs();

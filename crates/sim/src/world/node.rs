@@ -9,7 +9,8 @@ use weir_proto::{
     ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
 };
 
-use super::flight::{Flights, Mailbox};
+use super::flight::{Flights, Taken};
+use super::mailbox::{Chunks, Mailbox};
 use super::ready::{Attempt, Readiness, Reposted, Told};
 use super::{Plan, Record};
 use crate::Picoseconds;
@@ -21,11 +22,24 @@ use crate::trace::Trace;
 pub(super) struct Surroundings<'a> {
     pub plan: &'a Plan,
     pub flights: &'a mut Flights,
+    pub chunks: &'a mut Chunks,
     pub trace: &'a mut Trace,
     pub records: &'a mut Vec<Record>,
     pub latency_ns: &'a mut Histogram<u64>,
     /// With the scheme `hardware` only.
     pub readiness: Option<&'a mut Readiness>,
+    pub left: &'a mut Left,
+    /// The network takes no send of ours before.
+    pub send_from: Picoseconds,
+    /// A packet was taken out of the mailbox.
+    pub taken: bool,
+    /// A train that is there already.
+    pub flown: Option<TrainId>,
+}
+
+/// What a node leaves for the world to do, and room to work in, the same for all nodes.
+#[derive(Default)]
+pub(super) struct Left {
     /// Trains that leave, and when.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
@@ -33,12 +47,9 @@ pub(super) struct Surroundings<'a> {
     pub attaches: Vec<u32>,
     /// Peers whose slots the program wants to know of.
     pub readings: Vec<(Handle, u32)>,
-    /// The network takes no send of ours before.
-    pub send_from: Picoseconds,
-    /// A packet was taken out of the mailbox.
-    pub taken: bool,
-    /// A train that is there already.
-    pub flown: Option<TrainId>,
+    /// What the machine wants done, and what it is told because of that.
+    actions: Vec<Action>,
+    events: VecDeque<Event>,
 }
 
 /// A remote get to begin.
@@ -98,8 +109,6 @@ pub(super) struct Node {
     copied: VecDeque<u32>,
     operations: Vec<Operation>,
     free: Vec<u32>,
-    events: VecDeque<Event>,
-    actions: Vec<Action>,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
     /// Whose packet is being dealt with, and the slots that it fills.
@@ -126,8 +135,6 @@ impl Node {
             copied: VecDeque::new(),
             operations: Vec::new(),
             free: Vec::new(),
-            events: VecDeque::new(),
-            actions: Vec::new(),
             called_at: 0,
             arrived: (0, 0),
             flown: None,
@@ -306,9 +313,9 @@ impl Node {
         if let Some(number) = self.copied.pop_front() {
             self.free_at += cost.packet_receive_ps;
             self.handle(Event::CopyDone { transfer: Transfer(number), result: Ok(()) }, around);
-        } else if let Some((train, index)) = self.mailbox.take(self.free_at) {
+        } else if let Some((train, index)) = self.mailbox.take(self.free_at, around.chunks) {
             around.taken = true;
-            let (from, packet, called_at) = around.flights.take(train, index);
+            let Taken { from, packet, called_at } = around.flights.take(train, index);
             let credit = packet.body.is_credit();
             self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
             around.trace.note(self.free_at);
@@ -343,7 +350,7 @@ impl Node {
             Call::Clock { handle } => {
                 self.shared.complete(handle, Status { bytes: self.free_at, ..Status::default() });
             }
-            Call::Credits { handle, peer } => around.readings.push((handle, peer)),
+            Call::Credits { handle, peer } => around.left.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
                 around.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
             }
@@ -365,17 +372,17 @@ impl Node {
     }
 
     fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
-        let mut actions = std::mem::take(&mut self.actions);
+        let mut actions = std::mem::take(&mut around.left.actions);
         self.machine.handle(instant(self.free_at), event, &mut actions);
         loop {
             let mut train = None;
             for action in actions.drain(..) {
                 self.perform(action, &mut train, around);
             }
-            let Some(event) = self.events.pop_front() else { break };
+            let Some(event) = around.left.events.pop_front() else { break };
             self.machine.handle(instant(self.free_at), event, &mut actions);
         }
-        self.actions = actions;
+        around.left.actions = actions;
     }
 
     fn perform(&mut self, action: Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
@@ -403,15 +410,15 @@ impl Node {
                     *train = None; // what follows has yet to fly
                     return;
                 }
-                around.injections.push((leaves_at, id));
+                around.left.injections.push((leaves_at, id));
                 *train = Some(id);
             }
             Action::Connect { to } => {
-                around.attaches.push(to.0);
+                around.left.attaches.push(to.0);
                 let Plan { quota_slots, ref config, .. } = *around.plan;
                 let credit_slots = config.credit_slots;
                 let start_slots = around.plan.start_slots();
-                self.events.push_back(Event::Connected {
+                around.left.events.push_back(Event::Connected {
                     peer: to,
                     quota_slots,
                     start_slots,
@@ -433,7 +440,7 @@ impl Node {
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
                 let get = Get { at: self.free_at, from: peer.0, bytes, number: transfer.0 };
-                around.gets.push(get);
+                around.left.gets.push(get);
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, around),
             // The copy that lets the send complete; what is kept under which name is not looked at.
@@ -454,7 +461,7 @@ impl Node {
     fn ask_room(&mut self, peer: Peer, around: &mut Surroundings<'_>) {
         let Some(readiness) = &mut around.readiness else {
             // A mailbox without flow control is as large as needed.
-            self.events.push_back(Event::Room { peer, slots: 1 << 30 });
+            around.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
             return;
         };
         match readiness.claim(self.rank, peer.0) {
@@ -465,7 +472,7 @@ impl Node {
                 let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
                 readiness.begun.push(Attempt { at: self.free_at, to: peer.0, payload_bytes });
             }
-            slots => self.events.push_back(Event::Room { peer, slots }),
+            slots => around.left.events.push_back(Event::Room { peer, slots }),
         }
     }
 
