@@ -11,6 +11,7 @@
 //! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
 //! ```
 
+mod acquaintance;
 mod flight;
 mod mailbox;
 mod node;

@@ -9,6 +9,7 @@ use weir_proto::{
     ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
 };
 
+use super::acquaintance::Acquaintances;
 use super::flight::{Flights, Taken};
 use super::mailbox::{Chunks, Mailbox};
 use super::ready::{Attempt, Readiness, Reposted, Told};
@@ -91,6 +92,8 @@ struct Operation {
 pub(super) struct Node {
     rank: u32,
     machine: Endpoint,
+    /// What the machine calls the other ranks.
+    known: Acquaintances,
     program: Program,
     shared: Rc<Shared>,
     /// The program has returned; it has ended when its last calls are performed too.
@@ -123,6 +126,7 @@ impl Node {
         Node {
             rank,
             machine: Endpoint::new(plan.config),
+            known: Acquaintances::default(),
             program: program(Rank::new(&shared)),
             shared,
             returned: false,
@@ -193,7 +197,7 @@ impl Node {
     /// `peer` sends to us from now on.
     pub fn attached(&mut self, now: Picoseconds, peer: u32, plan: &Plan) {
         let event = Event::Attached {
-            peer: Peer(peer),
+            peer: self.peer(peer),
             quota_slots: plan.quota_slots,
             start_slots: plan.start_slots(),
             epoch: 0, // nobody leaves
@@ -203,9 +207,16 @@ impl Node {
         assert!(actions.is_empty(), "who attaches causes nothing yet");
     }
 
-    /// Slots of our mailbox that are `peer`'s.
-    pub fn slots_of(&self, peer: u32) -> u32 {
-        self.machine.receiving(Peer(peer)).and_then(|view| view.current).unwrap_or(0)
+    /// What the machine calls `rank`.
+    #[inline]
+    fn peer(&mut self, rank: u32) -> Peer {
+        Peer(self.known.number(rank))
+    }
+
+    /// Slots of our mailbox that are `rank`'s.
+    pub fn slots_of(&mut self, rank: u32) -> u32 {
+        let peer = self.peer(rank);
+        self.machine.receiving(peer).and_then(|view| view.current).unwrap_or(0)
     }
 
     /// The program knows now how many slots are its.
@@ -224,9 +235,9 @@ impl Node {
         let event = match told {
             Told::Accepted { peer, slots } => {
                 self.flown = Some(peer);
-                Event::Room { peer: Peer(peer), slots }
+                Event::Room { peer: self.peer(peer), slots }
             }
-            Told::Refused { peer } => Event::Room { peer: Peer(peer), slots: 0 },
+            Told::Refused { peer } => Event::Room { peer: self.peer(peer), slots: 0 },
             Told::Deadline => Event::Deadline,
         };
         let busy_until = self.free_at.max(now);
@@ -323,7 +334,8 @@ impl Node {
             around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
             self.called_at = called_at;
             self.arrived = (from, around.plan.config.geometry.packet_slots(&packet));
-            self.handle(Event::Arrived { from: Peer(from), packet }, around);
+            let from = self.peer(from);
+            self.handle(Event::Arrived { from, packet }, around);
         }
     }
 
@@ -334,14 +346,14 @@ impl Node {
                 let request = self.begin(handle, Status { source: self.rank, tag, bytes });
                 self.called_at = self.free_at;
                 self.free_at += cost.send_call_ps;
-                let (to, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
+                let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
                 let send = SendCommand { request, to, space, tag, data: None, bytes, level };
                 self.handle(Event::Posted(Command::Send(send)), around);
             }
             Call::Receive { handle, from, tag, bytes } => {
                 let request = self.begin(handle, Status::default());
                 self.free_at += cost.receive_call_ps;
-                let from = from.map(Peer);
+                let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                 self.handle(Event::Posted(Command::Receive(receive)), around);
@@ -389,7 +401,7 @@ impl Node {
         let cost = &around.plan.cost;
         match action {
             Action::Transmit { to, mut packet, payload } => {
-                let to = to.0;
+                let to = self.known.rank(to.0);
                 if let Body::Rendezvous { address, .. } = &mut packet.body {
                     *address = 1; // any but 0: it can be read, and who reads says how much and whose
                 }
@@ -414,7 +426,7 @@ impl Node {
                 *train = Some(id);
             }
             Action::Connect { to } => {
-                around.left.attaches.push(to.0);
+                around.left.attaches.push(self.known.rank(to.0));
                 let Plan { quota_slots, ref config, .. } = *around.plan;
                 let credit_slots = config.credit_slots;
                 let start_slots = around.plan.start_slots();
@@ -439,7 +451,7 @@ impl Node {
             }
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
-                let get = Get { at: self.free_at, from: peer.0, bytes, number: transfer.0 };
+                let get = Get { at: self.free_at, from: self.known.rank(peer.0), bytes, number: transfer.0 };
                 around.left.gets.push(get);
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, around),
@@ -464,13 +476,14 @@ impl Node {
             around.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
             return;
         };
-        match readiness.claim(self.rank, peer.0) {
+        let to = self.known.rank(peer.0);
+        match readiness.claim(self.rank, to) {
             0 => {
                 let geometry = &around.plan.config.geometry;
                 let most_bytes =
                     geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
                 let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
-                readiness.begun.push(Attempt { at: self.free_at, to: peer.0, payload_bytes });
+                readiness.begun.push(Attempt { at: self.free_at, to, payload_bytes });
             }
             slots => around.left.events.push_back(Event::Room { peer, slots }),
         }
@@ -482,7 +495,7 @@ impl Node {
             Outcome::Done => {}
             Outcome::Received { envelope, bytes, .. } => {
                 self.free_at += around.plan.cost.match_ps;
-                status = Status { source: envelope.from.0, tag: envelope.tag, bytes };
+                status = Status { source: self.known.rank(envelope.from.0), tag: envelope.tag, bytes };
                 let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
                 around.latency_ns.saturating_record(latency_ns);
             }
