@@ -159,6 +159,8 @@ pub struct World<N: Network> {
     free_segments: Vec<u32>,
     /// What nodes leave to do; empty between steps.
     left: node::Left,
+    /// Nobody has a say in what a sender does next: the network never holds it, and nothing is granted.
+    sends_go_on: bool,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
     queue: Queue<Event<N::Event>>,
@@ -186,6 +188,7 @@ impl<N: Network> World<N> {
         let nodes = (0..plan.ranks).map(|rank| Node::new(&plan, rank, &program)).collect();
         let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
         let readiness = hardware.then(|| Readiness::new(plan.quota_slots));
+        let sends_go_on = !network.holds() && !plan.config.scheme.grants();
         let mut queue = Queue::new();
         (0..plan.ranks).for_each(|rank| queue.push(0, Event::Step(rank)));
         World {
@@ -197,6 +200,7 @@ impl<N: Network> World<N> {
             segments: Vec::new(),
             free_segments: Vec::new(),
             left: node::Left::default(),
+            sends_go_on,
             readiness,
             queue,
             outputs: Vec::new(),
@@ -350,6 +354,7 @@ impl<N: Network> World<N> {
             taken: false,
             flown: None,
             send_from: self.network.send_from(rank),
+            sends_go_on: self.sends_go_on,
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
         let node::Surroundings { taken, flown, .. } = surroundings;

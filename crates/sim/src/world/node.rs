@@ -32,6 +32,8 @@ pub(super) struct Surroundings<'a> {
     pub left: &'a mut Left,
     /// The network takes no send of ours before.
     pub send_from: Picoseconds,
+    /// Nobody has a say in what a sender does next.
+    pub sends_go_on: bool,
     /// A packet was taken out of the mailbox.
     pub taken: bool,
     /// A train that is there already.
@@ -264,7 +266,8 @@ impl Node {
         self.machine.next_deadline().map(|Instant(ns)| ns * 1000)
     }
 
-    /// Does one thing: performs a call of the program, or lets it run on, or takes a packet.
+    /// Takes a packet, or performs a call of the program and lets it run on: as far as nobody else has a say in it. While a
+    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case.
     pub fn step(&mut self, now: Picoseconds, around: &mut Surroundings<'_>) -> Next {
         if self.step_at != Some(now) {
             return Next::default(); // an earlier one took its place
@@ -278,25 +281,30 @@ impl Node {
         }
         self.free_at = now;
         let mut ended = false;
-        match self.phase {
-            Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
-                Some(call @ Call::Send { .. }) if around.send_from > now => {
-                    self.postponed = Some(call);
-                    self.serve(around);
-                }
-                Some(call) => self.perform_call(call, around),
-                None if self.returned || program::run(&mut self.program) => {
-                    self.returned = true;
-                    if !self.shared.has_calls() {
-                        self.phase = Phase::Ended(now);
-                        ended = true;
+        loop {
+            match self.phase {
+                Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
+                    Some(call @ Call::Send { .. }) if around.send_from > now => {
+                        self.postponed = Some(call);
+                        self.serve(around);
                     }
-                }
-                // It has stopped; the calls that it made before are performed in the next steps.
-                None if self.shared.has_calls() => {}
-                None => self.phase = Phase::Waiting,
-            },
-            Phase::Waiting | Phase::Ended(_) => self.serve(around),
+                    Some(call) => self.perform_call(call, around),
+                    None if self.returned || program::run(&mut self.program) => {
+                        self.returned = true;
+                        if !self.shared.has_calls() {
+                            self.phase = Phase::Ended(self.free_at);
+                            ended = true;
+                        }
+                    }
+                    // It has stopped; the calls that it made before are performed in the next steps.
+                    None if self.shared.has_calls() => {}
+                    None => self.phase = Phase::Waiting,
+                },
+                Phase::Waiting | Phase::Ended(_) => self.serve(around),
+            }
+            if !self.goes_on(around) {
+                break;
+            }
         }
         let step_at = match self.phase {
             Phase::Running if self.postponed.is_some() => {
@@ -311,6 +319,20 @@ impl Node {
             Some(at) => self.again(at, ended),
             None => Next { step_at: None, ended },
         }
+    }
+
+    /// Whether the program can go on at `free_at` as if it were that time.
+    fn goes_on(&self, around: &Surroundings<'_>) -> bool {
+        let Left { injections, gets, attaches, readings, .. } = &*around.left;
+        // The network is asked for gets in order of time, and other ranks for their slots.
+        if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
+            return false;
+        }
+        if self.postponed.is_some() || around.readiness.is_some() {
+            return false;
+        }
+        // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
+        around.sends_go_on || injections.is_empty() && attaches.is_empty() && !self.shared.sends_next()
     }
 
     fn again(&mut self, at: Picoseconds, ended: bool) -> Next {
