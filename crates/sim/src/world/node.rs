@@ -389,7 +389,8 @@ impl Node {
         if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
             return false;
         }
-        if self.postponed.is_some() || around.readiness.is_some() {
+        // Hardware and faults come at any time.
+        if self.postponed.is_some() || around.readiness.is_some() || around.may_lose {
             return false;
         }
         // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
