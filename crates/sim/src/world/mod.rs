@@ -289,7 +289,7 @@ impl<N: Network> World<N> {
         if self.ended < self.plan.ranks {
             let first = self.nodes.iter().position(|node| !node.has_ended()).unwrap_or(0);
             return Err(Stuck::Deadlock {
-                at_ns: self.queue.now() / 1000,
+                at_ns: self.nodes.iter().map(Node::free_at).fold(self.queue.now(), u64::max) / 1000,
                 waiting: self.plan.ranks - self.ended,
                 first: first as u32,
             });

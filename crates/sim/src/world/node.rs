@@ -78,6 +78,9 @@ pub(super) struct Get {
 /// How long nothing happens before what waits for company leaves without. The engine counts 16 polls that find nothing.
 const IDLE_PS: Picoseconds = 1_000_000;
 
+/// Bound: as often a program goes on in one step, so that one that never waits is found out.
+const MOST_AT_ONCE: u32 = 4096;
+
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Next {
@@ -179,6 +182,11 @@ impl Node {
             Phase::Ended(at) => at,
             _ => 0,
         }
+    }
+
+    /// The processor has nothing to do from then on, unless something comes.
+    pub fn free_at(&self) -> Picoseconds {
+        self.free_at
     }
 
     pub fn counters(&self) -> Counters {
@@ -339,7 +347,7 @@ impl Node {
         }
         self.free_at = now;
         let mut ended = false;
-        loop {
+        for _ in 0..MOST_AT_ONCE {
             match self.phase {
                 Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
                     Some(call @ Call::Send { .. }) if around.send_from > now => {
