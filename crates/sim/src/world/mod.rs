@@ -199,7 +199,7 @@ impl<N: Network> World<N> {
             nodes,
             flights: Flights::default(),
             readiness,
-            faults: None,
+            faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
             outputs: Vec::new(),
@@ -225,6 +225,7 @@ impl<N: Network> World<N> {
                 Event::Step(rank) => self.step(now, rank),
                 Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
                     let count = self.flights.injection(train).packets;
+                    self.was_attempt(train); // its name is free again
                     for index in 0..count {
                         self.flights.take(train, index);
                     }
@@ -252,9 +253,14 @@ impl<N: Network> World<N> {
                     self.queue.push(at, Event::Step(rank));
                 }
                 Event::Network(Output::GetDone { to, number }) => {
-                    let whole = self.faults.as_mut().is_none_or(|faults| faults.get_ends(to, number));
-                    self.nodes[to as usize].copied(number, whole);
-                    self.wake(now, to);
+                    let ended = match &mut self.faults {
+                        Some(faults) => faults.get_ends(number),
+                        None => Some((number, true)),
+                    };
+                    if let Some((number, whole)) = ended {
+                        self.nodes[to as usize].copied(number, whole);
+                        self.wake(now, to);
+                    }
                 }
                 Event::Ready(event) => self.ready(now, event),
                 Event::Fault(event) => self.fault(now, event),
@@ -377,7 +383,7 @@ impl<N: Network> World<N> {
             cost,
             percent,
             checks: self.checks.as_mut(),
-            may_lose: self.faults.is_some() || self.plan.may_give_up(),
+            may_lose: self.faults.is_some(),
             flights: &mut self.flights,
             trace: &mut self.trace,
             records: &mut self.records,
@@ -419,10 +425,11 @@ impl<N: Network> World<N> {
             self.queue.push(at, Event::Inject(train));
         }
         for get in gets {
-            if let Some(faults) = &mut self.faults {
-                faults.get_begins(rank, get.number, get.from);
-            }
-            self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
+            let number = match &mut self.faults {
+                Some(faults) => faults.get_begins(rank, get.number, get.from),
+                None => get.number,
+            };
+            self.network.get(get.at, rank, get.from, get.bytes, number, &mut self.outputs);
         }
         self.take_outputs();
         for peer in severed {
