@@ -15,6 +15,7 @@ mod program;
 mod provider_file;
 mod quantity;
 mod report;
+mod reproduce;
 mod run;
 mod scratch;
 mod settings;
@@ -52,6 +53,8 @@ enum Command {
     /// Measure weir side by side with the other transports of this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Repeat published experiments in the simulator, and compare point by point.
+    Reproduce(reproduce::ReproduceArguments),
     /// Run the worlds of a plan in the simulator.
     Sim(sim::SimArguments),
     /// Tell who waits for whose credit in jobs that are running now.
@@ -93,6 +96,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
