@@ -51,6 +51,13 @@ impl Endpoint {
         backlog.into_iter().flatten().map(|job| job.bytes - job.sent).sum()
     }
 
+    /// Payload bytes of what leaves next for `peer`, cut into packets or not; 0 if nothing waits or it has no payload. For links
+    /// that model an attempt by its size.
+    pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
+        let next = self.peers.get(peer.0 as usize).and_then(|state| state.backlog.front());
+        next.map_or(0, |job| job.bytes - job.sent)
+    }
+
     /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.
     pub fn unexpected(&self) -> (u32, u64) {
         (self.unexpected.count(), self.unexpected.kept_bytes())

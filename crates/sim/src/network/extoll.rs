@@ -355,6 +355,12 @@ impl Network for Extoll {
         }
     }
 
+    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
+        let Parameters { mesh, hop_ps, inject_packet_ps, eject_packet_ps, ends_ps, .. } = self.parameters;
+        let hops = u64::from(mesh.distance(self.node(from), self.node(to)));
+        inject_packet_ps + hops * hop_ps + eject_packet_ps + ends_ps
+    }
+
     fn packet_hops(&self) -> u64 {
         self.packet_hops
     }

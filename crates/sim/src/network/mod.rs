@@ -7,7 +7,9 @@
 //! them, as long as nothing pulls them apart. A network that has to split one reports the parts as [`Segment`]s.
 
 pub mod extoll;
+pub mod fat_tree;
 pub mod ideal;
+pub mod infiniband;
 pub mod loggops;
 pub mod mesh;
 pub mod parameters;
@@ -116,6 +118,10 @@ pub trait Network {
 
     /// Something it wanted to be reminded of.
     fn handle(&mut self, now: Picoseconds, event: Self::Event, outputs: &mut Outputs<Self::Event>);
+
+    /// From the NIC of rank `from` to that of `to` through an idle network, without payload and without processors: what an
+    /// answer of the hardware takes (RNR NAK).
+    fn way_ps(&self, from: u32, to: u32) -> Picoseconds;
 
     /// Hops that packets have made so far, for the report.
     fn packet_hops(&self) -> u64;

@@ -13,6 +13,7 @@
 
 mod flight;
 mod node;
+mod ready;
 
 use std::fmt;
 
@@ -21,12 +22,13 @@ use weir_proto::{Config, Counters, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
-use crate::network::{Network, Output, Outputs, TrainId};
+use crate::network::{Network, Output, Outputs, Segment, TrainId};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
 use flight::Flights;
 use node::Node;
+use ready::Readiness;
 
 /// What makes a world, beside its network.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +126,8 @@ enum Event<E> {
     Inject(TrainId),
     /// The network's answers.
     Network(Output<E>),
+    /// Hardware that knows of receivers that are not ready.
+    Ready(ready::Event),
 }
 
 /// Ranks at work on a network.
@@ -132,6 +136,8 @@ pub struct World<N: Network> {
     network: N,
     nodes: Vec<Node>,
     flights: Flights,
+    /// With the scheme `hardware` only.
+    readiness: Option<Readiness>,
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
     trace: Trace,
@@ -155,6 +161,8 @@ impl<N: Network> World<N> {
     pub fn new(mut plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> World<N> {
         plan.config.geometry = network.geometry();
         let nodes = (0..plan.ranks).map(|rank| Node::new(&plan, rank, &program)).collect();
+        let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
+        let readiness = hardware.then(|| Readiness::new(plan.quota_slots));
         let mut queue = Queue::new();
         (0..plan.ranks).for_each(|rank| queue.push(0, Event::Step(rank)));
         World {
@@ -162,6 +170,7 @@ impl<N: Network> World<N> {
             network,
             nodes,
             flights: Flights::default(),
+            readiness,
             queue,
             outputs: Vec::new(),
             trace: Trace::default(),
@@ -189,6 +198,9 @@ impl<N: Network> World<N> {
                     self.network.handle(now, event, &mut self.outputs);
                     self.take_outputs();
                 }
+                Event::Network(Output::Arrived(segment)) if self.was_attempt(segment.train) => {
+                    self.attempt_arrived(now, segment.train);
+                }
                 Event::Network(Output::Arrived(segment)) => {
                     let to = self.flights.destination(segment.train);
                     self.nodes[to as usize].mailbox.arrive(now, segment);
@@ -202,6 +214,7 @@ impl<N: Network> World<N> {
                     self.nodes[to as usize].copied(number);
                     self.wake(now, to);
                 }
+                Event::Ready(event) => self.ready(now, event),
             }
         }
         if self.ended < self.plan.ranks {
@@ -252,37 +265,55 @@ impl<N: Network> World<N> {
 
     /// One thing that the processor of `rank` does.
     fn step(&mut self, now: Picoseconds, rank: u32) {
-        let (before, after) = self.nodes.split_at_mut(rank as usize);
-        let (node, after) = after.split_first_mut().expect("ranks have nodes");
+        let next = self.at_node(now, rank, |node, around| node.step(now, around));
+        self.ended += u32::from(next.ended);
+        if let Some(at) = next.step_at {
+            self.queue.push(at, Event::Step(rank));
+        }
+    }
+
+    /// Something that the hardware of `rank` tells its machine, whatever its processor does.
+    fn by_hardware(&mut self, now: Picoseconds, rank: u32, event: ready::Told) {
+        let step_at = self.at_node(now, rank, |node, around| node.told(now, event, around));
+        if let Some(at) = step_at {
+            self.queue.push(at, Event::Step(rank));
+        }
+    }
+
+    /// Lets something happen at a node, and sees to what comes of it elsewhere.
+    fn at_node<R>(
+        &mut self,
+        now: Picoseconds,
+        rank: u32,
+        happens: impl FnOnce(&mut Node, &mut node::Surroundings<'_>) -> R,
+    ) -> R {
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
             flights: &mut self.flights,
             trace: &mut self.trace,
             records: &mut self.records,
             latency_ns: &mut self.latency_ns,
+            readiness: self.readiness.as_mut(),
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
             taken: false,
+            flown: None,
             send_from: self.network.send_from(rank),
         };
-        let next = node.step(now, &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, taken, .. } = surroundings;
+        let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
+        let node::Surroundings { injections, gets, attaches, taken, flown, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
         for to in attaches {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
-            let peer = if to < rank {
-                &mut before[to as usize]
-            } else if to == rank {
-                &mut *node
-            } else {
-                &mut after[(to - rank - 1) as usize]
-            };
-            peer.attached(now, rank, &self.plan);
+            self.nodes[to as usize].attached(now, rank, &self.plan);
         }
-        self.ended += u32::from(next.ended);
+        if let Some(train) = flown {
+            let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
+            self.queue.push(now, Event::Network(Output::Arrived(segment)));
+        }
         for (at, train) in injections {
             self.queue.push(at, Event::Inject(train));
         }
@@ -290,8 +321,9 @@ impl<N: Network> World<N> {
             self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
         }
         self.take_outputs();
-        if let Some(at) = next.step_at {
-            self.queue.push(at, Event::Step(rank));
+        if self.readiness.is_some() {
+            self.see_to_readiness(now, rank);
         }
+        result
     }
 }

@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Command, Counters, Destination, Endpoint, Event, Instant, Outcome, Pattern, Peer, ReceiveCommand,
-    Request, SendCommand, SendLevel, Source, Space, Transfer,
+    Action, Body, Command, Counters, Destination, Endpoint, Event, Instant, Outcome, Pattern, Peer,
+    ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
 };
 
 use super::flight::{Flights, Mailbox};
+use super::ready::{Attempt, Readiness, Reposted, Told};
 use super::{Plan, Record};
 use crate::Picoseconds;
 use crate::network::{Hold, TrainId};
@@ -23,6 +24,8 @@ pub(super) struct Surroundings<'a> {
     pub trace: &'a mut Trace,
     pub records: &'a mut Vec<Record>,
     pub latency_ns: &'a mut Histogram<u64>,
+    /// With the scheme `hardware` only.
+    pub readiness: Option<&'a mut Readiness>,
     /// Trains that leave, and when.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
@@ -32,6 +35,8 @@ pub(super) struct Surroundings<'a> {
     pub send_from: Picoseconds,
     /// A packet was taken out of the mailbox.
     pub taken: bool,
+    /// A train that is there already.
+    pub flown: Option<TrainId>,
 }
 
 /// A remote get to begin.
@@ -95,6 +100,10 @@ pub(super) struct Node {
     actions: Vec<Action>,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
+    /// Whose packet is being dealt with, and the slots that it fills.
+    arrived: (u32, u32),
+    /// The next packet to this rank is there already: it was an attempt.
+    flown: Option<u32>,
 }
 
 impl Node {
@@ -118,6 +127,8 @@ impl Node {
             events: VecDeque::new(),
             actions: Vec::new(),
             called_at: 0,
+            arrived: (0, 0),
+            flown: None,
         }
     }
 
@@ -181,6 +192,46 @@ impl Node {
         let mut actions = Vec::new();
         self.machine.handle(instant(now), event, &mut actions);
         assert!(actions.is_empty(), "who attaches causes nothing yet");
+    }
+
+    /// The hardware tells the machine something, while the processor does what it does. When to step, if no step is due early
+    /// enough already.
+    pub fn told(
+        &mut self,
+        now: Picoseconds,
+        told: Told,
+        around: &mut Surroundings<'_>,
+    ) -> Option<Picoseconds> {
+        let event = match told {
+            Told::Accepted { peer, slots } => {
+                self.flown = Some(peer);
+                Event::Room { peer: Peer(peer), slots }
+            }
+            Told::Refused { peer } => Event::Room { peer: Peer(peer), slots: 0 },
+            Told::Deadline => Event::Deadline,
+        };
+        let busy_until = self.free_at.max(now);
+        self.free_at = now;
+        self.handle(event, around);
+        self.flown = None;
+        // Descriptors are written by the processor, whenever the hardware comes to them.
+        self.free_at = busy_until + (self.free_at - now);
+        self.wake_running()
+    }
+
+    /// When to step, if the program can go on and no step is due early enough already.
+    fn wake_running(&mut self) -> Option<Picoseconds> {
+        let due = self.step_at.is_some_and(|due| due <= self.free_at);
+        if self.held || self.phase != Phase::Running || due {
+            return None;
+        }
+        self.step_at = Some(self.free_at);
+        self.step_at
+    }
+
+    /// When the machine's timer is due.
+    pub fn deadline(&self) -> Option<Picoseconds> {
+        self.machine.next_deadline().map(|Instant(ns)| ns * 1000)
     }
 
     /// Does one thing: performs a call of the program, or lets it run on, or takes a packet.
@@ -252,6 +303,7 @@ impl Node {
             around.trace.note(u64::from(self.rank) << 32 | u64::from(from));
             around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
             self.called_at = called_at;
+            self.arrived = (from, around.plan.config.geometry.packet_slots(&packet));
             self.handle(Event::Arrived { from: Peer(from), packet }, around);
         }
     }
@@ -316,8 +368,11 @@ impl Node {
     fn perform(&mut self, action: Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
         let cost = &around.plan.cost;
         match action {
-            Action::Transmit { to, packet, payload } => {
+            Action::Transmit { to, mut packet, payload } => {
                 let to = to.0;
+                if let Body::Rendezvous { address, .. } = &mut packet.body {
+                    *address = 1; // any but 0: it can be read, and who reads says how much and whose
+                }
                 let credit = packet.body.is_credit();
                 let spacing_ps = if credit { cost.credit_send_ps } else { cost.packet_send_ps };
                 let leaves_at = self.free_at;
@@ -330,6 +385,11 @@ impl Node {
                     _ => self.called_at,
                 };
                 let id = around.flights.begin(self.rank, to, &packet, spacing_ps, called_at);
+                if self.flown.take_if(|peer| *peer == to).is_some() {
+                    around.flown = Some(id);
+                    *train = None; // what follows has yet to fly
+                    return;
+                }
                 around.injections.push((leaves_at, id));
                 *train = Some(id);
             }
@@ -346,8 +406,13 @@ impl Node {
                     epoch: 0,
                 });
             }
-            // A mailbox without flow control is as large as needed.
-            Action::AskRoom { to, .. } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
+            Action::AskRoom { to, .. } => self.ask_room(to, around),
+            Action::Retire => {
+                if let Some(readiness) = &mut around.readiness {
+                    let (from, slots) = self.arrived;
+                    readiness.reposted.push(Reposted { at: self.free_at, from, slots });
+                }
+            }
             Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
             Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
                 self.free_at += cost.copy_ps(bytes)
@@ -363,13 +428,31 @@ impl Node {
                 let bytes = self.operations[request.0 as usize].status.bytes;
                 self.free_at += cost.keep_ps(bytes);
             }
-            Action::Keep { .. } | Action::Forget { .. } | Action::Retire | Action::Release { .. } => {}
+            Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
             Action::Sever { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
             | Action::Vacate { .. } => {
                 panic!("{action:?} in a world without losses, leaving and remote writes")
             }
+        }
+    }
+
+    fn ask_room(&mut self, peer: Peer, around: &mut Surroundings<'_>) {
+        let Some(readiness) = &mut around.readiness else {
+            // A mailbox without flow control is as large as needed.
+            self.events.push_back(Event::Room { peer, slots: 1 << 30 });
+            return;
+        };
+        match readiness.claim(self.rank, peer.0) {
+            0 => {
+                let geometry = &around.plan.config.geometry;
+                let most_bytes =
+                    geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
+                let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
+                readiness.begun.push(Attempt { at: self.free_at, to: peer.0, payload_bytes });
+            }
+            slots => self.events.push_back(Event::Room { peer, slots }),
         }
     }
 
