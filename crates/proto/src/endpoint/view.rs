@@ -44,6 +44,12 @@ impl Endpoint {
         })
     }
 
+    /// What we owe `peer` in its present stay, as it stands; `None` if it has no lane here.
+    pub fn receiving(&self, peer: Peer) -> Option<ReceiverView> {
+        let state = self.peers.get(peer.0 as usize)?;
+        state.receiver.as_ref().map(|receiver| receiver.view(&self.pool))
+    }
+
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {

@@ -67,6 +67,8 @@ pub struct Record {
     pub rank: u32,
     /// What.
     pub name: &'static str,
+    /// Which of a series; 0 if it is none.
+    pub index: u32,
     /// The number.
     pub value: f64,
 }
@@ -297,12 +299,13 @@ impl<N: Network> World<N> {
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
+            readings: Vec::new(),
             taken: false,
             flown: None,
             send_from: self.network.send_from(rank),
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, taken, flown, .. } = surroundings;
+        let node::Surroundings { injections, gets, attaches, readings, taken, flown, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -313,6 +316,10 @@ impl<N: Network> World<N> {
         if let Some(train) = flown {
             let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
             self.queue.push(now, Event::Network(Output::Arrived(segment)));
+        }
+        for (handle, peer) in readings {
+            let slots = self.nodes[peer as usize].slots_of(rank);
+            self.nodes[rank as usize].read(handle, slots);
         }
         for (at, train) in injections {
             self.queue.push(at, Event::Inject(train));

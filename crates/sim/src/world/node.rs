@@ -31,6 +31,8 @@ pub(super) struct Surroundings<'a> {
     pub gets: Vec<Get>,
     /// Ranks that learn that we send to them.
     pub attaches: Vec<u32>,
+    /// Peers whose slots the program wants to know of.
+    pub readings: Vec<(Handle, u32)>,
     /// The network takes no send of ours before.
     pub send_from: Picoseconds,
     /// A packet was taken out of the mailbox.
@@ -194,6 +196,16 @@ impl Node {
         assert!(actions.is_empty(), "who attaches causes nothing yet");
     }
 
+    /// Slots of our mailbox that are `peer`'s.
+    pub fn slots_of(&self, peer: u32) -> u32 {
+        self.machine.receiving(Peer(peer)).and_then(|view| view.current).unwrap_or(0)
+    }
+
+    /// The program knows now how many slots are its.
+    pub fn read(&self, handle: Handle, slots: u32) {
+        self.shared.complete(handle, Status { bytes: slots.into(), ..Status::default() });
+    }
+
     /// The hardware tells the machine something, while the processor does what it does. When to step, if no step is due early
     /// enough already.
     pub fn told(
@@ -331,8 +343,9 @@ impl Node {
             Call::Clock { handle } => {
                 self.shared.complete(handle, Status { bytes: self.free_at, ..Status::default() });
             }
-            Call::Record { name, value } => {
-                around.records.push(Record { at: self.free_at, rank: self.rank, name, value });
+            Call::Credits { handle, peer } => around.readings.push((handle, peer)),
+            Call::Record { name, index, value } => {
+                around.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
             }
         }
     }

@@ -51,7 +51,9 @@ pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
     };
     let cost =
         Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
-    Plan { ranks, config, quota_slots: 20, start_slots: 10, cost, event_limit: 50_000_000 }
+    // With dynamic credits it is the most that a sender can ever own.
+    let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
+    Plan { ranks, config, quota_slots, start_slots: 10, cost, event_limit: 50_000_000 }
 }
 
 /// Runs any program to its end.
