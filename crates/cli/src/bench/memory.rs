@@ -87,6 +87,7 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &MemoryArguments) -> Result<u8, Failure> {
+    run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings { idle_bytes: 0, stats_dir: None, ..Settings::from_environment()? };
     let rows =
         arguments.peers.iter().map(|&peers| measure(peers, &settings)).collect::<Result<Vec<_>, _>>()?;

@@ -61,7 +61,7 @@ impl Endpoint {
 
     /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        Some(self.peers.get(peer.0 as usize)?.inbound?.arrived_and_length().1)
+        Some(self.peers.get(peer.0 as usize)?.inbound.as_ref()?.arrived_and_length().1)
     }
 
     /// Whether a request or a response waits for a credit.
@@ -114,7 +114,8 @@ impl Endpoint {
             budget: _, // of payload without a receive, of which there is none
             copies,
             waiting_for_company,
-            backlogged: _, // the sum over the peers
+            backlogged: _,    // the sum over the peers
+            spare_backlog: _, // memory
             timers,
             somebody_died,
         } = self;

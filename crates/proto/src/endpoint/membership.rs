@@ -124,7 +124,10 @@ impl Peers {
 
     pub(super) fn bytes(&self) -> u64 {
         let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
-        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
+        let apart = |state: &PeerState| {
+            state.inbound.as_deref().map_or(0, size_of_val) + state.ended.bytes() // what few have
+        };
+        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state) + apart(state);
         let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
             + self.acquainted.bytes()
             + self.stayed.bytes();

@@ -71,7 +71,8 @@ impl Endpoint {
 
     /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.
     pub fn peer_state_bytes(&self) -> u64 {
-        self.peers.bytes() + self.pool.bytes()
+        let spare = self.spare_backlog.capacity() * size_of::<super::Job>();
+        self.peers.bytes() + self.pool.bytes() + spare as u64
     }
 
     /// Time in which messages waited for credit that were for peers of whom nothing is kept any more. Unit: ns.

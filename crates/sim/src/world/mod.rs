@@ -30,6 +30,9 @@ use flight::Flights;
 use node::Node;
 use ready::Readiness;
 
+/// Longer latencies are recorded as this. Unit: ns.
+const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
+
 /// What makes a world, beside its network.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -179,7 +182,7 @@ impl<N: Network> World<N> {
             events: 0,
             ended: 0,
             records: Vec::new(),
-            latency_ns: Histogram::new(3).expect("three digits are allowed"),
+            latency_ns: Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("three digits are allowed"),
         }
     }
 
