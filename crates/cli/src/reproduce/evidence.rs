@@ -82,9 +82,9 @@ pub fn slots(settings: &Settings) -> Option<f64> {
     Some(settings.slots_per_peer.into())
 }
 
-/// Share of messages that waited for credit. Unit: percent.
+/// Share of messages that waited for credit; one that waited several times counts as so many, up to all. Unit: percent.
 pub fn delayed(record: &Record) -> Option<f64> {
-    Some(100.0 * record.stalls as f64 / record.messages.max(1) as f64)
+    Some((100.0 * record.stalls as f64 / record.messages.max(1) as f64).min(100.0))
 }
 
 impl Curve {
@@ -107,11 +107,6 @@ impl Curve {
     pub fn from_where(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
         let last_bad = self.0.iter().rposition(|point| !holds(point.1));
         self.0.get(last_bad.map_or(0, |index| index + 1)).map(|point| point.0)
-    }
-
-    /// The first `x` whose value satisfies `holds`.
-    pub fn first_where(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
-        self.0.iter().find(|point| holds(point.1)).map(|point| point.0)
     }
 }
 
@@ -140,7 +135,6 @@ mod tests {
     fn curves_are_asked_where_they_begin_to_hold() {
         let curve = Curve(vec![(1.0, 9.0), (2.0, 3.0), (3.0, 6.0), (4.0, 2.0), (5.0, 1.0)]);
         assert_eq!(curve.from_where(|value| value < 4.0), Some(4.0));
-        assert_eq!(curve.first_where(|value| value < 4.0), Some(2.0));
         assert_eq!(curve.from_where(|value| value < 0.5), None);
         assert_eq!((curve.at(3.0), curve.at(3.5)), (Some(6.0), None));
         assert_eq!(curve.between(2.0, 4.0), [3.0, 6.0, 2.0]);

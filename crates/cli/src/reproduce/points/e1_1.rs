@@ -51,7 +51,8 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             .filter(|((distance, _), _)| !waits(evidence, n, *distance).is_empty())
             .map(|(_, end)| *end)
             .collect();
-        let words = known.iter().map(|end| end.map_or_else(|| String::from("beyond 64"), |end| end.to_string()));
+        let words =
+            known.iter().map(|end| end.map_or_else(|| String::from("beyond 64"), |end| end.to_string()));
         points.push(Point::new(
             format!("n = {n}: the point where no send is delayed (under {NONE_DELAYED:.0} %) does not depend on distance"),
             "the same at all distances",
@@ -67,9 +68,9 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     points.push(Point::of(
         format!("up to {SMALL} slots the overhead is larger at 14 hops than at 1 (mean over buffers and n)"),
         "larger",
-        over_n(FAR).zip(over_n(NEAR)).map(|(far, near)| {
-            (format!("{} at 14 hops, {} at 1", percent(far), percent(near)), far > near)
-        }),
+        over_n(FAR)
+            .zip(over_n(NEAR))
+            .map(|(far, near)| (format!("{} at 14 hops, {} at 1", percent(far), percent(near)), far > near)),
     ));
     let all = |n: u32| mean(&overhead(evidence, n, NEAR).between(0.0, 64.0));
     let delays = |n: u32| mean(&waits(evidence, n, NEAR).between(0.0, 64.0));
@@ -104,8 +105,13 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let x = "slots per peer, credit slots included";
     let mut charts = Vec::new();
     for (distance, hops) in [DISTANCES[0], DISTANCES[4]] {
-        let mut cost = Chart::new(format!("Overhead at {hops} hops (Figure 5.3)"), x, "overhead over unlimited (%)");
-        let mut late = Chart::new(format!("Sends that waited for credit, {hops} hops (Figure 5.4)"), x, "delayed sends (%)");
+        let mut cost =
+            Chart::new(format!("Overhead at {hops} hops (Figure 5.3)"), x, "overhead over unlimited (%)");
+        let mut late = Chart::new(
+            format!("Sends that waited for credit, {hops} hops (Figure 5.4)"),
+            x,
+            "delayed sends (%)",
+        );
         for n in 1..=5 {
             cost.curve(static_name(n), overhead(evidence, n, distance));
             late.curve(static_name(n), waits(evidence, n, distance));

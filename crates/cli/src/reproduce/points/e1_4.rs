@@ -40,13 +40,19 @@ fn groups(evidence: &Evidence<'_>) -> Vec<u32> {
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let ranks = evidence.most_ranks();
     let mut points = Vec::new();
-    let words = |slots: Option<f64>| slots.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots"));
+    let words = |slots: Option<f64>| {
+        slots.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots"))
+    };
     for group in groups(evidence) {
         let fixed = curve(evidence, SchemeName::Static, group);
         let from = fixed.from_where(|overhead| overhead < LIMIT);
         if !fixed.is_empty() {
             points.push(Point::new(
-                format!("{} of {} active, static: under {LIMIT} % only from {STATIC_SLOTS} slots on", count(group.into()), count(ranks.into())),
+                format!(
+                    "{} of {} active, static: under {LIMIT} % only from {STATIC_SLOTS} slots on",
+                    count(group.into()),
+                    count(ranks.into())
+                ),
                 format!("not below {STATIC_SLOTS} slots"),
                 words(from),
                 from.is_none_or(|slots| slots >= STATIC_SLOTS),
@@ -54,12 +60,14 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         }
     }
     for group in groups(evidence) {
-        let (dynamic, fixed) = (curve(evidence, SchemeName::Dynamic, group), curve(evidence, SchemeName::Static, group));
+        let (dynamic, fixed) =
+            (curve(evidence, SchemeName::Dynamic, group), curve(evidence, SchemeName::Static, group));
         if dynamic.is_empty() {
             continue;
         }
         if group == ranks {
-            let differences: Vec<f64> = dynamic.0.iter().filter_map(|(slots, overhead)| Some(overhead - fixed.at(*slots)?)).collect();
+            let differences: Vec<f64> =
+                dynamic.0.iter().filter_map(|(slots, overhead)| Some(overhead - fixed.at(*slots)?)).collect();
             points.push(Point::of(
                 format!("all {} active: dynamic costs only slightly more than static (mean difference at most {SLIGHTLY} points)", count(ranks.into())),
                 "slightly more",
@@ -97,7 +105,8 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         (SchemeName::Weir, format!("{WEIR}, of {ranks} ranks")),
     ];
     let charts = charts.into_iter().map(|(scheme, title)| {
-        let mut chart = Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
+        let mut chart =
+            Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
         for group in groups(evidence) {
             chart.curve(format!("{} active", count(group.into())), curve(evidence, scheme, group));
         }

@@ -43,7 +43,8 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let both = |curve: &dyn Fn(SchemeName) -> Curve| {
         of(curve(SchemeName::Dynamic)).zip(of(curve(SchemeName::Static)))
     };
-    let words = |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
+    let words =
+        |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
     vec![
         Point::of(
             "multi-pingpong: the dynamic scheme's computation is below the static one's (mean over the buffer sizes)",
@@ -56,7 +57,9 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             both(&|scheme| total(evidence, scheme, PINGPONG, false)).map(|it| (words(it), it.0 < it.1)),
         ),
         Point::of(
-            format!("all-to-all: the schemes' overheads are very similar (at most {SIMILAR} points apart on average)"),
+            format!(
+                "all-to-all: the schemes' overheads are very similar (at most {SIMILAR} points apart on average)"
+            ),
             "very similar",
             both(&|scheme| total(evidence, scheme, ALLTOALL, false))
                 .map(|it| (words(it), (it.0 - it.1).abs() <= SIMILAR)),
@@ -68,8 +71,11 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let mut charts = Vec::new();
     for (workload, name) in [(ALLTOALL, "all-to-all"), (PINGPONG, "multi-pingpong")] {
         let title = format!("Overhead of {name}, and the computation in it (Figures 7.1 and 7.2)");
-        let mut chart = Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
-        for (scheme, name) in [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, "weir")] {
+        let mut chart =
+            Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
+        for (scheme, name) in
+            [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, "weir")]
+        {
             chart.curve(name, total(evidence, scheme, workload, false));
             chart.curve(format!("{name}, computation"), computation(evidence, scheme, workload));
         }

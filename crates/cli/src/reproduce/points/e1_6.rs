@@ -33,7 +33,8 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         let of = |scheme| mean(&curve(evidence, scheme, ranks).between(0.0, 64.0));
         let share = local(evidence, ranks);
         let both = of(SchemeName::Dynamic).zip(of(SchemeName::Static));
-        let words = |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
+        let words =
+            |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
         let text = format!("{share} % of the peers local ({ranks} ranks), mean over the buffer sizes");
         points.push(if share >= 25.0 {
             Point::of(format!("{text}: dynamic costs less"), "less", both.map(|it| (words(it), it.0 < it.1)))
@@ -48,7 +49,8 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let charts = evidence.values(|it| it.ranks).into_iter().map(|ranks| {
         let title = format!("{} % of the peers local, {ranks} ranks (Figure 7.3)", local(evidence, ranks));
-        let mut chart = Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
+        let mut chart =
+            Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
         chart.curve("static", curve(evidence, SchemeName::Static, ranks));
         chart.curve("dynamic", curve(evidence, SchemeName::Dynamic, ranks));
         chart.curve(WEIR, curve(evidence, SchemeName::Weir, ranks));

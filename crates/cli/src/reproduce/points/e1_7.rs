@@ -45,10 +45,12 @@ fn at_the_end(credits: &[(usize, f64)]) -> Vec<f64> {
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let dynamic = world(evidence, SchemeName::Dynamic);
-    let ends: Vec<Vec<f64>> =
-        (0..3).map(|group| dynamic.map_or_else(Vec::new, |record| at_the_end(&credits(record, group)))).collect();
+    let ends: Vec<Vec<f64>> = (0..3)
+        .map(|group| dynamic.map_or_else(Vec::new, |record| at_the_end(&credits(record, group))))
+        .collect();
     let known = ends.iter().all(|ends| ends.len() == 7).then_some(());
-    let words = |values: &[f64]| values.iter().map(|value| format!("{value:.0}")).collect::<Vec<_>>().join(", ");
+    let words =
+        |values: &[f64]| values.iter().map(|value| format!("{value:.0}")).collect::<Vec<_>>().join(", ");
     let point = |text: &str, published: &str, group: usize, holds: &dyn Fn(&[f64]) -> bool| {
         Point::of(text, published, known.map(|()| (words(&ends[group]), holds(&ends[group]))))
     };
@@ -92,7 +94,10 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         if let Some(record) = world(evidence, scheme) {
             for (group, text) in GROUPS.iter().enumerate() {
                 let values = credits(record, group).into_iter().enumerate();
-                chart.curve(*text, Curve(values.map(|(call, (_, value))| (call as f64 + 1.0, value)).collect()));
+                chart.curve(
+                    *text,
+                    Curve(values.map(|(call, (_, value))| (call as f64 + 1.0, value)).collect()),
+                );
             }
         }
         charts.push(chart);

@@ -20,7 +20,11 @@ fn calls_per_root(it: &Settings) -> Option<f64> {
 
 fn curve(evidence: &Evidence<'_>, scheme: SchemeName) -> Curve {
     let ranks = evidence.most_ranks();
-    evidence.curve(|it| it.scheme == scheme && it.ranks == ranks, calls_per_root, |record| evidence.overhead(record))
+    evidence.curve(
+        |it| it.scheme == scheme && it.ranks == ranks,
+        calls_per_root,
+        |record| evidence.overhead(record),
+    )
 }
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
@@ -32,7 +36,13 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             "dynamic approaches the reference as the root changes less often: its overhead falls from the first to the last",
             "it approaches it",
             dynamic.map(|(first, last)| {
-                let words = format!("{} at {} call(s) per root, {} at {}", percent(first.1), first.0, percent(last.1), last.0);
+                let words = format!(
+                    "{} at {} call(s) per root, {} at {}",
+                    percent(first.1),
+                    first.0,
+                    percent(last.1),
+                    last.0
+                );
                 (words, last.1 < first.1)
             }),
         ),

@@ -12,6 +12,7 @@ mod e1_5;
 mod e1_6;
 mod e1_7;
 mod e1_9;
+mod e2_bandwidth;
 
 use super::chart::Chart;
 use super::evidence::Evidence;
@@ -116,6 +117,10 @@ pub const ALL: &[Experiment] = &[
     e1_7::EXPERIMENT,
     e1_9::EXPERIMENT,
     e1_10::EXPERIMENT,
+    e2_bandwidth::LATENCY,
+    e2_bandwidth::ENOUGH,
+    e2_bandwidth::FEW,
+    e2_bandwidth::LARGE,
 ];
 
 /// `12.3 %`.
