@@ -67,9 +67,11 @@ fn section(html: &mut Html, it: &Reproduced<'_>) {
     html.heading(2, &format!("{} {}", it.experiment.id, it.experiment.title));
     html.note(it.experiment.source);
     let rows = it.points.iter().map(|point| {
-        vec![point.text.clone(), point.published.clone(), point.ours.clone(), point.verdict.word().to_owned()]
+        let verdict = point.verdict.word().to_owned();
+        let row = vec![point.text.clone(), point.published.clone(), point.ours.clone(), verdict];
+        (row, point.verdict == Verdict::DoesNotHold)
     });
-    html.table(&["point", "published", "ours", ""], rows);
+    html.statements(&["point", "published", "ours", ""], rows);
     if it.points.iter().any(|point| point.verdict == Verdict::DoesNotHold) {
         html.warning("A point does not hold: docs/fidelity.md says why, by evidence, where we know.");
     }
