@@ -18,6 +18,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use weir_proto::PeerFault;
+
 use crate::Picoseconds;
 
 /// A nonblocking operation under way. Waited for exactly once.
@@ -34,6 +36,8 @@ pub struct Status {
     pub tag: u64,
     /// Its length. Unit: bytes.
     pub bytes: u64,
+    /// It failed: the peer is lost, or somebody whose message the receive may have waited for.
+    pub fault: Option<PeerFault>,
 }
 
 /// A call that the driver performs.

@@ -435,6 +435,11 @@ impl Network for Extoll {
         inject_packet_ps + hops * hop_ps + eject_packet_ps + ends_ps
     }
 
+    fn repair_ps(&self) -> Option<Picoseconds> {
+        // Link-level retransmission: the link's end asks for it, and the packet comes again.
+        Some(2 * self.parameters.hop_ps + self.parameters.link_packet_ps)
+    }
+
     fn packet_hops(&self) -> u64 {
         self.packet_hops
     }

@@ -8,6 +8,7 @@
 
 pub mod extoll;
 pub mod fat_tree;
+pub mod faulty;
 pub mod ideal;
 pub mod infiniband;
 pub mod loggops;
@@ -122,6 +123,17 @@ pub trait Network {
     /// From the NIC of rank `from` to that of `to` through an idle network, without payload and without processors: what an
     /// answer of the hardware takes (RNR NAK).
     fn way_ps(&self, from: u32, to: u32) -> Picoseconds;
+
+    /// How long the links take to bring a packet once more that was damaged or came out of turn, if they do that by themselves;
+    /// `None`: there is nothing of the kind in the model, and what is lost would stay lost.
+    fn repair_ps(&self) -> Option<Picoseconds> {
+        None
+    }
+
+    /// Packets that were brought once more, or came twice and were thrown away, for the report.
+    fn repairs(&self) -> u64 {
+        0
+    }
 
     /// Hops that packets have made so far, for the report.
     fn packet_hops(&self) -> u64;

@@ -46,7 +46,10 @@ fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64) {
                     shared.complete(handle, Status { bytes, ..Status::default() });
                 }
                 Call::Receive { handle, from, tag, bytes } => {
-                    shared.complete(handle, Status { source: from.unwrap_or(0), tag, bytes });
+                    shared.complete(
+                        handle,
+                        Status { source: from.unwrap_or(0), tag, bytes, ..Status::default() },
+                    );
                 }
                 Call::Clock { handle } => {
                     now += 1000;

@@ -11,6 +11,8 @@
 //! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
 //! ```
 
+mod check;
+pub mod faults;
 mod flight;
 mod node;
 mod ready;
@@ -18,7 +20,8 @@ mod ready;
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use weir_proto::{Config, Counters, Scheme};
+use weir_proto::flow::hardware::WITHOUT_LIMIT;
+use weir_proto::{Config, Counters, Endpoint, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -26,6 +29,7 @@ use crate::network::{Network, Output, Outputs, Segment, TrainId};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
+use check::Checks;
 use flight::Flights;
 use node::Node;
 use ready::Readiness;
@@ -59,6 +63,11 @@ impl Plan {
             _ => self.quota_slots,
         }
     }
+
+    /// Whether a sender may give up a receiver that lives.
+    fn may_give_up(&self) -> bool {
+        matches!(self.config.scheme, Scheme::Hardware { rnr_retries, .. } if rnr_retries < WITHOUT_LIMIT)
+    }
 }
 
 /// A number that a program left.
@@ -89,6 +98,8 @@ pub struct Report {
     pub events: u64,
     /// Packets that have crossed a wire, summed over wires.
     pub packet_hops: u64,
+    /// Faults of links that these have repaired.
+    pub repairs: u64,
     /// What the machines counted, by rank.
     pub counters: Vec<Counters>,
     /// What the programs left, in order of time.
@@ -114,6 +125,14 @@ pub enum Stuck {
         /// One of them.
         first: u32,
     },
+    /// A check from outside has failed: a bug.
+    #[error("at {at_ns} ns: {what}")]
+    Broken {
+        /// When.
+        at_ns: u64,
+        /// What was seen.
+        what: String,
+    },
     /// More events than allowed.
     #[error("more than {limit} events")]
     EventLimit {
@@ -133,6 +152,8 @@ enum Event<E> {
     Network(Output<E>),
     /// Hardware that knows of receivers that are not ready.
     Ready(ready::Event),
+    /// Something goes wrong.
+    Fault(faults::Event),
 }
 
 /// Ranks at work on a network.
@@ -143,6 +164,8 @@ pub struct World<N: Network> {
     flights: Flights,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
+    faults: Option<faults::State>,
+    checks: Option<Checks>,
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
     trace: Trace,
@@ -176,6 +199,8 @@ impl<N: Network> World<N> {
             nodes,
             flights: Flights::default(),
             readiness,
+            faults: None,
+            checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
             outputs: Vec::new(),
             trace: Trace::default(),
@@ -198,6 +223,12 @@ impl<N: Network> World<N> {
             }
             match event {
                 Event::Step(rank) => self.step(now, rank),
+                Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
+                    let count = self.flights.injection(train).packets;
+                    for index in 0..count {
+                        self.flights.take(train, index);
+                    }
+                }
                 Event::Inject(train) => self.inject(now, train),
                 Event::Network(Output::Internal(event)) => {
                     self.network.handle(now, event, &mut self.outputs);
@@ -205,6 +236,11 @@ impl<N: Network> World<N> {
                 }
                 Event::Network(Output::Arrived(segment)) if self.was_attempt(segment.train) => {
                     self.attempt_arrived(now, segment.train);
+                }
+                Event::Network(Output::Arrived(segment))
+                    if self.has_crashed(self.flights.destination(segment.train)) =>
+                {
+                    self.drop_packets(now, segment);
                 }
                 Event::Network(Output::Arrived(segment)) => {
                     let to = self.flights.destination(segment.train);
@@ -216,10 +252,15 @@ impl<N: Network> World<N> {
                     self.queue.push(at, Event::Step(rank));
                 }
                 Event::Network(Output::GetDone { to, number }) => {
-                    self.nodes[to as usize].copied(number);
+                    let whole = self.faults.as_mut().is_none_or(|faults| faults.get_ends(to, number));
+                    self.nodes[to as usize].copied(number, whole);
                     self.wake(now, to);
                 }
                 Event::Ready(event) => self.ready(now, event),
+                Event::Fault(event) => self.fault(now, event),
+            }
+            if self.checks.as_ref().is_some_and(|checks| checks.broken.is_some()) {
+                return Err(self.broken());
             }
         }
         if self.ended < self.plan.ranks {
@@ -230,7 +271,43 @@ impl<N: Network> World<N> {
                 first: first as u32,
             });
         }
+        if self.checks.is_some() {
+            self.check_rest()?;
+        }
         Ok(self.report())
+    }
+
+    /// With the checks from outside, or without; in debug builds they are on from the beginning.
+    #[must_use]
+    pub fn checked(mut self, checked: bool) -> World<N> {
+        self.checks = checked.then(|| Checks::new(&self.plan));
+        self
+    }
+
+    /// Lets a test do something to the machines before they begin, for instance put a wrong rule in the place of a right one.
+    #[must_use]
+    pub fn with_machines(mut self, mut change: impl FnMut(u32, &mut Endpoint)) -> World<N> {
+        (0..).zip(&mut self.nodes).for_each(|(rank, node)| change(rank, node.machine()));
+        self
+    }
+
+    fn broken(&mut self) -> Stuck {
+        let what = self.checks.as_mut().and_then(|checks| checks.broken.take()).unwrap_or_default();
+        Stuck::Broken { at_ns: self.queue.now() / 1000, what }
+    }
+
+    /// Nothing may be left anywhere, but for what concerned those who were lost.
+    fn check_rest(&mut self) -> Result<(), Stuck> {
+        let Some(checks) = &mut self.checks else { return Ok(()) };
+        checks.rest();
+        if !checks.lost_anybody() {
+            let left = |(rank, node): (usize, &Node)| {
+                let left = node.leftovers();
+                (!left.is_empty()).then(|| format!("left at the end at rank {rank}: {}", left.join(", ")))
+            };
+            checks.broken = checks.broken.take().or(self.nodes.iter().enumerate().find_map(left));
+        }
+        if checks.broken.is_some() { Err(self.broken()) } else { Ok(()) }
     }
 
     fn report(self) -> Report {
@@ -241,6 +318,7 @@ impl<N: Network> World<N> {
             trace: self.trace.hash(),
             events: self.events,
             packet_hops: self.network.packet_hops(),
+            repairs: self.network.repairs(),
             counters: self.nodes.iter().map(Node::counters).collect(),
             records: self.records,
             latency_ns: self.latency_ns,
@@ -292,8 +370,14 @@ impl<N: Network> World<N> {
         rank: u32,
         happens: impl FnOnce(&mut Node, &mut node::Surroundings<'_>) -> R,
     ) -> R {
+        let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
+        let (cost, percent) = slow.map_or((&self.plan.cost, 100), |(cost, percent)| (cost, *percent));
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
+            cost,
+            percent,
+            checks: self.checks.as_mut(),
+            may_lose: self.faults.is_some() || self.plan.may_give_up(),
             flights: &mut self.flights,
             trace: &mut self.trace,
             records: &mut self.records,
@@ -305,16 +389,23 @@ impl<N: Network> World<N> {
             readings: Vec::new(),
             taken: false,
             flown: None,
+            severed: Vec::new(),
             send_from: self.network.send_from(rank),
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, readings, taken, flown, .. } = surroundings;
+        let node::Surroundings { injections, gets, attaches, readings, taken, flown, severed, .. } =
+            surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
         for to in attaches {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
-            self.nodes[to as usize].attached(now, rank, &self.plan);
+            if !self.has_crashed(to) {
+                self.nodes[to as usize].attached(now, rank, &self.plan);
+            }
+            if let Some(checks) = &mut self.checks {
+                checks.attached(to);
+            }
         }
         if let Some(train) = flown {
             let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
@@ -328,9 +419,15 @@ impl<N: Network> World<N> {
             self.queue.push(at, Event::Inject(train));
         }
         for get in gets {
+            if let Some(faults) = &mut self.faults {
+                faults.get_begins(rank, get.number, get.from);
+            }
             self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
         }
         self.take_outputs();
+        for peer in severed {
+            self.severed(now, rank, peer);
+        }
         if self.readiness.is_some() {
             self.see_to_readiness(now, rank);
         }

@@ -139,13 +139,15 @@ impl<N: Network> World<N> {
         let to = self.flights.destination(train);
         let (from, ..) = self.flights.take(train, 0);
         let readiness = self.readiness.as_mut().expect("there was an attempt");
-        match readiness.claim(from, to) {
-            0 => {
+        let dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
+        match if dead { None } else { Some(readiness.claim(from, to)) } {
+            None => self.network.taken(now, to, &mut self.outputs), // and nobody answers
+            Some(0) => {
                 self.network.taken(now, to, &mut self.outputs); // it is dropped
                 let back_at = now + self.network.way_ps(to, from);
                 self.queue.push(back_at, super::Event::Ready(Event::Refused { from, to }));
             }
-            slots => self.by_hardware(now, from, Told::Accepted { peer: to, slots }),
+            Some(slots) => self.by_hardware(now, from, Told::Accepted { peer: to, slots }),
         }
         self.take_outputs();
     }
