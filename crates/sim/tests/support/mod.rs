@@ -1,6 +1,10 @@
 //! Worlds for tests of workloads, and what programs do, written down from outside.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod catalogue;
+pub mod journal;
+pub mod real;
+
 use std::num::NonZeroU32;
 
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
@@ -85,4 +89,9 @@ pub fn traffic(workload: &Workload, ranks: u32) -> (u64, u64) {
 /// What a rank recorded under `name`, by rank.
 pub fn recorded(report: &Report, name: &str) -> Vec<(u32, f64)> {
     report.records.iter().filter(|r| r.name == name).map(|r| (r.rank, r.value)).collect()
+}
+
+/// Two barriers by dissemination among `n`: what precedes timed calls.
+pub fn start_messages(n: u64) -> u64 {
+    2 * n * u64::from(n.next_power_of_two().ilog2())
 }
