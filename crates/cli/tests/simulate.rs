@@ -54,7 +54,9 @@ fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
     assert_eq!(lines.lines().count(), 4);
     let (code, again, progress) = weir(&world, &["sim", &path]);
     assert_eq!((code, &again), (Some(0), &table));
-    assert!(progress.contains("0 worlds with about 0 data packets") && progress.contains("4 more are recorded"));
+    assert!(
+        progress.contains("0 worlds with about 0 data packets") && progress.contains("4 more are recorded")
+    );
 
     // As a run leaves it that was ended while it wrote the third line.
     let third = lines.match_indices('\n').nth(1).unwrap().0;
@@ -91,7 +93,9 @@ fn what_is_wrong_with_a_plan_is_one_line_that_names_it() {
     assert!(stderr.starts_with(&format!("weir: {path}:11: unknown field `message`")), "{stderr}");
     assert!(stderr.ends_with("a unit belongs to each name: message_bytes\n"), "{stderr}");
     let (code, _, stderr) = weir(&world, &["reproduce", "E9.9"]);
-    assert!(code == Some(2) && stderr.starts_with("weir: E9.9: no such experiment; allowed: all, list, E1.1"));
+    assert!(
+        code == Some(2) && stderr.starts_with("weir: E9.9: no such experiment; allowed: all, list, E1.1")
+    );
     assert!(!world.at("results").exists(), "nothing was begun");
 }
 

@@ -105,6 +105,7 @@ struct InfinibandKeys {
     send_ns: Nanoseconds,
     receive_ns: Nanoseconds,
     read_ns: Nanoseconds,
+    ack_timeout_ns: Nanoseconds,
 }
 
 impl InfinibandKeys {
@@ -373,6 +374,7 @@ impl Model {
             send_ps: keys.send_ns.0,
             receive_ps: keys.receive_ns.0,
             read_ps: keys.read_ns.0,
+            ack_timeout_ps: keys.ack_timeout_ns.0,
         })
     }
 

@@ -11,8 +11,10 @@ mod e1_4;
 mod e1_5;
 mod e1_6;
 mod e1_7;
+mod e1_8;
 mod e1_9;
 mod e2_bandwidth;
+mod e2_nas;
 
 use super::chart::Chart;
 use super::evidence::Evidence;
@@ -115,12 +117,15 @@ pub const ALL: &[Experiment] = &[
     e1_5::EXPERIMENT,
     e1_6::EXPERIMENT,
     e1_7::EXPERIMENT,
+    e1_8::EXPERIMENT,
     e1_9::EXPERIMENT,
     e1_10::EXPERIMENT,
     e2_bandwidth::LATENCY,
     e2_bandwidth::ENOUGH,
     e2_bandwidth::FEW,
     e2_bandwidth::LARGE,
+    e2_nas::KERNELS,
+    e2_nas::BUFFERS,
 ];
 
 /// `12.3 %`.
