@@ -104,7 +104,7 @@ impl Curve {
     }
 
     /// The first `x` from which on all values satisfy `holds`.
-    pub fn from_where(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
+    pub fn holds_from(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
         let last_bad = self.0.iter().rposition(|point| !holds(point.1));
         self.0.get(last_bad.map_or(0, |index| index + 1)).map(|point| point.0)
     }
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn curves_are_asked_where_they_begin_to_hold() {
         let curve = Curve(vec![(1.0, 9.0), (2.0, 3.0), (3.0, 6.0), (4.0, 2.0), (5.0, 1.0)]);
-        assert_eq!(curve.from_where(|value| value < 4.0), Some(4.0));
-        assert_eq!(curve.from_where(|value| value < 0.5), None);
+        assert_eq!(curve.holds_from(|value| value < 4.0), Some(4.0));
+        assert_eq!(curve.holds_from(|value| value < 0.5), None);
         assert_eq!((curve.at(3.0), curve.at(3.5)), (Some(6.0), None));
         assert_eq!(curve.between(2.0, 4.0), [3.0, 6.0, 2.0]);
         assert_eq!(

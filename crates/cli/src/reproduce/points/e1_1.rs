@@ -40,7 +40,7 @@ fn waits(evidence: &Evidence<'_>, credit_slots: u32, distance: f64) -> Curve {
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let mut points = Vec::new();
     for n in 1..=5 {
-        let from = |distance| waits(evidence, n, distance).from_where(|share| share <= NONE_DELAYED);
+        let from = |distance| waits(evidence, n, distance).holds_from(|share| share <= NONE_DELAYED);
         let ends: Vec<Option<f64>> = DISTANCES.iter().map(|(distance, _)| from(*distance)).collect();
         if waits(evidence, n, NEAR).is_empty() || waits(evidence, n, FAR).is_empty() {
             continue;

@@ -33,8 +33,8 @@ fn fall(curve: &Curve) -> Option<(f64, Option<f64>)> {
     if drop <= 0.0 {
         return None;
     }
-    let begins = curve.from_where(|value| value < plateau - BEGUN * drop)?;
-    Some((begins, curve.from_where(|value| value < end + LEFT * drop)))
+    let begins = curve.holds_from(|value| value < plateau - BEGUN * drop)?;
+    Some((begins, curve.holds_from(|value| value < end + LEFT * drop)))
 }
 
 fn curve_of(evidence: &Evidence<'_>, ranks: u32, credit_slots: u32) -> Curve {

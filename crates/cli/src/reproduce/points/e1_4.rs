@@ -45,7 +45,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     };
     for group in groups(evidence) {
         let fixed = curve(evidence, SchemeName::Static, group);
-        let from = fixed.from_where(|overhead| overhead < LIMIT);
+        let from = fixed.holds_from(|overhead| overhead < LIMIT);
         if !fixed.is_empty() {
             points.push(Point::new(
                 format!(
@@ -76,7 +76,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             continue;
         }
         let share = f64::from(group) / f64::from(ranks);
-        let from = dynamic.from_where(|overhead| overhead < LIMIT);
+        let from = dynamic.holds_from(|overhead| overhead < LIMIT);
         points.push(Point::new(
             format!(
                 "{} of {} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",

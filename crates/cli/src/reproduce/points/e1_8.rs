@@ -42,7 +42,7 @@ fn average(evidence: &Evidence<'_>, scheme: SchemeName) -> Curve {
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let (fixed, dynamic) = (average(evidence, SchemeName::Static), average(evidence, SchemeName::Dynamic));
-    let first = |curve: &Curve| curve.from_where(|overhead| overhead <= ACCEPTABLE);
+    let first = |curve: &Curve| curve.holds_from(|overhead| overhead <= ACCEPTABLE);
     let words = |curve: &Curve| {
         let values = curve.0.iter().map(|(slots, overhead)| format!("{} at {slots}", percent(*overhead)));
         values.collect::<Vec<_>>().join(", ")
