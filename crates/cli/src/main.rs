@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod clean;
 mod doctor;
 mod explain;
@@ -55,6 +56,9 @@ enum Command {
     Bench(bench::BenchCommand),
     /// Repeat published experiments in the simulator, and compare point by point.
     Reproduce(reproduce::ReproduceArguments),
+    /// Fit the modelled networks to published times, and say what is left over.
+    #[command(subcommand)]
+    Calibrate(calibrate::CalibrateCommand),
     /// Run the worlds of a plan in the simulator.
     Sim(sim::SimArguments),
     /// Tell who waits for whose credit in jobs that are running now.
@@ -97,6 +101,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Calibrate(command) => calibrate::run(&command),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
