@@ -142,3 +142,46 @@ fn static_name(credit_slots: u32) -> String {
 const WEIR: &str = "weir's defaults (dynamic, piggybacking; 16 data slots)";
 /// Slots per peer, credit slots included, of weir's defaults.
 const WEIR_SLOTS: f64 = 18.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sim::plan::Plan;
+
+    #[test]
+    fn nothing_was_run_so_nothing_holds_and_nothing_is_drawn() {
+        let nothing = Evidence::new(Vec::new(), &[]);
+        for experiment in ALL {
+            for point in (experiment.points)(&nothing) {
+                assert_eq!(point.verdict, Verdict::NotEvaluated, "{}: {}", experiment.id, point.text);
+            }
+            for chart in (experiment.figures)(&nothing) {
+                assert!(chart.is_empty() && chart.draw().contains("</svg>"), "{}", experiment.id);
+            }
+        }
+    }
+
+    #[test]
+    fn every_experiment_has_its_plans_with_weirs_own_settings_in_them() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        for experiment in ALL {
+            for name in experiment.plans {
+                let path = directory.join(format!("{name}.toml"));
+                for quick in [false, true] {
+                    let plan = Plan::read(&path, &directory.join("networks"), quick)
+                        .unwrap_or_else(|error| panic!("{error}"));
+                    assert!(
+                        experiment.id == plan.experiment || experiment.id == "E2.6",
+                        "{}",
+                        plan.experiment
+                    );
+                    let schemes: Vec<_> = plan.worlds.iter().map(|setup| setup.settings.scheme).collect();
+                    let is_simulated = plan.memory_peers.is_empty();
+                    for scheme in [weir_sim::plan::SchemeName::Weir, weir_sim::plan::SchemeName::Unlimited] {
+                        assert_eq!(schemes.contains(&scheme), is_simulated, "{name}: {scheme:?}");
+                    }
+                }
+            }
+        }
+    }
+}
