@@ -34,8 +34,8 @@ fn average(evidence: &Evidence<'_>, scheme: SchemeName) -> Curve {
         .collect();
     let Some(first) = curves.first() else { return Curve::default() };
     let at = |slots: f64| {
-        let values: Vec<f64> = curves.iter().filter_map(|curve| curve.at(slots)).collect();
-        mean(&values)
+        let values: Option<Vec<f64>> = curves.iter().map(|curve| curve.at(slots)).collect();
+        mean(&values?)
     };
     Curve(first.0.iter().filter_map(|&(slots, _)| Some((slots, at(slots)?))).collect())
 }
