@@ -216,7 +216,9 @@ impl<N: Network> World<N> {
         self.ended += u32::from(!node.has_ended());
         node.crash(now);
         // Also what is on its last way into the mailbox: it is taken the moment it comes.
-        while let Some((train, index)) = self.nodes[rank as usize].mailbox.take(Picoseconds::MAX) {
+        while let Some((train, index)) =
+            self.nodes[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
+        {
             self.flights.take(train, index);
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -237,7 +239,7 @@ impl<N: Network> World<N> {
     pub(super) fn drop_packets(&mut self, now: Picoseconds, segment: crate::network::Segment) {
         let to = self.flights.destination(segment.train);
         for index in segment.first..segment.first + segment.count {
-            self.flights.take(segment.train, index);
+            self.flights.take(segment.train, Some(index));
             self.network.taken(now, to, &mut self.outputs);
         }
         self.take_outputs();
