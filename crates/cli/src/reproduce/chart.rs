@@ -44,6 +44,8 @@ pub struct Chart {
     published: Vec<(String, Vec<(f64, f64)>)>,
     marks: Vec<Mark>,
     logarithmic: bool,
+    /// Values of x are things that have no order.
+    apart: bool,
 }
 
 const SIZE: (u32, u32) = (484, 300);
@@ -65,7 +67,15 @@ impl Chart {
             published: Vec::new(),
             marks: Vec::new(),
             logarithmic: false,
+            apart: false,
         }
+    }
+
+    /// Points without lines between them: x are things, not numbers.
+    #[must_use]
+    pub fn apart(mut self) -> Chart {
+        self.apart = true;
+        self
     }
 
     /// Both axes by powers.
@@ -99,8 +109,8 @@ impl Chart {
 
     /// Names and colours.
     pub fn legend(&self) -> Vec<(String, String)> {
-        let ours = self.curves.iter().zip(COLOURS.iter().cycle());
-        let ours = ours.map(|((name, _), colour)| (name.clone(), hex(*colour)));
+        let ours =
+            self.curves.iter().enumerate().map(|(index, (name, _))| (name.clone(), hex(colour(index))));
         ours.chain(self.published.iter().map(|(name, _)| (name.clone(), hex(PUBLISHED)))).collect()
     }
 
@@ -201,13 +211,15 @@ impl Chart {
             line = (line + 1) % 3;
         }
         for (_, values) in &self.published {
-            let colour = PUBLISHED;
-            chart.draw_series([PathElement::new(values.clone(), colour.stroke_width(1))])?;
-            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, colour.filled())))?;
+            chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
         }
-        for ((_, curve), colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
-            chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(2))])?;
-            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, 2, colour.filled())))?;
+        for (index, (_, curve)) in self.curves.iter().enumerate() {
+            if !self.apart {
+                chart.draw_series([PathElement::new(curve.0.clone(), colour(index).stroke_width(2))])?;
+            }
+            let radius = if self.apart { 5 } else { 2 };
+            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour(index).filled())))?;
         }
         Ok(())
     }
@@ -235,16 +247,25 @@ impl Chart {
             .y_desc(self.y_title.as_str())
             .draw()?;
         for (_, values) in &self.published {
-            let colour = PUBLISHED;
-            chart.draw_series([PathElement::new(values.clone(), colour.stroke_width(1))])?;
-            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, colour.filled())))?;
+            chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
         }
-        for ((_, curve), colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
-            chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(2))])?;
-            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, 2, colour.filled())))?;
+        for (index, (_, curve)) in self.curves.iter().enumerate() {
+            if !self.apart {
+                chart.draw_series([PathElement::new(curve.0.clone(), colour(index).stroke_width(2))])?;
+            }
+            let radius = if self.apart { 5 } else { 2 };
+            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour(index).filled())))?;
         }
         Ok(())
     }
+}
+
+/// The colour of a curve; from the ninth on those of the first in pale.
+fn colour(index: usize) -> RGBColor {
+    let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+    let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };
+    RGBColor(pale(red), pale(green), pale(blue))
 }
 
 fn font(size: u32) -> TextStyle<'static> {

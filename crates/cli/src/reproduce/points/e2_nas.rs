@@ -183,7 +183,8 @@ fn kernel_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             format!("Time behind the fastest scheme, pre-post {buffers}"),
             "kernel: 1 IS, 2 FT, 3 LU, 4 CG, 5 MG, 6 BT, 7 SP",
             "percent",
-        );
+        )
+        .apart();
         for (index, (_, name)) in SCHEMES.iter().enumerate() {
             let values = PUBLISHED.iter().enumerate().filter_map(|(place, (kernel, ..))| {
                 Some((place as f64 + 1.0, behind(evidence, kernel, buffers)?[index]))
