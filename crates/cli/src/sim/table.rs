@@ -73,6 +73,10 @@ fn columns(records: &[&Record]) -> Vec<Column> {
         column("credit slots", move |it| number(it.credit_slots)),
         column("slots per peer", move |it| number(it.slots_per_peer)),
         column("start slots", move |it| number(it.start_slots)),
+        column("RNR timer", |it| match it.rnr_timer_ns {
+            0 => String::new(),
+            ns => time_ns(ns as f64),
+        }),
         column("workload", |it| it.workload_name().to_owned()),
     ];
     // Parameters of workloads, in the order in which they are met.
