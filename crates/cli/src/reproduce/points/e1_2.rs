@@ -135,7 +135,7 @@ mod tests {
             _ => 4.0,
         };
         let curve = Curve((30..=64).map(|slots| (f64::from(slots), value(slots))).collect());
-        assert_eq!(fall(&curve), Some((39.0, Some(52.0))));
+        assert_eq!(fall(&curve), Some((39.0, Some(51.0)))); // 35 is below 40 - 3.6, and 5 below 4 + 1.8
         let flat = Curve((30..=64).map(|slots| (f64::from(slots), 3.0)).collect());
         assert_eq!(fall(&flat), None);
         let never = Curve((30..=64).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
