@@ -13,8 +13,7 @@ impl Setup {
     pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
         let waits =
             |who: u32| !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some();
-        let moving = state.lanes.iter().any(|lane| !lane.is_empty()) || state.asking | state.untold != 0;
-        if moving || (0..self.processes).any(waits) {
+        if state.busy | state.asking | state.untold != 0 || (0..self.processes).any(waits) {
             return Ok(());
         }
         if let Some(pair) = (0..self.pairs.len()).find(|&pair| self.waiting(state, pair)) {
@@ -84,7 +83,7 @@ impl Setup {
     /// that a sender has is what there is of it, and with what is free that is the region; then the machine's own checks of
     /// I1, I3 and I6. While the two are not in the same stay, what the receiver believes is at least what is filled.
     pub(super) fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
-        for peer in (0..self.processes).filter(|&peer| self.neighbours(acted, peer)) {
+        for peer in self.neighbours(acted) {
             if self.dead(state, peer) || state.severed & 1 << self.lane(acted, peer) != 0 {
                 continue;
             }
@@ -144,7 +143,7 @@ impl Setup {
             return violation("I1", format!("{available} free + {current} with senders, region {region}"));
         }
         // Senders that come and go do not make it grow again and again.
-        let most = self.config_of(at).region;
+        let most = self.region_of(at);
         if pool.region_slots() > most.slots + most.start_slots * most.peers {
             return violation(
                 "I1",
