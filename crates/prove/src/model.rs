@@ -18,14 +18,17 @@
 //! back, and retrieving that sends the third.
 
 mod checks;
+mod happened;
 mod step;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use weir_proto::canonical::{Origin, Stay};
 use weir_proto::flow::Mutant;
 use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Scheme};
+
+pub use checks::Violation;
+pub use happened::{Effect, Happened};
 
 /// A world to explore.
 #[derive(Clone, Debug)]
@@ -167,125 +170,6 @@ impl Move {
             | Move::Learn { .. } => true,
             Move::Post { .. } | Move::Steal { .. } | Move::Leave { .. } | Move::Die { .. } => false,
         }
-    }
-}
-
-/// What must hold and does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which check: `I1` to `I6`, `refused`, `assertion`.
-    pub check: &'static str,
-    /// The numbers.
-    pub detail: String,
-}
-
-/// Runs it; a broken assertion of the machine is a violation like others, by the invariant that it names.
-fn guarded(run: impl FnOnce()) -> Result<(), Violation> {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return Ok(()) };
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
-    let check = ["I1", "I2", "I3", "I6"].into_iter().find(|name| text.contains(&format!("{name}:")));
-    let line = text.split(" Pool {").next().unwrap_or(text).replace('\n', " ");
-    violation(check.unwrap_or("assertion"), line)
-}
-
-fn violation<T>(check: &'static str, detail: String) -> Result<T, Violation> {
-    Err(Violation { check, detail })
-}
-
-/// What a move did that a reader of the counts wants to know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effect {
-    /// The pair, by index in [`Setup::pairs`], of which a data packet left. A move lets at most one pair send.
-    pub sent: Option<usize>,
-    /// Bits of [`Happened`].
-    pub happened: u16,
-}
-
-/// The kinds of states that are counted, each a bit of [`Effect::happened`] and [`Setup::standing`]: a check that never
-/// sees them proves less than it seems to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happened {
-    /// Standing: a message waits for credit.
-    Waiting,
-    /// A credit packet was sent.
-    CreditPacket,
-    /// Credits went with a data packet.
-    Piggyback,
-    /// Standing: some sender was told to give back and has not answered.
-    Blocked,
-    /// Fewer credits were granted than the new threshold says.
-    ShortGrant,
-    /// A threshold was reached by piggybacking, with more returned than the new one says.
-    Excess,
-    /// A threshold was reached by piggybacking, with no more returned than it says.
-    Deficit,
-    /// Quota moved from one sender to another.
-    Theft,
-    /// Standing: a request or a response waits for a credit.
-    ControlWaiting,
-    /// A receiver was not ready.
-    NotReady,
-    /// It was never ready: the retries are used up, the connection is gone.
-    GaveUp,
-    /// The buffers of a connection grew.
-    Growth,
-    /// A sender left.
-    Left,
-    /// A sender that had come back read what was granted in an earlier stay.
-    StaleGrant,
-    /// A sender learned of a request for a stay that has not begun for it.
-    EarlyRequest,
-    /// Somebody died.
-    Died,
-}
-
-impl Happened {
-    /// All, in the order of the table.
-    pub const ALL: [Happened; 16] = [
-        Happened::Waiting,
-        Happened::CreditPacket,
-        Happened::Piggyback,
-        Happened::Blocked,
-        Happened::ShortGrant,
-        Happened::Excess,
-        Happened::Deficit,
-        Happened::Theft,
-        Happened::ControlWaiting,
-        Happened::NotReady,
-        Happened::GaveUp,
-        Happened::Growth,
-        Happened::Left,
-        Happened::StaleGrant,
-        Happened::EarlyRequest,
-        Happened::Died,
-    ];
-
-    /// How the table calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Happened::Waiting => "waiting",
-            Happened::CreditPacket => "credit packet",
-            Happened::Piggyback => "piggyback",
-            Happened::Blocked => "blocked",
-            Happened::ShortGrant => "short grant",
-            Happened::Excess => "excess",
-            Happened::Deficit => "deficit",
-            Happened::Theft => "theft",
-            Happened::ControlWaiting => "control waits",
-            Happened::NotReady => "not ready",
-            Happened::GaveUp => "gave up",
-            Happened::Growth => "growth",
-            Happened::Left => "left",
-            Happened::StaleGrant => "stale grant",
-            Happened::EarlyRequest => "early request",
-            Happened::Died => "died",
-        }
-    }
-
-    /// Its bit.
-    pub fn bit(self) -> u16 {
-        1 << self as u16
     }
 }
 
@@ -508,7 +392,7 @@ impl Setup {
             let (from, to) = (lane / self.processes, lane % self.processes);
             if state.busy & 1 << lane != 0 {
                 moves.push(Move::Retrieve { from, to });
-            } else if state.severed & 1 << lane != 0 && state.severed & 1 << self.lane(to, from) == 0 {
+            } else if self.learns(state, to, from) {
                 moves.push(Move::Learn { who: to, of: from });
             }
             if state.asking & 1 << lane != 0
@@ -526,6 +410,16 @@ impl Setup {
             };
             moves.extend((0..self.processes).filter(waits).map(|who| Move::Retry { who }));
         }
+    }
+
+    /// `who` has not learned yet that `of` has given it up.
+    fn learns(&self, state: &State, who: u32, of: u32) -> bool {
+        state.severed & 1 << self.lane(of, who) != 0 && state.severed & 1 << self.lane(who, of) == 0
+    }
+
+    fn somebody_learns(&self, state: &State) -> bool {
+        let pairs = || (0..self.processes).flat_map(|who| self.neighbours(who).map(move |of| (who, of)));
+        state.severed != 0 && pairs().any(|(who, of)| self.learns(state, who, of))
     }
 
     /// The posts of a pair that are possible now: none while a message waits. Who has lost its receiver does not send, but counts

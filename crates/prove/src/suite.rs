@@ -244,12 +244,20 @@ pub fn full() -> Vec<Case> {
     let mut asked = leaving(asked, &both, 0);
     (asked.most_leaves, asked.name) = (Some(1), asked.name + " once");
     add(asked, &[Blocked, Excess, Theft, ControlWaiting, Left, StaleGrant], None);
+    add(asked_before_it_knows(), &[Blocked, Theft, EarlyRequest], None);
     add(robbed_while_away(), &[Blocked, ShortGrant, Theft, Left], Some(2_000_000));
     cases
 }
 
 fn connection(quota_slots: u32, message_bytes: &[u64]) -> Setup {
     setup(Shape::Both, CONNECTION, quota_slots, ecm_slots(quota_slots, None), message_bytes)
+}
+
+/// A sender begins with more than is guaranteed to it, so that it can be asked to give back before it knows that it has a lane.
+fn asked_before_it_knows() -> Setup {
+    let mut setup = cold(thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])));
+    setup.config.region.start_slots = 2;
+    Setup { name: setup.name.clone() + ", 2 at first", ..setup }
 }
 
 /// Sender 2 has no way back for a while, so that its credits cannot be returned to it; sender 1 can have all slots of the

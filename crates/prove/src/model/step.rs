@@ -8,7 +8,8 @@ use weir_proto::{
     ReceiveCommand, Request, SendCommand, SendLevel, Space,
 };
 
-use super::{Effect, Happened, Item, Move, Setup, State, Violation, guarded, violation};
+use super::checks::{Violation, guarded, violation};
+use super::{Effect, Happened, Item, Move, Setup, State};
 
 impl Setup {
     /// The state after `step`, which must be possible, and what it did.
@@ -221,6 +222,11 @@ impl Setup {
             Action::Retire => {
                 let lane = self.lane(arrived_from.expect("only what has arrived is retired"), node);
                 self.pop(state, lane);
+                // Of who was given up nobody says that it has left.
+                let from = lane as u32 / self.processes;
+                if state.endpoints[node as usize].fault(Peer(from)).is_some() {
+                    self.let_in(state, from, node);
+                }
                 Ok(())
             }
             Action::Connect { to } => {

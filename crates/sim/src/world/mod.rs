@@ -225,7 +225,7 @@ impl<N: Network> World<N> {
             left: node::Left::default(),
             sends_go_on,
             readiness,
-            faults: None,
+            faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
             outputs: Vec::new(),
@@ -251,6 +251,7 @@ impl<N: Network> World<N> {
                 Event::Step(rank) => self.step(now, rank),
                 Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
                     let count = self.flights.injection(train).packets;
+                    self.was_attempt(train); // its name is free again
                     for index in 0..count {
                         self.flights.take(train, Some(index));
                     }
@@ -275,9 +276,14 @@ impl<N: Network> World<N> {
                     self.queue.push(at, Event::Step(rank));
                 }
                 Event::GetDone { to, number } => {
-                    let whole = self.faults.as_mut().is_none_or(|faults| faults.get_ends(to, number));
-                    self.nodes[to as usize].copied(number, whole);
-                    self.wake(now, to);
+                    let ended = match &mut self.faults {
+                        Some(faults) => faults.get_ends(number),
+                        None => Some((number, true)),
+                    };
+                    if let Some((number, whole)) = ended {
+                        self.nodes[to as usize].copied(number, whole);
+                        self.wake(now, to);
+                    }
                 }
                 Event::Ready(event) => self.ready(now, event),
                 Event::Fault(event) => self.fault(now, event),
@@ -474,10 +480,11 @@ impl<N: Network> World<N> {
             self.queue.push(at, Event::Inject(train));
         }
         for get in self.left.gets.drain(..) {
-            if let Some(faults) = &mut self.faults {
-                faults.get_begins(rank, get.number, get.from);
-            }
-            self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
+            let number = match &mut self.faults {
+                Some(faults) => faults.get_begins(rank, get.number, get.from),
+                None => get.number,
+            };
+            self.network.get(get.at, rank, get.from, get.bytes, number, &mut self.outputs);
         }
         self.take_outputs();
         for peer in severed {
