@@ -3,7 +3,7 @@
 mod support;
 
 use support::catalogue::{CATALOGUE, catalogue};
-use support::{SCHEMES, recorded, run, start_messages, traffic, workload};
+use support::{SCHEMES, recorded, run, run_with, start_messages, traffic, workload};
 use weir_proto::Scheme;
 use weir_sim::workload::{Workload, measure};
 
@@ -32,6 +32,21 @@ fn every_workload_ends_under_every_scheme_and_records_what_it_promises() {
 #[test]
 fn every_other_workload_does_so_too() {
     ends_everywhere(1);
+}
+
+#[test]
+fn mailboxes_of_three_slots_for_each_sender_are_enough() {
+    // A message of 2 KB takes 37: every sender stops and goes.
+    let schemes = SCHEMES.into_iter().filter(|scheme| scheme.grants());
+    let mut schemes = schemes.cycle();
+    for workload in catalogue() {
+        let allowed = [8, 4, 16, 2, 1].into_iter().find(|&ranks| workload.check(ranks).is_ok());
+        let ranks = allowed.unwrap_or_else(|| panic!("{workload:?}"));
+        let scheme = schemes.next().expect("they go round");
+        let mut plan = support::plan(ranks, scheme);
+        (plan.quota_slots, plan.start_slots, plan.config.region.slots) = (3, 3, 3 * ranks);
+        run_with(&workload, plan);
+    }
 }
 
 #[test]

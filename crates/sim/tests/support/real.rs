@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
@@ -21,29 +20,26 @@ pub fn run(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program + Sync)
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let settings =
         Settings { shm_dir: directory.path().into(), close_ms: 2000, scheme, ..Settings::default() };
-    let meeting = Meeting {
-        addresses: Mutex::new(vec![None; ranks as usize]),
-        all_there: Barrier::new(ranks as usize),
-        running: AtomicU32::new(ranks),
-    };
+    let open = |_| Engine::open(&settings, ranks, false).expect("a mailbox");
+    let mut engines: Vec<Engine> = (0..ranks).map(open).collect();
+    let addresses: Vec<_> = engines.iter().map(Engine::address).collect();
+    for engine in &mut engines {
+        for (number, address) in (0..).zip(&addresses) {
+            assert_eq!(engine.peer(address), Peer(number), "peers are numbered like ranks");
+        }
+    }
+    let running = AtomicU32::new(ranks);
     let journals = std::thread::scope(|scope| {
-        let run = |rank| {
-            let (settings, meeting, program) = (&settings, &meeting, &program);
-            scope.spawn(move || Driver::open(settings, rank, ranks, meeting).run(program, meeting))
+        let run = |(rank, engine)| {
+            let (program, running) = (&program, &running);
+            scope.spawn(move || Driver::new(engine, rank, ranks).run(program, running))
         };
-        let threads: Vec<_> = (0..ranks).map(run).collect();
+        let threads: Vec<_> = (0..).zip(engines).map(run).collect();
         threads.into_iter().map(|thread| thread.join().expect("a rank that ends")).collect()
     });
     let left: Vec<_> = std::fs::read_dir(directory.path()).expect("the directory").collect();
     assert!(left.is_empty(), "left behind: {left:?}");
     journals
-}
-
-/// Where ranks learn each other's addresses, and that all have ended.
-struct Meeting {
-    addresses: Mutex<Vec<Option<weir_link::Address>>>,
-    all_there: Barrier,
-    running: AtomicU32,
 }
 
 /// An operation under way.
@@ -67,15 +63,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn open(settings: &Settings, rank: u32, ranks: u32, meeting: &Meeting) -> Driver {
-        let mut engine = Engine::open(settings, ranks, false).expect("a mailbox");
-        meeting.addresses.lock().expect("no rank has panicked")[rank as usize] = Some(engine.address());
-        meeting.all_there.wait();
-        let addresses = meeting.addresses.lock().expect("no rank has panicked").clone();
-        for (number, address) in (0..).zip(addresses) {
-            let peer = engine.peer(&address.expect("all are there"));
-            assert_eq!(peer, Peer(number), "peers are numbered like ranks");
-        }
+    fn new(engine: Engine, rank: u32, ranks: u32) -> Driver {
         Driver {
             rank,
             engine,
@@ -87,7 +75,7 @@ impl Driver {
         }
     }
 
-    fn run(mut self, program: &impl Fn(Rank) -> Program, meeting: &Meeting) -> Journal {
+    fn run(mut self, program: &impl Fn(Rank) -> Program, running: &AtomicU32) -> Journal {
         let mut program = program(Rank::new(&self.shared));
         loop {
             let returned = program::run(&mut program);
@@ -107,8 +95,8 @@ impl Driver {
             self.wait();
             self.take_completions();
         }
-        meeting.running.fetch_sub(1, Ordering::AcqRel);
-        while meeting.running.load(Ordering::Acquire) > 0 {
+        running.fetch_sub(1, Ordering::AcqRel);
+        while running.load(Ordering::Acquire) > 0 {
             self.wait(); // others may need what we have sent
         }
         self.engine.close();
