@@ -68,16 +68,10 @@ impl Sender {
     /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
     #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        // Most packets say nothing new.
-        match self.start_slots.wrapping_add(granted_total) == self.limit_total {
-            true => Ok(()),
-            false => self.raise(granted_total),
-        }
-    }
-
-    #[inline(never)]
-    fn raise(&mut self, granted_total: u32) -> Result<(), GrantError> {
         let limit_total = self.start_slots.wrapping_add(granted_total);
+        if limit_total == self.limit_total {
+            return Ok(()); // nothing new
+        }
         let credits = limit_total.wrapping_sub(self.spent_total);
         if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
             return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
