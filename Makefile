@@ -93,6 +93,18 @@ imb: build env-mpich env-intel
 	$(call say,IMB-MPI1 with its default sizes)
 	$(PYTHON) tools/imb.py
 
+SCHEMES := unlimited,hardware,static,static-connection,adaptive,dynamic
+
+## schemes: stress, IMB (2 s per size) and mpi4py's suite under every flow-control scheme at 2, 4 and 8 ranks; hours
+.PHONY: schemes
+schemes: build env-mpich env-intel
+	$(call say,data-checking stress under every scheme)
+	$(PYTHON) tools/stress.py --ranks 2,4,8 --rounds 20
+	$(call say,IMB-MPI1 under every scheme)
+	$(PYTHON) tools/imb.py --flow $(SCHEMES) --time 2 --mpi mpich
+	$(call say,mpi4py's test suite under every scheme)
+	$(PYTHON) tools/mpi4py_compare.py --mpi mpich --ranks 2,4,8 --flow $(SCHEMES)
+
 ## compare-mpi4py: mpi4py's own test suite without and with weir; prints what differs
 .PHONY: compare-mpi4py
 compare-mpi4py: build env-mpich env-openmpi

@@ -42,19 +42,27 @@ def complete(output, benchmarks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timeout", type=float, default=900, help="seconds per run (default: %(default)s)")
+    parser.add_argument("--flow", default="dynamic", help="schemes, with commas (default: %(default)s)")
+    parser.add_argument("--ranks", default="2,4,8", help="under MPICH, with commas (default: %(default)s)")
+    # The generous time per sample keeps IMB from leaving sizes out on a slow machine.
+    parser.add_argument("--time", default="100", help="seconds per size, at most (default: %(default)s)")
+    parser.add_argument("--mpi", default="mpich,intel", help="with commas; Intel MPI at 2 and 4 ranks (default: %(default)s)")
     options = parser.parse_args()
     launch.require(launch.WEIR, launch.PROVIDER, launch.imb())
     failed = 0
-    for mpi, ranks, benchmarks in [*(("mpich", ranks, MPICH) for ranks in (2, 4, 8)), *(("intel", ranks, INTEL) for ranks in (2, 4))]:
-        for benchmark in benchmarks:
-            # The generous time per sample keeps IMB from leaving sizes out on a slow machine.
-            words = launch.weir_run(ranks, program(ranks, [benchmark], "-time", "100"), mpi=mpi, flags=["--quiet"])
-            result = launch.run(words, timeout=options.timeout)
-            good = result.ok and complete(result.output, [benchmark])
-            failed += not good
-            print(f"{mpi:6} {ranks} ranks  {benchmark:15} {'ok' if good else 'FAILED':6} {result.seconds:7.1f} s", flush=True)
-            if not good:
-                print(result)
+    runs = {"mpich": [("mpich", int(ranks), MPICH) for ranks in options.ranks.split(",")],
+            "intel": [("intel", ranks, INTEL) for ranks in (2, 4)]}
+    for flow in options.flow.split(","):
+        for mpi, ranks, benchmarks in [run for mpi in options.mpi.split(",") for run in runs[mpi]]:
+            for benchmark in benchmarks:
+                words = launch.weir_run(ranks, program(ranks, [benchmark], "-time", options.time), mpi=mpi,
+                                        flags=["--quiet", "--flow", flow])
+                result = launch.run(words, timeout=options.timeout)
+                good = result.ok and complete(result.output, [benchmark])
+                failed += not good
+                print(f"{flow:17} {mpi:6} {ranks} ranks  {benchmark:15} {'ok' if good else 'FAILED':6} {result.seconds:7.1f} s", flush=True)
+                if not good:
+                    print(result)
     print(f"{failed} of the benchmarks failed" if failed else "all benchmarks completed")
     return 1 if failed else 0
 

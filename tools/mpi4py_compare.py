@@ -48,24 +48,25 @@ def test_files(mpi, only):
     return [name for name in names if any(part in name for part in wanted)]
 
 
-def command(mpi, ranks, transport, prefix, name):
+def command(mpi, ranks, transport, flow, prefix, name):
     """The command and environment of one test file's run, and a stamp of what it measured."""
     program = [launch.python(mpi), RANK_SCRIPT, SUITE, prefix, name]
     if transport == "weir":
         stamp = hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest()
-        return launch.weir_run(ranks, program, mpi=mpi, flags=["--quiet"]), {}, stamp
+        return launch.weir_run(ranks, program, mpi=mpi, flags=["--quiet", "--flow", flow]), {}, stamp
     env = launch.plain_environment(mpi)
     if transport == "tcp":
         env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
     return [*launch.plain_mpiexec(mpi, ranks), *program], env, "plain"
 
 
-def outcomes(mpi, ranks, transport, name, limit):
+def outcomes(mpi, ranks, transport, flow, name, limit):
     """{rank: {test: outcome}} of one test file, from an earlier run if that still holds."""
-    folder = WORK / "results" / f"{mpi}-{transport}-{ranks}"
+    scheme = f"-{flow}" if transport == "weir" else ""
+    folder = WORK / "results" / f"{mpi}-{transport}{scheme}-{ranks}"
     folder.mkdir(parents=True, exist_ok=True)
     kept, prefix = folder / f"{name}.json", folder / f"{name}.rank"
-    words, env, stamp = command(mpi, ranks, transport, prefix, name)
+    words, env, stamp = command(mpi, ranks, transport, flow, prefix, name)
     if kept.exists():
         record = json.loads(kept.read_text())
         if record["stamp"] == stamp:
@@ -104,14 +105,14 @@ def differences(before, after):
     return found
 
 
-def compare(mpi, ranks, names, limit, transport):
+def compare(mpi, ranks, names, limit, transport, flow):
     """Prints one line per test file and returns what differs."""
-    print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}", flush=True)
+    print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}{f', {flow}' * (transport == 'weir')}", flush=True)
     print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8}")
     total = {}
     for name in names:
-        before = outcomes(mpi, ranks, "own", name, limit)
-        after = outcomes(mpi, ranks, transport, name, limit)
+        before = outcomes(mpi, ranks, "own", flow, name, limit)
+        after = outcomes(mpi, ranks, transport, flow, name, limit)
         found = differences(before, after)
         total |= found
         count = len(before["tests"]["0"]) - 1
@@ -127,6 +128,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="1,2,4", help="numbers of ranks, with commas (default: %(default)s)")
     parser.add_argument("--mpi", default="mpich,openmpi", help="MPIs, with commas (default: %(default)s)")
+    parser.add_argument("--flow", default="dynamic", help="schemes, with commas (default: %(default)s)")
     parser.add_argument("--only", action="append", metavar="PART", help="only test files whose name holds PART")
     parser.add_argument("--quick", action="store_true", help="the subset that `make test` runs")
     parser.add_argument("--timeout", type=float, default=300, help="seconds per test file (default: %(default)s)")
@@ -147,8 +149,9 @@ def main():
     for mpi in mpis:
         names = QUICK if options.quick else test_files(mpi, options.only)
         for ranks in map(int, options.ranks.split(",")):
-            found = compare(mpi, ranks, names, options.timeout, options.against)
-            total |= {f"{mpi} {ranks} {test}": how for test, how in found.items()}
+            for flow in options.flow.split(","):
+                found = compare(mpi, ranks, names, options.timeout, options.against, flow)
+                total |= {f"{mpi} {ranks} {flow} {test}": how for test, how in found.items()}
     print(f"\n{len(total)} differences" + ("" if total else f": every test that passes without {options.against} passes with it"))
     return 1 if total else 0
 

@@ -18,6 +18,7 @@ mod report;
 mod run;
 mod scratch;
 mod settings;
+mod sim;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -51,6 +52,8 @@ enum Command {
     /// Measure weir side by side with the other transports of this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Run the worlds of a plan in the simulator.
+    Sim(sim::SimArguments),
     /// Tell who waits for whose credit in jobs that are running now.
     Explain(explain::ExplainArguments),
     /// Remove mailboxes that crashed jobs have left in shared memory.
@@ -90,6 +93,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),
         Command::Settings => {

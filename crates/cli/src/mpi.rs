@@ -4,7 +4,7 @@
 
 use crate::failure::Failure;
 use crate::job;
-use crate::program::{directories, is_executable};
+use crate::program::{directories, is_executable, linked_mpi};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,11 @@ impl Kind {
             Kind::OpenMpi => "Open MPI",
             Kind::Intel => "Intel MPI",
         }
+    }
+
+    /// Whether a program that is linked with `library` can run under it; MPICH and Intel MPI share an interface.
+    pub fn runs(self, library: &str) -> bool {
+        (library == "libmpi.so.40") == (self == Kind::OpenMpi)
     }
 
     fn from_word(word: &str) -> Option<Kind> {
@@ -184,6 +189,7 @@ impl Surroundings {
 
 /// The MPI to use. `wanted`: `mpich`, `openmpi`, `intel`, a prefix, or an `mpiexec`; without it `WEIR_MPI`, the
 /// installation that the program is a part of, an active virtual environment, `PATH`, `I_MPI_ROOT`, and weir's own environments decide, in that order.
+/// Of what was not named, those with whose library the program is linked come first.
 ///
 /// # Errors
 /// [`Failure::NoMpi`]: one line that says what was looked at.
@@ -199,16 +205,25 @@ pub fn choose(wanted: Option<&str>, surroundings: &Surroundings) -> Result<Mpi, 
             None => return at_path(word, by),
         },
     };
+    let linked = surroundings.program.as_deref().filter(|_| kind.is_none()).and_then(linked_mpi);
+    let mut foreign = None;
     let mut refused = Vec::new();
     for (launcher, place) in surroundings.launchers() {
         match identify(&launcher, &place) {
             Ok(mpi) if kind.is_some_and(|kind| kind != mpi.kind) => {}
             Ok(mpi) => match &mpi.unusable {
+                None if linked.is_some_and(|library| !mpi.kind.runs(library)) => {
+                    foreign.get_or_insert(mpi);
+                }
                 None => return Ok(mpi),
                 Some(why) => refused.push(format!("{}: {why}", mpi.describe())),
             },
             Err(why) => refused.push(format!("{}: {why}", launcher.display())),
         }
+    }
+    // Perhaps the name of the library tells less than we think; the run says so if it does not fit.
+    if let Some(mpi) = foreign {
+        return Ok(mpi);
     }
     let what = kind.map_or("no MPI", |kind| match kind {
         Kind::Mpich => "no MPICH",
@@ -392,6 +407,14 @@ mod tests {
         surroundings.program = Some(at("env/mpich/libexec/tests/program"));
         std::fs::create_dir_all(at("env/mpich/libexec/tests")).unwrap();
         assert_eq!(chosen(None, &surroundings), Ok(whole("env/mpich/bin/mpiexec")));
+        // A program that lies nowhere in particular runs under the MPI that it is linked with, if there is one.
+        surroundings.program = Some(at("program"));
+        std::fs::write(at("program"), b"\x7fELF libmpi.so.12\0").unwrap();
+        surroundings.private = Some(at("env"));
+        assert_eq!(chosen(None, &surroundings), Ok(at("env/mpich/bin/mpiexec")));
+        std::fs::write(at("program"), b"\x7fELF libmpi.so.40\0").unwrap();
+        assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));
+        surroundings.program = Some(at("env/mpich/libexec/tests/program"));
         // One somewhere below the home directory is no part of what is in ~/bin.
         surroundings.home = Some(whole("env/mpich"));
         assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));

@@ -42,7 +42,7 @@ Exit status: the program's (128 and the signal's number if a signal ended the la
 
 The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), the installation that the program lies in (PREFIX/bin/mpiexec \
 for PREFIX/bin/python; not /usr, /usr/local or the home directory), an active Python virtual environment, PATH, I_MPI_ROOT, \
-weir's own environments (WEIR_ENV_PATH, or ../env beside the command). The program is searched for in PATH, then among the \
+weir's own environments (WEIR_ENV_PATH, or ../env beside the command); one whose library the program is linked with goes before others. The program is searched for in PATH, then among the \
 programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
 ../lib and ../lib/weir beside the command.
 
@@ -217,6 +217,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
 
 /// Checks everything that can be checked without starting the program.
 fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
+    check_json_target(arguments.json.as_deref())?;
     let chosen = chosen_settings(arguments)?;
     let inherited = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     config::check_names(inherited.chain(chosen.keys().cloned()))?;
@@ -329,10 +330,7 @@ fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Reports, Failure> {
 /// The likeliest reason why no endpoint was opened.
 fn why_unused(checked: &Checked, status: ExitStatus) -> String {
     let linked = program::linked_mpi(&checked.program);
-    let foreign = match checked.mpi.kind {
-        mpi::Kind::OpenMpi => linked.filter(|name| *name != "libmpi.so.40"),
-        mpi::Kind::Mpich | mpi::Kind::Intel => linked.filter(|name| *name == "libmpi.so.40"),
-    };
+    let foreign = linked.filter(|library| !checked.mpi.kind.runs(library));
     let hint = match foreign {
         Some(library) => format!(
             "it is linked with {library}, which is not the library of {}; choose its MPI with --mpi",
@@ -392,6 +390,21 @@ fn tell(
     write_json(&record, target)
 }
 
+/// Makes sure before the work begins that its record can be written to `target`; `-` and no target always can.
+/// A file that was not there is not left behind.
+///
+/// # Errors
+/// [`Failure::System`].
+pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
+    let Some(target) = target.filter(|&target| target != "-") else { return Ok(()) };
+    let is_new = !Path::new(target).exists();
+    std::fs::OpenOptions::new().append(true).create(true).open(target).map_err(Failure::system(target))?;
+    if is_new {
+        std::fs::remove_file(target).map_err(Failure::system(target))?;
+    }
+    Ok(())
+}
+
 /// Writes `record` to the file `target`, or to standard output if that is `-`.
 ///
 /// # Errors
@@ -418,6 +431,24 @@ mod tests {
 
     fn parse(words: &str) -> RunArguments {
         Only::try_parse_from(std::iter::once("run").chain(words.split(' '))).unwrap().run
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_is_told_before_the_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("record.json");
+        let inside = inside.to_str().unwrap();
+        for good in [None, Some("-"), Some(inside)] {
+            check_json_target(good).unwrap();
+        }
+        assert!(!Path::new(inside).exists());
+        std::fs::write(inside, "kept").unwrap();
+        check_json_target(Some(inside)).unwrap();
+        assert_eq!(std::fs::read_to_string(inside).unwrap(), "kept");
+        for bad in [directory.path().to_str().unwrap().to_owned(), format!("{inside}/no/such")] {
+            let told = check_json_target(Some(&bad)).unwrap_err().to_string();
+            assert!(told.contains(&bad), "{told}");
+        }
     }
 
     #[test]

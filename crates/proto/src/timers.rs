@@ -19,6 +19,12 @@ impl Timers {
         self.by_time.first().map(|(at, _)| *at)
     }
 
+    /// Whose timers are set, in order.
+    #[cfg(feature = "explore")]
+    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
+        self.by_peer.keys().copied()
+    }
+
     /// Sets the timer of `peer`, instead of the one it had.
     pub fn set(&mut self, peer: Peer, at: Instant) {
         self.cancel(peer);

@@ -22,7 +22,8 @@ use crate::model::{Happened, Move, Setup, State, Violation};
 /// Where a search stops although it is not complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most states, at most 2^26 - 1: ids share a word with labels.
+    /// No level is expanded once there are so many states, so that a bounded search finds the same states each time. At most
+    /// 2^26 - 1: ids share a word with labels.
     pub states: u32,
     /// The most memory of the process. Unit: bytes.
     pub memory_bytes: u64,
@@ -32,9 +33,12 @@ pub struct Limits {
     pub threads: usize,
 }
 
+/// Ids are below this, with room for what is found before anybody looks again.
+const MOST_IDS: u32 = (1 << 26) - (1 << 20);
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { states: (1 << 26) - 1, memory_bytes: 6 << 30, time: Duration::from_secs(1200), threads: 2 }
+        Limits { states: MOST_IDS, memory_bytes: 6 << 30, time: Duration::from_secs(1200), threads: 2 }
     }
 }
 
@@ -53,6 +57,10 @@ pub struct Report {
     pub happened: [u64; Happened::ALL.len()],
     /// How long the search and the check of liveness took.
     pub time: Duration,
+    /// The processor time of that, over all threads.
+    pub cpu_time: Duration,
+    /// What the process occupied at most, at the ends of levels. Unit: bytes.
+    pub memory_bytes: u64,
     /// The first thing that did not hold, and the moves that lead there.
     pub failure: Option<(Violation, Vec<Move>)>,
 }
@@ -150,7 +158,7 @@ pub(crate) struct Graph {
 
 /// Searches all states of `setup`, then looks for senders that starve. `progress` is told states and depth after each level.
 pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)) -> Report {
-    let start = Instant::now();
+    let (start, cpu_start) = (Instant::now(), cpu_time());
     let seen = Seen::new();
     let mut words = Vec::new();
     let initial = setup.initial();
@@ -167,11 +175,13 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
         complete: false,
         happened: Default::default(),
         time: Duration::ZERO,
+        cpu_time: Duration::ZERO,
+        memory_bytes: 0,
         failure: None,
     };
     while !level.is_empty() {
         let out_of_bounds = || {
-            seen.count.load(Ordering::Relaxed) >= limits.states
+            seen.count.load(Ordering::Relaxed) > MOST_IDS
                 || start.elapsed() > limits.time
                 || memory_bytes() > limits.memory_bytes
         };
@@ -202,7 +212,9 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
         level = next.into_iter().map(|state| state.expect("every new id has its state")).collect();
         report.states = count;
         progress(count, report.depth);
-        if report.failure.is_some() || (out_of_bounds() && !level.is_empty()) {
+        report.memory_bytes = report.memory_bytes.max(memory_bytes());
+        let enough = count >= limits.states || out_of_bounds();
+        if report.failure.is_some() || (enough && !level.is_empty()) {
             break;
         }
         report.depth += u32::from(!level.is_empty());
@@ -222,6 +234,7 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
         report.failure = Some((violation, path_to(setup, &parents, state)));
     }
     report.time = start.elapsed();
+    report.cpu_time = cpu_time().saturating_sub(cpu_start);
     report
 }
 
@@ -333,4 +346,12 @@ fn path_to(setup: &Setup, parents: &[(u32, u8)], mut id: u32) -> Vec<Move> {
 fn memory_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).map_or(0, |pages| pages * 4096)
+}
+
+/// The processor time that this process has used, in user mode.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name, which may contain anything: the state is field 3, user time field 14, in hundredths of seconds.
+    let ticks = stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(11)?.parse().ok());
+    Duration::from_millis(10 * ticks.unwrap_or(0))
 }

@@ -1,10 +1,11 @@
 //! Whether each sender can send again from every state: a search backwards over the explored graph.
 //!
-//! Two questions for each pair. *Can it ever:* over all edges. *Can it alone:* over edges that are retrievals, or posts of
-//! the pair itself, so that no other program says anything any more. The second is the promise that programs rely on: a
-//! sender must not need somebody else's next message. Since every way of retrievals alone ends (each takes a packet
-//! away and no program adds one), a state from which some such way leads to a send, at every one of its successors too,
-//! leads there on every way: possible everywhere is unavoidable.
+//! Two questions for each pair. *Can it ever:* over all edges. *Can it alone:* over edges that are retrievals (or other quiet
+//! moves, [`Move::is_quiet`]), or posts of the pair itself, so that no other program says anything any more. The second is the
+//! promise that programs rely on: a sender must not need somebody else's next message. Since every way of retrievals alone
+//! ends (each takes a packet away and no program adds one), a state from which some such way leads to a send, at every one
+//! of its successors too, leads there on every way: possible everywhere is unavoidable. Two things must be granted besides:
+//! that a sender that looks for room, or tries again, does not do so for ever without its receiver retrieving.
 //!
 //! States that were not expanded count as good: nothing is known against them.
 
@@ -26,9 +27,9 @@ const ENVIRONMENT: u32 = 2 << 4;
 impl Label {
     pub fn new(step: Move, effect: Effect) -> Label {
         let kind = match step {
-            Move::Retrieve { .. } | Move::FindRoom { .. } => 0,
+            step if step.is_quiet() => 0,
             Move::Post { pair, .. } => POSTED | pair as u32,
-            Move::Steal { .. } | Move::Die { .. } => ENVIRONMENT,
+            _ => ENVIRONMENT,
         };
         let sent = effect.sent.map_or(0, |pair| SENT | pair as u32);
         Label(kind | sent)

@@ -6,23 +6,26 @@
 //! another message may be posted. Every receive is posted just before its message is retrieved, so nothing is ever
 //! unexpected; matching is tested elsewhere.
 //!
-//! [`Setup::apply`] checks after each move, from outside and in the machines' books, what must always hold. It knows nothing
-//! of how states are searched.
+//! Who has no lane at a receiver and wants one gets it at once, or, while an earlier one is read, as soon as no more than
+//! [`Setup::overlap`] says are left over. That its sender has it and that its receiver has noticed it are two moves, in
+//! any order. There is no clock: a timer has run out whenever the environment says so.
+//!
+//! [`Setup::apply`] checks after each move, from outside and in the machines' books, what must always hold (`checks.rs`); what a
+//! move does is in `step.rs`. Neither knows how states are searched.
 //!
 //! Worked state, one sender with a quota of 2, one credit slot: the sender has posted twice (0 credits, 2 packets in the lane).
 //! Moves: retrieve the first packet; post a third message (it waits). After two retrievals a credit packet is on its way
 //! back, and retrieving that sends the third.
 
+mod checks;
+mod step;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use weir_proto::canonical::Origin;
+use weir_proto::canonical::{Origin, Stay};
 use weir_proto::flow::Mutant;
-use weir_proto::flow::activity::Level;
-use weir_proto::{
-    Action, Body, Command, Config, DataRegion, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer,
-    PeerFault, ReceiveCommand, Request, Scheme, SendCommand, SendLevel, Space,
-};
+use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Scheme};
 
 /// A world to explore.
 #[derive(Clone, Debug)]
@@ -37,10 +40,22 @@ pub struct Setup {
     pub config: Config,
     /// Data slots of each sender; dynamic credits: its equal share of the region. Unit: slots.
     pub quota_slots: u32,
+    /// Dynamic credits: the region has so many slots more; they are the first senders'. Unit: slots.
+    pub extra_slots: u32,
     /// By which rules: our own, or one that is known to be wrong.
     pub rule: Rule,
     /// Dynamic credits: a sender more is expected everywhere, never comes, and steals at any moment.
     pub thief: bool,
+    /// So often in all, if that is bounded.
+    pub most_steals: Option<u8>,
+    /// At first nobody has a lane anywhere: who has something to send, or credits to return, gets one.
+    pub cold: bool,
+    /// Senders, with their receivers, that may be asked to leave at any moment.
+    pub leaving: Vec<(u32, u32)>,
+    /// So often in all, if that is bounded.
+    pub most_leaves: Option<u8>,
+    /// Who comes back has a new lane while so many earlier ones of it are not read to their ends.
+    pub overlap: u8,
     /// Check that control packets are no activity. That needs a count in the state, so there are more states.
     pub watch_activity: bool,
     /// What the machine checks itself counts too (I1, I3, I6); else only what shows from outside.
@@ -96,11 +111,51 @@ pub enum Move {
         /// Where.
         at: u32,
     },
+    /// `from` is told that it has a lane at `to`.
+    Tell {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+    },
+    /// `from` is asked to leave the mailbox of `to`.
+    Leave {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+    },
+    /// The timers of `who` have run out.
+    Retry {
+        /// Whose.
+        who: u32,
+    },
+    /// `who` learns that `of` has given it up, after it has read all that `of` had sent.
+    Learn {
+        /// Who.
+        who: u32,
+        /// Of whom.
+        of: u32,
+    },
     /// This endpoint dies, and everybody knows.
     Die {
         /// Who.
         who: u32,
     },
+}
+
+impl Move {
+    /// It happens by itself if all programs are silent and nobody in the environment wants anything.
+    pub fn is_quiet(&self) -> bool {
+        match self {
+            Move::Retrieve { .. }
+            | Move::FindRoom { .. }
+            | Move::Tell { .. }
+            | Move::Retry { .. }
+            | Move::Learn { .. } => true,
+            Move::Post { .. } | Move::Steal { .. } | Move::Leave { .. } | Move::Die { .. } => false,
+        }
+    }
 }
 
 /// What must hold and does not.
@@ -157,11 +212,25 @@ pub enum Happened {
     Theft,
     /// Standing: a request or a response waits for a credit.
     ControlWaiting,
+    /// A receiver was not ready.
+    NotReady,
+    /// It was never ready: the retries are used up, the connection is gone.
+    GaveUp,
+    /// The buffers of a connection grew.
+    Growth,
+    /// A sender left.
+    Left,
+    /// A sender that had come back read what was granted in an earlier stay.
+    StaleGrant,
+    /// A sender learned of a request for a stay that has not begun for it.
+    EarlyRequest,
+    /// Somebody died.
+    Died,
 }
 
 impl Happened {
     /// All, in the order of the table.
-    pub const ALL: [Happened; 9] = [
+    pub const ALL: [Happened; 16] = [
         Happened::Waiting,
         Happened::CreditPacket,
         Happened::Piggyback,
@@ -171,9 +240,16 @@ impl Happened {
         Happened::Deficit,
         Happened::Theft,
         Happened::ControlWaiting,
+        Happened::NotReady,
+        Happened::GaveUp,
+        Happened::Growth,
+        Happened::Left,
+        Happened::StaleGrant,
+        Happened::EarlyRequest,
+        Happened::Died,
     ];
 
-    /// The heading of its column.
+    /// How the table calls it.
     pub fn name(self) -> &'static str {
         match self {
             Happened::Waiting => "waiting",
@@ -185,6 +261,13 @@ impl Happened {
             Happened::Deficit => "deficit",
             Happened::Theft => "theft",
             Happened::ControlWaiting => "control waits",
+            Happened::NotReady => "not ready",
+            Happened::GaveUp => "gave up",
+            Happened::Growth => "growth",
+            Happened::Left => "left",
+            Happened::StaleGrant => "stale grant",
+            Happened::EarlyRequest => "early request",
+            Happened::Died => "died",
         }
     }
 
@@ -194,18 +277,44 @@ impl Happened {
     }
 }
 
+/// What is on its way in a lane.
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    /// The receiver has not noticed that this stay has begun.
+    Attach {
+        epoch: u16,
+    },
+    Packet(Packet),
+}
+
+/// A lane for each ordered pair, by `from * processes + to`, and what may be true of it, a bit each.
+type Bits = u64;
+
 /// All endpoints and all packets on their way. Cloning shares what does not change.
 #[derive(Clone, Debug)]
 pub struct State {
     endpoints: Vec<Arc<Endpoint>>,
-    /// By `from * processes + to`.
-    lanes: Vec<Arc<Vec<Packet>>>,
-    /// Bit `from * processes + to`: the sender waits to be told of room.
-    asking: u64,
+    /// By lane: its packets.
+    lanes: Vec<Arc<Vec<Item>>>,
+    /// By lane: the last stay of its sender.
+    stays: Arc<Vec<Stay>>,
+    /// By lane: the number of the message that leaves next. Unit: messages, modulo 2^32.
+    numbers: Arc<Vec<u32>>,
+    /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
+    earned: Arc<Vec<u8>>,
+    /// The sender waits to be told of room.
+    asking: Bits,
+    /// The sender wants a lane and has none.
+    joining: Bits,
+    /// The sender has a lane and has not been told.
+    untold: Bits,
+    /// The sender has given up the receiver.
+    severed: Bits,
     /// Bit by endpoint: it has died.
     dead: u8,
-    /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
-    earned: Vec<u8>,
+    /// Moves that are bounded: how many there were.
+    steals: u8,
+    leaves: u8,
 }
 
 impl Setup {
@@ -222,25 +331,30 @@ impl Setup {
         let mut state = State {
             endpoints: (0..self.processes).map(endpoint).collect(),
             lanes: vec![Arc::default(); n * n],
+            stays: Arc::new(vec![Stay::default(); n * n]),
+            numbers: Arc::new(vec![0; n * n]),
+            earned: Arc::new(vec![0; n * n]),
             asking: 0,
+            joining: 0,
+            untold: 0,
+            severed: 0,
             dead: 0,
-            earned: vec![0; n * n],
+            steals: 0,
+            leaves: 0,
         };
+        if self.cold {
+            return state;
+        }
         let mut actions = Vec::new();
         for us in 0..self.processes {
             let endpoint = Arc::make_mut(&mut state.endpoints[us as usize]);
             for peer in (0..self.processes).filter(|&peer| self.neighbours(us, peer)).map(Peer) {
-                let start =
-                    |quota_slots| if self.dynamic() { self.config.region.start_slots } else { quota_slots };
-                let quota_slots = self.lane_slots(us);
-                let start_slots = start(quota_slots);
-                let attached = Event::Attached { peer, quota_slots, start_slots, epoch: 0 };
-                endpoint.handle(Instant(0), attached, &mut actions);
+                endpoint.handle(Instant(0), self.attached(us, peer.0, 0), &mut actions);
+                endpoint.handle(Instant(0), self.connected(peer.0, 0), &mut actions);
+                let stays = Arc::make_mut(&mut state.stays);
+                stays[self.lane(us, peer.0)] = Stay { epoch: 0, lasts: true };
                 let quota_slots = self.lane_slots(peer.0);
-                let start_slots = start(quota_slots);
                 let credit_slots = self.config.credit_slots;
-                let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch: 0 };
-                endpoint.handle(Instant(0), connected, &mut actions);
                 match self.rule {
                     Rule::DivByNPlus1 => endpoint.set_threshold(peer, quota_slots / credit_slots + 1),
                     Rule::DivByN => endpoint.set_threshold(peer, quota_slots / credit_slots),
@@ -262,13 +376,34 @@ impl Setup {
     fn config_of(&self, us: u32) -> Config {
         let neighbours = (0..self.processes).filter(|&peer| self.neighbours(us, peer)).count() as u32;
         let peers = neighbours + u32::from(self.thief);
-        let region = DataRegion { slots: self.quota_slots * peers, peers, ..self.config.region };
+        let region =
+            DataRegion { slots: self.quota_slots * peers + self.extra_slots, peers, ..self.config.region };
         Config { region, ..self.config }
     }
 
     /// The most that one sender can own at an endpoint.
     fn lane_slots(&self, at: u32) -> u32 {
         if self.dynamic() { self.config_of(at).region.slots } else { self.quota_slots }
+    }
+
+    /// What a sender owns at first at an endpoint.
+    fn start_slots(&self, at: u32) -> u32 {
+        match self.config.scheme {
+            Scheme::Dynamic { .. } => self.config.region.start_slots,
+            Scheme::AdaptiveBacklog { .. } => self.config.region.start_slots.min(self.quota_slots),
+            _ => self.lane_slots(at),
+        }
+    }
+
+    fn attached(&self, at: u32, from: u32, epoch: u16) -> Event {
+        let (quota_slots, start_slots) = (self.lane_slots(at), self.start_slots(at));
+        Event::Attached { peer: Peer(from), quota_slots, start_slots, epoch }
+    }
+
+    fn connected(&self, to: u32, epoch: u16) -> Event {
+        let (quota_slots, start_slots) = (self.lane_slots(to), self.start_slots(to));
+        let credit_slots = self.config.credit_slots;
+        Event::Connected { peer: Peer(to), quota_slots, start_slots, credit_slots, epoch }
     }
 
     fn neighbours(&self, a: u32, b: u32) -> bool {
@@ -279,13 +414,25 @@ impl Setup {
         (from * self.processes + to) as usize
     }
 
-    /// Slots filled in the lane of a pair, by data and by credit packets.
+    /// Slots filled in the lane of a pair, by data and by credit packets: those of the stay that is read.
     fn filled(&self, state: &State, from: u32, to: u32) -> (u32, u32) {
+        let lane = &state.lanes[self.lane(from, to)];
+        self.count(lane.iter().take_while(|item| matches!(item, Item::Packet(_))))
+    }
+
+    /// The same of the stay that is written.
+    fn filled_last(&self, state: &State, from: u32, to: u32) -> (u32, u32) {
+        let lane = &state.lanes[self.lane(from, to)];
+        self.count(lane.iter().rev().take_while(|item| matches!(item, Item::Packet(_))))
+    }
+
+    fn count<'a>(&self, items: impl Iterator<Item = &'a Item>) -> (u32, u32) {
         let (mut data_slots, mut credit_packets) = (0, 0);
-        for packet in state.lanes[self.lane(from, to)].iter() {
+        for item in items {
+            let Item::Packet(packet) = item else { continue };
             if packet.body.is_credit() {
                 credit_packets += 1;
-            } else {
+            } else if !packet.body.is_free() {
                 data_slots += self.config.geometry.packet_slots(packet);
             }
         }
@@ -300,353 +447,65 @@ impl Setup {
                 let lane = self.lane(from, to);
                 if !state.lanes[lane].is_empty() {
                     moves.push(Move::Retrieve { from, to });
+                } else if state.severed & 1 << lane != 0 && state.severed & 1 << self.lane(to, from) == 0 {
+                    moves.push(Move::Learn { who: to, of: from });
                 }
-                if state.asking & 1 << lane != 0 && self.filled(state, from, to).0 < self.lane_slots(to) {
+                if state.asking & 1 << lane != 0
+                    && (self.answers_at_once() || self.filled_last(state, from, to).0 < self.lane_slots(to))
+                {
                     moves.push(Move::FindRoom { from, to });
+                }
+                if state.untold & 1 << lane != 0 {
+                    moves.push(Move::Tell { from, to });
                 }
             }
         }
         for (pair, &(from, to)) in self.pairs.iter().enumerate() {
-            // The dead do not send, but count as if they did: see `advance`.
-            if self.dead(state, from) || self.dead(state, to) {
+            // Who has lost its receiver does not send, but counts as if it did: see `advance`.
+            if self.is_lost(state, from, to) {
                 moves.push(Move::Post { pair, bytes: 0 });
             } else if !self.waiting(state, pair) {
                 moves.extend(self.message_bytes.iter().map(|&bytes| Move::Post { pair, bytes }));
             }
         }
-        if self.thief {
+        for who in (0..self.processes).filter(|&who| !self.dead(state, who)) {
+            if state.endpoints[who as usize].next_deadline().is_some() {
+                moves.push(Move::Retry { who });
+            }
+        }
+        if self.thief && self.most_steals.is_none_or(|most| state.steals < most) {
             moves.extend((0..self.processes).map(|at| Move::Steal { at }));
         }
+        if self.most_leaves.is_none_or(|most| state.leaves < most) {
+            for &(from, to) in &self.leaving {
+                let lane = self.lane(from, to);
+                if state.stays[lane].lasts && state.untold & 1 << lane == 0 && !self.is_lost(state, from, to)
+                {
+                    moves.push(Move::Leave { from, to });
+                }
+            }
+        }
         moves.extend(self.mortal.filter(|&who| !self.dead(state, who)).map(|who| Move::Die { who }));
+    }
+
+    /// The link answers a sender that looks for room also if there is none.
+    fn answers_at_once(&self) -> bool {
+        matches!(self.config.scheme, Scheme::Hardware { .. })
+    }
+
+    /// Whether `from` will never again send to `to`.
+    fn is_lost(&self, state: &State, from: u32, to: u32) -> bool {
+        self.dead(state, from) || self.dead(state, to) || state.severed & 1 << self.lane(from, to) != 0
     }
 
     fn dead(&self, state: &State, who: u32) -> bool {
         state.dead >> who & 1 != 0
     }
 
-    /// The state after `step`, which must be possible, and what it did.
-    ///
-    /// # Errors
-    /// [`Violation`] if something does not hold any more.
-    pub fn apply(&self, state: &State, step: Move) -> Result<(State, Effect), Violation> {
-        let mut next = state.clone();
-        let effect = self.advance(&mut next, step)?;
-        Ok((next, effect))
-    }
-
-    /// Makes `step`, which must be possible, and says what it did.
-    ///
-    /// # Errors
-    /// [`Violation`] if something does not hold any more; the state is then of no use.
-    pub fn advance(&self, next: &mut State, step: Move) -> Result<Effect, Violation> {
-        let mut effect = Effect::default();
-        let acted = match step {
-            Move::Retrieve { from, to } => {
-                let packet = next.lanes[self.lane(from, to)][0];
-                if let Body::Eager { .. } = packet.body {
-                    let pattern =
-                        Pattern { space: Space::Untagged, from: Some(Peer(from)), tag: 0, ignore: 0 };
-                    let request = Request(0);
-                    let receive = ReceiveCommand { request, pattern, capacity_bytes: 1 << 20, multi: None };
-                    let posted = Event::Posted(Command::Receive(receive));
-                    self.handle(next, to, None, posted, &mut effect)?;
-                }
-                let arrived = Event::Arrived { from: Peer(from), packet };
-                self.handle(next, to, Some(from), arrived, &mut effect)?;
-                to
-            }
-            Move::FindRoom { from, to } => {
-                next.asking &= !(1 << self.lane(from, to));
-                let slots = self.lane_slots(to) - self.filled(next, from, to).0;
-                self.handle(next, from, None, Event::Room { peer: Peer(to), slots }, &mut effect)?;
-                from
-            }
-            Move::Post { pair, bytes } => {
-                let (from, to) = self.pairs[pair];
-                if self.dead(next, from) || self.dead(next, to) {
-                    effect.sent = Some(pair);
-                    return Ok(effect);
-                }
-                let send = SendCommand {
-                    request: Request(1),
-                    to: Peer(to),
-                    space: Space::Untagged,
-                    tag: 0,
-                    data: None,
-                    bytes,
-                    level: SendLevel::Delivered,
-                };
-                self.handle(next, from, None, Event::Posted(Command::Send(send)), &mut effect)?;
-                from
-            }
-            Move::Steal { at } => {
-                self.act(next, at, None, &mut effect, |machine, actions| {
-                    assert!(machine.stir(Instant(0), actions), "somebody is expected");
-                })?;
-                at
-            }
-            Move::Die { who } => {
-                next.dead |= 1 << who;
-                for peer in (0..self.processes).filter(|&peer| self.neighbours(who, peer)) {
-                    for lane in [self.lane(who, peer), self.lane(peer, who)] {
-                        next.lanes[lane] = Arc::default();
-                        next.asking &= !(1 << lane);
-                        next.earned[lane] = 0;
-                    }
-                    let lost = Event::Lost { peer: Peer(who), fault: PeerFault::Died };
-                    self.handle(next, peer, None, lost, &mut effect)?;
-                    self.check_books(next, peer)?;
-                }
-                return Ok(effect);
-            }
-        };
-        self.check_books(next, acted)?;
-        Ok(effect)
-    }
-
-    fn handle(
-        &self,
-        state: &mut State,
-        node: u32,
-        arrived_from: Option<u32>,
-        event: Event,
-        effect: &mut Effect,
-    ) -> Result<(), Violation> {
-        let arrived = if let Event::Arrived { packet, .. } = &event { Some(*packet) } else { None };
-        let machine = &state.endpoints[node as usize];
-        let arriving = arrived_from.and_then(|from| machine.arriving_bytes(Peer(from)));
-        let received = machine.counters().messages_received;
-        let watched = arrived_from.filter(|_| self.watch_activity);
-        let before = watched.and_then(|from| self.activity(state, from, node));
-        self.act(state, node, arrived_from, effect, |machine, actions| {
-            machine.handle(Instant(0), event, actions);
-        })?;
-        let Some((packet, from)) = arrived.zip(arrived_from) else { return Ok(()) };
-        // I5: a packet that ends a message delivers exactly one, others none.
-        let ends = match packet.body {
-            Body::Eager { length, .. } => length == packet.payload_bytes,
-            Body::More { offset } => arriving == Some(u64::from(offset + packet.payload_bytes)),
-            _ => false,
-        };
-        let delivered = state.endpoints[node as usize].counters().messages_received - received;
-        if delivered != u64::from(ends) {
-            return violation("I5", format!("{delivered} messages delivered by {packet:?}"));
-        }
-        match before {
-            Some(before) => self.check_activity(state, from, node, &packet, before),
-            None => Ok(()),
-        }
-    }
-
-    /// How active `from` is at `to`, with dynamic credits: 0 (null) to 3; and what was retrieved of it since the last
-    /// threshold. Unit: slots.
-    fn activity(&self, state: &State, from: u32, to: u32) -> Option<(u8, u32)> {
-        let pool = state.endpoints[to as usize].pool();
-        let account = pool.accounts().find(|account| account.owner == Peer(from))?;
-        let level = match account.level {
-            Level::Null => 0,
-            Level::Low => 1,
-            Level::Medium => 2,
-            Level::High => 3,
-        };
-        Some((level, account.retrieved + account.piggybacked))
-    }
-
-    /// What only control packets pay for is no activity: a sender that becomes more active has had at least n + 1 slots of
-    /// data retrieved since it last did.
-    fn check_activity(
-        &self,
-        state: &mut State,
-        from: u32,
-        to: u32,
-        packet: &Packet,
-        before: (u8, u32),
-    ) -> Result<(), Violation> {
-        let lane = self.lane(from, to);
-        let wanted = self.config.credit_slots as u8 + 1;
-        let slots = self.config.geometry.packet_slots(packet);
-        if let Body::Eager { .. } | Body::More { .. } = packet.body {
-            state.earned[lane] = (u32::from(state.earned[lane]) + slots).min(u32::from(wanted)) as u8;
-        }
-        let (after, _) = self.activity(state, from, to).expect("it was there before");
-        if after > before.0 {
-            if state.earned[lane] < wanted {
-                let earned = state.earned[lane];
-                let detail = format!("{from} becomes more active at {to} with {earned} slots of data");
-                return violation("activity", detail);
-            }
-            // At most so many thresholds were crossed beyond the one that counted, or can be without a further slot.
-            state.earned[lane] = (before.1 + slots - 1).min(u32::from(wanted)) as u8;
-        }
-        Ok(())
-    }
-
-    /// Lets the machine of `node` do something, and performs what it wants done.
-    fn act(
-        &self,
-        state: &mut State,
-        node: u32,
-        arrived_from: Option<u32>,
-        effect: &mut Effect,
-        what: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
-    ) -> Result<(), Violation> {
-        let machine = Arc::make_mut(&mut state.endpoints[node as usize]);
-        let (counters, tally) = (*machine.counters(), *machine.pool().tally());
-        let mut actions = Vec::new();
-        guarded(|| what(machine, &mut actions))?;
-        let (now, tallied) = (machine.counters(), machine.pool().tally());
-        let mut note = |kind: Happened, more: bool| effect.happened |= if more { kind.bit() } else { 0 };
-        note(Happened::CreditPacket, now.credit_packets_sent > counters.credit_packets_sent);
-        note(Happened::Piggyback, now.piggybacked_credits_sent > counters.piggybacked_credits_sent);
-        note(Happened::ShortGrant, tallied.short_grants > tally.short_grants);
-        note(Happened::Excess, tallied.excesses > tally.excesses);
-        note(Happened::Deficit, tallied.deficits > tally.deficits);
-        note(Happened::Theft, tallied.thefts > tally.thefts);
-        if tallied.put_off > tally.put_off {
-            return violation("I2", "a grant waits for room for credit packets".into());
-        }
-        for action in actions {
-            self.perform(state, node, arrived_from, action, effect)?;
-        }
-        Ok(())
-    }
-
-    fn perform(
-        &self,
-        state: &mut State,
-        node: u32,
-        arrived_from: Option<u32>,
-        action: Action,
-        effect: &mut Effect,
-    ) -> Result<(), Violation> {
-        match action {
-            Action::Transmit { to, packet, .. } => self.transmit(state, node, to.0, packet, effect),
-            Action::Retire => {
-                let lane = self.lane(arrived_from.expect("only what has arrived is retired"), node);
-                Arc::make_mut(&mut state.lanes[lane]).remove(0);
-                Ok(())
-            }
-            Action::AskRoom { to, .. } => {
-                state.asking |= 1 << self.lane(node, to.0);
-                Ok(())
-            }
-            Action::Sever { peer } if self.dead(state, peer.0) => Ok(()),
-            Action::Complete { outcome: Outcome::Lost { peer: Some(peer), .. }, .. }
-                if self.dead(state, peer.0) =>
-            {
-                Ok(())
-            }
-            Action::Sever { peer } => {
-                violation("refused", format!("endpoint {node} takes what {} says for malformed", peer.0))
-            }
-            // Bytes and requests are the business of tests/worlds.rs.
-            Action::Place { .. }
-            | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
-            _ => violation("unexpected", format!("endpoint {node} wants {action:?}")),
-        }
-    }
-
-    fn transmit(
-        &self,
-        state: &mut State,
-        from: u32,
-        to: u32,
-        packet: Packet,
-        effect: &mut Effect,
-    ) -> Result<(), Violation> {
-        let lane = self.lane(from, to);
-        let packets = Arc::make_mut(&mut state.lanes[lane]);
-        if let Body::Eager { .. } | Body::More { .. } = packet.body {
-            // I5: the lane is first in first out, so numbers in order at its entrance are in order at its end.
-            let message = |packet: &&Packet| matches!(packet.body, Body::Eager { .. } | Body::More { .. });
-            let last = packets.iter().rev().find(message).map(|last| last.number);
-            let step = u32::from(matches!(packet.body, Body::Eager { .. }));
-            if last.is_some_and(|last| last.wrapping_add(step) != packet.number) {
-                return violation("I5", format!("message {} after {last:?}", packet.number));
-            }
-            let pair = self.pairs.iter().position(|pair| *pair == (from, to));
-            let pair = pair.expect("data leaves only on pairs that send");
-            assert!(effect.sent.is_none_or(|sent| sent == pair), "one move lets two pairs send");
-            effect.sent = Some(pair);
-        }
-        packets.push(packet);
-        let (data_slots, credit_packets) = self.filled(state, from, to);
-        let lanes_slots: u32 = (0..self.processes).map(|other| self.filled(state, other, to).0).sum();
-        let region_slots = if self.dynamic() { self.config_of(to).region.slots } else { lanes_slots };
-        if data_slots > self.lane_slots(to) || lanes_slots > region_slots {
-            return violation("I1", format!("{data_slots} slots of {from} filled, {lanes_slots} of all"));
-        }
-        let credit_slots = self.config.credit_slots;
-        if credit_packets > credit_slots {
-            return violation(
-                "I2",
-                format!("{credit_packets} unread credit packets in {credit_slots} slots"),
-            );
-        }
-        Ok(())
-    }
-
-    fn origin(&self, state: &State, from: u32, to: u32) -> Origin {
-        state.endpoints[from as usize].origin(Peer(to))
-    }
-
-    /// I1 in the books, for the pairs of the endpoint that has `acted`; the books of others have not changed. Static: every
-    /// data slot is a credit, filled, retrieved and not granted, or granted on the way. Dynamic: what the receiver believes
-    /// that a sender has is what there is of it, and with what is free that is the region; then the machine's own checks of
-    /// I1, I3 and I6.
-    fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
-        for peer in (0..self.processes).filter(|&peer| self.neighbours(acted, peer)) {
-            if self.dead(state, peer) {
-                continue;
-            }
-            for (from, to) in [(acted, peer), (peer, acted)] {
-                let origin = self.origin(state, from, to);
-                let receiver = &state.endpoints[to as usize];
-                let Some(books) = receiver.receiver_books(Peer(from), origin) else { continue };
-                let credits = state.endpoints[from as usize].sender_books(Peer(to)).credits;
-                let (filled, _) = self.filled(state, from, to);
-                let has = credits.wrapping_add(filled).wrapping_add(books.granted_unknown);
-                let (sum, wanted) = match books.current {
-                    None => (has.wrapping_add(books.retrieved), self.quota_slots),
-                    Some(current) => (has.wrapping_add(self.given_back(state, from, to)), current),
-                };
-                if sum != wanted {
-                    let detail = format!("{from} to {to}: {credits} credits + {filled} filled, {books:?}");
-                    return violation("I1", detail);
-                }
-            }
-        }
-        if self.dynamic() {
-            self.check_pool(state, acted)?;
-        }
-        Ok(())
-    }
-
-    /// Credits in responses on their way.
-    fn given_back(&self, state: &State, from: u32, to: u32) -> u32 {
-        let credits = |packet: &Packet| match packet.body {
-            Body::ReturnResponse { credits } => credits,
-            _ => 0,
-        };
-        state.lanes[self.lane(from, to)].iter().map(credits).sum()
-    }
-
-    fn check_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
-        let pool = state.endpoints[at as usize].pool();
-        let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
-        let current: u32 = living.map(|account| account.current).sum();
-        let phantom = if self.thief { self.config.region.start_slots } else { 0 };
-        if pool.available_slots().wrapping_add(current) + phantom != pool.region_slots() {
-            let (available, region) = (pool.available_slots(), pool.region_slots());
-            return violation("I1", format!("{available} free + {current} with senders, region {region}"));
-        }
-        if self.inner_checks { guarded(|| pool.assert_invariants()) } else { Ok(()) }
-    }
-
     /// Whether a message of pair number `pair` waits for credit.
     pub fn waiting(&self, state: &State, pair: usize) -> bool {
         let (from, to) = self.pairs[pair];
-        state.endpoints[from as usize].sender_books(Peer(to)).waiting > 0
+        !self.is_lost(state, from, to) && state.endpoints[from as usize].sender_books(Peer(to)).waiting > 0
     }
 
     /// The bits of [`Happened`] that say how things stand.
@@ -669,10 +528,16 @@ impl Setup {
         bits
     }
 
+    /// Where `from` stands as the sender to `to`.
+    fn origin(&self, state: &State, from: u32, to: u32) -> Origin {
+        let (there, here) = (state.stays[self.lane(from, to)], state.stays[self.lane(to, from)]);
+        state.endpoints[from as usize].origin(Peer(to), there, here)
+    }
+
     /// The state as numbers that do not grow: equal if and only if the states behave alike.
     pub fn canonical(&self, state: &State, words: &mut Vec<u32>) {
         words.clear();
-        words.push(u32::from(state.dead));
+        words.push(u32::from(state.dead) | u32::from(state.steals) << 8 | u32::from(state.leaves) << 16);
         for us in 0..self.processes {
             if self.dead(state, us) {
                 continue;
@@ -683,14 +548,24 @@ impl Setup {
         for from in 0..self.processes {
             for to in 0..self.processes {
                 let lane = self.lane(from, to);
-                let asking = u32::from(state.asking >> lane & 1 != 0);
+                let stay = state.stays[lane];
+                let bits = [state.asking, state.joining, state.untold, state.severed];
+                let flags = bits.iter().fold(0, |flags, bits| flags << 1 | (bits >> lane & 1) as u32);
+                let earned = u32::from(state.earned[lane]);
                 words.push(
-                    state.lanes[lane].len() as u32 | asking << 16 | u32::from(state.earned[lane]) << 24,
+                    state.lanes[lane].len() as u32 | flags << 16 | u32::from(stay.lasts) << 20 | earned << 24,
                 );
-                let origin = self.origin(state, to, from);
-                let machine = &state.endpoints[from as usize];
-                for packet in state.lanes[lane].iter() {
-                    machine.canonical_packet(Peer(to), packet, origin, words);
+                if state.lanes[lane].is_empty() {
+                    continue;
+                }
+                let (there, here) = (self.origin(state, to, from), self.origin(state, from, to));
+                for item in state.lanes[lane].iter() {
+                    match item {
+                        Item::Attach { epoch } => words.push(u32::MAX - u32::from(stay.is(*epoch))),
+                        Item::Packet(packet) => {
+                            Endpoint::canonical_packet(here.credit_packets_read, packet, there, words);
+                        }
+                    }
                 }
             }
         }

@@ -1,9 +1,11 @@
 //! What is searched: the setups of the proof, each with what it must have seen, and the rules that must be caught.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use weir_proto::flow::Mutant as Wrong;
-use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
+use weir_proto::flow::static_connection::ecm_slots;
+use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::explore::Limits;
 use crate::model::{Happened, Rule, Setup};
@@ -37,6 +39,15 @@ pub struct Mutant {
 const STATIC: Scheme = Scheme::Static { piggyback: true };
 const DYNAMIC: Scheme = Scheme::Dynamic { piggyback: true };
 const EXPLICIT: Scheme = Scheme::Static { piggyback: false };
+const CONNECTION: Scheme = Scheme::StaticConnection { ecm_threshold: None };
+const DOUBLING: Scheme = Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None };
+const LINEAR: Scheme =
+    Scheme::AdaptiveBacklog { growth: Growth::Linear { slots: NonZeroU32::MIN }, ecm_threshold: None };
+
+/// Receiver not ready, with so many retries. The timer's time does not matter: it runs out at any moment.
+const fn hardware(rnr_retries: u8) -> Scheme {
+    Scheme::Hardware { rnr_timer_ns: 1, rnr_retries }
+}
 
 /// A message of one slot with room for credits; one without; one of two slots.
 const SHORT: u64 = 0;
@@ -88,7 +99,11 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         Scheme::Static { piggyback: false } => "static, explicit",
         Scheme::Dynamic { piggyback: true } => "dynamic",
         Scheme::Dynamic { piggyback: false } => "dynamic, explicit",
-        other => panic!("{other:?} is not explored"),
+        Scheme::Hardware { rnr_retries: 7, .. } => "hardware",
+        Scheme::Hardware { .. } => "hardware, few retries",
+        Scheme::StaticConnection { .. } => "connection",
+        Scheme::AdaptiveBacklog { growth: Growth::Linear { .. }, .. } => "adaptive, linear",
+        Scheme::AdaptiveBacklog { growth: Growth::Exponential, .. } => "adaptive, doubling",
     };
     let kinds = match message_bytes {
         [SHORT] => "",
@@ -120,8 +135,14 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         pairs,
         config,
         quota_slots,
+        extra_slots: 0,
         rule: Rule::Ours,
         thief: false,
+        most_steals: None,
+        cold: false,
+        leaving: Vec::new(),
+        most_leaves: None,
+        overlap: 0,
         watch_activity: false,
         inner_checks: true,
         mortal: None,
@@ -131,65 +152,118 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
 
 /// The searches that end within seconds, also without optimisation: part of `make test`.
 pub fn quick() -> Vec<Case> {
-    let waits = vec![Happened::Waiting, Happened::CreditPacket];
-    let all = vec![Happened::Waiting, Happened::CreditPacket, Happened::Piggyback];
+    use Happened::*;
+    let waits = [Waiting, CreditPacket];
+    let all = [Waiting, CreditPacket, Piggyback];
     let mut cases = Vec::new();
-    let mut add = |setup, wanted: &Vec<Happened>| {
+    let mut add = |setup, wanted: &[Happened]| {
         let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
-        cases.push(Case { setup, wanted: wanted.clone(), limits, complete: true });
+        cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete: true });
     };
-    add(setup(Shape::Both, Scheme::Unlimited, 2, 1, &[SHORT, TWO_SLOTS]), &vec![Happened::Waiting]);
+    add(setup(Shape::Both, Scheme::Unlimited, 2, 1, &[SHORT, TWO_SLOTS]), &[Waiting]);
+    add(setup(Shape::Both, hardware(7), 2, 1, &[SHORT, TWO_SLOTS]), &[Waiting, NotReady]);
+    add(setup(Shape::Both, hardware(1), 2, 1, &[SHORT]), &[Waiting, NotReady, GaveUp]);
     for quota in 1..=3 {
         add(setup(Shape::Star, EXPLICIT, quota, 1, &[SHORT]), &waits);
         // With one slot every retrieval reaches the threshold, so nothing is left to go with data.
-        let wanted = if quota == 1 { &waits } else { &all };
+        let wanted = if quota == 1 { &waits[..] } else { &all[..] };
         add(setup(Shape::Both, STATIC, quota, 1, &[SHORT]), wanted);
     }
     add(setup(Shape::Both, STATIC, 2, 1, &[SHORT, FULL]), &all);
     add(setup(Shape::Both, STATIC, 2, 1, &[SHORT, TWO_SLOTS]), &all);
     add(setup(Shape::Both, STATIC, 3, 2, &[SHORT]), &all);
     add(Setup { rule: Rule::ThresholdAlone, ..setup(Shape::Both, STATIC, 3, 1, &[SHORT]) }, &all);
-    add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
-    add(thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &EVERYTHING_OF_ONE.to_vec());
     add(Setup { rule: Rule::ThresholdAlone, ..setup(Shape::Both, STATIC, 3, 2, &[SHORT]) }, &all);
+    add(connection(3, &[SHORT]), &all);
+    add(setup(Shape::Both, DOUBLING, 2, 1, &[SHORT]), &[Waiting, CreditPacket, Piggyback, Growth]);
+    add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
+    add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
+    add(thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &EVERYTHING_OF_ONE);
+    let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
+    for overlap in 0..2 {
+        add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &comes_and_goes);
+        add(leaving(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &comes_and_goes);
+    }
+    add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0), (0, 1)], 0), &comes_and_goes);
     cases
 }
 
 /// All searches of `make prove`.
 pub fn full() -> Vec<Case> {
-    let all = vec![Happened::Waiting, Happened::CreditPacket, Happened::Piggyback];
+    use Happened::*;
+    let all = [Waiting, CreditPacket, Piggyback];
     let mut cases = quick();
-    let mut add = |setup, wanted: &[Happened], complete| {
-        let limits = Limits::default();
-        cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete });
+    let mut add = |setup, wanted: &[Happened], most_states: Option<u32>| {
+        let states = most_states.unwrap_or(Limits::default().states);
+        let limits = Limits { states, ..Limits::default() };
+        cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete: most_states.is_none() });
     };
-    add(setup(Shape::Both, STATIC, 4, 1, &[SHORT, FULL]), &all, true);
-    add(setup(Shape::Both, STATIC, 4, 2, &[SHORT, TWO_SLOTS]), &all, true);
-    add(setup(Shape::Both, STATIC, 6, 2, &[SHORT]), &all, true);
+    let dynamic = |shape, quota| setup(shape, DYNAMIC, quota, 1, &[SHORT]);
+    add(setup(Shape::Both, STATIC, 4, 1, &[SHORT, FULL]), &all, None);
+    add(setup(Shape::Both, STATIC, 4, 2, &[SHORT, TWO_SLOTS]), &all, None);
+    add(setup(Shape::Both, STATIC, 6, 2, &[SHORT]), &all, None);
+
+    // The schemes of Liu & Panda.
+    add(setup(Shape::Star, hardware(7), 3, 1, &[SHORT, TWO_SLOTS]), &[Waiting, NotReady], None);
+    add(setup(Shape::Star, hardware(2), 2, 1, &[SHORT]), &[Waiting, NotReady, GaveUp], None);
+    add(connection(3, &[SHORT, TWO_SLOTS]), &all, None);
+    add(connection(4, &[SHORT]), &all, None);
+    for scheme in [LINEAR, DOUBLING] {
+        add(setup(Shape::Both, scheme, 4, 1, &[SHORT]), &[Waiting, CreditPacket, Piggyback, Growth], None);
+    }
 
     // (a) One receiver, two senders.
-    let taking = [Happened::Blocked, Happened::ShortGrant, Happened::Theft, Happened::ControlWaiting];
-    add(setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT]), &taking, true);
-    add(mortal(setup(Shape::Star, DYNAMIC, 2, 1, &[SHORT])), &taking, true);
-    add(setup(Shape::Star, DYNAMIC, 3, 1, &[SHORT]), &taking, false);
-    // (b) Two processes, both directions, an environment that steals.
-    add(thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])), &EVERYTHING_OF_ONE, true);
-    add(
-        thief(setup(Shape::Both, DYNAMIC, 1, 1, &[SHORT])),
-        &[Happened::Waiting, Happened::CreditPacket],
-        true,
-    );
-    add(thief(setup(Shape::Both, DYNAMIC, 2, 1, &[SHORT])), &EVERYTHING_OF_ONE, false);
+    let taking = [Blocked, ShortGrant, Theft, ControlWaiting];
+    add(dynamic(Shape::Star, 2), &taking, None);
+    add(mortal(dynamic(Shape::Star, 2)), &[Blocked, ShortGrant, Theft, ControlWaiting, Died], None);
+    add(dynamic(Shape::Star, 3), &taking, Some(3_000_000));
+    // (b) Two processes, both directions, an environment that steals: one direction as well, or without the environment, or
+    // with little of it.
+    add(thief(dynamic(Shape::OneWay, 3)), &EVERYTHING_OF_ONE, None);
+    add(thief(dynamic(Shape::Both, 1)), &[Waiting, CreditPacket], None);
+    add(dynamic(Shape::Both, 4), &[Piggyback, ShortGrant, Excess, Deficit], None);
+    add(thief(dynamic(Shape::Both, 2)), &EVERYTHING_OF_ONE, Some(3_000_000));
     // (c) Three, all to all.
-    add(setup(Shape::AllToAll, DYNAMIC, 1, 1, &[SHORT]), &[Happened::Waiting, Happened::CreditPacket], false);
+    add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(3_000_000));
     // Beyond: an answer to one of two senders, so that piggybacking meets short grants.
-    add(setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]), &[Happened::Piggyback, Happened::ShortGrant], false);
+    add(dynamic(Shape::Answers, 2), &[Piggyback, ShortGrant], Some(2_000_000));
+    // Who comes late, who leaves and comes back.
+    add(cold(dynamic(Shape::Star, 2)), &taking, None);
+    let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
+    let both = [(1, 0), (0, 1)];
+    add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &both, 1), &comes_and_goes, None);
+    add(leaving(dynamic(Shape::OneWay, 2), &both, 1), &comes_and_goes, None);
+    add(leaving(dynamic(Shape::Star, 1), &[(1, 0)], 0), &comes_and_goes, None);
+    add(robbed_while_away(), &[Blocked, ShortGrant, Theft, Left], Some(2_000_000));
     cases
+}
+
+fn connection(quota_slots: u32, message_bytes: &[u64]) -> Setup {
+    setup(Shape::Both, CONNECTION, quota_slots, ecm_slots(quota_slots, None), message_bytes)
+}
+
+/// Sender 2 has no way back for a while, so that its credits cannot be returned to it; sender 1 can have all slots of the
+/// region that are not set aside: with n = 2 and a quota of 3 it can hold 3 T - 1 = 5 of 5.
+fn robbed_while_away() -> Setup {
+    let setup = leaving(setup(Shape::Star, DYNAMIC, 2, 2, &[SHORT]), &[(0, 2)], 0);
+    Setup { extra_slots: 1, most_leaves: Some(1), name: setup.name.clone() + " once, 1 more", ..setup }
 }
 
 /// What one sender and a thief must show: nobody else can leave the pool short.
 const EVERYTHING_OF_ONE: [Happened; 5] =
     [Happened::Blocked, Happened::Excess, Happened::Deficit, Happened::Theft, Happened::ControlWaiting];
+
+/// `setup` with senders that may be asked to leave.
+fn leaving(setup: Setup, leaving: &[(u32, u32)], overlap: u8) -> Setup {
+    let twice = if overlap > 0 { ", two lanes" } else { "" };
+    let name = format!("{}, leaving{twice}", setup.name);
+    Setup { leaving: leaving.to_vec(), overlap, name, ..setup }
+}
+
+/// `setup` with nobody connected at first.
+fn cold(setup: Setup) -> Setup {
+    Setup { cold: true, name: setup.name.clone() + ", cold", ..setup }
+}
 
 fn thief(setup: Setup) -> Setup {
     Setup { thief: true, name: setup.name.clone() + ", thief", ..setup }
@@ -199,7 +273,7 @@ fn mortal(setup: Setup) -> Setup {
     Setup { mortal: Some(1), name: setup.name.clone() + ", mortal", ..setup }
 }
 
-/// The rules that are known to be wrong and that a search finds; `docs/proof.md` names the others and their tests.
+/// The rules that are known to be wrong and that a search finds; `docs/proof.md` names the others, and why they are not here.
 pub fn mutants() -> Vec<Mutant> {
     let mut mutants = Vec::new();
     let mut add = |rule, name, setup, caught_by, from_outside| {
@@ -225,6 +299,8 @@ pub fn mutants() -> Vec<Mutant> {
     let answers = setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]);
     dynamic(PiggybackOverdraws, "4 piggyback overdraws", answers, "I1", Some("I1"));
     dynamic(PiggybackForgetsTheOvershoot, "5 piggyback forgets the overshoot", both(5), "I6", None);
+    let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
+    dynamic(AnswersWaitForAnswers, "6 answers wait for answers", asked, "I4", Some("I4"));
     dynamic(
         ControlCountsAsActivity,
         "7 control packets are activity",
@@ -234,5 +310,6 @@ pub fn mutants() -> Vec<Mutant> {
     );
     dynamic(ThresholdsStartAsOnes, "8 n + 1 at first, thresholds of one", four_of_two, "I6", Some("I2"));
     dynamic(TheDeadKeepTheirShare, "9 the dead keep their share", mortal(star()), "I1", Some("I1"));
+    dynamic(NothingIsReserved, "10 nothing is reserved", robbed_while_away(), "assertion", Some("I4"));
     mutants
 }

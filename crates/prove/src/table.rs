@@ -1,7 +1,7 @@
 //! Runs the suite and prints what came of it, a line for each search.
 
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::explore::{Limits, Report, explore};
 use crate::model::{Happened, Setup};
@@ -10,30 +10,36 @@ use crate::worlds;
 
 /// Searches all cases and prints the table. Returns whether everything holds and nothing was vacuous.
 pub fn prove(cases: &[Case]) -> bool {
-    let mut header = format!("{:<38}{:>11}{:>12}{:>6}{:>9}", "search", "states", "moves", "depth", "s");
-    for kind in Happened::ALL {
-        header += &format!("  {}", kind.name());
-    }
-    println!("{header}  verdict");
+    println!(
+        "{:<46}{:>9}{:>10}{:>6}{:>7}{:>7}{:>6}  verdict; states in which ...",
+        "search", "states", "moves", "depth", "s", "CPU s", "MB"
+    );
+    let mut total = Duration::ZERO;
     let mut good = true;
     for case in cases {
         let mut told = Instant::now();
         let report = explore(&case.setup, case.limits, |states, depth| {
             if told.elapsed().as_secs() >= 10 {
                 told = Instant::now();
-                eprintln!("{:<38}{states:>11}{depth:>18}", case.setup.name);
+                eprintln!("{:<46}{states:>9}{depth:>16}", case.setup.name);
             }
         });
         let (verdict, holds) = verdict(case, &report);
         good &= holds;
-        let Report { states, edges, depth, time, happened, .. } = &report;
-        print!("{:<38}{states:>11}{edges:>12}{depth:>6}{:>9.1}", case.setup.name, time.as_secs_f64());
-        for kind in Happened::ALL {
-            print!("{:>1$}", happened[kind as usize], kind.name().len() + 2);
-        }
-        println!("  {verdict}");
+        let Report { states, edges, depth, time, cpu_time, memory_bytes, happened, .. } = &report;
+        total += *cpu_time;
+        let (time, cpu_time) = (time.as_secs_f64(), cpu_time.as_secs_f64());
+        let memory = memory_bytes >> 20;
+        print!(
+            "{:<46}{states:>9}{edges:>10}{depth:>6}{time:>7.1}{cpu_time:>7.1}{memory:>6}",
+            case.setup.name
+        );
+        let seen = Happened::ALL.into_iter().filter(|&kind| happened[kind as usize] > 0);
+        let seen: Vec<_> = seen.map(|kind| format!("{} {}", kind.name(), happened[kind as usize])).collect();
+        println!("  {verdict}; {}", seen.join(", "));
         let _ = std::io::stdout().flush();
     }
+    println!("all searches: {:.0} s of processor time", total.as_secs_f64());
     good
 }
 
@@ -61,15 +67,15 @@ pub fn verdict(case: &Case, report: &Report) -> (String, bool) {
 /// own checks: what a user would see. Returns whether all are caught by
 /// the checks expected.
 pub fn catch(mutants: &[Mutant], from_outside: bool) -> bool {
-    println!("{:<38}{:<36}{:<31}without the machine's own checks", "wrong rule", "in", "caught by");
+    println!("{:<38}{:<48}{:<31}without the machine's own checks", "wrong rule", "in", "caught by");
     println!(
-        "{:<74}{:<10}{:>9}{:>7}     {:<10}{:>9}{:>7}",
+        "{:<86}{:<10}{:>9}{:>7}     {:<10}{:>9}{:>7}",
         "", "check", "states", "moves", "check", "states", "moves"
     );
     let mut good = true;
     for mutant in mutants {
         let all = caught(&mutant.setup);
-        print!("{:<38}{:<36}{:<10}{:>9}{:>7}     ", mutant.name, mutant.setup.name, all.0, all.1, all.2);
+        print!("{:<38}{:<48}{:<10}{:>9}{:>7}     ", mutant.name, mutant.setup.name, all.0, all.1, all.2);
         let mut verdict = if all.0 == mutant.caught_by { "" } else { "  NOT AS EXPECTED" };
         match mutant.from_outside.filter(|_| from_outside) {
             None => print!("{:<26}", "-"),

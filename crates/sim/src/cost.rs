@@ -42,6 +42,23 @@ impl Cost {
         get_ps: 0,
     };
 
+    /// The same work on a processor that takes `percent` percent of the time.
+    pub fn times(&self, percent: u32) -> Cost {
+        let times = |ps: Picoseconds| ps * u64::from(percent) / 100;
+        Cost {
+            send_call_ps: times(self.send_call_ps),
+            receive_call_ps: times(self.receive_call_ps),
+            packet_send_ps: times(self.packet_send_ps),
+            packet_receive_ps: times(self.packet_receive_ps),
+            credit_send_ps: times(self.credit_send_ps),
+            credit_receive_ps: times(self.credit_receive_ps),
+            match_ps: times(self.match_ps),
+            copy_ps_per_kib: times(self.copy_ps_per_kib),
+            keep_ps_per_kib: times(self.keep_ps_per_kib),
+            get_ps: times(self.get_ps),
+        }
+    }
+
     /// Copying `bytes` bytes into the program's buffer.
     pub fn copy_ps(&self, bytes: u64) -> Picoseconds {
         self.copy_ps_per_kib * bytes / 1024

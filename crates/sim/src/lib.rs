@@ -18,9 +18,11 @@ pub mod collective;
 pub mod cost;
 pub mod goal;
 pub mod network;
+pub mod plan;
 pub mod program;
 pub mod queue;
 pub mod trace;
+pub mod workload;
 pub mod world;
 
 /// Virtual time. Unit: picoseconds since the start; 2^64 of them are 213 days.

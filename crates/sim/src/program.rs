@@ -18,6 +18,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use weir_proto::PeerFault;
+
 use crate::Picoseconds;
 
 /// A nonblocking operation under way. Waited for exactly once.
@@ -34,6 +36,8 @@ pub struct Status {
     pub tag: u64,
     /// Its length. Unit: bytes.
     pub bytes: u64,
+    /// It failed: the peer is lost, or somebody whose message the receive may have waited for.
+    pub fault: Option<PeerFault>,
 }
 
 /// A call that the driver performs.
@@ -71,10 +75,19 @@ pub enum Call {
         /// Completes at once, with the time in [`Status::bytes`].
         handle: Handle,
     },
+    /// How many slots of a peer's mailbox are ours: not a call of MPI but the instrument of an experiment. Takes no time.
+    Credits {
+        /// Completes at once, with the number in [`Status::bytes`]; 0 if the scheme has none, or the driver cannot tell.
+        handle: Handle,
+        /// Rank.
+        peer: u32,
+    },
     /// Leave a number in the records.
     Record {
         /// What it is.
         name: &'static str,
+        /// Which of a series.
+        index: u32,
         /// The number.
         value: f64,
     },
@@ -226,9 +239,21 @@ impl Rank {
         self.wait(handle).await.bytes
     }
 
+    /// Slots of `peer`'s mailbox that are ours: credits that we have, that are on their way, and that fill slots which are not
+    /// retrieved yet. The reading of an instrument, not a call of MPI.
+    pub async fn credits(&self, peer: u32) -> u64 {
+        let handle = self.call(|handle| Call::Credits { handle, peer });
+        self.wait(handle).await.bytes
+    }
+
     /// Leaves a number in the records of the run.
     pub fn record(&self, name: &'static str, value: f64) {
-        self.0.state.borrow_mut().calls.push_back(Call::Record { name, value });
+        self.record_of_series(name, 0, value);
+    }
+
+    /// Leaves a number of a series, such as one for each call.
+    pub fn record_of_series(&self, name: &'static str, index: u32, value: f64) {
+        self.0.state.borrow_mut().calls.push_back(Call::Record { name, index, value });
     }
 
     fn call(&self, call: impl FnOnce(Handle) -> Call) -> Handle {

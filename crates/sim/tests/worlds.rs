@@ -169,6 +169,7 @@ fn records_and_clock_tell_virtual_time() {
             rank.compute(7 * US);
             rank.record("answer", 42.0);
             seen.set((before, rank.clock().await));
+            rank.record("last", 1.0); // nothing is waited for after it
         }
     })
     .expect("ends");
@@ -177,4 +178,5 @@ fn records_and_clock_tell_virtual_time() {
         (report.records[0].at, report.records[0].name, report.records[0].value),
         (7 * US, "answer", 42.0)
     );
+    assert_eq!(report.records[1].name, "last");
 }

@@ -50,19 +50,25 @@ pub struct MemoryArguments {
 
 /// What was measured for one number of peers. Unit: bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Row {
-    peers: u32,
+pub struct Row {
+    /// Peers.
+    pub peers: u32,
     /// Heap with all addresses inserted and nobody active, the endpoint itself included.
-    idle_heap_bytes: i64,
-    idle_mailbox_bytes: u64,
+    pub idle_heap_bytes: i64,
+    /// And the mailbox.
+    pub idle_mailbox_bytes: u64,
     /// The same with the active ones.
-    active_heap_bytes: i64,
-    active_mailbox_bytes: u64,
+    pub active_heap_bytes: i64,
+    /// And the mailbox.
+    pub active_mailbox_bytes: u64,
     /// The same when they have left.
-    after_heap_bytes: i64,
-    after_mailbox_bytes: u64,
-    published_static_bytes: u64,
-    published_dynamic_bytes: u64,
+    pub after_heap_bytes: i64,
+    /// And the mailbox.
+    pub after_mailbox_bytes: u64,
+    /// Formula 7.2 of the thesis, static.
+    pub published_static_bytes: u64,
+    /// The same, dynamic.
+    pub published_dynamic_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -81,6 +87,7 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &MemoryArguments) -> Result<u8, Failure> {
+    run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings { idle_bytes: 0, stats_dir: None, ..Settings::from_environment()? };
     let rows =
         arguments.peers.iter().map(|&peers| measure(peers, &settings)).collect::<Result<Vec<_>, _>>()?;
@@ -97,6 +104,14 @@ pub fn run(arguments: &MemoryArguments) -> Result<u8, Failure> {
         run::write_json(&record, target)?;
     }
     Ok(0)
+}
+
+/// Measures one number of peers with weir's default settings.
+///
+/// # Errors
+/// [`Failure`].
+pub fn measure_with_defaults(peers: u32) -> Result<Row, Failure> {
+    measure(peers, &Settings { idle_bytes: 0, ..Settings::default() })
 }
 
 fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
@@ -270,7 +285,8 @@ fn be_active(
     }
 }
 
-fn render(rows: &[Row]) -> String {
+/// The table of what was measured.
+pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     let headings = [

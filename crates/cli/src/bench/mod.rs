@@ -6,7 +6,7 @@
 mod flood;
 mod imb;
 mod jobs;
-mod memory;
+pub mod memory;
 mod overhead;
 mod pingpong;
 mod statistics;

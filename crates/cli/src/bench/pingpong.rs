@@ -95,6 +95,7 @@ struct Bench<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
+    run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings::from_environment()?;
     settings.quota(arguments.ranks_barrier)?;
     if let Some(size) = arguments.sizes.iter().find(|&&size| size > 1 << 30) {

@@ -138,7 +138,13 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
     } else if usable {
         println!("\nweir works on this host.");
     } else {
-        println!("\nweir does not work on this host yet: see the lines with FAIL.");
+        let failed = findings.iter().any(|finding| finding.level == Level::Fail);
+        let why = if failed {
+            "see the lines with FAIL"
+        } else {
+            "no MPI has run over it, see the lines with warn"
+        };
+        println!("\nweir does not work on this host yet: {why}.");
     }
     Ok(u8::from(!usable))
 }

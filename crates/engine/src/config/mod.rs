@@ -181,7 +181,7 @@ impl Default for Settings {
             retain_bytes: 0,
             cross_memory: true,
             max_peers: 4096,
-            idle_bytes: 1 << 20,
+            idle_bytes: 128 << 10,
             spin: 0,
             sleep_us: 1000,
             close_ms: 10_000,

@@ -2,8 +2,10 @@
 //!
 //! Totals and message numbers grow for ever, so two states that behave alike would never be found equal. What
 //! matters of a total is its distance from what the other side of the pair knows: so the sender of a pair is the origin
-//! ([`Origin`]), and the receiver's totals, and those in packets on their way, are written as distances from it. Nothing is
-//! left out but what the machine never decides by: counters, the time of a stall, message numbers.
+//! ([`Origin`]), and the receiver's totals, and those in packets on their way, are written as distances from it. Of the
+//! number of a stay only one thing matters: whether it is the present one ([`Stay`]). What is said of another one will be
+//! ignored, so its totals are not written. Nothing is left out besides but what the machine never decides by: counters, the
+//! time of a stall, message numbers.
 //!
 //! Every structure is taken apart without `..`: a new field does not compile until somebody has said here what
 //! distinguishes its values.
@@ -27,6 +29,26 @@ pub struct Origin {
     pub granted_total: u32,
     /// The credit packets that it has read, modulo 2^16.
     pub credit_packets_read: u16,
+    /// Its stay at the receiver.
+    pub there: Stay,
+    /// The receiver's stay at it.
+    pub here: Stay,
+}
+
+/// The last stay of a sender in a mailbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stay {
+    /// Its number.
+    pub epoch: u16,
+    /// The sender has not left.
+    pub lasts: bool,
+}
+
+impl Stay {
+    /// Whether what is said of stay `epoch` is about the present one, and will not be ignored.
+    pub fn is(&self, epoch: u16) -> bool {
+        self.lasts && self.epoch == epoch
+    }
 }
 
 /// The books of one pair, to be balanced against what is on its way. Unit: slots.
@@ -39,14 +61,15 @@ pub struct SenderBooks {
 }
 
 impl Endpoint {
-    /// Where this endpoint stands as the sender to `peer`.
-    pub fn origin(&self, peer: Peer) -> Origin {
-        let Some(state) = self.peers.get(peer.0 as usize) else { return Origin::default() };
+    /// Where this endpoint stands as the sender to `peer`. Which stays last is for the world to say.
+    pub fn origin(&self, peer: Peer, there: Stay, here: Stay) -> Origin {
+        let nothing = Origin { there, here, ..Origin::default() };
+        let Some(state) = self.peers.get(peer.0 as usize) else { return nothing };
         let granted_total = match &state.outbound {
             Outbound::Connected(sender) => sender.known_total(),
             _ => 0,
         };
-        Origin { granted_total, credit_packets_read: state.credit_packets_read }
+        Origin { granted_total, credit_packets_read: state.credit_packets_read, ..nothing }
     }
 
     /// What this endpoint holds as the sender to `peer`.
@@ -61,7 +84,7 @@ impl Endpoint {
 
     /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        Some(self.peers.get(peer.0 as usize)?.inbound?.arrived_and_length().1)
+        Some(self.peers.get(peer.0 as usize)?.inbound.as_ref()?.arrived_and_length().1)
     }
 
     /// Whether a request or a response waits for a credit.
@@ -115,29 +138,38 @@ impl Endpoint {
             budget: _,           // of payload without a receive, of which there is none
             copies,
             waiting_for_company,
-            backlogged: _, // the sum over the peers
+            backlogged: _,    // the sum over the peers
+            spare_backlog: _, // memory
             timers,
             somebody_died,
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
-        let bare = bare && copies.is_empty() && waiting_for_company.is_empty() && timers.earliest().is_none();
+        let bare = bare && copies.is_empty() && waiting_for_company.is_empty();
         assert!(
             bare && !posted.awaits_anybody() && posted.awaited_peers().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
         );
         words.push(u32::from(*somebody_died));
+        // Exploration has no clock, so that all timers are set to the same moment.
+        words.push(timers.peers().count() as u32);
+        words.extend(timers.peers().map(|peer| peer.0));
         for (peer, state) in peers.numbered() {
             words.push(peer.0);
             state.canonical(origin_of(peer), words);
         }
         if let Scheme::Dynamic { .. } = config.scheme {
-            pool.canonical(origin_of, words);
+            pool.canonical(|owner| peers[owner.0 as usize].base(origin_of(owner)), words);
         }
     }
 
-    /// Appends what distinguishes `packet`, on its way from this endpoint to `to`, whose origin as the sender to
-    /// us is `origin`.
-    pub fn canonical_packet(&self, to: Peer, packet: &Packet, origin: Origin, words: &mut Vec<u32>) {
+    /// Appends what distinguishes `packet`, on its way from this endpoint, which has read so many credit packets of
+    /// the receiver, whose origin as the sender to us is `origin`.
+    pub fn canonical_packet(
+        credit_packets_read_here: u16,
+        packet: &Packet,
+        origin: Origin,
+        words: &mut Vec<u32>,
+    ) {
         let Packet {
             epoch,
             credit_packets_read,
@@ -148,10 +180,14 @@ impl Endpoint {
             marks,
             body,
         } = *packet;
-        let read = self.origin(to).credit_packets_read.wrapping_sub(credit_packets_read);
-        words.extend([u32::from(epoch), u32::from(read), proxy, payload_bytes]);
-        words.push(origin.granted_total.wrapping_sub(granted_total));
-        words.push(u32::from(marks.hold) << 1 | u32::from(marks.backlogged));
+        match origin.there.is(epoch) {
+            true => {
+                let read = credit_packets_read_here.wrapping_sub(credit_packets_read);
+                words.extend([1, u32::from(read), origin.granted_total.wrapping_sub(granted_total)]);
+            }
+            false => words.push(0),
+        }
+        words.extend([proxy, payload_bytes, u32::from(marks.hold) << 1 | u32::from(marks.backlogged)]);
         canonical_body(&body, words);
     }
 }
@@ -163,11 +199,22 @@ fn canonical_body(body: &Body, words: &mut Vec<u32>) {
         Body::Credit => words.push(2),
         Body::ReturnRequest => words.push(3),
         Body::ReturnResponse { credits } => words.extend([4, credits]),
+        Body::Leave => words.push(5),
         _ => panic!("exploration has no canonical form for {body:?}"),
     }
 }
 
 impl PeerState {
+    /// What the totals of the receiver half are measured from.
+    fn base(&self, origin: Origin) -> flow::Base {
+        let connected = matches!(self.outbound, Outbound::Connected(_));
+        flow::Base {
+            granted_total: origin.there.is(self.stays.here).then_some(origin.granted_total),
+            packets_sent: self.stays.credit_packets_sent(),
+            packets_read: connected.then(|| self.stays.credit_packets_read()),
+        }
+    }
+
     fn canonical(&self, origin: Origin, words: &mut Vec<u32>) {
         let PeerState {
             outbound,
@@ -206,13 +253,18 @@ impl PeerState {
         let flags = [*asked_room, stalled_since.is_some(), *write_refused, *cross_memory, *said_goodbye];
         let more = [*backlog_waited, *held, *to_hold];
         words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
-        words.extend(compulsory.canonical());
-        words.extend(stays.canonical());
+        words.extend(compulsory.canonical(origin.here));
+        let connected = matches!(outbound, Outbound::Connected(_));
+        assert!(
+            !connected || origin.here.is(stays.there),
+            "who is connected knows of its last stay: {self:?}"
+        );
+        words.extend(stays.canonical(connected, origin));
         words.extend([*credit_slots, *write_bytes as u32, backlog.len() as u32]);
         backlog.iter().for_each(|job| job.canonical(words));
         words.push(u32::from(receiver.is_some()));
         if let Some(receiver) = receiver {
-            receiver.canonical(origin.granted_total, origin.credit_packets_read, words);
+            receiver.canonical(self.base(origin), words);
         }
         words.push(u32::from(inbound.is_some()));
         if let Some(inbound) = inbound {

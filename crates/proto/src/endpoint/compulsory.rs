@@ -45,10 +45,10 @@ impl Compulsory {
     }
 
     #[cfg(feature = "explore")]
-    pub(super) fn canonical(&self) -> [u32; 3] {
+    pub(super) fn canonical(&self, there: super::canonical::Stay) -> [u32; 3] {
         let Compulsory { request, unanswered, response, early, fixed } = *self;
         let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
-        [flags, early.map_or(u32::MAX, u32::from), fixed.unwrap_or(u32::MAX)]
+        [flags, early.map_or(2, |epoch| u32::from(there.is(epoch))), fixed.unwrap_or(u32::MAX)]
     }
 
     /// A response has arrived. Returns whether it was asked for.

@@ -6,6 +6,7 @@
 //! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
 //! matches it: `Copy`, complete, and with fifteen others or when idle B -> A `finished r0, 16`: `Release { r0 }` ...
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -261,13 +262,20 @@ impl Copies {
 /// that waits to be sent, several in one packet where their names allow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ended {
-    ranges: VecDeque<(u32, u32)>,
-    copies: u32,
-    copied_bytes: u64,
+    /// By itself, because most pairs never have any.
+    transfers: Option<Box<EndedTransfers>>,
     /// They leave as soon as there is credit.
     due: bool,
     /// The peer is in the endpoint's list of those that wait for company.
     listed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct EndedTransfers {
+    /// The first of each range, and how many.
+    ranges: VecDeque<(u32, u32)>,
+    copies: u32,
+    copied_bytes: u64,
 }
 
 impl Ended {
@@ -282,44 +290,52 @@ impl Ended {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.transfers.as_ref().is_none_or(|transfers| transfers.ranges.is_empty())
+    }
+
+    /// What it occupies beside itself.
+    pub fn bytes(&self) -> usize {
+        let ranges = |transfers: &EndedTransfers| transfers.ranges.capacity() * size_of::<(u32, u32)>();
+        self.transfers.as_deref().map_or(0, |transfers| size_of_val(transfers) + ranges(transfers))
     }
 
     /// Nothing is to be told, now or later.
     pub fn is_idle(&self) -> bool {
-        self.ranges.is_empty() && !self.listed
+        self.is_empty() && !self.listed
     }
 
     #[inline]
     fn add(&mut self, transfer: Transfer, bytes: u64) {
+        let transfers = self.transfers.get_or_insert_default();
         if transfer.copy().is_none() {
-            self.ranges.push_back((transfer.0, 1)); // its sender waits for it
+            transfers.ranges.push_back((transfer.0, 1)); // its sender waits for it
             self.due = true;
             return;
         }
-        self.copies += 1;
-        self.copied_bytes += bytes;
-        self.due |= self.copies >= Ended::COPIES || self.copied_bytes >= Ended::COPIED_BYTES;
-        match self.ranges.back_mut() {
+        transfers.copies += 1;
+        transfers.copied_bytes += bytes;
+        self.due |= transfers.copies >= Ended::COPIES || transfers.copied_bytes >= Ended::COPIED_BYTES;
+        match transfers.ranges.back_mut() {
             Some((first, count)) if transfer.0 == first.wrapping_add(*count) => *count += 1,
             Some((first, count))
                 if transfer.0.wrapping_add(1) == *first && Transfer(*first).copy().is_some() =>
             {
                 (*first, *count) = (transfer.0, *count + 1);
             }
-            _ => self.ranges.push_back((transfer.0, 1)),
+            _ => transfers.ranges.push_back((transfer.0, 1)),
         }
     }
 
     /// The next to be told: the first of a range, and how many.
     #[inline]
     pub fn next(&mut self) -> Option<(Transfer, u32)> {
-        let (first, count) = self.ranges.pop_front()?;
-        if self.ranges.is_empty() {
-            if self.ranges.capacity() > 1024 {
-                self.ranges = VecDeque::new();
+        let transfers = self.transfers.as_mut()?;
+        let (first, count) = transfers.ranges.pop_front()?;
+        if transfers.ranges.is_empty() {
+            (transfers.copies, transfers.copied_bytes, self.due) = (0, 0, false);
+            if transfers.ranges.capacity() > 1024 {
+                self.transfers = None;
             }
-            (self.copies, self.copied_bytes, self.due) = (0, 0, false);
         }
         Some((Transfer(first), count))
     }

@@ -124,7 +124,10 @@ impl Peers {
 
     pub(super) fn bytes(&self) -> u64 {
         let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
-        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state);
+        let apart = |state: &PeerState| {
+            state.inbound.as_deref().map_or(0, size_of_val) + state.ended.bytes() // what few have
+        };
+        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state) + apart(state);
         let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
             + self.acquainted.bytes()
             + self.stayed.bytes();
@@ -180,12 +183,24 @@ impl Stays {
         self.credit_packets_read.wrapping_add(self.receiver_offset)
     }
 
-    /// What distinguishes stays that nobody leaves.
+    /// How many we have sent, for the receiver half.
     #[cfg(feature = "explore")]
-    pub(super) fn canonical(&self) -> [u32; 3] {
-        let Stays { there, here, credit_packets_sent, credit_packets_read, receiver_offset } = *self;
+    pub(super) fn credit_packets_sent(&self) -> u16 {
+        self.credit_packets_sent.wrapping_add(self.receiver_offset)
+    }
+
+    /// What distinguishes stays: credit packets that are unread, and that the peer is known to have read. Without a stay
+    /// there, neither is looked at any more.
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self, connected: bool, origin: super::canonical::Origin) -> [u32; 3] {
+        let Stays { there: _, here, credit_packets_sent, credit_packets_read, receiver_offset: _ } = *self;
+        let here = u32::from(origin.there.is(here));
+        if !connected {
+            return [here, u32::MAX, u32::MAX];
+        }
         let unread = credit_packets_sent.wrapping_sub(credit_packets_read);
-        [u32::from(there) << 16 | u32::from(here), u32::from(unread), u32::from(receiver_offset)]
+        let unknown = origin.credit_packets_read.wrapping_sub(credit_packets_read);
+        [here, u32::from(unread), u32::from(unknown)]
     }
 
     /// We begin a stay there, where all credit slots are free.

@@ -25,6 +25,7 @@ mod shortcut;
 mod tests;
 mod view;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
@@ -86,7 +87,7 @@ struct PeerState {
     /// Credit packets read in the peer's present stay here.
     credit_packets_read: u16,
     /// The eager message whose packets are arriving.
-    inbound: Option<Inbound>,
+    inbound: Option<Box<Inbound>>,
     /// A packet of the remote write that is arriving was refused.
     write_refused: bool,
     /// Bytes of the remote write that have arrived.
@@ -141,6 +142,8 @@ pub struct Endpoint {
     /// Peers with ended transfers that are told with the next or when nothing else happens.
     waiting_for_company: Vec<Peer>,
     backlogged: u32,
+    /// The memory of a backlog that has become empty, for the next one: of the many peers few have one at a time.
+    spare_backlog: VecDeque<Job>,
     /// When peers that were not ready are tried again.
     timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
@@ -178,6 +181,7 @@ impl Endpoint {
             counters: Counters::default(),
             pool,
             backlogged: 0,
+            spare_backlog: VecDeque::new(),
             timers: Timers::default(),
             somebody_died: false,
         }

@@ -1,5 +1,6 @@
 //! Receiving: matching, assembling eager messages, taking rendezvous.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::sending::Job;
@@ -259,7 +260,7 @@ impl Endpoint {
             }
         };
         if !whole {
-            self.peer(from).inbound = Some(Inbound { into, envelope, arrived: bytes });
+            self.peer(from).inbound = Some(Box::new(Inbound { into, envelope, arrived: bytes }));
         }
         true
     }
@@ -276,7 +277,7 @@ impl Endpoint {
             return false;
         }
         inbound.arrived += bytes;
-        let Inbound { into, envelope, arrived } = *inbound;
+        let Inbound { into, envelope, arrived } = **inbound;
         let whole = arrived == envelope.length;
         if whole {
             self.peer(from).inbound = None;

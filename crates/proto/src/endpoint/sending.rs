@@ -1,6 +1,5 @@
 //! Sending: the backlog of each peer, cut into packets as credits allow. The only place where packets leave.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::holding::{Stage, announce};
@@ -13,7 +12,7 @@ use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
 
-/// Room in a backlog that is kept when nothing waits.
+/// Room for a backlog that is kept when none waits, for all peers together.
 const MAX_SPARE_JOBS: usize = 256;
 
 /// Something to be sent to one peer, in one packet or many.
@@ -226,7 +225,9 @@ impl Endpoint {
 
     /// Sends `job`, or what of it the credits allow, after everything submitted before.
     pub(super) fn submit(&mut self, now: Instant, to: Peer, job: Job, actions: &mut Vec<Action>) {
-        let state = self.peer(to);
+        self.peer(to);
+        let Endpoint { peers, spare_backlog, .. } = self;
+        let state = &mut peers[to.0 as usize];
         match state.outbound {
             Outbound::Absent => {
                 state.outbound = Outbound::Connecting;
@@ -239,6 +240,9 @@ impl Endpoint {
                 return;
             }
             Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+        if state.backlog.is_empty() {
+            state.backlog = core::mem::take(spare_backlog);
         }
         state.backlog.push_back(job);
         self.backlogged += 1;
@@ -272,7 +276,17 @@ impl Endpoint {
     #[inline]
     pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint {
-            config, peers, counters, pool, backlogged, regions, budget, copies, transfers, ..
+            config,
+            peers,
+            counters,
+            pool,
+            backlogged,
+            spare_backlog,
+            regions,
+            budget,
+            copies,
+            transfers,
+            ..
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         let hold = state.to_hold || budget.is_pressed();
@@ -393,8 +407,11 @@ impl Endpoint {
                 }
                 state.backlog.pop_front();
                 *backlogged -= 1;
-                if state.backlog.is_empty() && state.backlog.capacity() > MAX_SPARE_JOBS {
-                    state.backlog = VecDeque::new(); // a burst is over
+                if state.backlog.is_empty() {
+                    let emptied = core::mem::take(&mut state.backlog);
+                    if emptied.capacity() <= MAX_SPARE_JOBS {
+                        *spare_backlog = emptied; // else a burst is over
+                    }
                 }
             }
         }

@@ -44,11 +44,24 @@ impl Endpoint {
         })
     }
 
+    /// What we owe `peer` in its present stay, as it stands; `None` if it has no lane here.
+    pub fn receiving(&self, peer: Peer) -> Option<ReceiverView> {
+        let state = self.peers.get(peer.0 as usize)?;
+        state.receiver.as_ref().map(|receiver| receiver.view(&self.pool))
+    }
+
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {
         let backlog = self.peers.get(peer.0 as usize).map(|state| &state.backlog);
         backlog.into_iter().flatten().map(|job| job.bytes - job.sent).sum()
+    }
+
+    /// Payload bytes of what leaves next for `peer`, cut into packets or not; 0 if nothing waits or it has no payload. For links
+    /// that model an attempt by its size.
+    pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
+        let next = self.peers.get(peer.0 as usize).and_then(|state| state.backlog.front());
+        next.map_or(0, |job| job.bytes - job.sent)
     }
 
     /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.
@@ -58,7 +71,8 @@ impl Endpoint {
 
     /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.
     pub fn peer_state_bytes(&self) -> u64 {
-        self.peers.bytes() + self.pool.bytes()
+        let spare = self.spare_backlog.capacity() * size_of::<super::Job>();
+        self.peers.bytes() + self.pool.bytes() + spare as u64
     }
 
     /// Time in which messages waited for credit that were for peers of whom nothing is kept any more. Unit: ns.

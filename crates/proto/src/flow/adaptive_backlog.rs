@@ -69,6 +69,16 @@ impl Receiver {
     }
 }
 
+#[cfg(feature = "explore")]
+impl Receiver {
+    /// See `flow/canonical.rs`.
+    pub(super) fn canonical(&self, base: super::Base, words: &mut alloc::vec::Vec<u32>) {
+        let Receiver { credits, growth: _, threshold_slots: _, buffers_slots, most_slots } = self;
+        credits.canonical(base, words);
+        words.extend([*buffers_slots, *most_slots]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,11 +5,33 @@ use alloc::vec::Vec;
 
 use super::{Pool, Receiver, Sender};
 
-const UNEXPLORED: &str = "exploration has no canonical form for this scheme";
+/// What the totals of a receiver half are measured from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Base {
+    /// All credits that its sender knows it was granted, modulo 2^32; `None` if it will hear no more of this stay.
+    pub granted_total: Option<u32>,
+    /// Credit packets sent over the half's life, modulo 2^16, as its endpoint counts.
+    pub packets_sent: u16,
+    /// Of those, read, as far as its endpoint knows; `None` without a way to the sender.
+    pub packets_read: Option<u16>,
+}
+
+impl Base {
+    /// The row for a half with these totals.
+    pub(super) fn distances(self, granted_total: u32, packets_sent: u16, packets_read: u16) -> [u32; 3] {
+        [
+            self.granted_total.map_or(u32::MAX, |known| granted_total.wrapping_sub(known)),
+            u32::from(packets_sent.wrapping_sub(self.packets_sent)),
+            self.packets_read.map_or(u32::MAX, |read| u32::from(packets_read.wrapping_sub(read))),
+        ]
+    }
+}
 
 /// The books of the receiving side of a pair. Unit: slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverBooks {
+    /// Data slots that the sender can own at present; `None` where they are not the sender's for good.
+    pub quota_slots: Option<u32>,
     /// Granted, and not known to the sender yet.
     pub granted_unknown: u32,
     /// Retrieved, and not granted again.
@@ -22,8 +44,7 @@ pub struct ReceiverBooks {
 impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
         match self {
-            Sender::Unlimited(_) => 0,
-            Sender::Hardware(_) => panic!("{UNEXPLORED}"),
+            Sender::Unlimited(_) | Sender::Hardware(_) => 0,
             Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
                 sender.known_total()
             }
@@ -34,7 +55,7 @@ impl Sender {
     pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
         match self {
             Sender::Unlimited(sender) => words.push(sender.room()),
-            Sender::Hardware(_) => panic!("{UNEXPLORED}"),
+            Sender::Hardware(sender) => words.extend(sender.canonical()),
             Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
                 sender.canonical(words);
             }
@@ -48,7 +69,8 @@ impl Receiver {
         match self {
             Receiver::Unlimited => None,
             Receiver::Static(receiver) => Some(receiver.books(known_total)),
-            Receiver::StaticConnection(_) | Receiver::AdaptiveBacklog(_) => panic!("{UNEXPLORED}"),
+            Receiver::StaticConnection(receiver) => Some(receiver.books(known_total)),
+            Receiver::AdaptiveBacklog(receiver) => Some(receiver.credits().books(known_total)),
             Receiver::Dynamic(account) => Some(pool.books(*account, known_total)),
         }
     }
@@ -63,12 +85,13 @@ impl Receiver {
         }
     }
 
-    /// `known_total`, `read`: what the sender knows, from which totals are measured.
-    pub(crate) fn canonical(&self, known_total: u32, read: u16, words: &mut Vec<u32>) {
+    /// Totals are measured from `base`.
+    pub(crate) fn canonical(&self, base: Base, words: &mut Vec<u32>) {
         match self {
             Receiver::Unlimited => {}
-            Receiver::Static(receiver) => receiver.canonical(known_total, read, words),
-            Receiver::StaticConnection(_) | Receiver::AdaptiveBacklog(_) => panic!("{UNEXPLORED}"),
+            Receiver::Static(receiver) => receiver.canonical(base, words),
+            Receiver::StaticConnection(receiver) => receiver.canonical(base, words),
+            Receiver::AdaptiveBacklog(receiver) => receiver.canonical(base, words),
             Receiver::Dynamic(account) => words.push(*account), // the rest is in the pool
         }
     }

@@ -559,7 +559,13 @@ impl Pool {
         if credits == 0 {
             return None;
         }
+        let (lost, twice) = (self.breaks(Mutant::CreditIsLost), self.breaks(Mutant::CreditsReturnTwice));
         let account = &mut self.accounts[index as usize];
+        if lost {
+            account.granted_total = account.granted_total.wrapping_sub(1);
+        } else if twice {
+            account.granted_total = account.granted_total.wrapping_add(credits);
+        }
         account.packets_sent = account.packets_sent.wrapping_add(1);
         Some(credits)
     }

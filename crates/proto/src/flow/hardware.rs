@@ -67,6 +67,15 @@ impl Sender {
     }
 }
 
+#[cfg(feature = "explore")]
+impl Sender {
+    /// See `flow/canonical.rs`.
+    pub(super) fn canonical(&self) -> [u32; 2] {
+        let Sender { buffers, timer_ns: _, retries: _, refused } = self; // two of them as it was made
+        [buffers.room(), u32::from(*refused)]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

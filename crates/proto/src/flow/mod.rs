@@ -17,11 +17,13 @@ pub mod static_credits;
 pub mod unlimited;
 mod view;
 
+use alloc::boxed::Box;
+
 use crate::config::{Config, Scheme};
 use crate::event::Peer;
 use crate::time::Instant;
 #[cfg(feature = "explore")]
-pub use canonical::ReceiverBooks;
+pub use canonical::{Base, ReceiverBooks};
 pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;
@@ -221,8 +223,8 @@ pub enum Receiver {
     Static(static_credits::Receiver),
     /// See [`static_connection`].
     StaticConnection(static_connection::Receiver),
-    /// See [`adaptive_backlog`].
-    AdaptiveBacklog(adaptive_backlog::Receiver),
+    /// See [`adaptive_backlog`]. By itself, because it is larger than the others.
+    AdaptiveBacklog(Box<adaptive_backlog::Receiver>),
     /// See [`dynamic_credits`]: all there is to know is in the pool, under this number.
     Dynamic(u32),
 }
@@ -236,9 +238,9 @@ impl Receiver {
             Scheme::StaticConnection { ecm_threshold } => {
                 Receiver::StaticConnection(static_connection::Receiver::new(quota_slots, ecm_threshold))
             }
-            Scheme::AdaptiveBacklog { growth, ecm_threshold } => Receiver::AdaptiveBacklog(
+            Scheme::AdaptiveBacklog { growth, ecm_threshold } => Receiver::AdaptiveBacklog(Box::new(
                 adaptive_backlog::Receiver::new(growth, ecm_threshold, start_slots, quota_slots),
-            ),
+            )),
             Scheme::Static { piggyback } => {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }

@@ -30,11 +30,15 @@ pub enum Mutant {
     NothingIsReserved,
     /// Gap 11: piggybacking returns whatever was retrieved, also to a sender that has more than it should.
     PiggybackIgnoresTheQuota,
+    /// Not published by anybody: a credit packet returns one credit less than was counted as granted.
+    CreditIsLost,
+    /// Nor this: a credit packet returns its credits twice.
+    CreditsReturnTwice,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 13] = [
+    pub const ALL: [Mutant; 15] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,
         Mutant::BlockedCrossingIsLost,
@@ -48,5 +52,7 @@ impl Mutant {
         Mutant::TheDeadKeepTheirShare,
         Mutant::NothingIsReserved,
         Mutant::PiggybackIgnoresTheQuota,
+        Mutant::CreditIsLost,
+        Mutant::CreditsReturnTwice,
     ];
 }

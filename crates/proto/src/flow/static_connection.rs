@@ -116,6 +116,26 @@ impl Receiver {
     }
 }
 
+#[cfg(feature = "explore")]
+impl Receiver {
+    /// See `flow/canonical.rs`.
+    pub(super) fn books(&self, known_total: u32) -> super::ReceiverBooks {
+        super::ReceiverBooks {
+            quota_slots: Some(self.quota_slots),
+            granted_unknown: self.granted_total.wrapping_sub(known_total),
+            retrieved: self.gathered,
+            current: None,
+        }
+    }
+
+    /// See `flow/canonical.rs`.
+    pub(super) fn canonical(&self, base: super::Base, words: &mut alloc::vec::Vec<u32>) {
+        let Receiver { quota_slots, threshold, gathered, granted_total, ecms_sent, ecms_read } = *self;
+        words.extend([quota_slots, threshold, gathered]);
+        words.extend(base.distances(granted_total, ecms_sent, ecms_read));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::static_credits::Sender;

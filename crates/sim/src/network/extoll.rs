@@ -51,23 +51,34 @@ pub struct Parameters {
 
 /// Something that carries one packet at a time: a link between routers, the way from the NIC into the router, the
 /// way from the router into memory.
-#[derive(Clone, Debug, Default)]
+///
+/// When it can start its next packet is known as soon as there is room behind it, so that this is the only event of a hop.
+#[derive(Clone, Debug)]
 struct Channel {
-    /// Packets that wait for it in the router before it, in order of arrival. Unused on ways in.
+    /// Packets for it in the router before it or on the way there, by the time from which on it can carry them. Unused on
+    /// ways in.
     queue: VecDeque<Crossing>,
-    /// Packets that are on it or have not been dealt with behind it, in order.
-    crossing: VecDeque<Crossing>,
-    busy: bool,
+    /// It is busy until then.
+    free_at: Picoseconds,
+    /// When it starts its next packet; [`NEVER`]: there is none, or no room behind it.
+    start_at: Picoseconds,
     /// Buffers free behind it.
     room: u32,
+    /// The node of the router behind it.
+    leads_to: u32,
 }
+
+const NEVER: Picoseconds = Picoseconds::MAX;
 
 /// A packet in the network.
 #[derive(Clone, Copy, Debug)]
 struct Crossing {
+    /// When it can leave the router that it is in, or on the way to.
+    ready_at: Picoseconds,
     train: TrainId,
     index: u32,
     to: u32,
+    to_node: u32,
     /// The channel behind which it occupies a buffer.
     holds: u32,
 }
@@ -97,19 +108,27 @@ struct Sender {
 struct Nic {
     /// The rank, by number on the node, whose turn it is.
     turn: u32,
-    /// When it looks again for packets that are not ready yet.
-    look_at: Option<Picoseconds>,
+    /// The ranks with packets, a bit each.
+    waiting: Vec<u64>,
 }
 
-/// What the network reminds itself of.
+impl Nic {
+    /// The first rank from number `first` on that has packets.
+    fn next_waiting(&self, first: u32) -> Option<u32> {
+        let mut word = first as usize / 64;
+        let mut bits = self.waiting.get(word)? & (u64::MAX << (first % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.waiting.get(word)?;
+        }
+        Some(word as u32 * 64 + bits.trailing_zeros())
+    }
+}
+
+/// What the network reminds itself of: a channel can start a packet.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
-    /// A channel has carried its packet.
-    Idle(u32),
-    /// A packet can leave the router behind a channel.
-    Behind(u32),
-    /// The NIC of a node has a packet ready.
-    Ready(u32),
+pub struct Event {
+    channel: u32,
 }
 
 /// The network.
@@ -122,8 +141,8 @@ pub struct Extoll {
     nics: Vec<Nic>,
     /// Slots free in each mailbox.
     mailbox_room: Vec<u32>,
-    /// `[from * nodes + to]`: the port by which a packet leaves.
-    routes: Vec<u8>,
+    /// Of every node.
+    coordinates: Vec<[u32; 3]>,
     packet_hops: u64,
 }
 
@@ -142,18 +161,26 @@ impl Extoll {
         assert!(buffer_packets >= 1 && nic_packets >= 1 && ranks_per_node >= 1);
         assert!(mailbox_slots != Some(0));
         let ranks = (mesh.nodes() * ranks_per_node) as usize;
-        let channel = |index: u32| Channel {
-            // The way out ends in memory, whose room is the mailboxes'.
-            room: if index % PORTS == OUT { u32::MAX } else { buffer_packets },
-            ..Channel::default()
+        let channel = |index: u32| {
+            let (node, port) = (index / PORTS, index % PORTS);
+            Channel {
+                queue: VecDeque::new(),
+                free_at: 0,
+                start_at: NEVER,
+                // The way out ends in memory, whose room is the mailboxes'.
+                room: if port == OUT { u32::MAX } else { buffer_packets },
+                // Routes stay inside: what leads out of the mesh is never used.
+                leads_to: if port < DIRECTIONS { mesh.neighbour(node, port).unwrap_or(node) } else { node },
+            }
         };
+        let nic = Nic { turn: 0, waiting: vec![0; ranks_per_node.div_ceil(64) as usize] };
         Extoll {
             parameters,
             channels: (0..mesh.nodes() * PORTS).map(channel).collect(),
             senders: vec![Sender::default(); ranks],
-            nics: vec![Nic::default(); mesh.nodes() as usize],
+            nics: vec![nic; mesh.nodes() as usize],
             mailbox_room: vec![mailbox_slots.unwrap_or(u32::MAX); ranks],
-            routes: routes(&mesh),
+            coordinates: (0..mesh.nodes()).map(|node| mesh.coordinates(node)).collect(),
             packet_hops: 0,
         }
     }
@@ -163,28 +190,83 @@ impl Extoll {
         rank / self.parameters.ranks_per_node
     }
 
-    /// The channel that a packet for rank `to` takes from the router of `node`.
+    /// The channel that a packet for `to_node` takes from the router of `node`: along x first, then y, then z.
     #[inline]
-    fn next_channel(&self, node: u32, to: u32) -> u32 {
-        let route = node as usize * self.nics.len() + self.node(to) as usize;
-        node * PORTS + u32::from(self.routes[route])
+    fn next_channel(&self, node: u32, to_node: u32) -> u32 {
+        let (here, there) = (self.coordinates[node as usize], self.coordinates[to_node as usize]);
+        let dimension = (0..3).find(|&d| here[d] != there[d]);
+        node * PORTS + dimension.map_or(OUT, |d| 2 * d as u32 + u32::from(there[d] > here[d]))
     }
 
-    /// Lets a channel carry its next packet, if it is idle and there is room behind it. That frees a buffer, so that the
-    /// channel that leads there may start as well, and so on back to a NIC.
+    /// When a channel can start its next packet, as far as that is known at `now`.
+    fn next_start(&self, now: Picoseconds, channel: u32) -> Picoseconds {
+        let Channel { queue, free_at, room, .. } = &self.channels[channel as usize];
+        if *room == 0 {
+            return NEVER;
+        }
+        let from = now.max(*free_at);
+        let ready_at = match channel % PORTS {
+            IN => self.ready_in(channel / PORTS, from),
+            OUT => match queue.front() {
+                Some(packet) if self.mailbox_room[packet.to as usize] > 0 => packet.ready_at,
+                _ => NEVER,
+            },
+            _ => queue.front().map_or(NEVER, |packet| packet.ready_at),
+        };
+        ready_at.max(from)
+    }
+
+    /// When the first packet of a NIC is there, if not at `from` already.
+    fn ready_in(&self, node: u32, from: Picoseconds) -> Picoseconds {
+        let (nic, first) = (&self.nics[node as usize], node * self.parameters.ranks_per_node);
+        let mut ready_at = NEVER;
+        let mut next = nic.next_waiting(0);
+        while let Some(turn) = next {
+            let waiting = self.senders[(first + turn) as usize].waiting.front().expect("its bit is set");
+            ready_at = ready_at.min(waiting.ready_at);
+            if ready_at <= from {
+                break;
+            }
+            next = nic.next_waiting(turn + 1);
+        }
+        ready_at
+    }
+
+    /// Sees to it that a channel starts when it can.
+    #[inline]
+    fn plan(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
+        let at = self.next_start(now, channel);
+        let start_at = &mut self.channels[channel as usize].start_at;
+        // An event for a later time finds that it is not meant any more.
+        if at < *start_at {
+            *start_at = at;
+            outputs.push((at, Output::Internal(Event { channel })));
+        }
+    }
+
+    /// A channel carries its next packet. That frees a buffer, so that the channel that leads there may start as well, and so
+    /// on back to a NIC.
     fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<Event>) {
         loop {
-            let Channel { busy, room, .. } = &self.channels[channel as usize];
-            if *busy || *room == 0 {
-                return;
-            }
+            self.channels[channel as usize].start_at = NEVER;
+            self.packet_hops += 1;
             let freed = match channel % PORTS {
-                IN => return self.start_in(now, channel, outputs),
-                OUT => self.start_out(now, channel, outputs),
-                _ => self.start_link(now, channel, outputs),
+                IN => {
+                    self.start_in(now, channel, outputs);
+                    None
+                }
+                OUT => Some(self.start_out(now, channel, outputs)),
+                _ => Some(self.start_link(now, channel, outputs)),
             };
+            self.plan(now, channel, outputs);
             let Some(freed) = freed else { return };
             self.channels[freed as usize].room += 1;
+            if self.channels[freed as usize].room > 1 {
+                return; // it did not wait for that
+            }
+            if self.next_start(now, freed) > now {
+                return self.plan(now, freed, outputs);
+            }
             channel = freed;
         }
     }
@@ -194,88 +276,91 @@ impl Extoll {
         let Parameters { ranks_per_node, nic_packets, inject_packet_ps, .. } = self.parameters;
         let node = channel / PORTS;
         let nic = &mut self.nics[node as usize];
-        let mut next_ready_at = Picoseconds::MAX;
-        for step in 0..ranks_per_node {
-            let turn = (nic.turn + step) % ranks_per_node;
-            let rank = node * ranks_per_node + turn;
-            let sender = &mut self.senders[rank as usize];
-            let Some(waiting) = sender.waiting.front_mut() else { continue };
-            if waiting.ready_at > now {
-                next_ready_at = next_ready_at.min(waiting.ready_at);
-                continue;
+        let turn = nic.turn;
+        let mut next = nic.next_waiting(turn).or_else(|| nic.next_waiting(0));
+        let turn = loop {
+            let found = next.expect("some rank has a packet ready");
+            let sender = &self.senders[(node * ranks_per_node + found) as usize];
+            if sender.waiting.front().expect("its bit is set").ready_at <= now {
+                break found;
             }
-            let packet =
-                Crossing { train: waiting.train, index: waiting.next, to: waiting.to, holds: channel };
-            waiting.next += 1;
-            waiting.ready_at += waiting.spacing_ps;
-            if waiting.next == waiting.count {
-                sender.waiting.pop_front();
+            next = nic.next_waiting(found + 1).or_else(|| nic.next_waiting(0));
+        };
+        let rank = node * ranks_per_node + turn;
+        let sender = &mut self.senders[rank as usize];
+        let waiting = sender.waiting.front_mut().expect("its bit is set");
+        let Waiting { train, to, next: index, .. } = *waiting;
+        waiting.next += 1;
+        waiting.ready_at += waiting.spacing_ps;
+        if waiting.next == waiting.count {
+            sender.waiting.pop_front();
+            if sender.waiting.is_empty() {
+                nic.waiting[turn as usize / 64] &= !(1 << (turn % 64));
             }
-            sender.packets -= 1;
-            if sender.packets <= nic_packets
-                && let Some(from) = sender.held_from.take()
-            {
-                outputs.push((from.max(now), Output::Released { rank }));
-            }
-            nic.turn = (turn + 1) % ranks_per_node;
-            return self.carry(now, channel, packet, inject_packet_ps, inject_packet_ps, outputs);
         }
-        if next_ready_at < Picoseconds::MAX && nic.look_at.is_none_or(|at| at > next_ready_at) {
-            nic.look_at = Some(next_ready_at);
-            outputs.push((next_ready_at, Output::Internal(Event::Ready(node))));
+        sender.packets -= 1;
+        if sender.packets <= nic_packets
+            && let Some(from) = sender.held_from.take()
+        {
+            outputs.push((from.max(now), Output::Released { rank }));
         }
+        nic.turn = (turn + 1) % ranks_per_node;
+        let to_node = to / ranks_per_node;
+        let packet = Crossing { ready_at: now + inject_packet_ps, train, index, to, to_node, holds: channel };
+        self.carry(now, channel, packet, inject_packet_ps, outputs);
     }
 
-    /// From the router into memory, if there is a slot in the mailbox. Returns the channel behind which a buffer is free now.
-    fn start_out(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> Option<u32> {
-        let packet = *self.channels[channel as usize].queue.front()?;
-        let room = &mut self.mailbox_room[packet.to as usize];
-        if *room == 0 {
-            return None;
-        }
-        *room -= 1;
-        let Channel { queue, busy, .. } = &mut self.channels[channel as usize];
-        queue.pop_front();
-        *busy = true;
-        self.packet_hops += 1;
+    /// From the router into memory. Returns the channel behind which a buffer is free now.
+    fn start_out(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
+        let Channel { queue, free_at, .. } = &mut self.channels[channel as usize];
+        let packet = queue.pop_front().expect("a packet that can start");
+        self.mailbox_room[packet.to as usize] -= 1;
         let done = now + self.parameters.eject_packet_ps;
-        outputs.push((done, Output::Internal(Event::Idle(channel))));
+        *free_at = done;
         let segment = Segment { train: packet.train, first: packet.index, count: 1, spacing_ps: 0 };
         outputs.push((done + self.parameters.ends_ps, Output::Arrived(segment)));
-        Some(packet.holds)
+        packet.holds
     }
 
-    fn start_link(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> Option<u32> {
-        let packet = self.channels[channel as usize].queue.pop_front()?;
+    /// From router to router. Returns the channel behind which a buffer is free now.
+    fn start_link(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
+        let queue = &mut self.channels[channel as usize].queue;
+        let packet = queue.pop_front().expect("a packet that can start");
         let Parameters { link_packet_ps, hop_ps, .. } = self.parameters;
-        let freed = packet.holds;
-        self.carry(now, channel, Crossing { holds: channel, ..packet }, link_packet_ps, hop_ps, outputs);
-        Some(freed)
+        let crossing = Crossing { ready_at: now + hop_ps, holds: channel, ..packet };
+        self.carry(now, channel, crossing, link_packet_ps, outputs);
+        packet.holds
     }
 
-    /// Puts a packet on a channel; after `behind_ps` the router behind it can send it on.
+    /// Puts a packet on a channel, and on the list of the channel that carries it on.
     fn carry(
         &mut self,
         now: Picoseconds,
         channel: u32,
         packet: Crossing,
         packet_ps: Picoseconds,
-        behind_ps: Picoseconds,
         outputs: &mut Outputs<Event>,
     ) {
-        self.packet_hops += 1;
-        let Channel { crossing, busy, room, .. } = &mut self.channels[channel as usize];
-        *busy = true;
-        *room -= 1;
-        crossing.push_back(packet);
-        outputs.push((now + packet_ps, Output::Internal(Event::Idle(channel))));
-        outputs.push((now + behind_ps, Output::Internal(Event::Behind(channel))));
+        let carrier = &mut self.channels[channel as usize];
+        carrier.free_at = now + packet_ps;
+        carrier.room -= 1;
+        let router = carrier.leads_to;
+        let next = self.next_channel(router, packet.to_node);
+        // The ways into a router differ in how long they take, so one that started earlier may be there later.
+        let queue = &mut self.channels[next as usize].queue;
+        let mut place = queue.len();
+        while place > 0 && queue[place - 1].ready_at > packet.ready_at {
+            place -= 1;
+        }
+        if place == queue.len() {
+            queue.push_back(packet);
+        } else {
+            queue.insert(place, packet);
+        }
+        if place == 0 {
+            self.plan(now, next, outputs);
+        }
     }
-}
-
-fn routes(mesh: &Mesh) -> Vec<u8> {
-    let pairs = (0..mesh.nodes()).flat_map(|from| (0..mesh.nodes()).map(move |to| (from, to)));
-    pairs.map(|(from, to)| mesh.direction(from, to).unwrap_or(OUT) as u8).collect()
 }
 
 impl Network for Extoll {
@@ -287,18 +372,21 @@ impl Network for Extoll {
 
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Event>) -> Hold {
         let Injection { train, from, to, packets, spacing_ps, .. } = injection;
+        let Parameters { ranks_per_node, nic_packets, .. } = self.parameters;
         let sender = &mut self.senders[from as usize];
         let ready_at = now + spacing_ps; // a packet is there when it has been written
         sender.waiting.push_back(Waiting { train, to, next: 0, count: packets, ready_at, spacing_ps });
         sender.packets += packets;
         let done = now + u64::from(packets) * spacing_ps;
-        let hold = if sender.packets > self.parameters.nic_packets {
+        let hold = if sender.packets > nic_packets {
             sender.held_from = Some(done);
             Hold::UntilReleased
         } else {
             Hold::Until(done)
         };
-        self.start(now, self.node(from) * PORTS + IN, outputs);
+        let (node, turn) = (from / ranks_per_node, from % ranks_per_node);
+        self.nics[node as usize].waiting[turn as usize / 64] |= 1 << (turn % 64);
+        self.plan(now, node * PORTS + IN, outputs);
         hold
     }
 
@@ -308,7 +396,7 @@ impl Network for Extoll {
         *room += 1;
         assert!(*room <= slots, "rank {rank} has taken a packet that never came");
         if *room == 1 {
-            self.start(now, self.node(rank) * PORTS + OUT, outputs);
+            self.plan(now, self.node(rank) * PORTS + OUT, outputs);
         }
     }
 
@@ -328,31 +416,28 @@ impl Network for Extoll {
         outputs.push((done, Output::GetDone { to, number }));
     }
 
-    fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {
-        match event {
-            Event::Idle(channel) => {
-                self.channels[channel as usize].busy = false;
-                self.start(now, channel, outputs);
-            }
-            Event::Behind(channel) => {
-                let (node, port) = (channel / PORTS, channel % PORTS);
-                let router = match port {
-                    IN => node,
-                    direction => self.parameters.mesh.neighbour(node, direction).expect("routes stay inside"),
-                };
-                let crossing = &mut self.channels[channel as usize].crossing;
-                let packet = crossing.pop_front().expect("packets come out in order");
-                let next = self.next_channel(router, packet.to);
-                self.channels[next as usize].queue.push_back(packet);
-                self.start(now, next, outputs);
-            }
-            Event::Ready(node) => {
-                if self.nics[node as usize].look_at == Some(now) {
-                    self.nics[node as usize].look_at = None;
-                }
-                self.start(now, node * PORTS + IN, outputs);
-            }
+    fn handle(&mut self, now: Picoseconds, Event { channel }: Event, outputs: &mut Outputs<Event>) {
+        if self.channels[channel as usize].start_at != now {
+            return;
         }
+        if self.next_start(now, channel) == now {
+            self.start(now, channel, outputs);
+        } else {
+            // Another packet came before the one that was meant, and its mailbox is full.
+            self.channels[channel as usize].start_at = NEVER;
+            self.plan(now, channel, outputs);
+        }
+    }
+
+    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
+        let Parameters { mesh, hop_ps, inject_packet_ps, eject_packet_ps, ends_ps, .. } = self.parameters;
+        let hops = u64::from(mesh.distance(self.node(from), self.node(to)));
+        inject_packet_ps + hops * hop_ps + eject_packet_ps + ends_ps
+    }
+
+    fn repair_ps(&self) -> Option<Picoseconds> {
+        // Link-level retransmission: the link's end asks for it, and the packet comes again.
+        Some(2 * self.parameters.hop_ps + self.parameters.link_packet_ps)
     }
 
     fn packet_hops(&self) -> u64 {

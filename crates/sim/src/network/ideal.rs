@@ -72,6 +72,10 @@ impl Network for Ideal {
 
     fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}
 
+    fn way_ps(&self, _from: u32, _to: u32) -> Picoseconds {
+        self.latency_ps
+    }
+
     fn packet_hops(&self) -> u64 {
         self.packets
     }

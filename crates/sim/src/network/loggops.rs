@@ -100,6 +100,10 @@ impl Network for LogGops {
 
     fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}
 
+    fn way_ps(&self, _from: u32, _to: u32) -> Picoseconds {
+        self.parameters.latency_ps
+    }
+
     fn packet_hops(&self) -> u64 {
         self.messages
     }

@@ -7,9 +7,13 @@
 //! them, as long as nothing pulls them apart. A network that has to split one reports the parts as [`Segment`]s.
 
 pub mod extoll;
+pub mod fat_tree;
+pub mod faulty;
 pub mod ideal;
+pub mod infiniband;
 pub mod loggops;
 pub mod mesh;
+pub mod parameters;
 
 use weir_proto::Geometry;
 
@@ -115,6 +119,21 @@ pub trait Network {
 
     /// Something it wanted to be reminded of.
     fn handle(&mut self, now: Picoseconds, event: Self::Event, outputs: &mut Outputs<Self::Event>);
+
+    /// From the NIC of rank `from` to that of `to` through an idle network, without payload and without processors: what an
+    /// answer of the hardware takes (RNR NAK).
+    fn way_ps(&self, from: u32, to: u32) -> Picoseconds;
+
+    /// How long the links take to bring a packet once more that was damaged or came out of turn, if they do that by themselves;
+    /// `None`: there is nothing of the kind in the model, and what is lost would stay lost.
+    fn repair_ps(&self) -> Option<Picoseconds> {
+        None
+    }
+
+    /// Packets that were brought once more, or came twice and were thrown away, for the report.
+    fn repairs(&self) -> u64 {
+        0
+    }
 
     /// Hops that packets have made so far, for the report.
     fn packet_hops(&self) -> u64;

@@ -11,22 +11,31 @@
 //! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
 //! ```
 
+mod check;
+pub mod faults;
 mod flight;
 mod node;
+mod ready;
 
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use weir_proto::{Config, Counters, Scheme};
+use weir_proto::flow::hardware::WITHOUT_LIMIT;
+use weir_proto::{Config, Counters, Endpoint, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
-use crate::network::{Network, Output, Outputs, TrainId};
+use crate::network::{Network, Output, Outputs, Segment, TrainId};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
+use check::Checks;
 use flight::Flights;
 use node::Node;
+use ready::Readiness;
+
+/// Longer latencies are recorded as this. Unit: ns.
+const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 
 /// What makes a world, beside its network.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +63,11 @@ impl Plan {
             _ => self.quota_slots,
         }
     }
+
+    /// Whether a sender may give up a receiver that lives.
+    fn may_give_up(&self) -> bool {
+        matches!(self.config.scheme, Scheme::Hardware { rnr_retries, .. } if rnr_retries < WITHOUT_LIMIT)
+    }
 }
 
 /// A number that a program left.
@@ -65,6 +79,8 @@ pub struct Record {
     pub rank: u32,
     /// What.
     pub name: &'static str,
+    /// Which of a series; 0 if it is none.
+    pub index: u32,
     /// The number.
     pub value: f64,
 }
@@ -82,6 +98,8 @@ pub struct Report {
     pub events: u64,
     /// Packets that have crossed a wire, summed over wires.
     pub packet_hops: u64,
+    /// Faults of links that these have repaired.
+    pub repairs: u64,
     /// What the machines counted, by rank.
     pub counters: Vec<Counters>,
     /// What the programs left, in order of time.
@@ -107,6 +125,14 @@ pub enum Stuck {
         /// One of them.
         first: u32,
     },
+    /// A check from outside has failed: a bug.
+    #[error("at {at_ns} ns: {what}")]
+    Broken {
+        /// When.
+        at_ns: u64,
+        /// What was seen.
+        what: String,
+    },
     /// More events than allowed.
     #[error("more than {limit} events")]
     EventLimit {
@@ -124,6 +150,10 @@ enum Event<E> {
     Inject(TrainId),
     /// The network's answers.
     Network(Output<E>),
+    /// Hardware that knows of receivers that are not ready.
+    Ready(ready::Event),
+    /// Something goes wrong.
+    Fault(faults::Event),
 }
 
 /// Ranks at work on a network.
@@ -132,6 +162,10 @@ pub struct World<N: Network> {
     network: N,
     nodes: Vec<Node>,
     flights: Flights,
+    /// With the scheme `hardware` only.
+    readiness: Option<Readiness>,
+    faults: Option<faults::State>,
+    checks: Option<Checks>,
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
     trace: Trace,
@@ -155,6 +189,8 @@ impl<N: Network> World<N> {
     pub fn new(mut plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> World<N> {
         plan.config.geometry = network.geometry();
         let nodes = (0..plan.ranks).map(|rank| Node::new(&plan, rank, &program)).collect();
+        let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
+        let readiness = hardware.then(|| Readiness::new(plan.quota_slots));
         let mut queue = Queue::new();
         (0..plan.ranks).for_each(|rank| queue.push(0, Event::Step(rank)));
         World {
@@ -162,13 +198,16 @@ impl<N: Network> World<N> {
             network,
             nodes,
             flights: Flights::default(),
+            readiness,
+            faults: None,
+            checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
             outputs: Vec::new(),
             trace: Trace::default(),
             events: 0,
             ended: 0,
             records: Vec::new(),
-            latency_ns: Histogram::new(3).expect("three digits are allowed"),
+            latency_ns: Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("three digits are allowed"),
         }
     }
 
@@ -184,10 +223,24 @@ impl<N: Network> World<N> {
             }
             match event {
                 Event::Step(rank) => self.step(now, rank),
+                Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
+                    let count = self.flights.injection(train).packets;
+                    for index in 0..count {
+                        self.flights.take(train, index);
+                    }
+                }
                 Event::Inject(train) => self.inject(now, train),
                 Event::Network(Output::Internal(event)) => {
                     self.network.handle(now, event, &mut self.outputs);
                     self.take_outputs();
+                }
+                Event::Network(Output::Arrived(segment)) if self.was_attempt(segment.train) => {
+                    self.attempt_arrived(now, segment.train);
+                }
+                Event::Network(Output::Arrived(segment))
+                    if self.has_crashed(self.flights.destination(segment.train)) =>
+                {
+                    self.drop_packets(now, segment);
                 }
                 Event::Network(Output::Arrived(segment)) => {
                     let to = self.flights.destination(segment.train);
@@ -199,9 +252,15 @@ impl<N: Network> World<N> {
                     self.queue.push(at, Event::Step(rank));
                 }
                 Event::Network(Output::GetDone { to, number }) => {
-                    self.nodes[to as usize].copied(number);
+                    let whole = self.faults.as_mut().is_none_or(|faults| faults.get_ends(to, number));
+                    self.nodes[to as usize].copied(number, whole);
                     self.wake(now, to);
                 }
+                Event::Ready(event) => self.ready(now, event),
+                Event::Fault(event) => self.fault(now, event),
+            }
+            if self.checks.as_ref().is_some_and(|checks| checks.broken.is_some()) {
+                return Err(self.broken());
             }
         }
         if self.ended < self.plan.ranks {
@@ -212,7 +271,43 @@ impl<N: Network> World<N> {
                 first: first as u32,
             });
         }
+        if self.checks.is_some() {
+            self.check_rest()?;
+        }
         Ok(self.report())
+    }
+
+    /// With the checks from outside, or without; in debug builds they are on from the beginning.
+    #[must_use]
+    pub fn checked(mut self, checked: bool) -> World<N> {
+        self.checks = checked.then(|| Checks::new(&self.plan));
+        self
+    }
+
+    /// Lets a test do something to the machines before they begin, for instance put a wrong rule in the place of a right one.
+    #[must_use]
+    pub fn with_machines(mut self, mut change: impl FnMut(u32, &mut Endpoint)) -> World<N> {
+        (0..).zip(&mut self.nodes).for_each(|(rank, node)| change(rank, node.machine()));
+        self
+    }
+
+    fn broken(&mut self) -> Stuck {
+        let what = self.checks.as_mut().and_then(|checks| checks.broken.take()).unwrap_or_default();
+        Stuck::Broken { at_ns: self.queue.now() / 1000, what }
+    }
+
+    /// Nothing may be left anywhere, but for what concerned those who were lost.
+    fn check_rest(&mut self) -> Result<(), Stuck> {
+        let Some(checks) = &mut self.checks else { return Ok(()) };
+        checks.rest();
+        if !checks.lost_anybody() {
+            let left = |(rank, node): (usize, &Node)| {
+                let left = node.leftovers();
+                (!left.is_empty()).then(|| format!("left at the end at rank {rank}: {}", left.join(", ")))
+            };
+            checks.broken = checks.broken.take().or(self.nodes.iter().enumerate().find_map(left));
+        }
+        if checks.broken.is_some() { Err(self.broken()) } else { Ok(()) }
     }
 
     fn report(self) -> Report {
@@ -223,6 +318,7 @@ impl<N: Network> World<N> {
             trace: self.trace.hash(),
             events: self.events,
             packet_hops: self.network.packet_hops(),
+            repairs: self.network.repairs(),
             counters: self.nodes.iter().map(Node::counters).collect(),
             records: self.records,
             latency_ns: self.latency_ns,
@@ -252,46 +348,89 @@ impl<N: Network> World<N> {
 
     /// One thing that the processor of `rank` does.
     fn step(&mut self, now: Picoseconds, rank: u32) {
-        let (before, after) = self.nodes.split_at_mut(rank as usize);
-        let (node, after) = after.split_first_mut().expect("ranks have nodes");
+        let next = self.at_node(now, rank, |node, around| node.step(now, around));
+        self.ended += u32::from(next.ended);
+        if let Some(at) = next.step_at {
+            self.queue.push(at, Event::Step(rank));
+        }
+    }
+
+    /// Something that the hardware of `rank` tells its machine, whatever its processor does.
+    fn by_hardware(&mut self, now: Picoseconds, rank: u32, event: ready::Told) {
+        let step_at = self.at_node(now, rank, |node, around| node.told(now, event, around));
+        if let Some(at) = step_at {
+            self.queue.push(at, Event::Step(rank));
+        }
+    }
+
+    /// Lets something happen at a node, and sees to what comes of it elsewhere.
+    fn at_node<R>(
+        &mut self,
+        now: Picoseconds,
+        rank: u32,
+        happens: impl FnOnce(&mut Node, &mut node::Surroundings<'_>) -> R,
+    ) -> R {
+        let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
+        let (cost, percent) = slow.map_or((&self.plan.cost, 100), |(cost, percent)| (cost, *percent));
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
+            cost,
+            percent,
+            checks: self.checks.as_mut(),
+            may_lose: self.faults.is_some() || self.plan.may_give_up(),
             flights: &mut self.flights,
             trace: &mut self.trace,
             records: &mut self.records,
             latency_ns: &mut self.latency_ns,
+            readiness: self.readiness.as_mut(),
             injections: Vec::new(),
             gets: Vec::new(),
             attaches: Vec::new(),
+            readings: Vec::new(),
             taken: false,
+            flown: None,
+            severed: Vec::new(),
             send_from: self.network.send_from(rank),
         };
-        let next = node.step(now, &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, taken, .. } = surroundings;
+        let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
+        let node::Surroundings { injections, gets, attaches, readings, taken, flown, severed, .. } =
+            surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
         for to in attaches {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
-            let peer = if to < rank {
-                &mut before[to as usize]
-            } else if to == rank {
-                &mut *node
-            } else {
-                &mut after[(to - rank - 1) as usize]
-            };
-            peer.attached(now, rank, &self.plan);
+            if !self.has_crashed(to) {
+                self.nodes[to as usize].attached(now, rank, &self.plan);
+            }
+            if let Some(checks) = &mut self.checks {
+                checks.attached(to);
+            }
         }
-        self.ended += u32::from(next.ended);
+        if let Some(train) = flown {
+            let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
+            self.queue.push(now, Event::Network(Output::Arrived(segment)));
+        }
+        for (handle, peer) in readings {
+            let slots = self.nodes[peer as usize].slots_of(rank);
+            self.nodes[rank as usize].read(handle, slots);
+        }
         for (at, train) in injections {
             self.queue.push(at, Event::Inject(train));
         }
         for get in gets {
+            if let Some(faults) = &mut self.faults {
+                faults.get_begins(rank, get.number, get.from);
+            }
             self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
         }
         self.take_outputs();
-        if let Some(at) = next.step_at {
-            self.queue.push(at, Event::Step(rank));
+        for peer in severed {
+            self.severed(now, rank, peer);
         }
+        if self.readiness.is_some() {
+            self.see_to_readiness(now, rank);
+        }
+        result
     }
 }

@@ -5,13 +5,16 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Command, Counters, Destination, Endpoint, Event, Instant, Outcome, Pattern, Peer, ReceiveCommand,
-    Request, SendCommand, SendLevel, Source, Space, Transfer,
+    Action, Body, Command, CopyFault, Counters, Destination, Endpoint, Event, Instant, Outcome, Packet,
+    Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
 };
 
+use super::check::Checks;
 use super::flight::{Flights, Mailbox};
+use super::ready::{Attempt, Readiness, Reposted, Told};
 use super::{Plan, Record};
 use crate::Picoseconds;
+use crate::cost::Cost;
 use crate::network::{Hold, TrainId};
 use crate::program::{self, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
@@ -19,19 +22,34 @@ use crate::trace::Trace;
 /// What a node may touch beside itself, and what it leaves for the world to do.
 pub(super) struct Surroundings<'a> {
     pub plan: &'a Plan,
+    /// Of this rank.
+    pub cost: &'a Cost,
+    /// So much longer it takes for everything. Unit: percent.
+    pub percent: u32,
+    pub checks: Option<&'a mut Checks>,
+    /// Ranks may crash or be given up.
+    pub may_lose: bool,
     pub flights: &'a mut Flights,
     pub trace: &'a mut Trace,
     pub records: &'a mut Vec<Record>,
     pub latency_ns: &'a mut Histogram<u64>,
+    /// With the scheme `hardware` only.
+    pub readiness: Option<&'a mut Readiness>,
     /// Trains that leave, and when.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
     /// Ranks that learn that we send to them.
     pub attaches: Vec<u32>,
+    /// Peers whose slots the program wants to know of.
+    pub readings: Vec<(Handle, u32)>,
     /// The network takes no send of ours before.
     pub send_from: Picoseconds,
     /// A packet was taken out of the mailbox.
     pub taken: bool,
+    /// A train that is there already.
+    pub flown: Option<TrainId>,
+    /// Peers that we have lost or given up.
+    pub severed: Vec<u32>,
 }
 
 /// A remote get to begin.
@@ -42,6 +60,9 @@ pub(super) struct Get {
     pub bytes: u64,
     pub number: u32,
 }
+
+/// How long nothing happens before what waits for company leaves without. The engine counts 16 polls that find nothing.
+const IDLE_PS: Picoseconds = 1_000_000;
 
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,6 +96,8 @@ pub(super) struct Node {
     machine: Endpoint,
     program: Program,
     shared: Rc<Shared>,
+    /// The program has returned; it has ended when its last calls are performed too.
+    returned: bool,
     phase: Phase,
     /// A send that the network does not take yet.
     postponed: Option<Call>,
@@ -85,14 +108,21 @@ pub(super) struct Node {
     /// A step is due at that time; `None`: somebody has to wake us.
     step_at: Option<Picoseconds>,
     pub mailbox: Mailbox,
-    /// Remote gets that have ended.
-    copied: VecDeque<u32>,
+    /// Remote gets that have ended, and whether the memory was there.
+    copied: VecDeque<(u32, bool)>,
+    /// Peers that are lost, of which the machine is told after all that had come by then.
+    lost: VecDeque<(Picoseconds, u32, PeerFault)>,
+    crashed: bool,
     operations: Vec<Operation>,
     free: Vec<u32>,
     events: VecDeque<Event>,
     actions: Vec<Action>,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
+    /// The packet that is being dealt with, and whose it is.
+    arrived: (u32, Packet),
+    /// The next packet to this rank is there already: it was an attempt.
+    flown: Option<u32>,
 }
 
 impl Node {
@@ -103,6 +133,7 @@ impl Node {
             machine: Endpoint::new(plan.config),
             program: program(Rank::new(&shared)),
             shared,
+            returned: false,
             phase: Phase::Running,
             postponed: None,
             free_at: 0,
@@ -110,12 +141,20 @@ impl Node {
             step_at: Some(0),
             mailbox: Mailbox::default(),
             copied: VecDeque::new(),
+            lost: VecDeque::new(),
+            crashed: false,
             operations: Vec::new(),
             free: Vec::new(),
             events: VecDeque::new(),
             actions: Vec::new(),
             called_at: 0,
+            arrived: (0, Packet::new(Body::Goodbye, 0)),
+            flown: None,
         }
+    }
+
+    pub fn machine(&mut self) -> &mut Endpoint {
+        &mut self.machine
     }
 
     pub fn has_ended(&self) -> bool {
@@ -137,6 +176,7 @@ impl Node {
     pub fn wake_at(&mut self, now: Picoseconds) -> Option<Picoseconds> {
         let at = self.free_at.max(now);
         if self.held
+            || self.crashed
             || (self.phase == Phase::Running && self.postponed.is_none())
             || self.step_at.is_some_and(|due| due <= at)
         {
@@ -163,8 +203,38 @@ impl Node {
     }
 
     /// A remote get has ended.
-    pub fn copied(&mut self, number: u32) {
-        self.copied.push_back(number);
+    pub fn copied(&mut self, number: u32, whole: bool) {
+        self.copied.push_back((number, whole));
+    }
+
+    /// `peer` is lost.
+    pub fn lost(&mut self, now: Picoseconds, peer: u32, fault: PeerFault) {
+        self.lost.push_back((now, peer, fault));
+    }
+
+    /// The processor does nothing for a while.
+    pub fn pause(&mut self, now: Picoseconds, ps: Picoseconds) {
+        self.free_at = self.free_at.max(now) + ps;
+    }
+
+    /// It does nothing any more.
+    pub fn crash(&mut self, now: Picoseconds) {
+        self.crashed = true;
+        if !self.has_ended() {
+            self.phase = Phase::Ended(now);
+        }
+    }
+
+    /// What is not at rest here; empty: nothing.
+    pub fn leftovers(&self) -> Vec<&'static str> {
+        let open = self.operations.len() != self.free.len();
+        let checks = [
+            (self.mailbox.next_at().is_some(), "packets in its mailbox"),
+            (open, "open operations"),
+            (self.machine.unexpected().0 > 0, "unexpected messages"),
+            (!self.machine.is_quiet(), "something under way in its machine"),
+        ];
+        checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
 
     /// `peer` sends to us from now on.
@@ -180,13 +250,67 @@ impl Node {
         assert!(actions.is_empty(), "who attaches causes nothing yet");
     }
 
+    /// Slots of our mailbox that are `peer`'s.
+    pub fn slots_of(&self, peer: u32) -> u32 {
+        self.machine.receiving(Peer(peer)).and_then(|view| view.current).unwrap_or(0)
+    }
+
+    /// The program knows now how many slots are its.
+    pub fn read(&self, handle: Handle, slots: u32) {
+        self.shared.complete(handle, Status { bytes: slots.into(), ..Status::default() });
+    }
+
+    /// The hardware tells the machine something, while the processor does what it does. When to step, if no step is due early
+    /// enough already.
+    pub fn told(
+        &mut self,
+        now: Picoseconds,
+        told: Told,
+        around: &mut Surroundings<'_>,
+    ) -> Option<Picoseconds> {
+        if self.crashed {
+            return None;
+        }
+        let event = match told {
+            Told::Accepted { peer, slots } => {
+                self.flown = Some(peer);
+                Event::Room { peer: Peer(peer), slots }
+            }
+            Told::Refused { peer } => Event::Room { peer: Peer(peer), slots: 0 },
+            Told::Deadline => Event::Deadline,
+        };
+        let busy_until = self.free_at.max(now);
+        self.free_at = now;
+        self.handle(event, around);
+        self.flown = None;
+        // Descriptors are written by the processor, whenever the hardware comes to them.
+        self.free_at = busy_until + (self.free_at - now);
+        self.wake_running()
+    }
+
+    /// When to step, if the program can go on and no step is due early enough already.
+    fn wake_running(&mut self) -> Option<Picoseconds> {
+        let due = self.step_at.is_some_and(|due| due <= self.free_at);
+        if self.held || self.phase != Phase::Running || due {
+            return None;
+        }
+        self.step_at = Some(self.free_at);
+        self.step_at
+    }
+
+    /// When the machine's timer is due.
+    pub fn deadline(&self) -> Option<Picoseconds> {
+        let deadline = self.machine.next_deadline().filter(|_| !self.crashed);
+        deadline.map(|Instant(ns)| ns * 1000)
+    }
+
     /// Does one thing: performs a call of the program, or lets it run on, or takes a packet.
     pub fn step(&mut self, now: Picoseconds, around: &mut Surroundings<'_>) -> Next {
         if self.step_at != Some(now) {
             return Next::default(); // an earlier one took its place
         }
         self.step_at = None;
-        if self.held {
+        if self.held || self.crashed {
             return Next::default();
         }
         if self.free_at > now {
@@ -201,9 +325,12 @@ impl Node {
                     self.serve(around);
                 }
                 Some(call) => self.perform_call(call, around),
-                None if program::run(&mut self.program) => {
-                    self.phase = Phase::Ended(now);
-                    ended = true;
+                None if self.returned || program::run(&mut self.program) => {
+                    self.returned = true;
+                    if !self.shared.has_calls() {
+                        self.phase = Phase::Ended(now);
+                        ended = true;
+                    }
                 }
                 // It has stopped; the calls that it made before are performed in the next steps.
                 None if self.shared.has_calls() => {}
@@ -217,8 +344,11 @@ impl Node {
                 Some(arrival.min(around.send_from).max(self.free_at))
             }
             Phase::Running => Some(self.free_at),
-            _ if !self.copied.is_empty() => Some(self.free_at),
-            _ => self.mailbox.next_at().map(|at| at.max(self.free_at)),
+            _ if !self.copied.is_empty() || !self.lost.is_empty() => Some(self.free_at),
+            _ => match self.mailbox.next_at() {
+                Some(at) => Some(at.max(self.free_at)),
+                None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
+            },
         };
         match step_at {
             Some(at) => self.again(at, ended),
@@ -233,10 +363,16 @@ impl Node {
 
     /// Takes what has come: the end of a remote get, or a packet.
     fn serve(&mut self, around: &mut Surroundings<'_>) {
-        let cost = &around.plan.cost;
-        if let Some(number) = self.copied.pop_front() {
+        let cost = around.cost;
+        if let Some((number, whole)) = self.copied.pop_front() {
             self.free_at += cost.packet_receive_ps;
-            self.handle(Event::CopyDone { transfer: Transfer(number), result: Ok(()) }, around);
+            let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
+            self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
+        } else if let Some(&(at, peer, fault)) = self.lost.front()
+            && self.mailbox.next_at().is_none_or(|next| next > at)
+        {
+            self.lost.pop_front();
+            self.handle(Event::Lost { peer: Peer(peer), fault }, around);
         } else if let Some((train, index)) = self.mailbox.take(self.free_at) {
             around.taken = true;
             let (from, packet, called_at) = around.flights.take(train, index);
@@ -246,19 +382,27 @@ impl Node {
             around.trace.note(u64::from(self.rank) << 32 | u64::from(from));
             around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
             self.called_at = called_at;
+            if let Some(checks) = &mut around.checks {
+                checks.taken(from, self.rank, &packet);
+            }
+            self.arrived = (from, packet);
             self.handle(Event::Arrived { from: Peer(from), packet }, around);
+        } else if self.machine.has_company_waiting() {
+            self.handle(Event::Idle, around);
         }
     }
 
     fn perform_call(&mut self, call: Call, around: &mut Surroundings<'_>) {
-        let cost = &around.plan.cost;
+        let cost = around.cost;
         match call {
             Call::Send { handle, to, tag, bytes } => {
-                let request = self.begin(handle, Status { source: self.rank, tag, bytes });
+                let request = self.begin(handle, Status { source: self.rank, tag, bytes, fault: None });
                 self.called_at = self.free_at;
                 self.free_at += cost.send_call_ps;
+                let checks = around.checks.as_mut();
+                let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
                 let (to, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
-                let send = SendCommand { request, to, space, tag, data: None, bytes, level };
+                let send = SendCommand { request, to, space, tag, data, bytes, level };
                 self.handle(Event::Posted(Command::Send(send)), around);
             }
             Call::Receive { handle, from, tag, bytes } => {
@@ -269,12 +413,13 @@ impl Node {
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                 self.handle(Event::Posted(Command::Receive(receive)), around);
             }
-            Call::Compute { ps } => self.free_at += ps,
+            Call::Compute { ps } => self.free_at += ps * u64::from(around.percent) / 100,
             Call::Clock { handle } => {
                 self.shared.complete(handle, Status { bytes: self.free_at, ..Status::default() });
             }
-            Call::Record { name, value } => {
-                around.records.push(Record { at: self.free_at, rank: self.rank, name, value });
+            Call::Credits { handle, peer } => around.readings.push((handle, peer)),
+            Call::Record { name, index, value } => {
+                around.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
             }
         }
     }
@@ -308,14 +453,20 @@ impl Node {
     }
 
     fn perform(&mut self, action: Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
-        let cost = &around.plan.cost;
+        let cost = around.cost;
         match action {
-            Action::Transmit { to, packet, payload } => {
+            Action::Transmit { to, mut packet, payload } => {
                 let to = to.0;
+                if let Body::Rendezvous { address, .. } = &mut packet.body {
+                    *address = 1; // any but 0: it can be read, and who reads says how much and whose
+                }
                 let credit = packet.body.is_credit();
                 let spacing_ps = if credit { cost.credit_send_ps } else { cost.packet_send_ps };
                 let leaves_at = self.free_at;
                 self.free_at += spacing_ps;
+                if let Some(checks) = &mut around.checks {
+                    checks.sent(self.rank, to, &packet);
+                }
                 if train.is_some_and(|train| around.flights.extend(train, to, &packet)) {
                     return;
                 }
@@ -324,6 +475,11 @@ impl Node {
                     _ => self.called_at,
                 };
                 let id = around.flights.begin(self.rank, to, &packet, spacing_ps, called_at);
+                if self.flown.take_if(|peer| *peer == to).is_some() {
+                    around.flown = Some(id);
+                    *train = None; // what follows has yet to fly
+                    return;
+                }
                 around.injections.push((leaves_at, id));
                 *train = Some(id);
             }
@@ -340,8 +496,18 @@ impl Node {
                     epoch: 0,
                 });
             }
-            // A mailbox without flow control is as large as needed.
-            Action::AskRoom { to, .. } => self.events.push_back(Event::Room { peer: to, slots: 1 << 30 }),
+            Action::AskRoom { to, .. } => self.ask_room(to, around),
+            Action::Retire => {
+                let (from, packet) = &self.arrived;
+                let from = *from;
+                if let Some(checks) = &mut around.checks {
+                    checks.retired(from, self.rank, packet);
+                }
+                if let Some(readiness) = &mut around.readiness {
+                    let slots = around.plan.config.geometry.packet_slots(packet);
+                    readiness.reposted.push(Reposted { at: self.free_at, from, slots });
+                }
+            }
             Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
             Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
                 self.free_at += cost.copy_ps(bytes)
@@ -357,7 +523,8 @@ impl Node {
                 let bytes = self.operations[request.0 as usize].status.bytes;
                 self.free_at += cost.keep_ps(bytes);
             }
-            Action::Keep { .. } | Action::Forget { .. } | Action::Retire | Action::Release { .. } => {}
+            Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
+            Action::Sever { peer } if around.may_lose => around.severed.push(peer.0),
             Action::Sever { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
@@ -367,15 +534,40 @@ impl Node {
         }
     }
 
+    fn ask_room(&mut self, peer: Peer, around: &mut Surroundings<'_>) {
+        let Some(readiness) = &mut around.readiness else {
+            // A mailbox without flow control is as large as needed.
+            self.events.push_back(Event::Room { peer, slots: 1 << 30 });
+            return;
+        };
+        match readiness.claim(self.rank, peer.0) {
+            0 => {
+                let geometry = &around.plan.config.geometry;
+                let most_bytes =
+                    geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
+                let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
+                readiness.begun.push(Attempt { at: self.free_at, to: peer.0, payload_bytes });
+            }
+            slots => self.events.push_back(Event::Room { peer, slots }),
+        }
+    }
+
     fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
         let Operation { handle, mut status, .. } = self.operations[request.0 as usize];
         match outcome {
             Outcome::Done => {}
             Outcome::Received { envelope, bytes, .. } => {
-                self.free_at += around.plan.cost.match_ps;
-                status = Status { source: envelope.from.0, tag: envelope.tag, bytes };
+                self.free_at += around.cost.match_ps;
+                status = Status { source: envelope.from.0, tag: envelope.tag, bytes, fault: None };
+                if let Some(checks) = &mut around.checks {
+                    checks.received(envelope.from.0, self.rank, envelope.data, envelope.tag, envelope.length);
+                }
                 let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
                 around.latency_ns.saturating_record(latency_ns);
+            }
+            Outcome::Lost { peer, fault } if around.may_lose => {
+                let source = peer.map_or(status.source, |peer| peer.0);
+                status = Status { source, fault: Some(fault), ..status };
             }
             other => panic!("{other:?} in a world without losses"),
         }

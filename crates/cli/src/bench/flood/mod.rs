@@ -133,6 +133,7 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
+    run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings::from_environment()?;
     let cases = arguments.chosen_cases();
     let most_senders = cases.iter().map(|case| case.senders).max().unwrap_or(1);

@@ -148,6 +148,7 @@ struct Record<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
+    run::check_json_target(arguments.json.as_deref())?;
     let default =
         SETTINGS.iter().find(|setting| setting.variable == FLOW).map_or("", |setting| setting.default);
     let schemes = Schemes {

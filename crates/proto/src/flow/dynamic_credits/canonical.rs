@@ -3,9 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{Account, Level, Pool, Sender};
-use crate::endpoint::canonical::Origin;
 use crate::event::Peer;
-use crate::flow::ReceiverBooks;
+use crate::flow::{Base, ReceiverBooks};
 
 impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
@@ -23,7 +22,13 @@ impl Pool {
     pub(crate) fn books(&self, index: u32, known_total: u32) -> ReceiverBooks {
         let account = &self.accounts[index as usize];
         let granted_unknown = account.granted_total.wrapping_sub(known_total);
-        ReceiverBooks { granted_unknown, retrieved: account.retrieved, current: Some(account.current) }
+        let (retrieved, current) = (account.retrieved, Some(account.current));
+        ReceiverBooks { quota_slots: None, granted_unknown, retrieved, current }
+    }
+
+    /// Starting credits of senders that are counted from the start and have not come. Unit: slots.
+    pub fn expected_slots(&self) -> u32 {
+        self.placeholders.clone().map(|index| self.accounts[index as usize].current).sum()
     }
 
     /// An expected sender that has not come behaves as if it were at a monitoring point: it becomes more active, and
@@ -36,7 +41,7 @@ impl Pool {
         true
     }
 
-    pub(crate) fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
+    pub(crate) fn canonical(&self, base_of: impl Fn(Peer) -> Base, words: &mut Vec<u32>) {
         let Pool {
             credit_slots,
             piggyback: _,   // as it was made
@@ -70,14 +75,15 @@ impl Pool {
         let open = |index: &u32| !free.contains(index);
         for index in (0..accounts.len() as u32).filter(open) {
             let account = &accounts[index as usize];
-            let origin = account.owner.map(&origin_of).unwrap_or_default();
-            account.canonical(origin, *credit_slots, words);
+            let base = account.owner.map(&base_of).unwrap_or_default();
+            words.push(index);
+            account.canonical(base, *credit_slots, words);
         }
     }
 }
 
 impl Account {
-    fn canonical(&self, origin: Origin, credit_slots: u32, words: &mut Vec<u32>) {
+    fn canonical(&self, base: Base, credit_slots: u32, words: &mut Vec<u32>) {
         let Account {
             retrieved,
             piggybacked,
@@ -96,9 +102,7 @@ impl Account {
             owner,
         } = self;
         words.extend([*retrieved, *piggybacked, *current, *intended, *lane_slots, *piggyback_to]);
-        words.push(granted_total.wrapping_sub(origin.granted_total));
-        let read = origin.credit_packets_read;
-        words.extend([*packets_sent, *packets_read].map(|total| u32::from(total.wrapping_sub(read))));
+        words.extend(base.distances(*granted_total, *packets_sent, *packets_read));
         words.push(u32::from(*blocked) << 8 | u32::from(*spared));
         words.extend([*crossed, *control]);
         words.extend(&thresholds[..=credit_slots as usize]);

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Receiver, Sender};
-use crate::flow::ReceiverBooks;
+use crate::flow::{Base, ReceiverBooks};
 
 impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
@@ -19,14 +19,15 @@ impl Sender {
 impl Receiver {
     pub(crate) fn books(&self, known_total: u32) -> ReceiverBooks {
         let granted_unknown = self.granted_total.wrapping_sub(known_total);
-        ReceiverBooks { granted_unknown, retrieved: self.retrieved, current: None }
+        let quota_slots = Some(self.quota_slots);
+        ReceiverBooks { quota_slots, granted_unknown, retrieved: self.retrieved, current: None }
     }
 
     pub(crate) fn set_threshold(&mut self, threshold_slots: u32) {
         self.threshold = threshold_slots;
     }
 
-    pub(crate) fn canonical(&self, known_total: u32, read: u16, words: &mut Vec<u32>) {
+    pub(crate) fn canonical(&self, base: Base, words: &mut Vec<u32>) {
         let Receiver {
             quota_slots: _,
             threshold,
@@ -37,7 +38,6 @@ impl Receiver {
             packets_read,
         } = self;
         words.extend([*threshold, u32::from(*piggyback), *retrieved]);
-        words.push(granted_total.wrapping_sub(known_total));
-        words.extend([*packets_sent, *packets_read].map(|total| u32::from(total.wrapping_sub(read))));
+        words.extend(base.distances(*granted_total, *packets_sent, *packets_read));
     }
 }

@@ -1,0 +1,152 @@
+//! Runs what plans ask for and is not recorded yet: cost first, then a bar, then a record for each world.
+
+use crate::bench::memory;
+use crate::failure::Failure;
+use crate::quantity::{count, three_digits};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use weir_sim::plan::record::Store;
+use weir_sim::plan::{Key, Plan, Record, Setup, estimate, run};
+
+/// The records, in the directory that the user names.
+const FILE: &str = "worlds.jsonl";
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Worlds at a time.
+    pub jobs: usize,
+    /// Where records go.
+    pub out: PathBuf,
+    /// No bar.
+    pub quiet: bool,
+}
+
+/// The records of plans.
+#[derive(Debug, Default)]
+pub struct Results {
+    records: HashMap<Key, Record>,
+    /// What receivers occupy, by number of peers.
+    pub memory: Vec<memory::Row>,
+}
+
+impl Results {
+    /// The record of a world; `None` if it has not been run.
+    pub fn of(&self, setup: &Setup) -> Option<&Record> {
+        self.records.get(&setup.key())
+    }
+}
+
+/// Runs all worlds of the plans that are not recorded, and measures what they want measured.
+///
+/// # Errors
+/// [`Failure`]: records cannot be kept, or a world did not end (all others are run and kept).
+pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
+    let path = options.out.join(FILE);
+    let shown = path.display().to_string();
+    std::fs::create_dir_all(&options.out).map_err(Failure::system(options.out.display().to_string()))?;
+    let mut store = Store::open(&path).map_err(Failure::system(&shown))?;
+    let mut results = Results::default();
+    let (mut open, mut known) = (Vec::new(), 0);
+    for setup in plans.iter().flat_map(|plan| &plan.worlds) {
+        let key = setup.key();
+        if results.records.contains_key(&key) || open.iter().any(|(_, other, _)| *other == key) {
+            continue;
+        }
+        match store.get(&key) {
+            Some(record) => {
+                known += 1;
+                results.records.insert(key, record.clone());
+            }
+            None => open.push((setup, key, estimate::packets(setup))),
+        }
+    }
+    // The most expensive first, so that the last thread is not left alone with one of them.
+    open.sort_by_key(|(_, _, packets)| std::cmp::Reverse(*packets));
+    let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
+    if !plans.iter().all(|plan| plan.worlds.is_empty()) {
+        let kept = if known > 0 { format!("; {} more are recorded", count(known)) } else { String::new() };
+        eprintln!(
+            "{} worlds with about {} data packets, {} at a time{kept}",
+            count(open.len() as u64),
+            count(total),
+            options.jobs
+        );
+    }
+    let failures = run_open(&open, options, &mut store, &shown, &mut results)?;
+    if let Some(first) = failures.first() {
+        let more =
+            if failures.len() > 1 { format!(" (and {} more)", failures.len() - 1) } else { String::new() };
+        return Err(Failure::Measurement(format!("a world did not end: {first}{more}")));
+    }
+    for peers in plans.iter().flat_map(|plan| &plan.memory_peers) {
+        if !results.memory.iter().any(|row| row.peers == *peers) {
+            results.memory.push(memory::measure_with_defaults(*peers)?);
+        }
+    }
+    Ok(results)
+}
+
+fn run_open(
+    open: &[(&Setup, Key, u64)],
+    options: &Options,
+    store: &mut Store,
+    shown: &str,
+    results: &mut Results,
+) -> Result<Vec<String>, Failure> {
+    let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
+    let costs: HashMap<&Key, u64> = open.iter().map(|(_, key, packets)| (key, *packets)).collect();
+    let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::new(total.max(1)) };
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {msg} (about {eta} left)");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    let started = Instant::now();
+    let (mut ended, mut packets) = (0, 0);
+    let mut failures = Vec::new();
+    let mut kept = Ok(());
+    let setups: Vec<&Setup> = open.iter().map(|(setup, _, _)| *setup).collect();
+    bar.set_message(format!("0 of {} worlds", setups.len()));
+    run::run_all(&setups, options.jobs, |setup, result| {
+        ended += 1;
+        match result {
+            Err(failed) => failures.push(failed.to_string()),
+            Ok(record) => {
+                packets += record.packets;
+                bar.inc(costs.get(&record.key).copied().unwrap_or(0));
+                let rate = packets as f64 / started.elapsed().as_secs_f64() / 1e6;
+                bar.set_message(format!(
+                    "{ended} of {} worlds, {} M packets/s; last: {}",
+                    setups.len(),
+                    three_digits(rate),
+                    setup.settings.describe()
+                ));
+                results.records.insert(record.key.clone(), record.clone());
+                kept = store.add(record);
+            }
+        }
+        kept.is_ok()
+    });
+    bar.finish_and_clear();
+    kept.map_err(Failure::system(shown))?;
+    if ended > 0 {
+        eprintln!(
+            "{} worlds, {} packets in {} s: {} M packets/s; records in {shown}",
+            count(ended),
+            count(packets),
+            three_digits(started.elapsed().as_secs_f64()),
+            three_digits(packets as f64 / started.elapsed().as_secs_f64() / 1e6)
+        );
+    }
+    Ok(failures)
+}
+
+/// Reads plans.
+///
+/// # Errors
+/// [`Failure::Usage`], with file and line.
+pub fn read(path: &Path, quick: bool) -> Result<Plan, Failure> {
+    let networks = super::places::networks(path)?;
+    Plan::read(path, &networks, quick).map_err(|error| Failure::Usage(error.to_string()))
+}

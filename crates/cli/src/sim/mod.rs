@@ -1,0 +1,103 @@
+//! `weir sim`: runs the worlds of a plan and prints what came of them.
+
+pub mod execute;
+pub mod places;
+mod table;
+
+use crate::failure::Failure;
+use crate::run;
+use clap::Args;
+use execute::Options;
+use serde::Serialize;
+use std::path::PathBuf;
+use weir_sim::plan::Record;
+
+/// Options of `weir sim`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A plan says which worlds to run: networks, schemes, buffers, workloads (docs/experiments.md). The worlds' cost in packets is \
+printed before they run. Each finished world is a line in DIR/worlds.jsonl; worlds that are there are not run again, so an \
+interrupted run goes on where it was.
+
+Exit status: 0 if every world ended; 2 if the plan makes no sense; 1 otherwise.
+
+Examples:
+  weir sim experiments/e1.2.toml --quick
+  weir sim experiments/e1.2.toml --jobs 1 --json results.json")]
+pub struct SimArguments {
+    /// The plan.
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+    #[command(flatten)]
+    how: HowToRun,
+    /// Write the plan's records as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+}
+
+/// Options that `weir sim` and `weir reproduce` share.
+#[derive(Args, Debug)]
+pub struct HowToRun {
+    /// The quick variant: small worlds, to see in seconds what a plan is about.
+    #[arg(long)]
+    pub quick: bool,
+    /// Worlds at a time, each on a thread of its own; as many as there are cores if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Where records (and pages) go.
+    #[arg(long, value_name = "DIR", default_value = places::OUT)]
+    pub out: PathBuf,
+    /// No progress bar.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+impl HowToRun {
+    /// For whoever runs worlds.
+    pub fn options(&self) -> Options {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Options { jobs: self.jobs.map_or_else(cores, usize::from), out: self.out.clone(), quiet: self.quiet }
+    }
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Output<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    title: &'a str,
+    source: &'a str,
+    quick: bool,
+    worlds: &'a [&'a Record],
+}
+
+/// Runs a plan. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
+    let plan = execute::read(&arguments.plan, arguments.how.quick)?;
+    eprintln!("{}: {} ({})", plan.experiment, plan.title, plan.source);
+    let results = execute::execute(&[&plan], &arguments.how.options())?;
+    let records: Vec<&Record> = plan.worlds.iter().filter_map(|setup| results.of(setup)).collect();
+    if let Some(target) = &arguments.json {
+        let output = Output {
+            schema: "weir-sim-1",
+            weir_version: env!("CARGO_PKG_VERSION"),
+            title: &plan.title,
+            source: &plan.source,
+            quick: arguments.how.quick,
+            worlds: &records,
+        };
+        run::write_json(&output, target)?;
+    }
+    if arguments.json.as_deref() != Some("-") {
+        if !records.is_empty() {
+            println!("{}", table::render(&records));
+        }
+        if !results.memory.is_empty() {
+            println!("{}", crate::bench::memory::render(&results.memory));
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,100 @@
+//! A row for each world: what tells it from the others, its time, what flow control has cost it.
+
+use crate::quantity::{count, three_digits, time_ns};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use weir_sim::plan::{Record, SchemeName, Settings};
+
+/// Something in which worlds differ: its heading and its value.
+type Column = (String, Box<dyn Fn(&Settings) -> String>);
+
+/// The table of these worlds, references among them.
+pub fn render(records: &[&Record]) -> String {
+    let columns: Vec<Column> =
+        columns(records).into_iter().filter(|(_, value)| differ(records, value.as_ref())).collect();
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let headings = columns.iter().map(|(heading, _)| heading.as_str());
+    let measured = ["time", "overhead", "delayed sends", "credit packets", "packets", "fullest mailbox"];
+    table.set_header(headings.chain(measured).map(|heading| right(heading.to_owned())));
+    for record in records {
+        let settings = &record.settings;
+        let share =
+            |part: u64, whole: u64| format!("{} %", three_digits(100.0 * part as f64 / whole.max(1) as f64));
+        let overhead = match overhead(records, record) {
+            Some(overhead) if settings.scheme != SchemeName::Unlimited => {
+                format!("{}{} %", if overhead < 0.0 { "-" } else { "" }, three_digits(100.0 * overhead.abs()))
+            }
+            _ => String::new(),
+        };
+        let cells = columns.iter().map(|(_, value)| value(settings)).chain([
+            time_ns(record.time_ns),
+            overhead,
+            if settings.scheme == SchemeName::Unlimited {
+                String::new()
+            } else {
+                share(record.stalls, record.messages)
+            },
+            share(record.credit_packets, record.packets),
+            count(record.packets),
+            count(record.peak_mailbox_slots.into()),
+        ]);
+        table.add_row(cells.map(right).collect::<Vec<_>>());
+    }
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// Time over that of the reference, less one; `None` without a reference.
+pub fn overhead(records: &[&Record], record: &Record) -> Option<f64> {
+    let reference = record.settings.reference();
+    let reference = records.iter().find(|other| other.settings == reference)?;
+    Some(record.time_ns / reference.time_ns - 1.0)
+}
+
+fn differ(records: &[&Record], value: &dyn Fn(&Settings) -> String) -> bool {
+    records.windows(2).any(|pair| value(&pair[0].settings) != value(&pair[1].settings))
+}
+
+fn columns(records: &[&Record]) -> Vec<Column> {
+    fn column(heading: &str, value: impl Fn(&Settings) -> String + 'static) -> Column {
+        (heading.to_owned(), Box::new(value))
+    }
+    let number = |number: u32| if number == 0 { String::new() } else { number.to_string() };
+    let mut columns = vec![
+        column("network", |it| it.network.clone()),
+        column("ranks", |it| it.ranks.to_string()),
+        column("mesh", |it| it.mesh_nodes.clone()),
+        column("scheme", |it| {
+            let name = serde_json::to_value(it.scheme).unwrap_or_default();
+            name.as_str().unwrap_or_default().to_owned()
+        }),
+        column("piggyback", |it| String::from(if it.piggyback { "yes" } else { "" })),
+        column("credit slots", move |it| number(it.credit_slots)),
+        column("slots per peer", move |it| number(it.slots_per_peer)),
+        column("start slots", move |it| number(it.start_slots)),
+        column("workload", |it| it.workload_name().to_owned()),
+    ];
+    // Parameters of workloads, in the order in which they are met.
+    let mut names: Vec<String> = Vec::new();
+    for record in records {
+        let parameters = record.settings.workload.as_object().and_then(|table| table.values().next());
+        for name in parameters.and_then(|it| it.as_object()).into_iter().flat_map(|table| table.keys()) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+    for name in names {
+        columns.push(column(&name.clone(), move |it| {
+            let parameters = it.workload.as_object().and_then(|table| table.values().next());
+            match parameters.and_then(|parameters| parameters.get(&name)) {
+                None => String::new(),
+                Some(serde_json::Value::String(text)) => text.clone(),
+                Some(value) => value.to_string(),
+            }
+        }));
+    }
+    columns.push(column("seed", |it| it.seed.to_string()));
+    columns
+}

@@ -1,0 +1,156 @@
+//! What must hold after each move.
+
+use std::sync::Arc;
+
+use weir_proto::flow::activity::Level;
+use weir_proto::{Body, Packet, Peer};
+
+use super::{Item, Setup, State, Violation, guarded, violation};
+
+impl Setup {
+    /// I4, in a state in which nothing more happens if all programs are silent: then nobody waits, and everybody who was
+    /// asked for credits has answered. Every way of retrievals alone ends in such a state.
+    pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
+        let waits =
+            |who: u32| !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some();
+        let moving = state.lanes.iter().any(|lane| !lane.is_empty()) || state.asking | state.untold != 0;
+        if moving || (0..self.processes).any(waits) {
+            return Ok(());
+        }
+        if let Some(pair) = (0..self.pairs.len()).find(|&pair| self.waiting(state, pair)) {
+            let (from, to) = self.pairs[pair];
+            return violation("I4", format!("{from} waits for credit of {to} and nothing is on its way"));
+        }
+        if state.joining != 0 {
+            return violation("I4", format!("senders of lanes {:b} wait for ever", state.joining));
+        }
+        for us in (0..self.processes).filter(|&us| !self.dead(state, us)) {
+            let machine = &state.endpoints[us as usize];
+            let blocked = machine.pool().accounts().find(|account| account.blocked);
+            if let Some(account) = blocked.filter(|_| self.dynamic()) {
+                let owner = account.owner.0;
+                return violation("I4", format!("{owner} stays blocked at {us}: nobody asks or answers"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How active `from` is at `to`, with dynamic credits: 0 (null) to 3; and what was retrieved of it since the last
+    /// threshold. Unit: slots.
+    pub(super) fn activity(&self, state: &State, from: u32, to: u32) -> Option<(u8, u32)> {
+        let pool = state.endpoints[to as usize].pool();
+        let account = pool.accounts().find(|account| account.owner == Peer(from))?;
+        let level = match account.level {
+            Level::Null => 0,
+            Level::Low => 1,
+            Level::Medium => 2,
+            Level::High => 3,
+        };
+        Some((level, account.retrieved + account.piggybacked))
+    }
+
+    /// What only control packets pay for is no activity: a sender that becomes more active has had at least n + 1 slots of
+    /// data retrieved since it last did.
+    pub(super) fn check_activity(
+        &self,
+        state: &mut State,
+        from: u32,
+        to: u32,
+        packet: &Packet,
+        before: (u8, u32),
+    ) -> Result<(), Violation> {
+        let lane = self.lane(from, to);
+        let wanted = self.config.credit_slots as u8 + 1;
+        let slots = self.config.geometry.packet_slots(packet);
+        if let Body::Eager { .. } | Body::More { .. } = packet.body {
+            let earned = &mut Arc::make_mut(&mut state.earned)[lane];
+            *earned = (u32::from(*earned) + slots).min(u32::from(wanted)) as u8;
+        }
+        let Some((after, _)) = self.activity(state, from, to) else { return Ok(()) }; // it has left
+        if after > before.0 {
+            if state.earned[lane] < wanted {
+                let earned = state.earned[lane];
+                let detail = format!("{from} becomes more active at {to} with {earned} slots of data");
+                return violation("activity", detail);
+            }
+            // At most so many thresholds were crossed beyond the one that counted, or can be without a further slot.
+            Arc::make_mut(&mut state.earned)[lane] = (before.1 + slots - 1).min(u32::from(wanted)) as u8;
+        }
+        Ok(())
+    }
+
+    /// I1 in the books, for the pairs of the endpoint that has `acted`; the books of others have not changed. Static: every
+    /// data slot is a credit, filled, retrieved and not granted, or granted on the way. Dynamic: what the receiver believes
+    /// that a sender has is what there is of it, and with what is free that is the region; then the machine's own checks of
+    /// I1, I3 and I6. While the two are not in the same stay, what the receiver believes is at least what is filled.
+    pub(super) fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
+        for peer in (0..self.processes).filter(|&peer| self.neighbours(acted, peer)) {
+            if self.dead(state, peer) || state.severed & 1 << self.lane(acted, peer) != 0 {
+                continue;
+            }
+            for (from, to) in [(acted, peer), (peer, acted)] {
+                let origin = self.origin(state, from, to);
+                let receiver = &state.endpoints[to as usize];
+                let Some(books) = receiver.receiver_books(Peer(from), origin) else { continue };
+                let credits = state.endpoints[from as usize].sender_books(Peer(to)).credits;
+                let (filled, _) = self.filled(state, from, to);
+                let given_back = self.given_back(state, from, to);
+                let wanted = match (books.current, books.quota_slots) {
+                    (Some(current), _) => current.wrapping_sub(given_back),
+                    (None, Some(quota_slots)) => quota_slots.wrapping_sub(books.retrieved),
+                    (None, None) => continue,
+                };
+                let agree = match self.share_a_stay(state, from, to) {
+                    true => credits.wrapping_add(filled).wrapping_add(books.granted_unknown) == wanted,
+                    false => filled <= wanted,
+                };
+                if !agree {
+                    let detail = format!("{from} to {to}: {credits} credits + {filled} filled, {books:?}");
+                    return violation("I1", detail);
+                }
+            }
+        }
+        if self.dynamic() {
+            self.check_pool(state, acted)?;
+        }
+        Ok(())
+    }
+
+    /// Whether sender and receiver are in the same stay, and know it.
+    fn share_a_stay(&self, state: &State, from: u32, to: u32) -> bool {
+        let lane = self.lane(from, to);
+        state.stays[lane].lasts
+            && state.untold & 1 << lane == 0
+            && !state.lanes[lane].iter().any(|item| matches!(item, Item::Attach { .. }))
+    }
+
+    /// Credits in responses on their way, in the stay that is read.
+    fn given_back(&self, state: &State, from: u32, to: u32) -> u32 {
+        let credits = |item: &Item| match item {
+            Item::Packet(Packet { body: Body::ReturnResponse { credits }, .. }) => Some(*credits),
+            Item::Packet(_) => Some(0),
+            Item::Attach { .. } => None,
+        };
+        state.lanes[self.lane(from, to)].iter().map_while(credits).sum()
+    }
+
+    fn check_pool(&self, state: &State, at: u32) -> Result<(), Violation> {
+        let pool = state.endpoints[at as usize].pool();
+        let living = pool.accounts().filter(|account| !self.dead(state, account.owner.0));
+        let current: u32 = living.map(|account| account.current).sum();
+        let expected = pool.expected_slots();
+        if pool.available_slots().wrapping_add(current) + expected != pool.region_slots() {
+            let (available, region) = (pool.available_slots(), pool.region_slots());
+            return violation("I1", format!("{available} free + {current} with senders, region {region}"));
+        }
+        // Senders that come and go do not make it grow again and again.
+        let most = self.config_of(at).region;
+        if pool.region_slots() > most.slots + most.start_slots * most.peers {
+            return violation(
+                "I1",
+                format!("a region of {} became {} slots", most.slots, pool.region_slots()),
+            );
+        }
+        if self.inner_checks { guarded(|| pool.assert_invariants()) } else { Ok(()) }
+    }
+}

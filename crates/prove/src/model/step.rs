@@ -1,0 +1,358 @@
+//! What a move does: an event for a machine, and what the machine wants done, performed as any driver must.
+
+use std::sync::Arc;
+
+use weir_proto::canonical::Stay;
+use weir_proto::{
+    Action, Body, Command, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
+    ReceiveCommand, Request, SendCommand, SendLevel, Space,
+};
+
+use super::{Effect, Happened, Item, Move, Setup, State, Violation, guarded, violation};
+
+impl Setup {
+    /// The state after `step`, which must be possible, and what it did.
+    ///
+    /// # Errors
+    /// [`Violation`] if something does not hold any more.
+    pub fn apply(&self, state: &State, step: Move) -> Result<(State, Effect), Violation> {
+        let mut next = state.clone();
+        let effect = self.advance(&mut next, step)?;
+        Ok((next, effect))
+    }
+
+    /// Makes `step`, which must be possible, and says what it did.
+    ///
+    /// # Errors
+    /// [`Violation`] if something does not hold any more; the state is then of no use.
+    pub fn advance(&self, next: &mut State, step: Move) -> Result<Effect, Violation> {
+        let effect = self.perform_move(next, step)?;
+        self.check_at_rest(next)?;
+        Ok(effect)
+    }
+
+    fn perform_move(&self, next: &mut State, step: Move) -> Result<Effect, Violation> {
+        let mut effect = Effect::default();
+        let acted = match step {
+            Move::Retrieve { from, to } => {
+                let packet = match next.lanes[self.lane(from, to)][0] {
+                    Item::Packet(packet) => packet,
+                    Item::Attach { epoch } => {
+                        let lane = self.lane(from, to);
+                        Arc::make_mut(&mut next.lanes[lane]).remove(0);
+                        Arc::make_mut(&mut next.earned)[lane] = 0;
+                        self.handle(next, to, None, self.attached(to, from, epoch), &mut effect)?;
+                        self.check_books(next, to)?;
+                        return Ok(effect);
+                    }
+                };
+                self.note_stay(next, from, to, &packet, &mut effect);
+                // Nobody hopes for a message of somebody who was given up.
+                let lost = next.endpoints[to as usize].fault(Peer(from)).is_some();
+                if let Body::Eager { .. } = packet.body
+                    && !lost
+                {
+                    let pattern =
+                        Pattern { space: Space::Untagged, from: Some(Peer(from)), tag: 0, ignore: 0 };
+                    let request = Request(0);
+                    let receive = ReceiveCommand { request, pattern, capacity_bytes: 1 << 20, multi: None };
+                    let posted = Event::Posted(Command::Receive(receive));
+                    self.handle(next, to, None, posted, &mut effect)?;
+                }
+                let arrived = Event::Arrived { from: Peer(from), packet };
+                self.handle(next, to, Some(from), arrived, &mut effect)?;
+                to
+            }
+            Move::FindRoom { from, to } => {
+                next.asking &= !(1 << self.lane(from, to));
+                let slots = self.lane_slots(to) - self.filled_last(next, from, to).0;
+                self.handle(next, from, None, Event::Room { peer: Peer(to), slots }, &mut effect)?;
+                from
+            }
+            Move::Post { pair, bytes } => {
+                let (from, to) = self.pairs[pair];
+                if self.is_lost(next, from, to) {
+                    effect.sent = Some(pair);
+                    return Ok(effect);
+                }
+                let send = SendCommand {
+                    request: Request(1),
+                    to: Peer(to),
+                    space: Space::Untagged,
+                    tag: 0,
+                    data: None,
+                    bytes,
+                    level: SendLevel::Delivered,
+                };
+                self.handle(next, from, None, Event::Posted(Command::Send(send)), &mut effect)?;
+                from
+            }
+            Move::Tell { from, to } => {
+                let lane = self.lane(from, to);
+                next.untold &= !(1 << lane);
+                let epoch = next.stays[lane].epoch;
+                self.handle(next, from, None, self.connected(to, epoch), &mut effect)?;
+                from
+            }
+            Move::Leave { from, to } => {
+                next.leaves += u8::from(self.most_leaves.is_some());
+                effect.happened |= Happened::Left.bit();
+                self.handle(next, from, None, Event::AskedToLeave { peer: Peer(to) }, &mut effect)?;
+                from
+            }
+            Move::Retry { who } => {
+                let deadline = next.endpoints[who as usize].next_deadline().expect("it waits");
+                self.act(next, who, None, &mut effect, |machine, actions| {
+                    machine.handle(deadline, Event::Deadline, actions);
+                })?;
+                who
+            }
+            Move::Learn { who, of } => {
+                let lost = Event::Lost { peer: Peer(of), fault: PeerFault::Unreachable };
+                self.handle(next, who, None, lost, &mut effect)?;
+                who
+            }
+            Move::Steal { at } => {
+                next.steals += u8::from(self.most_steals.is_some());
+                self.act(next, at, None, &mut effect, |machine, actions| {
+                    assert!(machine.stir(Instant(0), actions), "somebody is expected");
+                })?;
+                at
+            }
+            Move::Die { who } => {
+                next.dead |= 1 << who;
+                effect.happened |= Happened::Died.bit();
+                for peer in (0..self.processes).filter(|&peer| self.neighbours(who, peer)) {
+                    for lane in [self.lane(who, peer), self.lane(peer, who)] {
+                        next.lanes[lane] = Arc::default();
+                        self.forget_lane(next, lane);
+                        Arc::make_mut(&mut next.earned)[lane] = 0;
+                    }
+                    let lost = Event::Lost { peer: Peer(who), fault: PeerFault::Died };
+                    self.handle(next, peer, None, lost, &mut effect)?;
+                    self.check_books(next, peer)?;
+                }
+                return Ok(effect);
+            }
+        };
+        self.check_books(next, acted)?;
+        Ok(effect)
+    }
+
+    fn handle(
+        &self,
+        state: &mut State,
+        node: u32,
+        arrived_from: Option<u32>,
+        event: Event,
+        effect: &mut Effect,
+    ) -> Result<(), Violation> {
+        let arrived = if let Event::Arrived { packet, .. } = &event { Some(*packet) } else { None };
+        let machine = &state.endpoints[node as usize];
+        let arriving = arrived_from.and_then(|from| machine.arriving_bytes(Peer(from)));
+        let received = machine.counters().messages_received;
+        let watched = arrived_from.filter(|_| self.watch_activity);
+        let before = watched.and_then(|from| self.activity(state, from, node));
+        self.act(state, node, arrived_from, effect, |machine, actions| {
+            machine.handle(Instant(0), event, actions);
+        })?;
+        let Some((packet, from)) = arrived.zip(arrived_from) else { return Ok(()) };
+        // I5: a packet that ends a message delivers exactly one, others none.
+        let ends = match packet.body {
+            Body::Eager { length, .. } => length == packet.payload_bytes,
+            Body::More { offset } => arriving == Some(u64::from(offset + packet.payload_bytes)),
+            _ => false,
+        };
+        let machine = &state.endpoints[node as usize];
+        let delivered = machine.counters().messages_received - received;
+        if delivered != u64::from(ends) && machine.fault(Peer(from)).is_none() {
+            return violation("I5", format!("{delivered} messages delivered by {packet:?}"));
+        }
+        match before {
+            Some(before) => self.check_activity(state, from, node, &packet, before),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the machine of `node` do something, and performs what it wants done.
+    fn act(
+        &self,
+        state: &mut State,
+        node: u32,
+        arrived_from: Option<u32>,
+        effect: &mut Effect,
+        what: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
+    ) -> Result<(), Violation> {
+        let machine = Arc::make_mut(&mut state.endpoints[node as usize]);
+        let (counters, tally) = (*machine.counters(), *machine.pool().tally());
+        let mut actions = Vec::new();
+        guarded(|| what(machine, &mut actions))?;
+        let (now, tallied) = (machine.counters(), machine.pool().tally());
+        let mut note = |kind: Happened, more: bool| effect.happened |= if more { kind.bit() } else { 0 };
+        note(Happened::CreditPacket, now.credit_packets_sent > counters.credit_packets_sent);
+        note(Happened::Piggyback, now.piggybacked_credits_sent > counters.piggybacked_credits_sent);
+        note(Happened::ShortGrant, tallied.short_grants > tally.short_grants);
+        note(Happened::Excess, tallied.excesses > tally.excesses);
+        note(Happened::Deficit, tallied.deficits > tally.deficits);
+        note(Happened::Theft, tallied.thefts > tally.thefts);
+        note(Happened::NotReady, now.rnr_naks > counters.rnr_naks);
+        let grew = now.peak_quota_slots > counters.peak_quota_slots && counters.peak_quota_slots > 0;
+        note(Happened::Growth, grew);
+        if tallied.put_off > tally.put_off {
+            return violation("I2", "a grant waits for room for credit packets".into());
+        }
+        for action in actions {
+            self.perform(state, node, arrived_from, action, effect)?;
+        }
+        Ok(())
+    }
+
+    fn perform(
+        &self,
+        state: &mut State,
+        node: u32,
+        arrived_from: Option<u32>,
+        action: Action,
+        effect: &mut Effect,
+    ) -> Result<(), Violation> {
+        match action {
+            Action::Transmit { to, packet, .. } => self.transmit(state, node, to.0, packet, effect),
+            Action::Retire => {
+                let lane = self.lane(arrived_from.expect("only what has arrived is retired"), node);
+                Arc::make_mut(&mut state.lanes[lane]).remove(0);
+                Ok(())
+            }
+            Action::Connect { to } => {
+                state.joining |= 1 << self.lane(node, to.0);
+                self.let_in(state, node, to.0);
+                Ok(())
+            }
+            Action::Disconnect { to } => {
+                let lane = self.lane(node, to.0);
+                self.forget_lane(state, lane);
+                Ok(())
+            }
+            Action::Vacate { peer } => {
+                self.let_in(state, peer.0, node);
+                Ok(())
+            }
+            Action::AskRoom { to, .. } => {
+                state.asking |= 1 << self.lane(node, to.0);
+                Ok(())
+            }
+            Action::Sever { peer } if self.dead(state, peer.0) => Ok(()),
+            Action::Sever { peer }
+                if matches!(
+                    state.endpoints[node as usize].fault(peer),
+                    Some(PeerFault::NotReady | PeerFault::Unreachable)
+                ) =>
+            {
+                let lane = self.lane(node, peer.0);
+                self.forget_lane(state, lane);
+                state.severed |= 1 << lane;
+                effect.happened |= Happened::GaveUp.bit();
+                Ok(())
+            }
+            Action::Complete { outcome: Outcome::Lost { peer: Some(peer), .. }, .. }
+                if self.is_lost(state, node, peer.0) =>
+            {
+                Ok(())
+            }
+            Action::Sever { peer } => {
+                violation("refused", format!("endpoint {node} takes what {} says for malformed", peer.0))
+            }
+            // Bytes and requests are the business of tests/worlds.rs.
+            Action::Place { .. }
+            | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
+            _ => violation("unexpected", format!("endpoint {node} wants {action:?}")),
+        }
+    }
+
+    fn transmit(
+        &self,
+        state: &mut State,
+        from: u32,
+        to: u32,
+        packet: Packet,
+        effect: &mut Effect,
+    ) -> Result<(), Violation> {
+        let lane = self.lane(from, to);
+        if state.untold & 1 << lane != 0 || !state.stays[lane].lasts {
+            return violation("stay", format!("{from} has no lane at {to} for {packet:?}"));
+        }
+        if let Body::Eager { .. } | Body::More { .. } = packet.body {
+            // I5: the lane is first in first out, so numbers in order at its entrance are in order at its end. They begin again
+            // when both have left.
+            let next = state.numbers[lane];
+            let first = matches!(packet.body, Body::Eager { .. });
+            let again = packet.number == 0 && first && state.stays[lane].epoch > 0;
+            if packet.number != next.wrapping_sub(u32::from(!first)) && !again {
+                return violation("I5", format!("message {} instead of {next}", packet.number));
+            }
+            Arc::make_mut(&mut state.numbers)[lane] = packet.number.wrapping_add(1);
+            let pair = self.pairs.iter().position(|pair| *pair == (from, to));
+            let pair = pair.expect("data leaves only on pairs that send");
+            assert!(effect.sent.is_none_or(|sent| sent == pair), "one move lets two pairs send");
+            effect.sent = Some(pair);
+        }
+        Arc::make_mut(&mut state.lanes[lane]).push(Item::Packet(packet));
+        if packet.body == Body::Leave {
+            Arc::make_mut(&mut state.stays)[lane].lasts = false;
+            return Ok(());
+        }
+        let (data_slots, credit_packets) = self.filled_last(state, from, to);
+        let lanes_slots: u32 = (0..self.processes).map(|other| self.filled(state, other, to).0).sum();
+        let pool = state.endpoints[to as usize].pool();
+        let region_slots = if self.dynamic() { pool.region_slots() } else { lanes_slots };
+        if data_slots > self.lane_slots(to) || lanes_slots > region_slots {
+            return violation("I1", format!("{data_slots} slots of {from} filled, {lanes_slots} of all"));
+        }
+        let credit_slots = self.config.credit_slots;
+        if credit_packets > credit_slots {
+            return violation(
+                "I2",
+                format!("{credit_packets} unread credit packets in {credit_slots} slots"),
+            );
+        }
+        Ok(())
+    }
+
+    /// A packet of `from` is about to be read: what is to be counted of stays.
+    fn note_stay(&self, state: &State, from: u32, to: u32, packet: &Packet, effect: &mut Effect) {
+        let stay = state.stays[self.lane(to, from)];
+        let told = state.untold & 1 << self.lane(to, from) == 0;
+        if stay.lasts && told && stay.epoch != packet.epoch && packet.granted_total > 0 {
+            effect.happened |= Happened::StaleGrant.bit();
+        }
+        if !told && packet.body == Body::ReturnRequest && stay.epoch == packet.epoch {
+            effect.happened |= Happened::EarlyRequest.bit();
+        }
+    }
+
+    /// `from` has a lane at `to`, if it wants one and no more earlier ones are left than may be.
+    fn let_in(&self, state: &mut State, from: u32, to: u32) {
+        let lane = self.lane(from, to);
+        if state.joining & 1 << lane == 0 {
+            return;
+        }
+        let items = &state.lanes[lane];
+        let leaving = |item: &&Item| {
+            matches!(item, Item::Packet(Packet { body: Body::Leave, .. }) | Item::Attach { .. })
+        };
+        if items.iter().filter(leaving).count() > usize::from(self.overlap) {
+            return;
+        }
+        let stay = &mut Arc::make_mut(&mut state.stays)[lane];
+        *stay = Stay { epoch: stay.epoch.wrapping_add(1), lasts: true };
+        Arc::make_mut(&mut state.lanes[lane]).push(Item::Attach { epoch: stay.epoch });
+        state.joining &= !(1 << lane);
+        state.untold |= 1 << lane;
+    }
+
+    /// The sender of a lane wants nothing more in it.
+    fn forget_lane(&self, state: &mut State, lane: usize) {
+        for bits in [&mut state.asking, &mut state.joining, &mut state.untold] {
+            *bits &= !(1 << lane);
+        }
+    }
+}

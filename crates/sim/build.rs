@@ -1,0 +1,33 @@
+//! Gives the simulator a fingerprint of its own sources and of the machines', so that records of worlds that another version
+//! has run are not taken for its own.
+
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let own = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let mut files = Vec::new();
+    for sources in [own.join("src"), own.join("../proto/src")] {
+        println!("cargo::rerun-if-changed={}", sources.display());
+        collect(&sources, &mut files);
+    }
+    files.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
+    for file in files {
+        let text = std::fs::read(&file).unwrap_or_default();
+        for byte in text {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    println!("cargo::rustc-env=WEIR_SIM_SOURCES={hash:016x}");
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.is_dir() {
+            collect(&path, files);
+        } else {
+            files.push(path);
+        }
+    }
+}

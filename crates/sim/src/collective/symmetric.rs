@@ -1,0 +1,212 @@
+//! Collectives in which everybody does the same: barrier, allreduce, allgather, reduce-scatter.
+
+use super::{Folding, Group};
+
+impl Group {
+    /// Barrier by dissemination: `ceil(log2 n)` rounds of a message each.
+    pub async fn barrier(&self) {
+        let tag = self.tag();
+        let mut distance = 1;
+        while distance < self.size {
+            self.exchange(self.after(distance), self.before(distance), tag, 0, 0).await;
+            distance *= 2;
+        }
+    }
+
+    /// Barrier by recursive doubling, among a power of two.
+    pub async fn barrier_doubling(&self) {
+        assert!(self.size.is_power_of_two(), "{} members", self.size);
+        let tag = self.tag();
+        let mut mask = 1;
+        while mask < self.size {
+            self.exchange(self.me ^ mask, self.me ^ mask, tag, 0, 0).await;
+            mask *= 2;
+        }
+    }
+
+    /// Sum over all by recursive doubling; members beyond the largest power of two lend theirs to a neighbour first.
+    pub async fn allreduce(&self, bytes: u64) {
+        let tag = self.tag();
+        let folding = Folding::of(self.size);
+        let Some(number) = self.fold(folding, tag, bytes).await else {
+            self.receive(self.me + 1, tag, bytes).await;
+            return;
+        };
+        let mut mask = 1;
+        while mask < folding.power {
+            let partner = folding.member(number ^ mask);
+            self.exchange(partner, partner, tag, bytes, bytes).await;
+            self.combine(bytes);
+            mask *= 2;
+        }
+        self.unfold(folding, tag, bytes).await;
+    }
+
+    /// Sum over all for long vectors: reduce-scatter by recursive halving, then allgather by recursive doubling (Rabenseifner).
+    pub async fn allreduce_halving(&self, bytes: u64) {
+        let tag = self.tag();
+        let folding = Folding::of(self.size);
+        let Some(number) = self.fold(folding, tag, bytes).await else {
+            self.receive(self.me + 1, tag, bytes).await;
+            return;
+        };
+        let parts = |range| Group::part_bytes(bytes, range, folding.power);
+        self.halve(folding, number, tag, parts).await;
+        let mut mask = 1;
+        while mask < folding.power {
+            let partner = folding.member(number ^ mask);
+            let (mine, theirs) = (number & !(mask - 1), (number ^ mask) & !(mask - 1));
+            self.exchange(partner, partner, tag, parts(mine..mine + mask), parts(theirs..theirs + mask))
+                .await;
+            mask *= 2;
+        }
+        self.unfold(folding, tag, bytes).await;
+    }
+
+    /// Sum over all round the ring: `n - 1` steps that add, `n - 1` that hand on (Open MPI, `ring`).
+    pub async fn allreduce_ring(&self, bytes: u64) {
+        let tag = self.tag();
+        let part = |part| Group::part_bytes(bytes, part..part + 1, self.size);
+        for round in 0..2 {
+            for step in 0..self.size - 1 {
+                // In the second round everybody begins with the part that it has finished: that of its right neighbour.
+                let (out, back) = (self.before(step), self.before(step + 1));
+                let shifted = |member: u32| (member + round) % self.size;
+                let (out, back) = (part(shifted(out)), part(shifted(back)));
+                self.exchange(self.after(1), self.before(1), tag, out, back).await;
+                if round == 0 {
+                    self.combine(back);
+                }
+            }
+        }
+    }
+
+    /// Everybody's `bytes` bytes to everybody, round the ring.
+    pub async fn allgather_ring(&self, bytes: u64) {
+        let tag = self.tag();
+        for _ in 1..self.size {
+            self.exchange(self.after(1), self.before(1), tag, bytes, bytes).await;
+        }
+    }
+
+    /// The same by recursive doubling, among a power of two.
+    pub async fn allgather_doubling(&self, bytes: u64) {
+        assert!(self.size.is_power_of_two(), "{} members", self.size);
+        let tag = self.tag();
+        let mut mask = 1;
+        while mask < self.size {
+            let have = bytes * u64::from(mask);
+            self.exchange(self.me ^ mask, self.me ^ mask, tag, have, have).await;
+            mask *= 2;
+        }
+    }
+
+    /// The same in `ceil(log2 n)` rounds among any number (Bruck).
+    pub async fn allgather_bruck(&self, bytes: u64) {
+        let tag = self.tag();
+        let mut distance = 1;
+        while distance < self.size {
+            let blocks = bytes * u64::from(distance.min(self.size - distance));
+            self.exchange(self.before(distance), self.after(distance), tag, blocks, blocks).await;
+            distance *= 2;
+        }
+    }
+
+    /// The same among an even number, with the neighbours left and right in turn (Open MPI, `neighbor_exchange`).
+    pub async fn allgather_neighbours(&self, bytes: u64) {
+        assert!(self.size.is_multiple_of(2), "{} members", self.size);
+        let tag = self.tag();
+        for step in 0..self.size / 2 {
+            let to_the_right = (self.me + step).is_multiple_of(2);
+            let partner = if to_the_right { self.after(1) } else { self.before(1) };
+            let blocks = if step == 0 { bytes } else { 2 * bytes };
+            self.exchange(partner, partner, tag, blocks, blocks).await;
+        }
+    }
+
+    /// Sum over all of `bytes` bytes, of which everybody keeps its part: recursive halving (MPICH, short; Open MPI, short).
+    pub async fn reduce_scatter_halving(&self, bytes: u64) {
+        let tag = self.tag();
+        let folding = Folding::of(self.size);
+        let part = |member| Group::part_bytes(bytes, member..member + 1, self.size);
+        let Some(number) = self.fold(folding, tag, bytes).await else {
+            self.receive(self.me + 1, tag, part(self.me)).await;
+            return;
+        };
+        let start = |number| match number {
+            _ if number == folding.power => self.size,
+            _ => folding.first_part(number),
+        };
+        let parts = |range: std::ops::Range<u32>| {
+            Group::part_bytes(bytes, start(range.start)..start(range.end), self.size)
+        };
+        self.halve(folding, number, tag, parts).await;
+        if self.me < 2 * folding.rest {
+            self.send(self.me - 1, tag, part(self.me - 1)).await;
+        }
+    }
+
+    /// The same, with one partner at a time, which gets its part (MPICH, long).
+    pub async fn reduce_scatter_pairwise(&self, bytes: u64) {
+        let tag = self.tag();
+        let part = |member| Group::part_bytes(bytes, member..member + 1, self.size);
+        for step in 1..self.size {
+            let to = self.after(step);
+            self.exchange(to, self.before(step), tag, part(to), part(self.me)).await;
+            self.combine(part(self.me));
+        }
+    }
+
+    /// The same round the ring (Open MPI, long).
+    pub async fn reduce_scatter_ring(&self, bytes: u64) {
+        let tag = self.tag();
+        let part = |member| Group::part_bytes(bytes, member..member + 1, self.size);
+        for step in 1..self.size {
+            let (out, back) = (part(self.before(step)), part(self.before(step + 1)));
+            self.exchange(self.after(1), self.before(1), tag, out, back).await;
+            self.combine(back);
+        }
+    }
+
+    /// Before an algorithm for a power of two: our number in it, or `None` after giving ours to the right neighbour.
+    pub(super) async fn fold(&self, folding: Folding, tag: u64, bytes: u64) -> Option<u32> {
+        let number = folding.number(self.me);
+        if number.is_none() {
+            self.send(self.me + 1, tag, bytes).await;
+        } else if self.me < 2 * folding.rest {
+            self.receive(self.me - 1, tag, bytes).await;
+            self.combine(bytes);
+        }
+        number
+    }
+
+    /// After it: the left neighbour gets the result.
+    async fn unfold(&self, folding: Folding, tag: u64, bytes: u64) {
+        if self.me < 2 * folding.rest {
+            self.send(self.me - 1, tag, bytes).await;
+        }
+    }
+
+    /// Reduce-scatter by recursive halving; `parts` tells how long the parts of a range of numbers are.
+    pub(super) async fn halve(
+        &self,
+        folding: Folding,
+        number: u32,
+        tag: u64,
+        parts: impl Fn(std::ops::Range<u32>) -> u64,
+    ) {
+        let mut mine = 0..folding.power;
+        while mine.len() > 1 {
+            let half = mine.len() as u32 / 2;
+            let middle = mine.start + half;
+            let (kept, given) = match number < middle {
+                true => (mine.start..middle, middle..mine.end),
+                false => (middle..mine.end, mine.start..middle),
+            };
+            let partner = folding.member(number ^ half);
+            self.exchange(partner, partner, tag, parts(given), parts(kept.clone())).await;
+            self.combine(parts(kept.clone()));
+            mine = kept;
+        }
+    }
+}

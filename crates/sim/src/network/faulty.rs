@@ -1,0 +1,242 @@
+//! Any network with faulty links: delay that varies, packets lost, repeated, or out of turn.
+//!
+//! The machines of `weir-proto` need links that keep the order of a pair and lose nothing: they have no sequence numbers of their own. So
+//! faults are those that a link repairs by itself ([`Network::repair_ps`]): a packet that is lost or comes out of turn arrives later,
+//! what follows it waits, so that the order is kept; a repeated one is thrown away. A network whose links repair nothing
+//! refuses such faults. EXTOLL repairs hop by hop, InfiniBand from end to end (sequence numbers, timeout).
+//!
+//! ```text
+//! inject a, b, c of one pair       the network says: a at 10, b at 11, c at 12 us; repairing takes 5 us
+//! b is drawn to be lost            a at 10, b at 16, c at 16 us; other pairs as before
+//! ```
+//! What is left out: a repair takes no time of any link, so other pairs do not feel it.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use weir_proto::Geometry;
+
+use super::{Hold, Injection, Network, Output, Outputs, Segment};
+use crate::Picoseconds;
+
+/// What goes wrong on links, by seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkFaults {
+    /// Everything is drawn from it.
+    pub seed: u64,
+    /// Packets and reads take up to so much longer; a pair keeps its order. Unit: ps.
+    pub jitter_ps: Picoseconds,
+    /// Of a million packets, those lost.
+    pub loss_per_million: u32,
+    /// Of a million packets, those that come twice.
+    pub duplication_per_million: u32,
+    /// Of a million packets, those that come out of turn.
+    pub reordering_per_million: u32,
+}
+
+/// Faults that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkFaultError {
+    /// Nothing would bring the packet again.
+    #[error(
+        "{key} = {value}: the links of this network repair nothing, and the protocol needs links that lose, repeat and reorder nothing: \
+         only 0 is allowed"
+    )]
+    NotRepaired {
+        /// What was asked for.
+        key: &'static str,
+        /// How much of it.
+        value: u32,
+    },
+    /// More than all.
+    #[error("{key} = {value}: from 0 to {MOST_PER_MILLION} is allowed, so that repairs come to an end")]
+    TooMuch {
+        /// What was asked for.
+        key: &'static str,
+        /// How much of it.
+        value: u32,
+    },
+}
+
+/// Bound: half of the packets.
+pub const MOST_PER_MILLION: u32 = 500_000;
+
+/// A network with faulty links.
+#[derive(Clone, Debug)]
+pub struct Faulty<N: Network> {
+    inner: N,
+    faults: LinkFaults,
+    repair_ps: Picoseconds,
+    rng: Rng,
+    /// By train: from, to.
+    pairs: Vec<(u32, u32)>,
+    /// When the last packet of a pair arrives.
+    last: BTreeMap<(u32, u32), Picoseconds>,
+    outputs: Outputs<N::Event>,
+    repairs: u64,
+}
+
+impl<N: Network> Faulty<N> {
+    /// `inner` with these faults.
+    ///
+    /// # Errors
+    /// [`LinkFaultError`], also if they are more than its links repair.
+    pub fn new(inner: N, faults: LinkFaults) -> Result<Faulty<N>, LinkFaultError> {
+        let LinkFaults { seed, loss_per_million, duplication_per_million, reordering_per_million, .. } =
+            faults;
+        for (key, value) in [
+            ("loss_per_million", loss_per_million),
+            ("duplication_per_million", duplication_per_million),
+            ("reordering_per_million", reordering_per_million),
+        ] {
+            if value > MOST_PER_MILLION {
+                return Err(LinkFaultError::TooMuch { key, value });
+            }
+            if value > 0 && inner.repair_ps().is_none() {
+                return Err(LinkFaultError::NotRepaired { key, value });
+            }
+        }
+        Ok(Faulty {
+            repair_ps: inner.repair_ps().unwrap_or(0),
+            inner,
+            faults,
+            rng: Rng::with_seed(seed),
+            pairs: Vec::new(),
+            last: BTreeMap::new(),
+            outputs: Vec::new(),
+            repairs: 0,
+        })
+    }
+
+    fn drawn(&mut self, per_million: u32) -> bool {
+        per_million > 0 && self.rng.u32(..1_000_000) < per_million
+    }
+
+    /// How much later one packet comes.
+    fn delay_ps(&mut self) -> Picoseconds {
+        let LinkFaults { loss_per_million, duplication_per_million, reordering_per_million, .. } =
+            self.faults;
+        let mut delay_ps = 0;
+        // What is brought once more may be lost again.
+        while self.drawn(loss_per_million) {
+            delay_ps += self.repair_ps;
+            self.repairs += 1;
+        }
+        if self.drawn(reordering_per_million) {
+            delay_ps += self.repair_ps;
+            self.repairs += 1;
+        }
+        self.repairs += u64::from(self.drawn(duplication_per_million));
+        delay_ps
+    }
+
+    fn jitter_ps(&mut self) -> Picoseconds {
+        match self.faults.jitter_ps {
+            0 => 0,
+            most_ps => self.rng.u64(..=most_ps),
+        }
+    }
+
+    /// Passes on what the network has said, with the faults.
+    fn pass(&mut self, outputs: &mut Outputs<N::Event>) {
+        let mut said = std::mem::take(&mut self.outputs);
+        for (at, output) in said.drain(..) {
+            match output {
+                Output::Arrived(segment) => self.arrived(at, segment, outputs),
+                Output::GetDone { .. } => {
+                    let late_ps = self.jitter_ps() + self.delay_ps();
+                    outputs.push((at + late_ps, output));
+                }
+                Output::Internal(_) | Output::Released { .. } => outputs.push((at, output)),
+            }
+        }
+        self.outputs = said;
+    }
+
+    fn arrived(&mut self, at: Picoseconds, segment: Segment, outputs: &mut Outputs<N::Event>) {
+        let Segment { train, first, count, spacing_ps } = segment;
+        let pair = self.pairs[train.0 as usize];
+        let earliest = self.last.get(&pair).copied().unwrap_or(0);
+        // Runs of packets that no repair pulls apart.
+        let mut run = Segment { count: 0, ..segment };
+        let mut run_at = (at + self.jitter_ps()).max(earliest);
+        let mut next_at = run_at;
+        for index in first..first + count {
+            let delay_ps = self.delay_ps();
+            if delay_ps > 0 {
+                if run.count > 0 {
+                    outputs.push((run_at, Output::Arrived(run)));
+                }
+                run_at = next_at + delay_ps;
+                next_at = run_at;
+                run = Segment { first: index, count: 0, ..segment };
+            }
+            run.count += 1;
+            next_at += spacing_ps;
+        }
+        outputs.push((run_at, Output::Arrived(run)));
+        self.last.insert(pair, next_at - spacing_ps);
+    }
+}
+
+impl<N: Network> Network for Faulty<N> {
+    type Event = N::Event;
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn send_from(&self, from: u32) -> Picoseconds {
+        self.inner.send_from(from)
+    }
+
+    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<N::Event>) -> Hold {
+        let index = injection.train.0 as usize;
+        if self.pairs.len() <= index {
+            self.pairs.resize(index + 1, (0, 0));
+        }
+        self.pairs[index] = (injection.from, injection.to);
+        let hold = self.inner.inject(now, injection, &mut self.outputs);
+        self.pass(outputs);
+        hold
+    }
+
+    fn taken(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<N::Event>) {
+        self.inner.taken(now, rank, &mut self.outputs);
+        self.pass(outputs);
+    }
+
+    fn get(
+        &mut self,
+        now: Picoseconds,
+        to: u32,
+        from: u32,
+        bytes: u64,
+        number: u32,
+        outputs: &mut Outputs<N::Event>,
+    ) {
+        self.inner.get(now, to, from, bytes, number, &mut self.outputs);
+        self.pass(outputs);
+    }
+
+    fn handle(&mut self, now: Picoseconds, event: N::Event, outputs: &mut Outputs<N::Event>) {
+        self.inner.handle(now, event, &mut self.outputs);
+        self.pass(outputs);
+    }
+
+    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
+        self.inner.way_ps(from, to)
+    }
+
+    fn repair_ps(&self) -> Option<Picoseconds> {
+        self.inner.repair_ps()
+    }
+
+    fn repairs(&self) -> u64 {
+        self.repairs
+    }
+
+    fn packet_hops(&self) -> u64 {
+        self.inner.packet_hops()
+    }
+}

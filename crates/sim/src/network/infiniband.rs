@@ -1,0 +1,562 @@
+//! InfiniBand reliable connections on a fat tree: packets of at most an MTU, link-level credits, remote reads.
+//!
+//! Packet by packet. A link carries one packet at a time and only if the port behind it has a buffer free (link-level
+//! credits; here counted in packets of any size). Switches cut through, adapters store and forward. All packets of a pair take
+//! one way, so they stay in order. An adapter takes what arrives whether or not the host has posted a receive buffer: an
+//! attempt that finds none is refused by the world (`world/ready.rs`), with a NAK that takes [`Network::way_ps`].
+//!
+//! ```text
+//! processor --doorbell--> adapter ==link==> switch ==link==> switch ==link==> adapter --> memory, completion entry
+//!            DMA, one packet at a time   buffers          buffers          buffers    DMA
+//! remote read: request (16 B) to the adapter of the owner; it answers with packets of an MTU, without its processor
+//! ```
+//! What is left out: acknowledgements (30 B for each message or fewer, they travel against the data), virtual lanes (one is
+//! used), limits on outstanding reads, paging of the adapter's tables. NAKs do not queue behind data. An adapter answers reads one after
+//! the other. What a broken packet does to a connection is a fault, see [`super::faulty`].
+
+use std::collections::VecDeque;
+
+use weir_proto::Geometry;
+
+use super::fat_tree::{End, FatTree};
+use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
+use crate::Picoseconds;
+use crate::cost::Cost;
+
+/// Parameters, all stated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameters {
+    /// The switches.
+    pub tree: FatTree,
+    /// Ranks of a node; rank `r` lives on node `r / ranks_per_node`.
+    pub ranks_per_node: u32,
+    /// The most that one packet carries of a message or of a remote read; at least a slot. Unit: bytes.
+    pub mtu_bytes: u32,
+    /// What a link carries for each packet beside that. Unit: bytes.
+    pub packet_header_bytes: u32,
+    /// A byte on a link. Unit: ps.
+    pub link_byte_ps: Picoseconds,
+    /// From the start of a packet on a link to the moment at which the switch behind it can send it on (cut through).
+    pub hop_ps: Picoseconds,
+    /// Packets that a port buffers for the link that leads to it.
+    pub buffer_packets: u32,
+    /// A byte between the adapter and memory. Unit: ps.
+    pub host_byte_ps: Picoseconds,
+    /// What the adapter spends on a packet besides, at each end; no other packet of that direction is dealt with meanwhile.
+    pub host_packet_ps: Picoseconds,
+    /// From the doorbell to the start of the DMA: latency, others pass meanwhile.
+    pub send_ps: Picoseconds,
+    /// From the last byte in memory to the moment at which a polling processor sees the completion entry: latency too.
+    pub receive_ps: Picoseconds,
+    /// From the arrival of a read request to the start of the answer.
+    pub read_ps: Picoseconds,
+    /// How long a connection waits for an acknowledgement before it sends again (local ACK timeout); only faults need it.
+    pub ack_timeout_ps: Picoseconds,
+}
+
+impl Parameters {
+    /// Eight nodes as in Liu & Panda: InfiniHost MT23108 adapters (4x, PCI-X 64 bit at 133 MHz) on one InfiniScale switch.
+    ///
+    /// From standards: 4x at 2.5 Gb/s with 8b/10b coding is 1 GB/s, so 1 ns for a byte; headers LRH 8, BTH 12, ICRC 4, VCRC 2
+    /// bytes (InfiniBand Architecture, volume 1). The largest MTU of that adapter is 2048. Set to what the authors report of these
+    /// machines in "High performance RDMA-based MPI implementation over InfiniBand" (Liu, Wu, Kini, Wyckoff, Panda, 2003; quoted
+    /// from memory), since the slides give no number: 871 MB/s, which is a packet of 2 KB in 2.35 us: 300 ns and 1 ns for a byte (the bus peaks
+    /// at 1,066 MB/s); 6.8 us for small messages with RDMA, which saves the receiver's completion entry, so here, with send and
+    /// receive, latencies at the ends such that 4 B take 7.5 us with [`COST_2003`]. Chosen: 200 ns for a hop, four buffers to a port,
+    /// a timeout of 4.096 us times 2^10.
+    pub const CLUSTER_2003: Parameters = Parameters {
+        tree: FatTree { arity: 8, levels: 1 },
+        ranks_per_node: 1,
+        mtu_bytes: 2048,
+        packet_header_bytes: 26,
+        link_byte_ps: 1_000,
+        hop_ps: 200_000,
+        buffer_packets: 4,
+        host_byte_ps: 1_000,
+        host_packet_ps: 300_000,
+        send_ps: 2_900_000,
+        receive_ps: 1_700_000,
+        read_ps: 1_000_000,
+        ack_timeout_ps: 4_194_304_000,
+    };
+
+    fn node(&self, rank: u32) -> u32 {
+        rank / self.ranks_per_node
+    }
+
+    fn host_ps(&self, bytes: u32) -> Picoseconds {
+        self.host_packet_ps + u64::from(bytes) * self.host_byte_ps
+    }
+
+    fn link_ps(&self, bytes: u32) -> Picoseconds {
+        u64::from(bytes + self.packet_header_bytes) * self.link_byte_ps
+    }
+}
+
+/// A slot is a pre-posted receive buffer of 2 KB, and a packet fills one. Source: MPI libraries of the time posted 2 KB for each
+/// connection and slot; header sizes are those of [`weir_proto::wire`]. Every header has a place for credits (Liu & Panda piggyback on
+/// any message).
+pub const GEOMETRY: Geometry = Geometry {
+    slot_bytes: 2048,
+    max_packet_slots: 1,
+    eager_header_bytes: 48,
+    more_header_bytes: 32,
+    remote_header_bytes: 56,
+    piggyback_bytes: 0,
+};
+
+/// Processors of 2.4 GHz with a 400 MHz bus and an MPI library that copies small messages. Chosen, not published: about half a microsecond for
+/// each call and for each descriptor, 1 GB/s for copies (two of them on the way).
+pub const COST_2003: Cost = Cost {
+    send_call_ps: 500_000,
+    receive_call_ps: 300_000,
+    packet_send_ps: 400_000,
+    packet_receive_ps: 600_000,
+    credit_send_ps: 500_000,
+    credit_receive_ps: 500_000,
+    match_ps: 200_000,
+    copy_ps_per_kib: 1_000_000,
+    keep_ps_per_kib: 1_000_000,
+    get_ps: 800_000,
+};
+
+/// What the wire carries of weir's own header with each packet. Unit: bytes.
+const MESSAGE_HEADER_BYTES: u32 = GEOMETRY.eager_header_bytes;
+/// The extended headers of a read request and of a read's answer (RETH, AETH). Unit: bytes.
+const REQUEST_BYTES: u32 = 16;
+const ANSWER_BYTES: u32 = 4;
+
+/// Channels of a host: memory to adapter, adapter to leaf, adapter to memory. Behind them come the ports of the switches.
+const HOST_CHANNELS: u32 = 3;
+const IN: u32 = 0;
+const UP: u32 = 1;
+const OUT: u32 = 2;
+
+/// No buffer.
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Packets of the world.
+    Train(TrainId),
+    /// Asks for the memory of a read.
+    Request { get: u32 },
+    /// Brings it.
+    Answer { get: u32 },
+}
+
+/// A packet in the network.
+#[derive(Clone, Copy, Debug)]
+struct Crossing {
+    what: What,
+    index: u32,
+    /// Nothing of the same train or answer follows.
+    last: bool,
+    /// Node.
+    to: u32,
+    bytes: u32,
+    /// The channel behind which it occupies a buffer.
+    holds: u32,
+}
+
+/// Something that carries one packet at a time.
+#[derive(Clone, Debug)]
+struct Channel {
+    /// Packets that wait for it. Unused from memory to adapter: those wait in the sources.
+    queue: VecDeque<Crossing>,
+    /// Packets whose heads are on the way through it, in order.
+    crossing: VecDeque<Crossing>,
+    free_at: Picoseconds,
+    /// When it looks again by itself.
+    look_at: Option<Picoseconds>,
+    /// Buffers free behind it.
+    room: u32,
+}
+
+/// Packets that an adapter has been told to send and has not fetched: packet `next` can be fetched from `ready_at` on, the others
+/// follow.
+#[derive(Clone, Copy, Debug)]
+struct Outgoing {
+    what: What,
+    to: u32,
+    next: u32,
+    count: u32,
+    packet_bytes: u32,
+    last_bytes: u32,
+    ready_at: Picoseconds,
+    spacing_ps: Picoseconds,
+}
+
+/// A remote read under way.
+#[derive(Clone, Copy, Debug)]
+struct Get {
+    to: u32,
+    from: u32,
+    bytes: u64,
+    number: u32,
+}
+
+/// What the network reminds itself of.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A channel can perhaps carry another packet.
+    Look(u32),
+    /// A packet can leave what is behind a channel.
+    Behind(u32),
+    /// A remote read begins.
+    Begin(u32),
+    /// The adapter that owns the memory of a remote read answers.
+    Answer(u32),
+}
+
+/// The network.
+#[derive(Clone, Debug)]
+pub struct InfiniBand {
+    parameters: Parameters,
+    channels: Vec<Channel>,
+    /// By host: those of its ranks, and of the adapter itself, which answers reads.
+    sources: Vec<VecDeque<Outgoing>>,
+    /// By host: the source whose turn it is.
+    turns: Vec<u32>,
+    /// By switch and host: the port by which a packet leaves.
+    ports: Vec<u16>,
+    /// By switch and port: where it leads.
+    ends: Vec<End>,
+    gets: Vec<Get>,
+    free_gets: Vec<u32>,
+    packet_hops: u64,
+}
+
+impl InfiniBand {
+    /// A network without packets.
+    ///
+    /// # Panics
+    /// If something holds no packet or a packet does not hold a slot.
+    pub fn new(parameters: Parameters) -> InfiniBand {
+        let Parameters { tree, ranks_per_node, mtu_bytes, buffer_packets, .. } = parameters;
+        assert!(buffer_packets >= 1 && ranks_per_node >= 1);
+        assert!(
+            mtu_bytes >= GEOMETRY.slot_bytes,
+            "an MTU of {mtu_bytes}, a slot has {}",
+            GEOMETRY.slot_bytes
+        );
+        let hosts = tree.hosts();
+        let channel = |index: u32| Channel {
+            queue: VecDeque::new(),
+            crossing: VecDeque::new(),
+            free_at: 0,
+            look_at: None,
+            room: if index < hosts * HOST_CHANNELS && index % HOST_CHANNELS == OUT {
+                u32::MAX // memory takes everything
+            } else {
+                buffer_packets
+            },
+        };
+        let switch_ports = || (0..tree.switches()).flat_map(|s| (0..tree.ports()).map(move |port| (s, port)));
+        let channels = hosts * HOST_CHANNELS + tree.switches() * tree.ports();
+        let routes = (0..tree.switches()).flat_map(|s| (0..hosts).map(move |to| tree.port(s, to) as u16));
+        InfiniBand {
+            parameters,
+            channels: (0..channels).map(channel).collect(),
+            sources: vec![VecDeque::new(); (hosts * (ranks_per_node + 1)) as usize],
+            turns: vec![0; hosts as usize],
+            ports: routes.collect(),
+            // No route leads up from the top.
+            ends: switch_ports().map(|(s, port)| tree.end(s, port).unwrap_or(End::Host(NOWHERE))).collect(),
+            gets: Vec::new(),
+            free_gets: Vec::new(),
+            packet_hops: 0,
+        }
+    }
+
+    /// Whether a channel leads from memory to the adapter, and the host.
+    fn host_channel(&self, channel: u32) -> Option<(u32, u32)> {
+        let hosts = self.turns.len() as u32;
+        (channel < hosts * HOST_CHANNELS).then_some((channel / HOST_CHANNELS, channel % HOST_CHANNELS))
+    }
+
+    fn source(&mut self, host: u32, place: u32) -> &mut VecDeque<Outgoing> {
+        &mut self.sources[(host * (self.parameters.ranks_per_node + 1) + place) as usize]
+    }
+
+    /// The channel by which a packet for host `to` leaves `switch`.
+    #[inline]
+    fn switch_channel(&self, switch: u32, to: u32) -> u32 {
+        let hosts = self.turns.len() as u32;
+        let port = self.ports[(switch * hosts + to) as usize];
+        hosts * HOST_CHANNELS + switch * self.parameters.tree.ports() + u32::from(port)
+    }
+
+    /// What a packet for host `to` takes behind `channel`.
+    #[inline]
+    fn next_channel(&self, channel: u32, to: u32) -> u32 {
+        match self.host_channel(channel) {
+            // The adapter keeps what is for its own host.
+            Some((host, IN)) => host * HOST_CHANNELS + if to == host { OUT } else { UP },
+            Some((host, _)) => self.switch_channel(self.parameters.tree.leaf(host), to),
+            None => {
+                let port = channel - self.turns.len() as u32 * HOST_CHANNELS;
+                match self.ends[port as usize] {
+                    End::Host(host) => host * HOST_CHANNELS + OUT,
+                    End::Switch(switch) => self.switch_channel(switch, to),
+                }
+            }
+        }
+    }
+
+    /// Lets a channel carry its next packet, if it is idle and there is room behind it. That frees a buffer, so that the
+    /// channel that leads there may start as well, and so on back to an adapter.
+    fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<Event>) {
+        loop {
+            let Channel { free_at, room, .. } = self.channels[channel as usize];
+            if room == 0 {
+                return; // what frees a buffer starts it
+            }
+            if free_at > now {
+                return self.look_at(channel, free_at, outputs);
+            }
+            let packet = match self.host_channel(channel) {
+                Some((host, IN)) => match self.fetch(now, host) {
+                    Ok(packet) => packet,
+                    Err(Some(ready_at)) => return self.look_at(channel, ready_at, outputs),
+                    Err(None) => return,
+                },
+                _ => match self.channels[channel as usize].queue.pop_front() {
+                    Some(packet) => packet,
+                    None => return,
+                },
+            };
+            self.carry(now, channel, packet, outputs);
+            let free_at = self.channels[channel as usize].free_at;
+            if self.has_more(channel) {
+                self.look_at(channel, free_at, outputs);
+            }
+            if packet.holds == NOWHERE {
+                return;
+            }
+            self.channels[packet.holds as usize].room += 1;
+            channel = packet.holds;
+        }
+    }
+
+    /// Whether packets wait for a channel.
+    fn has_more(&self, channel: u32) -> bool {
+        match self.host_channel(channel) {
+            Some((host, IN)) => {
+                let places = self.parameters.ranks_per_node as usize + 1;
+                let first = host as usize * places;
+                self.sources[first..first + places].iter().any(|source| !source.is_empty())
+            }
+            _ => !self.channels[channel as usize].queue.is_empty(),
+        }
+    }
+
+    fn look_at(&mut self, channel: u32, at: Picoseconds, outputs: &mut Outputs<Event>) {
+        let look_at = &mut self.channels[channel as usize].look_at;
+        if look_at.is_none_or(|due| due > at) {
+            *look_at = Some(at);
+            outputs.push((at, Output::Internal(Event::Look(channel))));
+        }
+    }
+
+    /// The next packet that an adapter fetches from memory; else when there may be one. Its sources take turns.
+    fn fetch(&mut self, now: Picoseconds, host: u32) -> Result<Crossing, Option<Picoseconds>> {
+        let places = self.parameters.ranks_per_node + 1;
+        let first = self.turns[host as usize];
+        let mut ready_at = None;
+        for step in 0..places {
+            let place = (first + step) % places;
+            let source = self.source(host, place);
+            let Some(outgoing) = source.front_mut() else { continue };
+            if outgoing.ready_at > now {
+                let at = outgoing.ready_at;
+                ready_at = Some(ready_at.map_or(at, |earliest: Picoseconds| earliest.min(at)));
+                continue;
+            }
+            let Outgoing { what, to, next, count, packet_bytes, last_bytes, spacing_ps, .. } = *outgoing;
+            let last = next + 1 == count;
+            outgoing.next += 1;
+            outgoing.ready_at += spacing_ps;
+            if last {
+                source.pop_front();
+            }
+            self.turns[host as usize] = (place + 1) % places;
+            let bytes = if last { last_bytes } else { packet_bytes };
+            return Ok(Crossing { what, index: next, last, to, bytes, holds: NOWHERE });
+        }
+        Err(ready_at)
+    }
+
+    /// Puts a packet on a channel.
+    fn carry(&mut self, now: Picoseconds, channel: u32, packet: Crossing, outputs: &mut Outputs<Event>) {
+        let parameters = &self.parameters;
+        let place = self.host_channel(channel).map(|(_, place)| place);
+        self.packet_hops += 1;
+        let (busy_ps, behind_ps) = match place {
+            Some(IN | OUT) => {
+                let busy_ps = parameters.host_ps(packet.bytes);
+                (busy_ps, busy_ps)
+            }
+            _ => {
+                let busy_ps = parameters.link_ps(packet.bytes);
+                // The adapter at its end waits for the whole packet.
+                let to_host = self.next_channel(channel, packet.to) == packet.to * HOST_CHANNELS + OUT;
+                (busy_ps, parameters.hop_ps + if to_host { busy_ps } else { 0 })
+            }
+        };
+        self.channels[channel as usize].free_at = now + busy_ps;
+        if place == Some(OUT) {
+            return self.deliver(now + busy_ps, packet, outputs);
+        }
+        let channel_state = &mut self.channels[channel as usize];
+        channel_state.room -= 1;
+        channel_state.crossing.push_back(Crossing { holds: channel, ..packet });
+        outputs.push((now + behind_ps, Output::Internal(Event::Behind(channel))));
+    }
+
+    /// A packet is in memory, or in the adapter if that deals with it, at `at`.
+    fn deliver(&mut self, at: Picoseconds, packet: Crossing, outputs: &mut Outputs<Event>) {
+        let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
+        match packet.what {
+            What::Train(train) => {
+                let segment = Segment { train, first: packet.index, count: 1, spacing_ps: 0 };
+                outputs.push((at + send_ps + receive_ps, Output::Arrived(segment)));
+            }
+            What::Request { get } => outputs.push((at + read_ps, Output::Internal(Event::Answer(get)))),
+            What::Answer { get } if packet.last => {
+                let Get { to, number, .. } = self.gets[get as usize];
+                self.free_gets.push(get);
+                outputs.push((at + send_ps + receive_ps, Output::GetDone { to, number }));
+            }
+            What::Answer { .. } => {}
+        }
+    }
+
+    /// An adapter is told to send something of its own.
+    fn send_own(&mut self, now: Picoseconds, host: u32, outgoing: Outgoing, outputs: &mut Outputs<Event>) {
+        let own = self.parameters.ranks_per_node;
+        self.source(host, own).push_back(outgoing);
+        self.start(now, host * HOST_CHANNELS + IN, outputs);
+    }
+}
+
+impl Network for InfiniBand {
+    type Event = Event;
+
+    fn geometry(&self) -> Geometry {
+        GEOMETRY
+    }
+
+    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Event>) -> Hold {
+        let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
+        let (host, to) = (self.parameters.node(from), self.parameters.node(to));
+        let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
+        let outgoing = Outgoing {
+            what: What::Train(train),
+            to,
+            next: 0,
+            count: packets,
+            packet_bytes: bytes,
+            last_bytes: bytes,
+            ready_at: now + spacing_ps, // a packet is there when its descriptor has been written
+            spacing_ps,
+        };
+        let place = from % self.parameters.ranks_per_node;
+        self.source(host, place).push_back(outgoing);
+        self.start(now, host * HOST_CHANNELS + IN, outputs);
+        Hold::Until(now + u64::from(packets) * spacing_ps)
+    }
+
+    fn get(
+        &mut self,
+        now: Picoseconds,
+        to: u32,
+        from: u32,
+        bytes: u64,
+        number: u32,
+        outputs: &mut Outputs<Event>,
+    ) {
+        let get = Get { to, from, bytes, number };
+        let index = match self.free_gets.pop() {
+            Some(index) => {
+                self.gets[index as usize] = get;
+                index
+            }
+            None => {
+                self.gets.push(get);
+                self.gets.len() as u32 - 1
+            }
+        };
+        outputs.push((now, Output::Internal(Event::Begin(index))));
+    }
+
+    fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {
+        match event {
+            Event::Look(channel) => {
+                let look_at = &mut self.channels[channel as usize].look_at;
+                if *look_at == Some(now) {
+                    *look_at = None;
+                }
+                self.start(now, channel, outputs);
+            }
+            Event::Behind(channel) => {
+                let crossing = &mut self.channels[channel as usize].crossing;
+                let packet = crossing.pop_front().expect("packets come out in order");
+                let next = self.next_channel(channel, packet.to);
+                self.channels[next as usize].queue.push_back(packet);
+                self.start(now, next, outputs);
+            }
+            Event::Begin(get) => {
+                let Get { to, from, .. } = self.gets[get as usize];
+                let (host, owner) = (self.parameters.node(to), self.parameters.node(from));
+                let request = Outgoing {
+                    what: What::Request { get },
+                    to: owner,
+                    next: 0,
+                    count: 1,
+                    packet_bytes: REQUEST_BYTES,
+                    last_bytes: REQUEST_BYTES,
+                    ready_at: now,
+                    spacing_ps: 0,
+                };
+                self.send_own(now, host, request, outputs);
+            }
+            Event::Answer(get) => {
+                let Get { to, from, bytes, .. } = self.gets[get as usize];
+                let (host, owner) = (self.parameters.node(to), self.parameters.node(from));
+                let mtu_bytes = u64::from(self.parameters.mtu_bytes);
+                let count = bytes.div_ceil(mtu_bytes).max(1);
+                let last_bytes = (bytes - (count - 1) * mtu_bytes) as u32;
+                let answer = Outgoing {
+                    what: What::Answer { get },
+                    to: host,
+                    next: 0,
+                    count: count as u32,
+                    packet_bytes: self.parameters.mtu_bytes + ANSWER_BYTES,
+                    last_bytes: last_bytes + ANSWER_BYTES,
+                    ready_at: now,
+                    spacing_ps: 0,
+                };
+                self.send_own(now, owner, answer, outputs);
+            }
+        }
+    }
+
+    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
+        // From adapter to adapter: neither memory nor processors have a part in it.
+        let parameters = &self.parameters;
+        let links = parameters.tree.distance(parameters.node(from), parameters.node(to));
+        2 * parameters.host_packet_ps
+            + u64::from(links) * parameters.hop_ps
+            + parameters.link_ps(ANSWER_BYTES)
+    }
+
+    fn repair_ps(&self) -> Option<Picoseconds> {
+        // From end to end: as if nothing followed that would show the gap earlier.
+        Some(self.parameters.ack_timeout_ps)
+    }
+
+    fn packet_hops(&self) -> u64 {
+        self.packet_hops
+    }
+}

@@ -1,0 +1,297 @@
+//! Networks in files: parameters with their units in the names of their keys, read by `weir sim` and `weir calibrate`.
+//!
+//! A file says what a machine is like (`kind`, `[network]`, `[cost]`); how many nodes it has, how many ranks live on one
+//! and how large mailboxes are is the plan's business ([`Shape`]). An unknown key, a missing one or a number that
+//! cannot be is refused with file and line.
+//!
+//! ```text
+//! kind = "extoll"          which model reads the rest
+//! [network]
+//! hop_ns = 87.0            becomes Parameters::hop_ps = 87,000
+//! [cost]
+//! packet_send_ns = 100.0   becomes Cost::packet_send_ps = 100,000
+//! ```
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use super::extoll;
+use super::ideal::Ideal;
+use super::mesh::Mesh;
+use crate::Picoseconds;
+use crate::cost::Cost;
+
+/// A time in a file. Unit there: ns, with fractions; kept in ps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nanoseconds(Picoseconds);
+
+/// Longer times than this are mistakes. Unit: ns.
+const LONGEST_NS: f64 = 1e9;
+
+impl<'de> Deserialize<'de> for Nanoseconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Nanoseconds, D::Error> {
+        let ns = f64::deserialize(deserializer)?;
+        if !(0.0..=LONGEST_NS).contains(&ns) {
+            return Err(D::Error::custom(format_args!("{ns} ns: from 0 to {LONGEST_NS} is allowed")));
+        }
+        Ok(Nanoseconds((ns * 1000.0).round() as Picoseconds))
+    }
+}
+
+/// Which model a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// [`extoll`].
+    Extoll,
+    /// [`super::ideal`].
+    Ideal,
+}
+
+#[derive(Debug, Deserialize)]
+struct Head {
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<N> {
+    #[serde(rename = "kind")]
+    _kind: Kind,
+    network: N,
+    cost: CostKeys,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExtollKeys {
+    link_packet_ns: Nanoseconds,
+    hop_ns: Nanoseconds,
+    inject_packet_ns: Nanoseconds,
+    eject_packet_ns: Nanoseconds,
+    ends_ns: Nanoseconds,
+    buffer_packets: u32,
+    nic_packets: u32,
+    get_byte_ns: Nanoseconds,
+    get_ns: Nanoseconds,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IdealKeys {
+    latency_ns: Nanoseconds,
+    byte_ns: Nanoseconds,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CostKeys {
+    send_call_ns: Nanoseconds,
+    receive_call_ns: Nanoseconds,
+    packet_send_ns: Nanoseconds,
+    packet_receive_ns: Nanoseconds,
+    credit_send_ns: Nanoseconds,
+    credit_receive_ns: Nanoseconds,
+    match_ns: Nanoseconds,
+    copy_ns_per_kib: Nanoseconds,
+    keep_ns_per_kib: Nanoseconds,
+    get_ns: Nanoseconds,
+}
+
+impl CostKeys {
+    fn cost(&self) -> Cost {
+        Cost {
+            send_call_ps: self.send_call_ns.0,
+            receive_call_ps: self.receive_call_ns.0,
+            packet_send_ps: self.packet_send_ns.0,
+            packet_receive_ps: self.packet_receive_ns.0,
+            credit_send_ps: self.credit_send_ns.0,
+            credit_receive_ps: self.credit_receive_ns.0,
+            match_ps: self.match_ns.0,
+            copy_ps_per_kib: self.copy_ns_per_kib.0,
+            keep_ps_per_kib: self.keep_ns_per_kib.0,
+            get_ps: self.get_ns.0,
+        }
+    }
+}
+
+/// How much of a machine is used: what a plan says, not the network's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The nodes.
+    pub mesh: Mesh,
+    /// Ranks of a node.
+    pub ranks_per_node: u32,
+    /// Slots of a mailbox; `None`: as large as needed.
+    pub mailbox_slots: Option<u32>,
+}
+
+/// A network read from a file.
+#[derive(Clone, Copy, Debug)]
+pub struct Model {
+    /// What its processors spend.
+    pub cost: Cost,
+    wires: Wires,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wires {
+    Extoll(ExtollKeys),
+    Ideal(IdealKeys),
+}
+
+/// Why a file is not a network.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("{path}: {source}")]
+    Read {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It says something that is not allowed, or does not say what is needed.
+    #[error("{path}:{line}: {message}")]
+    Content {
+        /// Its path.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
+}
+
+impl Model {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn read(path: &Path) -> Result<Model, FileError> {
+        let name = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|source| FileError::Read { path: name.clone(), source })?;
+        Model::parse(&text, &name)
+    }
+
+    /// Reads the text of a file; `path` is for messages.
+    ///
+    /// # Errors
+    /// [`FileError::Content`].
+    pub fn parse(text: &str, path: &str) -> Result<Model, FileError> {
+        let refuse = |error: toml::de::Error| FileError::Content {
+            path: path.to_owned(),
+            line: line_of(text, error.span()),
+            message: error.message().to_owned(),
+        };
+        let Head { kind } = toml::from_str(text).map_err(refuse)?;
+        let (wires, cost) = match kind {
+            Kind::Extoll => {
+                let file: File<ExtollKeys> = toml::from_str(text).map_err(refuse)?;
+                for (key, value) in [
+                    ("buffer_packets", file.network.buffer_packets),
+                    ("nic_packets", file.network.nic_packets),
+                ] {
+                    if value == 0 {
+                        let line = text.lines().position(|line| line.trim_start().starts_with(key));
+                        return Err(FileError::Content {
+                            path: path.to_owned(),
+                            line: line.map_or(1, |line| line + 1),
+                            message: format!("{key} = 0: at least 1 is needed"),
+                        });
+                    }
+                }
+                (Wires::Extoll(file.network), file.cost)
+            }
+            Kind::Ideal => {
+                let file: File<IdealKeys> = toml::from_str(text).map_err(refuse)?;
+                (Wires::Ideal(file.network), file.cost)
+            }
+        };
+        Ok(Model { cost: cost.cost(), wires })
+    }
+
+    /// Which model it is for.
+    pub fn kind(&self) -> Kind {
+        match self.wires {
+            Wires::Extoll(_) => Kind::Extoll,
+            Wires::Ideal(_) => Kind::Ideal,
+        }
+    }
+
+    /// The parameters of an EXTOLL of this shape; `None` if the file is for another model.
+    pub fn extoll(&self, shape: Shape) -> Option<extoll::Parameters> {
+        let Wires::Extoll(keys) = self.wires else { return None };
+        let Shape { mesh, ranks_per_node, mailbox_slots } = shape;
+        Some(extoll::Parameters {
+            mesh,
+            ranks_per_node,
+            link_packet_ps: keys.link_packet_ns.0,
+            hop_ps: keys.hop_ns.0,
+            inject_packet_ps: keys.inject_packet_ns.0,
+            eject_packet_ps: keys.eject_packet_ns.0,
+            ends_ps: keys.ends_ns.0,
+            buffer_packets: keys.buffer_packets,
+            nic_packets: keys.nic_packets,
+            mailbox_slots,
+            get_byte_ps: keys.get_byte_ns.0,
+            get_ps: keys.get_ns.0,
+        })
+    }
+
+    /// The ideal network; `None` if the file is for another model.
+    pub fn ideal(&self) -> Option<Ideal> {
+        let Wires::Ideal(keys) = self.wires else { return None };
+        Some(Ideal::new(keys.latency_ns.0, keys.byte_ns.0))
+    }
+}
+
+/// The line, from 1, at which a span begins.
+fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+    let start = span.map_or(0, |span| span.start.min(text.len()));
+    1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXTOLL: &str = include_str!("../../../../experiments/networks/extoll.toml");
+    const IDEAL: &str = include_str!("../../../../experiments/networks/ideal.toml");
+
+    fn refusal(text: &str) -> String {
+        Model::parse(text, "x.toml").expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn our_files_are_networks() {
+        let shape = Shape { mesh: Mesh { size: [4, 4, 1] }, ranks_per_node: 16, mailbox_slots: Some(9) };
+        let extoll = Model::parse(EXTOLL, "extoll.toml").expect("a network");
+        let parameters = extoll.extoll(shape).expect("an EXTOLL");
+        assert_eq!((parameters.ranks_per_node, parameters.mailbox_slots), (16, Some(9)));
+        assert!(parameters.hop_ps > 0 && extoll.cost.packet_send_ps > 0);
+        assert!(extoll.ideal().is_none() && extoll.kind() == Kind::Extoll);
+        let ideal = Model::parse(IDEAL, "ideal.toml").expect("a network");
+        assert_eq!(ideal.ideal().expect("ideal").latency_ps, 1_000_000);
+        assert!(ideal.extoll(shape).is_none() && ideal.cost == Cost::FREE);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let line = 1 + IDEAL.lines().position(|line| line.starts_with("latency_ns")).expect("is there");
+        let unknown = refusal(&IDEAL.replace("latency_ns", "latency_us"));
+        assert!(unknown.starts_with(&format!("x.toml:{line}: unknown field `latency_us`")), "{unknown}");
+        assert!(unknown.contains("`latency_ns`"), "says what is allowed: {unknown}");
+        let negative = refusal(&IDEAL.replace("latency_ns = 1000.0", "latency_ns = -1.0"));
+        assert_eq!(negative, format!("x.toml:{line}: -1 ns: from 0 to 1000000000 is allowed"));
+        let missing = refusal(&IDEAL.replace("latency_ns = 1000.0", ""));
+        assert!(missing.contains("missing field `latency_ns`"), "{missing}");
+        let kind = refusal(&IDEAL.replace("\"ideal\"", "\"ether\""));
+        assert!(kind.contains("`extoll`") && kind.contains("`ideal`"), "{kind}");
+        let none = refusal(&EXTOLL.replace("nic_packets = 16", "nic_packets = 0"));
+        assert!(none.ends_with("nic_packets = 0: at least 1 is needed"), "{none}");
+    }
+}

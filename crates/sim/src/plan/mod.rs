@@ -1,0 +1,242 @@
+//! Plans: experiments in files, made into worlds, run, and kept as records.
+//!
+//! A plan is read, checked and expanded as a whole before anything runs, so that what is wrong in it is told with file and
+//! line at once. It does not know figures or points: those are made from records. The format is in docs/experiments.md.
+//!
+//! ```text
+//! table      TOML with its places: base and sweeps laid over each other, a table for each combination
+//! network    the network's file, and what the plan changes in it
+//! setup      one combination: Settings (as asked for), Config and prices (as run)
+//! estimate   packets that a world will send
+//! run        worlds on threads, a Record each
+//! record     a line of JSON for each world; what is there is not run again
+//! ```
+
+pub mod estimate;
+pub mod network;
+pub mod record;
+pub mod run;
+pub mod setup;
+mod table;
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+pub use record::{Key, Record};
+pub use setup::{SchemeName, Settings, Setup};
+use table::Fault;
+
+/// An experiment, ready to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// Where it was read.
+    pub path: PathBuf,
+    /// What it is, in a line.
+    pub title: String,
+    /// The experiment that its records are for: `E1.2`.
+    pub experiment: String,
+    /// Where it was published.
+    pub source: String,
+    /// Worlds, references included, each once.
+    pub worlds: Vec<Setup>,
+    /// Numbers of peers for which a receiver's memory is measured.
+    pub memory_peers: Vec<u32>,
+}
+
+/// Why a plan cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It says something that is not allowed.
+    #[error("{}:{line}: {what}", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, and what is allowed.
+        what: String,
+    },
+}
+
+/// The top of a file. Tables that have lists of alternatives in them are taken out before.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    title: String,
+    experiment: String,
+    source: String,
+    seeds: Option<Spanned<Vec<u64>>>,
+    memory_peers: Option<Spanned<Vec<u32>>>,
+    #[serde(rename = "base")]
+    _base: Option<IgnoredAny>,
+    #[serde(rename = "sweep")]
+    _sweep: Option<IgnoredAny>,
+    #[serde(rename = "quick")]
+    _quick: Option<IgnoredAny>,
+}
+
+impl Plan {
+    /// Reads a plan, or its quick variant. `networks` is the directory of the networks' files.
+    ///
+    /// # Errors
+    /// [`PlanError`].
+    pub fn read(path: &Path, networks: &Path, quick: bool) -> Result<Plan, PlanError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
+        Plan::parse(&text, path, networks, quick).map_err(|Fault { span, what }| PlanError::Content {
+            path: path.to_owned(),
+            line: line_of(&text, span.start),
+            what,
+        })
+    }
+
+    fn parse(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, Fault> {
+        let top = DeTable::parse(text).map_err(|error| fault(&error, &(0..0)))?;
+        let everything = top.span();
+        let mut top = top.into_inner();
+        let quick_table = table_at(top.remove("quick"), "quick")?;
+        if quick && let Some((over, _)) = &quick_table {
+            // Sweeps replace sweeps; everything else is laid over.
+            table::lay_over(&mut top, over);
+        }
+        let base = table_at(top.remove("base"), "base")?.map(|(base, _)| base).unwrap_or_default();
+        let sweeps = sweeps(top.remove("sweep"))?;
+        let head = Head::deserialize(Deserializer::from(Spanned::new(everything.clone(), top)))
+            .map_err(|error| fault(&error, &everything))?;
+        if let Some((over, span)) = quick_table {
+            check_quick(over, &span)?;
+        }
+        let memory_peers = match head.memory_peers {
+            None => Vec::new(),
+            Some(peers) if peers.get_ref().iter().all(|peers| (64..=1 << 22).contains(peers)) => {
+                not_empty(&peers, "memory_peers")?;
+                peers.into_inner()
+            }
+            Some(peers) => {
+                let what = format!("memory_peers is {:?}; allowed: 64 to {} each", peers.get_ref(), 1 << 22);
+                return Err(Fault { span: peers.span(), what });
+            }
+        };
+        let mut worlds = Vec::new();
+        if !sweeps.is_empty() {
+            let Some(seeds) = &head.seeds else {
+                let what = String::from("seeds is missing; allowed: a list of numbers, as in seeds = [1]");
+                return Err(Fault { span: 0..0, what });
+            };
+            not_empty(seeds, "seeds")?;
+            let directory = path.parent().unwrap_or(Path::new("."));
+            let mut known = HashSet::new();
+            for (sweep, span) in &sweeps {
+                let mut table = base.clone();
+                table::lay_over(&mut table, sweep);
+                for table in table::combinations(&table, span)? {
+                    for &seed in seeds.get_ref() {
+                        let setup = Setup::read(table.clone(), span.clone(), directory, networks, seed)?;
+                        for setup in [setup.reference(), setup] {
+                            if known.insert(setup.key()) {
+                                worlds.push(setup);
+                            }
+                        }
+                    }
+                }
+            }
+        } else if memory_peers.is_empty() {
+            let what = String::from("nothing to run; allowed: [[sweep]] tables, or memory_peers");
+            return Err(Fault { span: 0..0, what });
+        }
+        let Head { title, experiment, source, .. } = head;
+        Ok(Plan { path: path.to_owned(), title, experiment, source, worlds, memory_peers })
+    }
+}
+
+fn not_empty<T>(list: &Spanned<Vec<T>>, name: &str) -> Result<(), Fault> {
+    if list.get_ref().is_empty() {
+        let what = format!("{name} is empty; allowed: one number or more");
+        return Err(Fault { span: list.span(), what });
+    }
+    Ok(())
+}
+
+type Table<'i> = (DeTable<'i>, Range<usize>);
+
+fn table_at<'i>(value: Option<table::Value<'i>>, name: &str) -> Result<Option<Table<'i>>, Fault> {
+    let Some(value) = value else { return Ok(None) };
+    let span = value.span();
+    match value.into_inner() {
+        DeValue::Table(table) => Ok(Some((table, span))),
+        _ => Err(Fault { span, what: format!("{name} is no table; allowed: [{name}]") }),
+    }
+}
+
+fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, Fault> {
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let span = value.span();
+    let wrong = |span| Fault { span, what: String::from("sweep is no list of tables; allowed: [[sweep]]") };
+    let DeValue::Array(list) = value.into_inner() else { return Err(wrong(span)) };
+    let mut sweeps = Vec::new();
+    for element in list {
+        let span = element.span();
+        match element.into_inner() {
+            DeValue::Table(table) => sweeps.push((table, span)),
+            _ => return Err(wrong(span)),
+        }
+    }
+    Ok(sweeps)
+}
+
+/// Keys of the quick variant, also where it is not asked for.
+fn check_quick(table: DeTable<'_>, span: &Range<usize>) -> Result<(), Fault> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only their names are looked at")]
+    struct Quick {
+        seeds: Option<Vec<u64>>,
+        memory_peers: Option<Vec<u32>>,
+        base: Option<IgnoredAny>,
+        sweep: Option<IgnoredAny>,
+    }
+    Quick::deserialize(Deserializer::from(Spanned::new(span.clone(), table)))
+        .map(drop)
+        .map_err(|error| fault(&error, span))
+}
+
+/// For `deserialize`.
+fn reader<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Deserializer<'i> {
+    Deserializer::from(Spanned::new(span.clone(), table.clone()))
+}
+
+/// What the reader of TOML says, with a word about units where one is missing.
+fn fault(error: &toml::de::Error, around: &Range<usize>) -> Fault {
+    let mut what = error.message().to_owned();
+    let mut names = what.split('`').skip(1).step_by(2);
+    if what.starts_with("unknown field")
+        && let Some(unknown) = names.next()
+        && let Some(meant) = names.find(|name| name.starts_with(&format!("{unknown}_")))
+    {
+        what = format!("{what}; a unit belongs to each name: {meant}");
+    }
+    let what = what.replace('\n', " ");
+    Fault { span: error.span().unwrap_or(around.clone()), what }
+}
+
+/// The line, from 1, of a byte of a text.
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests;

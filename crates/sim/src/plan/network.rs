@@ -1,0 +1,155 @@
+//! The network of a plan: a file in `experiments/networks`, and what the plan changes in it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use super::table::{Fault, Value};
+use weir_proto::Geometry;
+
+use crate::cost::Cost;
+use crate::network::parameters::{Kind, Model};
+
+/// A network with its numbers.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// As read.
+    pub model: Model,
+}
+
+impl Chosen {
+    /// What its processors spend.
+    pub fn cost(&self) -> Cost {
+        self.model.cost
+    }
+
+    /// Whether it has nodes in a mesh.
+    pub fn has_mesh(&self) -> bool {
+        self.model.kind() == Kind::Extoll
+    }
+}
+
+#[derive(Deserialize)]
+struct File {
+    file: Spanned<String>,
+}
+
+/// Reads `{ file = "extoll", hop_ns = 60.0 }` and `{ packet_send_ns = 90.0 }`. Returns the network and its name, changes included.
+///
+/// # Errors
+/// [`Fault`], in the plan: the file is not there or makes no sense, or a change is not allowed in it.
+pub fn choose(
+    network: &Value<'_>,
+    cost: Option<&Value<'_>>,
+    directory: &Path,
+) -> Result<(Chosen, String), Fault> {
+    let span = network.span();
+    let Some(table) = network.get_ref().as_table() else {
+        let what = String::from("network is no table; allowed: { file = \"extoll\" }");
+        return Err(Fault { span, what });
+    };
+    let File { file } = File::deserialize(Deserializer::from(Spanned::new(span.clone(), table.clone())))
+        .map_err(|error| super::fault(&error, &span))?;
+    let path = directory.join(format!("{}.toml", file.get_ref()));
+    let refuse = |what: String| Fault { span: file.span(), what };
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        refuse(format!("{}: {error}; allowed: {}", path.display(), names_in(directory).join(", ")))
+    })?;
+    let shown = path.display().to_string();
+    Model::parse(&text, &shown).map_err(|error| refuse(error.to_string()))?;
+    // The file is good; what is wrong from here on is a change. One at a time, so that the fault has its place.
+    let mut name = file.get_ref().clone();
+    let mut changed = text;
+    let changes = pairs(network, "{ file = \"extoll\" }")?.into_iter().map(|change| ("network", change));
+    let changes = changes.filter(|(_, (key, _))| key != "file").collect::<Vec<_>>();
+    let costs = match cost {
+        Some(cost) => pairs(cost, "cost.packet_send_ns = 90.0 and the like")?,
+        None => Vec::new(),
+    };
+    for (section, (key, value)) in changes.into_iter().chain(costs.into_iter().map(|change| ("cost", change)))
+    {
+        let refuse = |what: String| Fault { span: value.span(), what };
+        let shown_value =
+            scalar(value.get_ref()).ok_or_else(|| refuse(format!("{key}: allowed: a number")))?;
+        changed = replace(&changed, section, &key, &shown_value).ok_or_else(|| {
+            let allowed = keys_of(&changed, section).join(", ");
+            refuse(format!("{key} is not in [{section}] of {shown}; allowed: {allowed}"))
+        })?;
+        let prefix = format!("{shown}:");
+        Model::parse(&changed, &shown).map_err(|error| {
+            let text = error.to_string();
+            refuse(
+                text.strip_prefix(&prefix).map_or(text.clone(), |rest| {
+                    rest.split_once(": ").map_or(rest, |(_, what)| what).to_owned()
+                }),
+            )
+        })?;
+        name.push_str(&format!(" {key}={shown_value}"));
+    }
+    let model = Model::parse(&changed, &shown).map_err(|error| refuse(error.to_string()))?;
+    Ok((Chosen { model }, name))
+}
+
+/// The keys of a table and what they are.
+fn pairs<'i>(value: &Value<'i>, allowed: &str) -> Result<Vec<(String, Value<'i>)>, Fault> {
+    let Some(table) = value.get_ref().as_table() else {
+        return Err(Fault { span: value.span(), what: format!("no table; allowed: {allowed}") });
+    };
+    Ok(table.iter().map(|(key, value)| (key.get_ref().to_string(), value.clone())).collect())
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        _ => None,
+    }
+}
+
+/// The text with another value for a key that is there.
+fn replace(text: &str, section: &str, key: &str, value: &str) -> Option<String> {
+    let table = DeTable::parse(text).ok()?;
+    let span = table.get_ref().get(section)?.get_ref().as_table()?.get(key)?.span();
+    Some(format!("{}{value}{}", &text[..span.start], &text[span.end..]))
+}
+
+fn keys_of(text: &str, section: &str) -> Vec<String> {
+    let Ok(table) = DeTable::parse(text) else { return Vec::new() };
+    let section = table.get_ref().get(section).and_then(|section| section.get_ref().as_table());
+    section.map(|section| section.keys().map(|key| key.get_ref().to_string()).collect()).unwrap_or_default()
+}
+
+/// Networks that there are.
+fn names_in(directory: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter_map(|name| Some(name.strip_suffix(".toml")?.to_owned())).collect();
+    names.sort();
+    names
+}
+
+/// `4x4x1`, `8x8` or `16` as sizes along x, y and z.
+pub fn mesh(text: &str) -> Option<[u32; 3]> {
+    let mut size = [1; 3];
+    let parts: Vec<&str> = text.split('x').collect();
+    if parts.is_empty() || parts.len() > 3 {
+        return None;
+    }
+    for (place, part) in size.iter_mut().zip(parts) {
+        *place = part.parse().ok().filter(|nodes| (1..=64).contains(nodes))?;
+    }
+    Some(size)
+}
+
+impl Chosen {
+    /// Packets of a message that travels whole.
+    pub fn packets(&self, bytes: u64) -> u64 {
+        let geometry = match self.model.kind() {
+            Kind::Extoll => Geometry::EXTOLL,
+            Kind::Ideal => return 1,
+        };
+        (bytes + u64::from(geometry.eager_header_bytes)).div_ceil(geometry.slot_bytes.into()).max(1)
+    }
+}

@@ -1,0 +1,223 @@
+//! Records: a line of JSON for each world that has ended, under a key that says what it was.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::setup::{Programs, Settings, Setup};
+
+/// Hash of everything that determines a world, as 16 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Key(pub String);
+
+/// Numbers of one name that programs left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// How many.
+    pub count: u64,
+    /// Mean.
+    pub mean: f64,
+    /// Least.
+    pub min: f64,
+    /// Greatest.
+    pub max: f64,
+    /// Those of rank 0, in order; at most [`MOST_KEPT`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub of_rank_0: Vec<f64>,
+}
+
+/// Bound on [`Measure::of_rank_0`].
+pub const MOST_KEPT: usize = 4096;
+
+/// What became of a world.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Which world.
+    pub key: Key,
+    /// As asked for.
+    pub settings: Settings,
+    /// Trace hash, hexadecimal: the same world gives the same on every machine.
+    pub trace: String,
+    /// When the last program ended. Unit: ns.
+    pub finished_ns: f64,
+    /// What the workload records first, the mean over ranks; without such a thing `finished_ns`. Unit: ns, most often.
+    pub time_ns: f64,
+    /// Everything that programs recorded.
+    pub measures: std::collections::BTreeMap<String, Measure>,
+    /// Events.
+    pub events: u64,
+    /// Packets over wires.
+    pub packet_hops: u64,
+    /// Packets sent, credit packets included.
+    pub packets: u64,
+    /// Explicit credit packets sent.
+    pub credit_packets: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// How often a message began to wait for credit.
+    pub stalls: u64,
+    /// For how long, summed over pairs. Unit: ns.
+    pub stalled_ns: u64,
+    /// Packets that found no buffer (hardware).
+    pub rnr_naks: u64,
+    /// The most buffers that one sender owned (adaptive).
+    pub peak_quota_slots: u64,
+    /// Median time of a message. Unit: ns.
+    pub latency_p50_ns: u64,
+    /// The slowest of a hundred. Unit: ns.
+    pub latency_p99_ns: u64,
+    /// The most slots that stood in one mailbox.
+    pub peak_mailbox_slots: u32,
+    /// Real time that it took. Unit: s.
+    pub wall_s: f64,
+}
+
+impl Setup {
+    /// The key of this world.
+    pub fn key(&self) -> Key {
+        let mut hash = Fnv::default();
+        hash.add(env!("WEIR_SIM_SOURCES").as_bytes());
+        hash.add(serde_json::to_string(&self.settings).expect("settings have names for keys").as_bytes());
+        // The numbers themselves: a file may change under its name.
+        hash.add(format!("{:?}", self.network).as_bytes());
+        if let Programs::Goal(text) = &self.programs {
+            hash.add(text.as_bytes());
+        }
+        Key(format!("{:016x}", hash.0))
+    }
+}
+
+/// FNV-1a: the same on every machine and in every version of the compiler.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes.iter().chain(&[0xff]) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// A file of records that grows.
+#[derive(Debug)]
+pub struct Store {
+    file: File,
+    records: HashMap<Key, Record>,
+}
+
+impl Store {
+    /// Opens a file, or makes one. Lines that are no record (cut off, or of another version) are not read; their worlds are
+    /// run again.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn open(path: &Path) -> io::Result<Store> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut records = HashMap::new();
+        for line in BufReader::new(&file).split(b'\n') {
+            if let Ok(record) = serde_json::from_slice::<Record>(&line?) {
+                records.insert(record.key.clone(), record);
+            }
+        }
+        // The next line begins at the beginning of a line.
+        if file.metadata()?.len() > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+            }
+        }
+        Ok(Store { file, records })
+    }
+
+    /// The record of a world, if it has ended before.
+    pub fn get(&self, key: &Key) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// Appends a record, in one piece.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn add(&mut self, record: Record) -> io::Result<()> {
+        let mut line = serde_json::to_vec(&record).map_err(io::Error::other)?;
+        line.push(b'\n');
+        self.file.write_all(&line)?;
+        self.records.insert(record.key.clone(), record);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::SchemeName;
+
+    pub fn record(key: &str) -> Record {
+        let settings = Settings {
+            network: String::from("ideal"),
+            ranks: 2,
+            ranks_per_node: 0,
+            mesh_nodes: String::new(),
+            scheme: SchemeName::Static,
+            piggyback: false,
+            slots_per_peer: 30,
+            credit_slots: 2,
+            eager_bytes: 2048,
+            start_skew_ns: 0,
+            rnr_timer_ns: 0,
+            start_slots: 0,
+            workload: serde_json::json!({"alltoall": {"message_bytes": 8}}),
+            seed: 1,
+        };
+        Record {
+            key: Key(key.to_owned()),
+            settings,
+            trace: String::from("12"),
+            finished_ns: 1.5,
+            time_ns: 1.5,
+            measures: Default::default(),
+            events: 1,
+            packet_hops: 1,
+            packets: 1,
+            credit_packets: 0,
+            messages: 1,
+            stalls: 0,
+            stalled_ns: 0,
+            rnr_naks: 0,
+            peak_quota_slots: 0,
+            latency_p50_ns: 1,
+            latency_p99_ns: 1,
+            peak_mailbox_slots: 1,
+            wall_s: 0.25,
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_there_and_a_line_cut_off_is_not() {
+        let directory = std::env::temp_dir().join(format!("weir-records-{}", std::process::id()));
+        let path = directory.join("worlds.jsonl");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let _ = std::fs::remove_file(&path);
+        Store::open(&path).expect("open").add(record("a")).expect("add");
+        let mut file = OpenOptions::new().append(true).open(&path).expect("open");
+        file.write_all(br#"{"key":"b","settings""#).expect("write"); // interrupted
+        let mut store = Store::open(&path).expect("open");
+        assert_eq!(store.get(&Key(String::from("a"))), Some(&record("a")));
+        assert!(store.get(&Key(String::from("b"))).is_none());
+        store.add(record("b")).expect("add");
+        let store = Store::open(&path).expect("open");
+        assert!(["a", "b"].iter().all(|key| store.get(&Key((*key).to_owned())).is_some()));
+        std::fs::remove_dir_all(&directory).expect("remove");
+    }
+}

@@ -1,0 +1,177 @@
+//! Worlds on threads: each is one thread's business, and they know nothing of each other.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use super::record::{MOST_KEPT, Measure, Record};
+use super::setup::{Programs, Setup};
+use crate::goal::Schedule;
+use crate::network::Network;
+use crate::network::extoll::Extoll;
+use crate::network::mesh::Mesh;
+use crate::network::parameters::Shape;
+use crate::program::{Program, Rank};
+use crate::trace::Trace;
+use crate::workload::Workload;
+use crate::world::{Report, Stuck, World};
+
+/// A world that did not end.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{world}: {stuck}")]
+pub struct Failed {
+    /// Which.
+    pub world: String,
+    /// Why.
+    pub stuck: Stuck,
+}
+
+/// Runs one world on this thread.
+///
+/// # Errors
+/// [`Failed`].
+pub fn run(setup: &Setup) -> Result<Record, Failed> {
+    let started = Instant::now();
+    let size = super::network::mesh(&setup.settings.mesh_nodes).unwrap_or([1; 3]);
+    let shape = Shape {
+        mesh: Mesh { size },
+        ranks_per_node: setup.settings.ranks_per_node.max(1),
+        mailbox_slots: setup.mailbox_slots(),
+    };
+    let model = &setup.network.model;
+    let report = if let Some(parameters) = model.extoll(shape) {
+        run_on(setup, Extoll::new(parameters))
+    } else if let Some(ideal) = model.ideal() {
+        run_on(setup, ideal)
+    } else {
+        unreachable!("a network is of one kind or another")
+    };
+    match report {
+        Ok(report) => Ok(record(setup, &report, started.elapsed().as_secs_f64())),
+        Err(stuck) => Err(Failed { world: setup.settings.describe(), stuck }),
+    }
+}
+
+fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, Stuck> {
+    let plan = setup.plan(network.geometry());
+    let programs = Ready::new(&setup.programs);
+    let (skew_ns, seed) = (setup.settings.start_skew_ns, setup.settings.seed);
+    World::new(plan, network, |rank| {
+        let program = programs.program(rank.clone());
+        if skew_ns == 0 {
+            return program;
+        }
+        let mut draw = Trace::default();
+        draw.note(seed);
+        draw.note(rank.rank().into());
+        let late_ps = draw.hash() % (skew_ns * 1000);
+        Box::pin(async move {
+            rank.compute(late_ps);
+            program.await;
+        })
+    })
+    .run()
+}
+
+/// Programs of a thread: a schedule is shared by the ranks of a world, not by threads.
+pub(super) enum Ready<'a> {
+    Named(&'a Workload),
+    Goal(Schedule),
+}
+
+impl Ready<'_> {
+    pub fn new(programs: &Programs) -> Ready<'_> {
+        match programs {
+            Programs::Named(workload) => Ready::Named(workload),
+            Programs::Goal(text) => Ready::Goal(Schedule::parse(text).expect("checked with the plan")),
+        }
+    }
+
+    pub fn program(&self, rank: Rank) -> Program {
+        match self {
+            Ready::Named(workload) => workload.program(rank),
+            Ready::Goal(schedule) => schedule.program(rank),
+        }
+    }
+}
+
+fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
+    let mut measures: BTreeMap<String, Measure> = BTreeMap::new();
+    for left in &report.records {
+        let measure = measures.entry(left.name.to_owned()).or_insert(Measure {
+            count: 0,
+            mean: 0.0,
+            min: f64::INFINITY,
+            max: f64::NEG_INFINITY,
+            of_rank_0: Vec::new(),
+        });
+        measure.count += 1;
+        measure.mean += left.value; // the sum, until all are there
+        measure.min = measure.min.min(left.value);
+        measure.max = measure.max.max(left.value);
+        if left.rank == 0 && measure.of_rank_0.len() < MOST_KEPT {
+            measure.of_rank_0.push(left.value);
+        }
+    }
+    measures.values_mut().for_each(|measure| measure.mean /= measure.count as f64);
+    let finished_ns = report.finished_at as f64 / 1000.0;
+    let first = match &setup.programs {
+        Programs::Named(workload) => workload.records().first().and_then(|name| measures.get(*name)),
+        Programs::Goal(_) => None,
+    };
+    let total = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
+    Record {
+        key: setup.key(),
+        settings: setup.settings.clone(),
+        trace: format!("{:016x}", report.trace),
+        finished_ns,
+        time_ns: first.map_or(finished_ns, |measure| measure.mean),
+        events: report.events,
+        packet_hops: report.packet_hops,
+        packets: total(|counters| counters.packets_sent),
+        credit_packets: total(|counters| counters.credit_packets_sent),
+        messages: total(|counters| counters.messages_sent),
+        stalls: total(|counters| counters.stalls),
+        stalled_ns: total(|counters| counters.stalled_ns),
+        rnr_naks: total(|counters| counters.rnr_naks),
+        peak_quota_slots: report.counters.iter().map(|counters| counters.peak_quota_slots).max().unwrap_or(0),
+        latency_p50_ns: report.latency_ns.value_at_quantile(0.5),
+        latency_p99_ns: report.latency_ns.value_at_quantile(0.99),
+        peak_mailbox_slots: report.peak_mailbox_slots,
+        measures,
+        wall_s,
+    }
+}
+
+/// Runs worlds on `jobs` threads, in the order given. `ended` is called on this thread for each, in the order in which they
+/// end; when it says `false`, no further world is begun.
+pub fn run_all(
+    setups: &[&Setup],
+    jobs: usize,
+    mut ended: impl FnMut(&Setup, Result<Record, Failed>) -> bool,
+) {
+    let next = AtomicUsize::new(0);
+    let go_on = AtomicBool::new(true);
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, setups.len().max(1)) {
+            let (next, go_on, send) = (&next, &go_on, send.clone());
+            scope.spawn(move || {
+                while go_on.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(setup) = setups.get(index) else { return };
+                    if send.send((index, run(setup))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        for (index, result) in receive {
+            if !ended(setups[index], result) {
+                go_on.store(false, Ordering::Relaxed);
+            }
+        }
+    });
+}

@@ -1,0 +1,429 @@
+//! One combination of a plan: what is asked for, and the world that comes of it.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
+use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_UNEXPECTED, Scheme};
+
+use super::network::{self, Chosen};
+use super::table::Fault;
+use crate::goal::Schedule;
+use crate::workload::Workload;
+use crate::world;
+
+/// A scheme by the name that plans use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SchemeName {
+    /// No flow control; mailboxes as large as needed.
+    Unlimited,
+    /// Receiver not ready (Liu & Panda).
+    Hardware,
+    /// Static credits (Prades, chapter 5).
+    Static,
+    /// Static credits for each connection (Liu & Panda).
+    StaticConnection,
+    /// Adaptive backlog (Liu & Panda).
+    Adaptive,
+    /// Dynamic credits as published (Prades, chapter 6).
+    Dynamic,
+    /// What ships: dynamic credits with piggybacking, shares at first contact, a hold time.
+    Weir,
+}
+
+/// What a world was asked to be, as plans say it and records keep it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The network's file, with what the plan changes in it: `extoll`, `extoll hop_ns=60`.
+    pub network: String,
+    /// Ranks.
+    pub ranks: u32,
+    /// Ranks of a node; 0 where the network has no nodes.
+    pub ranks_per_node: u32,
+    /// The mesh, as `4x4x4`; empty where there is none.
+    pub mesh_nodes: String,
+    /// Flow control.
+    pub scheme: SchemeName,
+    /// Credits return with data too.
+    pub piggyback: bool,
+    /// What a receiver sets aside for each rank, credit slots included; 0: as much as needed.
+    pub slots_per_peer: u32,
+    /// Of these, for credit packets.
+    pub credit_slots: u32,
+    /// Longest message that travels whole. Unit: bytes.
+    pub eager_bytes: u64,
+    /// Ranks begin up to so much later than the first. Unit: ns.
+    pub start_skew_ns: u64,
+    /// RNR timer (hardware). Unit: ns.
+    pub rnr_timer_ns: u64,
+    /// Buffers that an adaptive receiver begins with.
+    pub start_slots: u32,
+    /// The workload, as in the plan.
+    pub workload: serde_json::Value,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Settings {
+    /// The world without flow control that is otherwise the same.
+    #[must_use]
+    pub fn reference(&self) -> Settings {
+        Settings {
+            scheme: SchemeName::Unlimited,
+            piggyback: false,
+            slots_per_peer: 0,
+            credit_slots: 0,
+            rnr_timer_ns: 0,
+            start_slots: 0,
+            ..self.clone()
+        }
+    }
+
+    /// The name of the workload.
+    pub fn workload_name(&self) -> &str {
+        self.workload.as_object().and_then(|table| table.keys().next()).map_or("", String::as_str)
+    }
+
+    /// A number of the workload's parameters; `None` if it has none of this name.
+    pub fn workload_number(&self, name: &str) -> Option<f64> {
+        self.workload.as_object()?.values().next()?.get(name)?.as_f64()
+    }
+
+    /// The world in a few words, for progress and errors.
+    pub fn describe(&self) -> String {
+        let Settings { ranks, scheme, slots_per_peer, credit_slots, seed, .. } = self;
+        let scheme = serde_json::to_value(scheme).unwrap_or_default();
+        let scheme = scheme.as_str().unwrap_or_default().to_owned();
+        let slots = match slots_per_peer {
+            0 => String::new(),
+            slots => format!(", {slots} slots per peer, {credit_slots} of them for credits"),
+        };
+        let piggyback = if self.piggyback { " with piggybacking" } else { "" };
+        format!("{} among {ranks} ranks, {scheme}{piggyback}{slots}, seed {seed}", self.workload_name())
+    }
+}
+
+/// What ranks run.
+#[derive(Clone, Debug)]
+pub enum Programs {
+    /// A workload by name.
+    Named(Workload),
+    /// A GOAL schedule, by its text.
+    Goal(Arc<str>),
+}
+
+/// A world that can be run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// As asked for.
+    pub settings: Settings,
+    /// The network with its numbers.
+    pub network: Chosen,
+    /// The programs.
+    pub programs: Programs,
+}
+
+/// The keys of a sweep. `network`, `cost` and `workload` are looked at before.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    #[serde(rename = "network")]
+    _network: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "cost")]
+    _cost: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "workload")]
+    _workload: Option<serde::de::IgnoredAny>,
+    ranks: Spanned<u32>,
+    ranks_per_node: Option<Spanned<u32>>,
+    mesh_nodes: Option<Spanned<String>>,
+    scheme: Spanned<SchemeName>,
+    piggyback: Option<Spanned<bool>>,
+    slots_per_peer: Option<Spanned<u32>>,
+    credit_slots: Option<Spanned<u32>>,
+    eager_bytes: Option<u64>,
+    start_skew_ns: Option<u64>,
+    rnr_timer_ns: Option<u64>,
+    start_slots: Option<u32>,
+}
+
+/// The longest message that travels whole, if a plan does not say. Source: evaluation E1 (VELO up to 2 KB).
+const EAGER_BYTES: u64 = 2048;
+/// Credit slots, if a plan does not say. Source: Prades, 5.3, "the best trade-off".
+const CREDIT_SLOTS: u32 = 2;
+/// The RNR timer, if a plan does not say: the shortest but one of those that InfiniBand defines. Unit: ns.
+const RNR_TIMER_NS: u64 = 20_000;
+/// Buffers that an adaptive receiver begins with, if a plan does not say.
+const ADAPTIVE_START_SLOTS: u32 = 4;
+/// weir: so many times a sender that has just gained credits is passed over as a victim. Source: `weir_engine::config`.
+const HOLD_POINTS: u8 = 4;
+/// weir: the most credits that a sender begins with at first contact. Source: `weir_engine::config`.
+const MOST_START_SLOTS: u32 = 64;
+/// weir: budget of unexpected payload. Source: `weir_engine::config`. Unit: bytes.
+const UNEXPECTED_BUDGET_BYTES: u64 = 16 << 20;
+
+impl Setup {
+    /// Reads one combination. `directory` is that of the plan, `text` what stands in it.
+    ///
+    /// # Errors
+    /// [`Fault`]: what is wrong, where in the plan, and what is allowed.
+    pub fn read(
+        mut table: DeTable<'_>,
+        span: std::ops::Range<usize>,
+        directory: &Path,
+        networks: &Path,
+        seed: u64,
+    ) -> Result<Setup, Fault> {
+        let missing = |what: &str| Fault { span: span.clone(), what: what.to_owned() };
+        let network = table.remove("network").ok_or_else(|| {
+            missing("network is missing; allowed: { file = \"extoll\" }, the name of a file in experiments/networks")
+        })?;
+        let cost = table.remove("cost");
+        let (chosen, network_name) = network::choose(&network, cost.as_ref(), networks)?;
+        let workload = table
+            .remove("workload")
+            .ok_or_else(|| missing("workload is missing; allowed: workload.NAME = { ... }"))?;
+        let keys = Keys::deserialize(Deserializer::from(Spanned::new(span.clone(), table)))
+            .map_err(|error| super::fault(&error, &span))?;
+        let (programs, workload_json) = read_workload(&workload, directory, keys.ranks.get_ref())?;
+        let settings = keys.settings(network_name, workload_json, seed, &chosen)?;
+        Ok(Setup { settings, network: chosen, programs })
+    }
+
+    /// The setup of the reference.
+    #[must_use]
+    pub fn reference(&self) -> Setup {
+        Setup { settings: self.settings.reference(), ..self.clone() }
+    }
+
+    /// Slots of each mailbox, where the network has mailboxes of a size.
+    pub fn mailbox_slots(&self) -> Option<u32> {
+        let Settings { slots_per_peer, ranks, .. } = self.settings;
+        (slots_per_peer > 0).then(|| slots_per_peer.saturating_mul(ranks))
+    }
+
+    /// The world's plan, for a network whose slots are `geometry`.
+    pub fn plan(&self, geometry: Geometry) -> world::Plan {
+        let Settings { ranks, slots_per_peer, credit_slots, piggyback, eager_bytes, .. } = self.settings;
+        let data_slots = slots_per_peer.saturating_sub(credit_slots);
+        let peers = ranks.saturating_sub(1).max(1);
+        let (mut scheme, mut region) = (Scheme::Unlimited, DataRegion::default());
+        let (mut quota_slots, mut start_slots) = (data_slots.max(1), data_slots.max(1));
+        let mut budget_bytes = u64::MAX;
+        match self.settings.scheme {
+            SchemeName::Unlimited => quota_slots = 1 << 30,
+            SchemeName::Static => scheme = Scheme::Static { piggyback },
+            SchemeName::Hardware => {
+                let rnr_timer_ns = self.settings.rnr_timer_ns;
+                scheme = Scheme::Hardware { rnr_timer_ns, rnr_retries: 7 };
+            }
+            SchemeName::StaticConnection => scheme = Scheme::StaticConnection { ecm_threshold: None },
+            SchemeName::Adaptive => {
+                let growth = Growth::Linear { slots: NonZeroU32::MIN };
+                scheme = Scheme::AdaptiveBacklog { growth, ecm_threshold: None };
+                start_slots = self.settings.start_slots.min(data_slots.max(1));
+            }
+            SchemeName::Dynamic => {
+                scheme = Scheme::Dynamic { piggyback };
+                let (slots, start) = (data_slots * peers, credit_slots);
+                region = DataRegion {
+                    slots,
+                    peers,
+                    start_slots: start,
+                    admission: Admission::Start,
+                    hold_points: 0,
+                };
+                (quota_slots, start_slots) = (slots, start);
+            }
+            SchemeName::Weir => {
+                scheme = Scheme::Dynamic { piggyback: true };
+                let slots = data_slots * peers;
+                let start = (slots / (4 * peers)).clamp(credit_slots, MOST_START_SLOTS).min(slots);
+                let admission = Admission::FirstContact;
+                region = DataRegion { slots, peers, start_slots: start, admission, hold_points: HOLD_POINTS };
+                (quota_slots, start_slots) = (slots, start);
+                budget_bytes = UNEXPECTED_BUDGET_BYTES;
+            }
+        }
+        let config = Config {
+            scheme,
+            geometry,
+            credit_slots: credit_slots.max(1),
+            region,
+            eager_bytes,
+            cross_memory: true, // a remote get is the network's
+            remote_inline_bytes: 64,
+            max_unexpected: MAX_UNEXPECTED,
+            unexpected_budget_bytes: budget_bytes,
+            retain_bytes: UNEXPECTED_BUDGET_BYTES,
+            planned_peers: peers,
+            planned_quota_slots: quota_slots,
+        };
+        world::Plan { ranks, config, quota_slots, start_slots, cost: self.network.cost(), event_limit: 0 }
+    }
+}
+
+impl Keys {
+    fn settings(
+        self,
+        network: String,
+        workload: serde_json::Value,
+        seed: u64,
+        chosen: &Chosen,
+    ) -> Result<Settings, Fault> {
+        let ranks = *self.ranks.get_ref();
+        if !(1..=1 << 20).contains(&ranks) {
+            let what = format!("ranks is {ranks}; allowed: 1 to {}", 1 << 20);
+            return Err(Fault { span: self.ranks.span(), what });
+        }
+        let (ranks_per_node, mesh_nodes) = self.mesh(ranks, chosen)?;
+        let scheme = *self.scheme.get_ref();
+        let at_scheme = |what: String| Fault { span: self.scheme.span(), what };
+        let credit_slots = self.credit_slots.as_ref().map_or(CREDIT_SLOTS, |slots| *slots.get_ref());
+        if let Some(slots) = &self.credit_slots
+            && !(1..=MAX_CREDIT_SLOTS).contains(slots.get_ref())
+        {
+            let what = format!("credit_slots is {credit_slots}; allowed: 1 to {MAX_CREDIT_SLOTS}");
+            return Err(Fault { span: slots.span(), what });
+        }
+        let mut settings = Settings {
+            network,
+            ranks,
+            ranks_per_node,
+            mesh_nodes,
+            scheme,
+            piggyback: self.piggyback.as_ref().is_some_and(|piggyback| *piggyback.get_ref()),
+            slots_per_peer: 0,
+            credit_slots,
+            eager_bytes: self.eager_bytes.unwrap_or(EAGER_BYTES),
+            start_skew_ns: self.start_skew_ns.unwrap_or(0),
+            rnr_timer_ns: self.rnr_timer_ns.unwrap_or(RNR_TIMER_NS),
+            start_slots: self.start_slots.unwrap_or(ADAPTIVE_START_SLOTS),
+            workload,
+            seed,
+        };
+        if scheme == SchemeName::Unlimited {
+            return Ok(settings.reference());
+        }
+        let Some(slots) = self.slots_per_peer else {
+            return Err(at_scheme(String::from("slots_per_peer is missing; only unlimited goes without")));
+        };
+        settings.slots_per_peer = *slots.get_ref();
+        // Data region >= credit region: thesis, 5.2.
+        let least = if scheme == SchemeName::Hardware { 1 } else { 2 * credit_slots };
+        if !(least..=1 << 16).contains(slots.get_ref()) {
+            let what = format!(
+                "slots_per_peer is {}; allowed with {credit_slots} credit slots: {least} to {}",
+                slots.get_ref(),
+                1 << 16
+            );
+            return Err(Fault { span: slots.span(), what });
+        }
+        let region_slots = u64::from(*slots.get_ref()) * u64::from(ranks);
+        if region_slots > 1 << 30 {
+            let what = format!("slots_per_peer x ranks is {region_slots}; allowed: at most {}", 1 << 30);
+            return Err(Fault { span: slots.span(), what });
+        }
+        match scheme {
+            SchemeName::Weir => settings.piggyback = true,
+            SchemeName::Hardware => settings.credit_slots = 0,
+            _ => {}
+        }
+        if scheme != SchemeName::Hardware {
+            settings.rnr_timer_ns = 0;
+        }
+        if scheme != SchemeName::Adaptive {
+            settings.start_slots = 0;
+        }
+        if let Some(piggyback) = &self.piggyback
+            && *piggyback.get_ref()
+            && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
+        {
+            let what = format!("piggyback with {scheme:?}; allowed with static, dynamic and weir");
+            return Err(Fault { span: piggyback.span(), what });
+        }
+        Ok(settings)
+    }
+
+    /// Ranks of a node and the mesh, if the network has one.
+    fn mesh(&self, ranks: u32, chosen: &Chosen) -> Result<(u32, String), Fault> {
+        if !chosen.has_mesh() {
+            let given = self.mesh_nodes.as_ref().map(|mesh| ("mesh_nodes", mesh.span()));
+            let given = given.or(self.ranks_per_node.as_ref().map(|ranks| ("ranks_per_node", ranks.span())));
+            return match given {
+                None => Ok((0, String::new())),
+                Some((name, span)) => {
+                    let what = format!("{name} on a network without nodes; allowed with extoll");
+                    Err(Fault { span, what })
+                }
+            };
+        }
+        let Some(mesh) = &self.mesh_nodes else {
+            let what =
+                String::from("mesh_nodes is missing; allowed: nodes along x, y and z, as in \"4x4x4\"");
+            return Err(Fault { span: self.ranks.span(), what });
+        };
+        let Some(size) = network::mesh(mesh.get_ref()) else {
+            let what = format!(
+                "mesh_nodes is {:?}; allowed: nodes along x, y and z, each 1 to 64, as in \"4x4x4\"",
+                mesh.get_ref()
+            );
+            return Err(Fault { span: mesh.span(), what });
+        };
+        let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
+        let nodes: u32 = size.iter().product();
+        if ranks_per_node == 0 || u64::from(nodes) * u64::from(ranks_per_node) != u64::from(ranks) {
+            let what = format!(
+                "mesh_nodes {} with ranks_per_node {ranks_per_node} has places for {}, and ranks is {ranks}; allowed: the same",
+                mesh.get_ref(),
+                u64::from(nodes) * u64::from(ranks_per_node)
+            );
+            return Err(Fault { span: mesh.span(), what });
+        }
+        Ok((ranks_per_node, mesh.get_ref().clone()))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GoalKeys {
+    file: Spanned<String>,
+}
+
+fn read_workload(
+    value: &super::table::Value<'_>,
+    directory: &Path,
+    &ranks: &u32,
+) -> Result<(Programs, serde_json::Value), Fault> {
+    let span = value.span();
+    let Some(table) = value.get_ref().as_table() else {
+        let what = String::from("workload is no table; allowed: workload.NAME = { ... }");
+        return Err(Fault { span, what });
+    };
+    let fault = |error: toml::de::Error| super::fault(&error, &span);
+    let json = serde_json::Value::deserialize(super::reader(table, &span)).map_err(fault)?;
+    if let Some(goal) = table.get("goal").and_then(|goal| goal.get_ref().as_table()) {
+        let keys = GoalKeys::deserialize(super::reader(goal, &span)).map_err(fault)?;
+        let path = directory.join(keys.file.get_ref());
+        let refuse = |what: String| Fault { span: keys.file.span(), what };
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let schedule =
+            Schedule::parse(&text).map_err(|error| refuse(format!("{}, {error}", path.display())))?;
+        if schedule.ranks() != ranks {
+            let what = format!(
+                "{} is for {} ranks, and ranks is {ranks}; allowed: the same",
+                path.display(),
+                schedule.ranks()
+            );
+            return Err(refuse(what));
+        }
+        return Ok((Programs::Goal(text.into()), json));
+    }
+    let workload = Workload::deserialize(super::reader(table, &span)).map_err(fault)?;
+    workload.check(ranks).map_err(|what| Fault { span: span.clone(), what })?;
+    Ok((Programs::Named(workload), json))
+}

@@ -1,0 +1,208 @@
+use super::*;
+
+const PLAN: &str = r#"title = "A test"
+experiment = "T1"
+source = "ours"
+seeds = [1, 2]
+
+[base]
+network = { file = "extoll" }
+ranks = 8
+ranks_per_node = 4
+mesh_nodes = "2x1"
+workload.alltoall = { algorithm = "linear", message_bytes = 200, calls = 1 }
+
+[[sweep]]
+scheme = "static"
+credit_slots = [1, 2]
+slots_per_peer = [8, 12]
+
+[[sweep]]
+scheme = "weir"
+slots_per_peer = 12
+workload.alltoall.message_bytes = 100
+
+[quick]
+seeds = [1]
+base = { ranks = 4, ranks_per_node = 2 }
+sweep = [{ scheme = "dynamic", slots_per_peer = 12 }]
+"#;
+
+fn networks() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/networks")
+}
+
+fn read(text: &str, quick: bool) -> Result<Plan, String> {
+    Plan::parse(text, Path::new("experiments/x.toml"), &networks(), quick)
+        .map_err(|fault| format!("{}: {}", line_of(text, fault.span.start), fault.what))
+}
+
+/// What is said about the plan in which `old` is `new`.
+fn refusal(old: &str, new: &str) -> String {
+    assert!(PLAN.contains(old), "{old}");
+    read(&PLAN.replacen(old, new, 1), false).expect_err(new)
+}
+
+#[test]
+fn a_world_for_each_combination_and_seed_and_one_reference_for_all_that_share_it() {
+    let plan = read(PLAN, false).expect("a plan");
+    assert_eq!((plan.title.as_str(), plan.experiment.as_str()), ("A test", "T1"));
+    let of = |scheme| plan.worlds.iter().filter(|setup| setup.settings.scheme == scheme).count();
+    assert_eq!((of(SchemeName::Static), of(SchemeName::Weir)), (2 * 4, 2));
+    assert_eq!(of(SchemeName::Unlimited), 2 * 2, "one for each seed and message size");
+    assert_eq!(plan.worlds.len(), 14);
+    let keys: HashSet<_> = plan.worlds.iter().map(Setup::key).collect();
+    assert_eq!(keys.len(), 14);
+    let quick = read(PLAN, true).expect("a plan");
+    assert_eq!(quick.worlds.len(), 2);
+    assert!(quick.worlds.iter().all(|setup| setup.settings.ranks == 4 && setup.settings.seed == 1));
+}
+
+#[test]
+fn worlds_run_and_the_same_world_leaves_the_same_record() {
+    let plan = read(PLAN, false).expect("a plan");
+    let setups: Vec<&Setup> = plan.worlds.iter().collect();
+    let mut rounds = [Vec::new(), Vec::new()];
+    for round in &mut rounds {
+        run::run_all(&setups, 2, |_, result| {
+            round.push(Record { wall_s: 0.0, ..result.expect("ends") });
+            true
+        });
+        round.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+    assert_eq!(rounds[0], rounds[1]);
+    for record in &rounds[0] {
+        // Each rank sends to seven others, twice: 224 or 124 bytes with the header, and the rounds of two barriers.
+        let bytes = record.settings.workload_number("message_bytes").expect("there");
+        let setup = plan.worlds.iter().find(|setup| setup.key() == record.key).expect("there");
+        let data = estimate::packets(setup);
+        assert_eq!(
+            data,
+            8 * (7 * ((bytes + 24.0) / 56.0).ceil() as u64 + 2 * 3),
+            "{}",
+            record.settings.describe()
+        );
+        assert!(record.packets >= data && record.time_ns > 0.0);
+        assert_eq!(record.measures["call_ns"].count, 8);
+    }
+}
+
+#[test]
+fn only_the_worlds_that_were_begun_end_when_it_is_said_so() {
+    let plan = read(PLAN, false).expect("a plan");
+    let setups: Vec<&Setup> = plan.worlds.iter().collect();
+    let mut ended = 0;
+    run::run_all(&setups, 1, |_, _| {
+        ended += 1;
+        false
+    });
+    assert!(ended < setups.len(), "{ended} worlds");
+}
+
+#[test]
+fn keys_tell_apart_what_differs_and_nothing_else() {
+    let keys =
+        |text: &str| read(text, false).expect("a plan").worlds.iter().map(Setup::key).collect::<Vec<_>>();
+    let same = PLAN.replace("A test", "Another title").replace("\"extoll\" }", "\"extoll\" } # the same");
+    assert_eq!(keys(PLAN), keys(&same));
+    let other = PLAN.replace("{ file = \"extoll\" }", "{ file = \"extoll\", hop_ns = 61.5 }");
+    assert!(keys(&other).iter().all(|key| !keys(PLAN).contains(key)));
+    let changed = read(&other, false).expect("a plan");
+    assert_eq!(changed.worlds[0].settings.network, "extoll hop_ns=61.5");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
+    let starts = |text: String, line: usize, start: &str, allowed: &str| {
+        let start = format!("{line}: {start}");
+        assert!(
+            text.starts_with(&start) && text.contains(allowed),
+            "{text:?} is not {start:?} ... {allowed:?}"
+        );
+    };
+    starts(
+        refusal("ranks_per_node", "ranks_per_nod"),
+        9,
+        "unknown field `ranks_per_nod`",
+        "`ranks_per_node`",
+    );
+    starts(refusal("source =", "sauce ="), 3, "unknown field `sauce`", "`source`");
+    starts(refusal("seeds = [1, 2]", ""), 1, "seeds is missing", "seeds = [1]");
+    starts(refusal("seeds = [1, 2]", "seeds = []"), 4, "seeds is empty", "one number");
+    starts(refusal("credit_slots = [1, 2]", "credit_slots = []"), 15, "the list is empty", "one value");
+    starts(refusal("\"2x1\"", "\"2x2\""), 10, "mesh_nodes 2x2", "has places for 16, and ranks is 8");
+    starts(refusal("\"2x1\"", "\"2x\""), 10, "mesh_nodes is \"2x\"", "as in \"4x4x4\"");
+    starts(refusal("[8, 12]", "[8, 3]"), 16, "slots_per_peer is 3", "4 to 65536");
+    starts(refusal("credit_slots = [1, 2]", "credit_slots = 99"), 15, "credit_slots is 99", "1 to 16");
+    starts(refusal("\"static\"", "\"statik\""), 14, "unknown variant `statik`", "`static`");
+    starts(
+        refusal("scheme = \"weir\"", "scheme = \"hardware\"\npiggyback = true"),
+        20,
+        "piggyback with",
+        "static",
+    );
+    starts(refusal("slots_per_peer = 12\n", ""), 19, "slots_per_peer is missing", "unlimited");
+    starts(refusal("\"extoll\" }", "\"ether\" }"), 7, "", "allowed: extoll");
+    starts(refusal("calls = 1", "calls = 0"), 11, "calls is 0", "allowed");
+    starts(refusal("alltoall = {", "alltoal = {"), 11, "unknown variant `alltoal`", "`alltoall`");
+    starts(refusal("\"extoll\" }", "\"extoll\", hops_ns = 1 }"), 7, "hops_ns is not in [network]", "hop_ns");
+    starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = -1 }"), 7, "-1 ns", "from 0");
+    starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = true }"), 7, "hop_ns", "a number");
+    starts(refusal("[quick]\nseeds", "[quick]\nseed"), 24, "unknown field `seed`", "`seeds`");
+    starts(refusal("title = \"A test\"", "title = "), 1, "", "");
+}
+
+#[test]
+fn a_number_without_its_unit_is_refused() {
+    let text = refusal("message_bytes = 200", "message = 200");
+    assert!(text.starts_with("11: unknown field `message`"), "{text}");
+    assert!(text.ends_with("a unit belongs to each name: message_bytes"), "{text}");
+    let text = refusal("ranks = 8", "ranks = 8\nstart_skew = 5");
+    assert!(text.contains("a unit belongs to each name: start_skew_ns"), "{text}");
+}
+
+#[test]
+fn goal_files_are_programs_and_their_faults_have_lines() {
+    let directory = std::env::temp_dir().join(format!("weir-goal-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let path = directory.join("x.toml");
+    let text = PLAN.replace(
+        "workload.alltoall = { algorithm = \"linear\", message_bytes = 200, calls = 1 }",
+        "workload.goal = { file = \"two.goal\" }",
+    );
+    let text = text.replace("workload.alltoall.message_bytes = 100", "").replace("ranks = 8", "ranks = 2");
+    let text = text.replace("ranks_per_node = 4", "ranks_per_node = 1");
+    let goal = |content: &str| {
+        std::fs::write(directory.join("two.goal"), content).expect("written");
+        let plan = Plan::parse(&text, &path, &networks(), false);
+        plan.map_err(|fault| format!("{}: {}", line_of(&text, fault.span.start), fault.what))
+    };
+    let send = "num_ranks 2\nrank 0 {\na: send 8b to 1\n}\nrank 1 {\n";
+    let plan = goal(&format!("{send}a: recv 8b from 0\n}}\n")).expect("a plan");
+    let record = run::run(&plan.worlds[0]).expect("ends");
+    assert_eq!((record.messages, record.time_ns), (1, record.finished_ns));
+    assert_eq!(estimate::packets(&plan.worlds[0]), 1);
+    let missing = goal(&format!("{send}}}\n")).expect_err("no match");
+    assert!(
+        missing.starts_with("11: ") && missing.contains("two.goal, line 3: 1 message(s) from rank 0"),
+        "{missing}"
+    );
+    let few = goal("num_ranks 1\nrank 0 {\n}\n").expect_err("too few");
+    assert!(few.contains("is for 1 ranks, and ranks is 2"), "{few}");
+    std::fs::remove_dir_all(&directory).expect("removed");
+}
+
+#[test]
+fn the_plans_that_come_with_weir_are_plans() {
+    let directory = networks().join("..");
+    let mut plans = 0;
+    for entry in std::fs::read_dir(&directory).expect("there").map(|entry| entry.expect("there").path()) {
+        if entry.extension().is_some_and(|extension| extension == "toml") {
+            for quick in [false, true] {
+                Plan::read(&entry, &networks(), quick).unwrap_or_else(|error| panic!("{error}"));
+            }
+            plans += 1;
+        }
+    }
+    assert!(plans > 0);
+}

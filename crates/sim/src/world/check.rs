@@ -1,0 +1,376 @@
+//! Checks from outside: whoever watches only what programs ask for, what packets say and what programs get must see the
+//! protocol's invariants hold. On in debug builds, which is what tests are; elsewhere by [`World::checked`].
+//!
+//! - Packets of a pair are taken in the order in which they were sent, each once: no network may lose, repeat or swap any.
+//! - A sender fills a slot only with a credit (I2: for credit packets a slot of their own), counted from what it has read;
+//!   what stands in a lane never exceeds it; what a receiver has granted never exceeds its mailbox (I1).
+//! - Every message is received once, with its own tag and length; those that travel whole in order for each tag (I5). Messages have
+//!   numbers, which travel as completion data.
+//! - At the end nothing is left: no packet, no operation, no unexpected message, nothing under way in a machine.
+//!
+//! What concerns the dead, or those given up, is not looked at from then on.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use weir_proto::{Body, Packet, Scheme};
+
+use super::Plan;
+use crate::trace::Trace;
+
+/// Pairs are numbers: mixing them is enough, and no run depends on the order of a map.
+#[derive(Debug, Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+}
+
+/// A message that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    tag: u64,
+    bytes: u64,
+    announced: bool,
+    received: bool,
+}
+
+/// One direction of a pair.
+#[derive(Debug, Default)]
+struct Pair {
+    /// Digests of the packets sent and not taken.
+    wire: VecDeque<u32>,
+    /// Messages from number `first` on; received ones at the front are gone.
+    messages: VecDeque<Message>,
+    first: u32,
+    /// Data slots filled, and credits given back.
+    spent: u64,
+    /// Of those, the ones that the receiver knows of: retired, and given back.
+    retired: u64,
+    /// Slots granted: as the receiver has said, and as the sender has read.
+    granted: u64,
+    granted_read: u64,
+    /// Credit packets sent and not taken.
+    credit_packets: u32,
+}
+
+/// The watcher of a world.
+#[derive(Debug)]
+pub(super) struct Checks {
+    scheme: Scheme,
+    grants: bool,
+    lane_slots: u64,
+    start_slots: u64,
+    credit_slots: u32,
+    region_slots: u64,
+    region_peers: u64,
+    slots_of: weir_proto::Geometry,
+    eager_bytes: u64,
+    pairs: HashMap<u64, Pair, BuildHasherDefault<Mix>>,
+    /// By receiver: senders attached, and slots that are theirs.
+    claims: Vec<(u64, u64)>,
+    /// Ranks that have crashed, and pairs that were given up, both ways.
+    dead: BTreeSet<u32>,
+    severed: BTreeSet<(u32, u32)>,
+    /// The first thing that was wrong.
+    pub broken: Option<String>,
+}
+
+fn key(from: u32, to: u32) -> u64 {
+    u64::from(from) << 32 | u64::from(to)
+}
+
+fn digest(packet: &Packet) -> u32 {
+    let mut hash = Trace::default();
+    hash.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
+    hash.note(u64::from(packet.granted_total) << 32 | u64::from(packet.credit_packets_read));
+    let body = match packet.body {
+        Body::Eager { tag, length, .. } => tag.rotate_left(20) ^ u64::from(length),
+        Body::More { offset } => 1 << 60 | u64::from(offset),
+        Body::Rendezvous { tag, length, .. } => 2 << 60 ^ tag.rotate_left(20) ^ length,
+        Body::Piece { offset, .. } => 3 << 60 ^ offset,
+        Body::Credit => 4 << 60,
+        Body::ReturnResponse { credits } => 5 << 60 | u64::from(credits),
+        _ => 6 << 60,
+    };
+    hash.note(body);
+    hash.hash() as u32
+}
+
+impl Checks {
+    pub fn new(plan: &Plan) -> Checks {
+        let config = &plan.config;
+        Checks {
+            scheme: config.scheme,
+            grants: config.scheme.grants(),
+            lane_slots: u64::from(plan.quota_slots),
+            start_slots: u64::from(plan.start_slots()),
+            credit_slots: config.credit_slots,
+            region_slots: u64::from(config.region.slots),
+            region_peers: u64::from(config.region.peers),
+            slots_of: config.geometry,
+            eager_bytes: config.eager_bytes,
+            pairs: HashMap::default(),
+            claims: vec![(0, 0); plan.ranks as usize],
+            dead: BTreeSet::new(),
+            severed: BTreeSet::new(),
+            broken: None,
+        }
+    }
+
+    fn fail(&mut self, what: impl FnOnce() -> String) {
+        if self.broken.is_none() {
+            self.broken = Some(what());
+        }
+    }
+
+    /// `rank` is dead: what concerns it is not looked at any more.
+    pub fn died(&mut self, rank: u32) {
+        self.dead.insert(rank);
+        for to in 0..self.claims.len() as u32 {
+            self.release(rank, to);
+        }
+    }
+
+    /// What a sender had at a receiver may go to others.
+    fn release(&mut self, from: u32, to: u32) {
+        let Some(pair) = self.pairs.get(&key(from, to)) else { return };
+        let claimed = &mut self.claims[to as usize].1;
+        *claimed = claimed.saturating_sub((self.start_slots + pair.granted).saturating_sub(pair.retired));
+    }
+
+    /// One of them has given up the other.
+    pub fn severed(&mut self, one: u32, other: u32) {
+        if self.gone(one, other) {
+            return;
+        }
+        self.release(one, other);
+        self.release(other, one);
+        self.severed.extend([(one, other), (other, one)]);
+    }
+
+    /// Whether anybody has died or was given up.
+    pub fn lost_anybody(&self) -> bool {
+        !self.dead.is_empty() || !self.severed.is_empty()
+    }
+
+    fn gone(&self, from: u32, to: u32) -> bool {
+        !self.dead.is_empty() && (self.dead.contains(&from) || self.dead.contains(&to))
+            || !self.severed.is_empty() && self.severed.contains(&(from, to))
+    }
+
+    /// A program sends a message; returns its number.
+    pub fn posted(&mut self, from: u32, to: u32, tag: u64, bytes: u64) -> u32 {
+        let pair = self.pairs.entry(key(from, to)).or_default();
+        let announced = bytes > self.eager_bytes;
+        pair.messages.push_back(Message { tag, bytes, announced, received: false });
+        pair.first.wrapping_add(pair.messages.len() as u32 - 1)
+    }
+
+    /// A sender has a lane at a receiver.
+    pub fn attached(&mut self, to: u32) {
+        let (senders, slots) = &mut self.claims[to as usize];
+        *senders += 1;
+        *slots += self.start_slots;
+    }
+
+    /// A packet leaves.
+    pub fn sent(&mut self, from: u32, to: u32, packet: &Packet) {
+        if self.gone(from, to) {
+            return;
+        }
+        // What it grants is about the other direction.
+        if self.grants {
+            self.granted(from, to, packet.granted_total);
+        }
+        let Checks { start_slots, lane_slots, credit_slots, grants, .. } = *self;
+        let limited = grants || matches!(self.scheme, Scheme::Hardware { .. });
+        let slots = u64::from(self.slots_of.packet_slots(packet));
+        let pair = self.pairs.entry(key(from, to)).or_default();
+        pair.wire.push_back(digest(packet));
+        if let Body::Rendezvous { .. } = packet.body
+            && let Some(message) = pair.messages.get_mut(packet.number.wrapping_sub(pair.first) as usize)
+        {
+            message.announced = true;
+        }
+        if packet.body.is_credit() {
+            pair.credit_packets += 1;
+            if pair.credit_packets > credit_slots {
+                let unread = pair.credit_packets;
+                self.fail(|| {
+                    format!(
+                        "I2: {unread} credit packets of {from} unread at {to}, in {credit_slots} slots for them"
+                    )
+                });
+            }
+            return;
+        }
+        pair.spent += slots;
+        if let Body::ReturnResponse { credits } = packet.body {
+            pair.spent += u64::from(credits);
+        }
+        let (spent, retired) = (pair.spent, pair.retired);
+        let granted = start_slots + pair.granted_read;
+        if grants && spent > granted {
+            self.fail(|| {
+                format!("{from} has filled {spent} slots at {to}, and has read of {granted} credits")
+            });
+        }
+        if limited && spent - retired > lane_slots {
+            self.fail(|| {
+                format!("I1: {} slots of {from} filled at {to}, in a lane of {lane_slots}", spent - retired)
+            });
+        }
+    }
+
+    /// `from` tells `to` that it has granted so much in all.
+    fn granted(&mut self, from: u32, to: u32, total: u32) {
+        let Some(pair) = self.pairs.get_mut(&key(to, from)) else {
+            if total > 0 {
+                self.fail(|| format!("{from} has granted {total} credits to {to}, which never sent"));
+            }
+            return;
+        };
+        let more = total.wrapping_sub(pair.granted as u32);
+        pair.granted += u64::from(more);
+        let theirs = (self.start_slots + pair.granted).saturating_sub(pair.retired);
+        let lane_slots = self.lane_slots;
+        if u64::from(more) > lane_slots || theirs > lane_slots {
+            self.fail(|| {
+                format!("I1: {from} has granted {more} credits to {to}, which then has {theirs} of a lane of {lane_slots}")
+            });
+            return;
+        }
+        let (senders, slots) = &mut self.claims[from as usize];
+        *slots += u64::from(more);
+        let most = match self.scheme {
+            Scheme::Dynamic { .. } => {
+                self.region_slots + self.start_slots * senders.saturating_sub(self.region_peers)
+            }
+            _ => lane_slots * *senders,
+        };
+        if *slots > most {
+            let slots = *slots;
+            self.fail(|| format!("I1: {slots} slots of {from} are its senders', it has {most}"));
+        }
+    }
+
+    /// A packet is taken out of a mailbox.
+    pub fn taken(&mut self, from: u32, to: u32, packet: &Packet) {
+        if self.gone(from, to) {
+            return;
+        }
+        let pair = self.pairs.entry(key(from, to)).or_default();
+        match pair.wire.pop_front() {
+            Some(next) if next == digest(packet) => {}
+            next => {
+                let left = pair.wire.len();
+                self.fail(|| {
+                    format!("I5: {packet:?} of {from} at {to} is not the next ({next:?}, {left} behind it)")
+                });
+                return;
+            }
+        }
+        if packet.body.is_credit() {
+            pair.credit_packets -= 1;
+        }
+        if self.grants
+            && let Some(pair) = self.pairs.get_mut(&key(to, from))
+        {
+            // The total as a 64-bit number: it is never ahead of what was granted, nor far behind.
+            let behind = (pair.granted as u32).wrapping_sub(packet.granted_total);
+            pair.granted_read = pair.granted_read.max(pair.granted.saturating_sub(u64::from(behind)));
+        }
+    }
+
+    /// The slots of a packet are free.
+    pub fn retired(&mut self, from: u32, to: u32, packet: &Packet) {
+        if self.gone(from, to) || packet.body.is_free() {
+            return;
+        }
+        let given_back = match packet.body {
+            Body::ReturnResponse { credits } => u64::from(credits),
+            _ => 0,
+        };
+        let slots = u64::from(self.slots_of.packet_slots(packet)) + given_back;
+        let pair = self.pairs.entry(key(from, to)).or_default();
+        pair.retired += slots;
+        let claimed = &mut self.claims[to as usize].1;
+        *claimed = claimed.saturating_sub(slots);
+    }
+
+    /// A program has received a message.
+    pub fn received(&mut self, from: u32, to: u32, number: Option<u64>, tag: u64, bytes: u64) {
+        if self.gone(from, to) {
+            return;
+        }
+        let pair = self.pairs.entry(key(from, to)).or_default();
+        let place = number.map(|number| (number as u32).wrapping_sub(pair.first) as usize);
+        let found = place.and_then(|place| pair.messages.get_mut(place));
+        let Some(message) = found.filter(|message| !message.received) else {
+            self.fail(|| {
+                format!("I5: message {number:?} of {from} is received at {to} again, or was never sent")
+            });
+            return;
+        };
+        message.received = true;
+        let Message { tag: sent_tag, bytes: sent_bytes, announced, .. } = *message;
+        if (sent_tag, sent_bytes) != (tag, bytes) {
+            self.fail(|| {
+                format!(
+                    "I5: message {number:?} of {from} to {to} was sent with tag {sent_tag} and {sent_bytes} B, and \
+                     received with tag {tag} and {bytes} B"
+                )
+            });
+            return;
+        }
+        // Announced ones end when their payload is there; whole ones in order for each tag.
+        let before = pair.messages.iter().take(place.unwrap_or(0).min(MOST_LOOKED_AT));
+        let overtaken = before.filter(|m| !m.received && !m.announced && m.tag == tag).count();
+        while pair.messages.front().is_some_and(|message| message.received) {
+            pair.messages.pop_front();
+            pair.first = pair.first.wrapping_add(1);
+        }
+        if overtaken > 0 && !announced {
+            self.fail(|| format!("I5: message {number:?} of {from} to {to} has overtaken {overtaken}"));
+        }
+    }
+
+    /// Everything has come to rest.
+    pub fn rest(&mut self) {
+        // Who has got an error for the message of a dead one may have left another's unreceived.
+        let legal = !self.lost_anybody();
+        let mut left: Vec<_> = self
+            .pairs
+            .iter()
+            .filter(|&(_, pair)| {
+                !pair.wire.is_empty() || (legal && !pair.messages.is_empty()) || pair.spent != pair.retired
+            })
+            .map(|(&key, _)| ((key >> 32) as u32, key as u32))
+            .filter(|&(from, to)| !self.gone(from, to))
+            .collect();
+        left.sort_unstable();
+        if let Some(&(from, to)) = left.first() {
+            let Pair { wire, messages, spent, retired, .. } = &self.pairs[&key(from, to)];
+            let (wire, messages, slots) = (wire.len(), messages.len(), spent - retired);
+            self.fail(|| {
+                format!(
+                    "left at the end from {from} to {to}: {wire} packets, {messages} messages, {slots} slots"
+                )
+            });
+        }
+    }
+}
+
+/// Messages before one that is received, that are looked at for being overtaken: what is left out is only not noticed.
+const MOST_LOOKED_AT: usize = 64;

@@ -1,0 +1,626 @@
+//! Random worlds, by seed: every network, every scheme, random programs, faults of links and of ranks.
+//!
+//! `WEIR_SEED=7f3a cargo test -p weir-sim --test faults NAME` runs one world again; `WEIR_WORLDS=10000` runs more.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use fastrand::Rng;
+use weir_proto::flow::hardware::WITHOUT_LIMIT;
+use weir_proto::flow::static_connection::ecm_slots;
+use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
+use weir_sim::collective::Group;
+use weir_sim::cost::Cost;
+use weir_sim::network::Network;
+use weir_sim::network::extoll::{self, Extoll};
+use weir_sim::network::fat_tree::FatTree;
+use weir_sim::network::faulty::{Faulty, LinkFaultError, LinkFaults};
+use weir_sim::network::ideal::{Ideal, WHOLE_MESSAGES};
+use weir_sim::network::infiniband::{self, InfiniBand};
+use weir_sim::network::loggops::{self, LogGops};
+use weir_sim::network::mesh::Mesh;
+use weir_sim::program::{Program, Rank};
+use weir_sim::world::faults::{Crash, FaultError, Faults, Slow};
+use weir_sim::world::{Plan, Report, Stuck, World};
+
+const NS: u64 = 1000;
+const US: u64 = 1_000_000;
+
+const COST: Cost = Cost {
+    send_call_ps: 300 * NS,
+    receive_call_ps: 200 * NS,
+    packet_send_ps: 60 * NS,
+    packet_receive_ps: 70 * NS,
+    credit_send_ps: 50 * NS,
+    credit_receive_ps: 50 * NS,
+    match_ps: 30 * NS,
+    copy_ps_per_kib: 200 * NS,
+    keep_ps_per_kib: 300 * NS,
+    get_ps: 400 * NS,
+};
+
+/// How ranks fail in a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ranks {
+    /// Not at all.
+    Sound,
+    /// They are slow or pause, so nothing is lost.
+    Late,
+    /// Some crash, and senders give up receivers that are not ready.
+    Mortal,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    from: u32,
+    to: u32,
+    tag: u64,
+    bytes: u64,
+}
+
+/// Rounds of messages; each rank begins all its sends and receives of a round in some order and waits for them. What
+/// is sent to a rank is received by it, from anybody or not.
+struct Script {
+    rounds: Vec<Vec<Message>>,
+    /// By rank: its receives name their senders.
+    directed: Vec<bool>,
+    /// Between rounds there is a collective of all.
+    collectives: bool,
+    seed: u64,
+}
+
+const LONGEST: u64 = 6000;
+
+impl Script {
+    fn draw(rng: &mut Rng, ranks: u32, mortal: bool) -> Script {
+        // Who gets an error may not take what is announced, so that its sender would wait: here nobody announces, or all name.
+        let rounds = (0..rng.u32(1..4)).map(|round| {
+            let message = |_| Message {
+                from: rng.u32(..ranks),
+                to: rng.u32(..ranks),
+                tag: u64::from(round) * 4 + rng.u64(..3),
+                bytes: [0, rng.u64(..30), rng.u64(..400), rng.u64(..LONGEST)][rng.usize(..4)],
+            };
+            (0..60 / ranks.max(4) * ranks.min(8)).map(message).collect()
+        });
+        Script {
+            rounds: rounds.collect(),
+            directed: (0..ranks).map(|_| mortal || rng.bool()).collect(),
+            collectives: !mortal && rng.bool(),
+            seed: rng.u64(..),
+        }
+    }
+
+    async fn run(self: Rc<Script>, rank: Rank, errors: Rc<RefCell<u64>>) {
+        let me = rank.rank();
+        let mut rng = Rng::with_seed(self.seed ^ u64::from(me) << 40);
+        let group = Group::all(&rank);
+        for round in &self.rounds {
+            let mine = round
+                .iter()
+                .flat_map(|m| [(m.from == me).then_some((true, *m)), (m.to == me).then_some((false, *m))]);
+            let mut calls: Vec<(bool, Message)> = mine.flatten().collect();
+            rng.shuffle(&mut calls);
+            let mut handles = Vec::new();
+            for (sends, Message { from, to, tag, bytes }) in calls {
+                if rng.u8(..4) == 0 {
+                    rank.compute(rng.u64(..3 * US));
+                }
+                handles.push(if sends {
+                    rank.isend(to, tag, bytes)
+                } else {
+                    let from = self.directed[me as usize].then_some(from);
+                    rank.irecv(from, tag, LONGEST)
+                });
+            }
+            for handle in handles {
+                let status = rank.wait(handle).await;
+                *errors.borrow_mut() += u64::from(status.fault.is_some());
+            }
+            if self.collectives {
+                group.alltoall_linear(500, 0).await;
+                group.allreduce(8).await;
+            }
+        }
+    }
+}
+
+/// A world to run: everything drawn.
+struct Drawn {
+    plan: Plan,
+    network: u8,
+    mailbox_slots: Option<u32>,
+    buffers: u32,
+    links: LinkFaults,
+    faults: Faults,
+    script: Rc<Script>,
+}
+
+impl fmt::Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Drawn { plan, network, mailbox_slots, links, faults, .. } = self;
+        write!(f, "network {network}, mailbox {mailbox_slots:?}, {links:?}, {faults:?}, {plan:?}")
+    }
+}
+
+fn draw(seed: u64, kind: Ranks) -> Drawn {
+    let mut rng = Rng::with_seed(seed);
+    let ranks = rng.u32(2..=8);
+    let mortal = kind == Ranks::Mortal;
+    let mut credit_slots = rng.u32(1..=3);
+    let mut quota_slots = credit_slots + [0, 0, 1, 5, 40][rng.usize(..5)];
+    let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots.min(8)));
+    let slots = NonZeroU32::new(rng.u32(1..=4)).expect("not 0");
+    let growth = [Growth::Linear { slots }, Growth::Exponential][rng.usize(..2)];
+    let rnr_retries = if mortal { rng.u8(..=WITHOUT_LIMIT) } else { WITHOUT_LIMIT };
+    let scheme = [
+        Scheme::Unlimited,
+        Scheme::Hardware { rnr_timer_ns: rng.u64(100..20_000), rnr_retries },
+        Scheme::Static { piggyback: false },
+        Scheme::Static { piggyback: true },
+        Scheme::StaticConnection { ecm_threshold },
+        Scheme::AdaptiveBacklog { growth, ecm_threshold },
+        Scheme::Dynamic { piggyback: false },
+        Scheme::Dynamic { piggyback: true },
+    ][rng.usize(..8)];
+    let mut region = DataRegion::default();
+    let mut start_slots = quota_slots;
+    match scheme {
+        Scheme::StaticConnection { .. } => credit_slots = ecm_slots(quota_slots, ecm_threshold),
+        Scheme::AdaptiveBacklog { .. } => start_slots = rng.u32(1..=quota_slots),
+        Scheme::Dynamic { .. } => {
+            let start = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
+            let peers = [0, 2, ranks, ranks + 1][rng.usize(..4)];
+            region = DataRegion {
+                slots: start * peers + [0, 1, 4, 30, 300][rng.usize(..5)],
+                peers,
+                start_slots: start,
+                admission: [Admission::FirstContact, Admission::Start][rng.usize(..2)],
+                hold_points: [0, 1, 4][rng.usize(..3)],
+            };
+            (start_slots, quota_slots) = (start, start + [0, 3, 40, 1000][rng.usize(..4)]);
+        }
+        _ => {}
+    }
+    let network = rng.u8(..4);
+    let geometry = [Geometry::EXTOLL, Geometry::SHARED_MEMORY, WHOLE_MESSAGES][rng.usize(..3)];
+    let config = Config {
+        scheme,
+        geometry, // of the ideal network; the others have their own
+        credit_slots,
+        eager_bytes: [100, 2000, 6000][rng.usize(..3)],
+        cross_memory: rng.u8(..4) > 0,
+        remote_inline_bytes: 64,
+        max_unexpected: 1 << 20,
+        unexpected_budget_bytes: [0, 20_000, 1 << 30][rng.usize(..3)],
+        retain_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],
+        planned_peers: if rng.bool() { ranks } else { 0 },
+        planned_quota_slots: quota_slots,
+        region,
+    };
+    let plan = Plan { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000 };
+    let repairs = network % 2 == 1; // EXTOLL, InfiniBand
+    let mut per_million = |most: u32| if repairs && rng.bool() { rng.u32(..most) } else { 0 };
+    let (loss, duplication, reordering) = (per_million(100_000), per_million(100_000), per_million(50_000));
+    let links = LinkFaults {
+        seed,
+        jitter_ps: [0, 100 * NS, 20 * US][rng.usize(..3)],
+        loss_per_million: loss,
+        duplication_per_million: duplication,
+        reordering_per_million: reordering,
+    };
+    let horizon_ps = [20, 100, 1000][rng.usize(..3)] * US;
+    let faults = match kind {
+        Ranks::Sound => Faults::default(),
+        Ranks::Late => Faults::draw(rng.u64(..), ranks, horizon_ps, 0),
+        Ranks::Mortal => {
+            let crashes = rng.u32(..=2);
+            Faults::draw(rng.u64(..), ranks, horizon_ps, crashes)
+        }
+    };
+    // Back-pressure with credits only: without them full mailboxes can stop each other, which is what credits are for.
+    let lanes = ranks * (quota_slots + credit_slots + 1);
+    Drawn {
+        plan,
+        network,
+        mailbox_slots: (scheme.grants() && rng.bool()).then_some(lanes),
+        buffers: rng.u32(1..=4),
+        links,
+        faults,
+        script: Rc::new(Script::draw(&mut rng, ranks, mortal)),
+    }
+}
+
+/// What came of it: the report, and the errors that programs have got.
+type Ran = Result<(Report, u64), Stuck>;
+
+fn run_on<N: Network>(
+    drawn: &Drawn,
+    network: N,
+    prepare: impl FnOnce(World<Faulty<N>>) -> World<Faulty<N>>,
+) -> Ran {
+    let errors = Rc::new(RefCell::new(0));
+    let network = Faulty::new(network, drawn.links).expect("faults that this network repairs");
+    let world = World::new(drawn.plan, network, |rank| -> Program {
+        Box::pin(Rc::clone(&drawn.script).run(rank, Rc::clone(&errors)))
+    });
+    let world = if drawn.faults == Faults::default() {
+        world
+    } else {
+        world.with_faults(&drawn.faults).expect("faults of ranks that there are")
+    };
+    let report = prepare(world.checked(true)).run()?;
+    let errors = *errors.borrow();
+    Ok((report, errors))
+}
+
+fn run(drawn: &Drawn, mutant: Option<weir_proto::flow::Mutant>) -> Ran {
+    macro_rules! on {
+        ($network:expr) => {
+            run_on(drawn, $network, |world| match mutant {
+                Some(mutant) => world.with_machines(|_, machine| machine.mutate(mutant)),
+                None => world,
+            })
+        };
+    }
+    let ranks = drawn.plan.ranks;
+    match drawn.network {
+        0 => on!(Ideal::with_geometry(2 * US, 1000, drawn.plan.config.geometry)),
+        1 => on!(Extoll::new(extoll::Parameters {
+            mesh: Mesh { size: [ranks.div_ceil(4), 2, 1] },
+            ranks_per_node: 2,
+            link_packet_ps: 80 * NS,
+            hop_ps: 60 * NS,
+            inject_packet_ps: 70 * NS,
+            eject_packet_ps: 75 * NS,
+            ends_ps: 500 * NS,
+            buffer_packets: drawn.buffers,
+            nic_packets: 4,
+            mailbox_slots: drawn.mailbox_slots,
+            get_byte_ps: 1000,
+            get_ps: 2000 * NS,
+        })),
+        2 => on!(LogGops::new(loggops::Parameters::DEFAULT, ranks)),
+        _ => on!(InfiniBand::new(infiniband::Parameters {
+            tree: FatTree { arity: 2, levels: 3 },
+            buffer_packets: drawn.buffers,
+            ack_timeout_ps: 50 * US,
+            ..infiniband::Parameters::CLUSTER_2003
+        })),
+    }
+}
+
+/// Runs a world twice. Returns its report and the programs' errors, or why it failed and the line that runs it again.
+fn world(
+    name: &str,
+    seed: u64,
+    kind: Ranks,
+    mutant: Option<weir_proto::flow::Mutant>,
+) -> Result<(Report, u64), String> {
+    let again = |what: String| {
+        format!("{what}\nagain: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}")
+    };
+    let drawn = draw(seed, kind);
+    let once = || catch_unwind(AssertUnwindSafe(|| run(&drawn, mutant)));
+    match (once(), once()) {
+        (Ok(Ok(first)), Ok(Ok(second))) => {
+            let same =
+                (first.0.trace, first.0.events, first.1) == (second.0.trace, second.0.events, second.1);
+            if same { Ok(first) } else { Err(again("the same plan was not the same run".into())) }
+        }
+        (Ok(Err(stuck)), _) | (_, Ok(Err(stuck))) => Err(again(format!("{stuck}\n{drawn}"))),
+        (Err(panic), _) | (_, Err(panic)) => {
+            let what = panic.downcast_ref::<String>().cloned();
+            let what = what.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(again(format!("{}\n{drawn}", what.unwrap_or_default())))
+        }
+    }
+}
+
+fn seeds(default_worlds: u64) -> Vec<u64> {
+    if let Ok(seed) = std::env::var("WEIR_SEED") {
+        return vec![u64::from_str_radix(&seed, 16).expect("WEIR_SEED is a hexadecimal number")];
+    }
+    let worlds = std::env::var("WEIR_WORLDS").ok().and_then(|worlds| worlds.parse().ok());
+    (0..worlds.unwrap_or(default_worlds)).collect()
+}
+
+/// Runs worlds, and counts what they went through.
+fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str, u64> {
+    let mut seen = BTreeMap::new();
+    for seed in seeds(default_worlds) {
+        let (report, errors) = world(name, seed, kind, None).unwrap_or_else(|why| panic!("{why}"));
+        let sum = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
+        if kind != Ranks::Mortal {
+            assert_eq!(sum(|c| c.messages_sent), sum(|c| c.messages_received), "seed {seed:x}");
+            assert_eq!(errors, 0, "seed {seed:x}");
+        }
+        for (what, count) in [
+            ("repairs", report.repairs),
+            ("stalls", sum(|c| c.stalls)),
+            ("NAKs", sum(|c| c.rnr_naks)),
+            ("return requests", sum(|c| c.return_requests_sent)),
+            ("messages held", sum(|c| c.messages_held)),
+            ("gets", sum(|c| c.cross_memory_copies)),
+            ("piggybacked credits", sum(|c| c.piggybacked_credits_sent)),
+            ("errors", errors),
+            ("peers lost", sum(|c| c.peers_lost)),
+        ] {
+            *seen.entry(what).or_insert(0) += count;
+        }
+    }
+    println!("{name}: {seen:?}");
+    seen
+}
+
+/// None of them may be vacuous, unless a single world is run again.
+fn assert_seen(seen: &BTreeMap<&'static str, u64>, what: &[&str]) {
+    let alone = std::env::var("WEIR_SEED").is_ok();
+    assert!(alone || what.iter().all(|what| seen[what] > 10), "{seen:?}");
+}
+
+const ALWAYS: [&str; 6] =
+    ["stalls", "NAKs", "return requests", "messages held", "gets", "piggybacked credits"];
+
+#[test]
+fn sound_worlds_end_whatever_the_links_repair() {
+    let seen = worlds("sound_worlds_end_whatever_the_links_repair", Ranks::Sound, 150);
+    assert_seen(&seen, &ALWAYS);
+    assert_seen(&seen, &["repairs"]);
+}
+
+#[test]
+fn late_ranks_delay_and_change_nothing() {
+    let seen = worlds("late_ranks_delay_and_change_nothing", Ranks::Late, 100);
+    assert_seen(&seen, &ALWAYS);
+}
+
+#[test]
+fn nobody_waits_for_the_dead() {
+    let seen = worlds("nobody_waits_for_the_dead", Ranks::Mortal, 150);
+    assert_seen(&seen, &["errors", "peers lost"]);
+}
+
+#[test]
+fn three_planted_bugs_are_found_and_the_line_that_repeats_them_is_told() {
+    use weir_proto::flow::Mutant;
+    let name = "three_planted_bugs_are_found_and_the_line_that_repeats_them_is_told";
+    for mutant in [Mutant::CreditIsLost, Mutant::CreditsReturnTwice, Mutant::ThresholdsStartAsOnes] {
+        let dynamic =
+            |seed: &u64| matches!(draw(*seed, Ranks::Sound).plan.config.scheme, Scheme::Dynamic { .. });
+        let failing = |seed: u64| world(name, seed, Ranks::Sound, Some(mutant)).err().map(|why| (seed, why));
+        let (seed, why) = (0..1000)
+            .filter(dynamic)
+            .find_map(failing)
+            .unwrap_or_else(|| panic!("{mutant:?} is not found in 1000 worlds"));
+        println!("{mutant:?} is found by seed {seed:x}: {}", why.lines().next().unwrap_or_default());
+        let line = format!("again: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}");
+        assert_eq!(why.lines().last(), Some(line.as_str()));
+        assert_eq!(failing(seed), Some((seed, why)), "the same world fails in the same way");
+        assert!(world(name, seed, Ranks::Sound, None).is_ok(), "the right rule does not");
+    }
+}
+
+/// A plan of two ranks for tests by hand.
+fn pair(scheme: Scheme) -> Plan {
+    let plan = draw(0, Ranks::Sound).plan;
+    let config = Config {
+        scheme,
+        credit_slots: 2,
+        eager_bytes: 2000,
+        cross_memory: true,
+        unexpected_budget_bytes: 1 << 30,
+        region: DataRegion::default(),
+        ..plan.config
+    };
+    Plan { ranks: 2, config, quota_slots: 60, start_slots: 60, ..plan }
+}
+
+const STATIC: Scheme = Scheme::Static { piggyback: false };
+
+fn ideal() -> Ideal {
+    Ideal::with_geometry(2 * US, 0, Geometry::EXTOLL)
+}
+
+async fn messages(rank: Rank, count: u32, bytes: u64) {
+    for _ in 0..count {
+        if rank.rank() == 0 {
+            rank.send(1, 0, bytes).await;
+        } else {
+            rank.recv(Some(0), 0, bytes).await;
+        }
+    }
+}
+
+fn program(count: u32, bytes: u64) -> impl Fn(Rank) -> Program {
+    move |rank| Box::pin(messages(rank, count, bytes))
+}
+
+#[test]
+fn what_no_link_repairs_is_refused() {
+    let lossy = LinkFaults { loss_per_million: 5, ..LinkFaults::default() };
+    let refused = Faulty::new(ideal(), lossy).expect_err("refused");
+    assert_eq!(refused, LinkFaultError::NotRepaired { key: "loss_per_million", value: 5 });
+    assert!(
+        refused.to_string().starts_with("loss_per_million = 5: the links of this network repair nothing")
+    );
+    let twice = LinkFaults { duplication_per_million: 1, ..LinkFaults::default() };
+    assert!(Faulty::new(LogGops::new(loggops::Parameters::DEFAULT, 2), twice).is_err());
+    let out_of_turn = LinkFaults { reordering_per_million: 1, ..LinkFaults::default() };
+    assert!(Faulty::new(ideal(), out_of_turn).is_err());
+    let infiniband = InfiniBand::new(infiniband::Parameters::CLUSTER_2003);
+    assert!(Faulty::new(infiniband.clone(), out_of_turn).is_ok());
+    let most = LinkFaults { loss_per_million: 500_001, ..LinkFaults::default() };
+    let refused = Faulty::new(infiniband, most).expect_err("refused").to_string();
+    assert!(refused.starts_with("loss_per_million = 500001: from 0 to 500000 is allowed"), "{refused}");
+    let jitter = LinkFaults { jitter_ps: US, ..LinkFaults::default() };
+    assert!(Faulty::new(ideal(), jitter).is_ok(), "a delay keeps the order");
+
+    let with = |faults: &Faults| World::new(pair(STATIC), ideal(), program(1, 8)).with_faults(faults).err();
+    let nobody = Faults { crashes: vec![Crash { rank: 2, at: 0 }], ..Faults::default() };
+    assert_eq!(with(&nobody), Some(FaultError::Rank { rank: 2, ranks: 2 }));
+    let no_time = Faults { slow: vec![Slow { rank: 1, percent: 0 }], ..Faults::default() };
+    assert_eq!(with(&no_time), Some(FaultError::Percent { rank: 1, percent: 0 }));
+}
+
+#[test]
+fn a_lost_packet_comes_after_its_repair_and_what_follows_it_waits() {
+    // Half of the packets are lost at first: messages of 37 packets still arrive whole and in order.
+    let extoll = extoll::Parameters {
+        mesh: Mesh { size: [2, 1, 1] },
+        ranks_per_node: 1,
+        link_packet_ps: 80 * NS,
+        hop_ps: 60 * NS,
+        inject_packet_ps: 70 * NS,
+        eject_packet_ps: 75 * NS,
+        ends_ps: 500 * NS,
+        buffer_packets: 8,
+        nic_packets: 16,
+        mailbox_slots: None,
+        get_byte_ps: 1000,
+        get_ps: 2000 * NS,
+    };
+    let time = |loss_per_million| {
+        let faults = LinkFaults { seed: 9, loss_per_million, ..LinkFaults::default() };
+        let network = Faulty::new(Extoll::new(extoll), faults).expect("repaired");
+        World::new(pair(STATIC), network, program(20, 2000)).run().expect("ends")
+    };
+    let (whole, broken) = (time(0), time(500_000));
+    assert_eq!(whole.repairs, 0);
+    assert!(broken.repairs > 600, "{}", broken.repairs);
+    assert!(broken.finished_at > whole.finished_at);
+    assert_eq!(broken.counters[1].messages_received, 20);
+}
+
+#[test]
+fn the_slow_are_slow_and_pauses_pass() {
+    let time = |faults: Faults| {
+        let world = World::new(pair(STATIC), ideal(), program(50, 8));
+        world.with_faults(&faults).expect("possible").run().expect("ends").finished_at
+    };
+    let sound = time(Faults::default());
+    let slow = time(Faults { slow: vec![Slow { rank: 1, percent: 1000 }], ..Faults::default() });
+    assert!(slow > 5 * sound, "{slow} against {sound}");
+    let pause = |rank| weir_sim::world::faults::Pause { rank, at: 5 * US, ps: 1000 * US };
+    let paused = time(Faults { pauses: vec![pause(1)], ..Faults::default() });
+    assert!((sound + 990 * US..sound + 1010 * US).contains(&paused), "{paused} against {sound}");
+}
+
+#[test]
+fn a_crash_is_told_and_ends_what_waits_for_the_dead() {
+    // Rank 1 crashes at 30 us; rank 0 waits for its message, and then sends to it. The others go on.
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let noted = Rc::clone(&seen);
+    let program = move |rank: Rank| -> Program {
+        let noted = Rc::clone(&noted);
+        Box::pin(async move {
+            match rank.rank() {
+                0 => {
+                    let receive = rank.irecv(Some(1), 0, 8);
+                    let status = rank.wait(receive).await;
+                    let at = rank.clock().await;
+                    let send = rank.isend(1, 0, 50_000);
+                    let sent = rank.wait(send).await;
+                    noted.borrow_mut().push((at, status.fault, sent.fault));
+                }
+                1 => rank.compute(1000 * US),
+                2 => {
+                    rank.compute(200 * US);
+                    rank.send(3, 0, 8).await;
+                }
+                _ => {
+                    let status = rank.recv(Some(2), 0, 8).await;
+                    assert_eq!(status.fault, None);
+                }
+            }
+        })
+    };
+    let faults =
+        Faults { crashes: vec![Crash { rank: 1, at: 30 * US }], notice_ps: 50 * US, ..Faults::default() };
+    let plan = Plan { ranks: 4, ..pair(STATIC) };
+    let world = World::new(plan, ideal(), program).with_faults(&faults).expect("possible");
+    let report = world.run().expect("nobody hangs");
+    let died = Some(weir_proto::PeerFault::Died);
+    assert_eq!(*seen.borrow(), [(80 * US, died, died)]);
+    assert_eq!(report.finished[1], 30 * US);
+}
+
+/// A network that keeps to nothing: it loses a packet, or holds one back while others pass.
+struct Treacherous {
+    inner: Ideal,
+    arrivals: u32,
+    /// The packet that it is about, and by how much it is late; `None`: it is lost.
+    victim: u32,
+    late_ps: Option<u64>,
+}
+
+impl Network for Treacherous {
+    type Event = ();
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn inject(
+        &mut self,
+        now: u64,
+        injection: weir_sim::network::Injection,
+        outputs: &mut weir_sim::network::Outputs<()>,
+    ) -> weir_sim::network::Hold {
+        let mut said = Vec::new();
+        let hold = self.inner.inject(now, injection, &mut said);
+        for (at, output) in said {
+            self.arrivals += 1;
+            match self.late_ps {
+                _ if self.arrivals != self.victim => outputs.push((at, output)),
+                Some(late_ps) => outputs.push((at + late_ps, output)),
+                None => {}
+            }
+        }
+        hold
+    }
+
+    fn get(&mut self, _: u64, _: u32, _: u32, _: u64, _: u32, _: &mut weir_sim::network::Outputs<()>) {}
+
+    fn handle(&mut self, _: u64, (): (), _: &mut weir_sim::network::Outputs<()>) {}
+
+    fn way_ps(&self, from: u32, to: u32) -> u64 {
+        self.inner.way_ps(from, to)
+    }
+
+    fn packet_hops(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_network_that_loses_or_swaps_is_found_out() {
+    let run = |victim, late_ps| {
+        let network = Treacherous { inner: ideal(), arrivals: 0, victim, late_ps };
+        World::new(pair(Scheme::Unlimited), network, program(10, 8)).checked(true).run()
+    };
+    assert!(run(99, None).is_ok());
+    // The last message is lost: its receiver waits. One in between: what comes instead is not the next.
+    assert!(matches!(run(10, None), Err(Stuck::Deadlock { waiting: 1, first: 1, .. })));
+    for late_ps in [None, Some(10 * US)] {
+        let Err(Stuck::Broken { what, .. }) = run(3, late_ps) else { panic!("not noticed") };
+        assert!(what.starts_with("I5: Packet") && what.contains("is not the next"), "{what}");
+    }
+}
+
+#[test]
+fn what_is_left_at_the_end_is_found_out() {
+    let stuck = World::new(pair(STATIC), ideal(), |rank| -> Program {
+        Box::pin(async move {
+            if rank.rank() == 0 {
+                rank.send(1, 0, 8).await; // and nobody receives it
+            }
+        })
+    });
+    let Err(Stuck::Broken { what, .. }) = stuck.checked(true).run() else { panic!("not noticed") };
+    assert_eq!(what, "left at the end from 0 to 1: 0 packets, 1 messages, 0 slots");
+}

@@ -1,0 +1,88 @@
+//! Worlds for tests of workloads, and what programs do, written down from outside.
+#![allow(dead_code)] // each test file uses its part
+
+use std::num::NonZeroU32;
+
+use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
+use weir_sim::cost::Cost;
+use weir_sim::network::ideal::Ideal;
+use weir_sim::program::{Program, Rank};
+use weir_sim::workload::Workload;
+use weir_sim::world::{Plan, Report, World};
+
+/// Every scheme.
+pub const SCHEMES: [Scheme; 8] = [
+    Scheme::Unlimited,
+    Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: 7 },
+    Scheme::Static { piggyback: false },
+    Scheme::Static { piggyback: true },
+    Scheme::StaticConnection { ecm_threshold: NonZeroU32::new(5) },
+    Scheme::AdaptiveBacklog { growth: Growth::Linear { slots: NonZeroU32::MIN }, ecm_threshold: None },
+    Scheme::Dynamic { piggyback: false },
+    Scheme::Dynamic { piggyback: true },
+];
+
+/// A workload as plans name it.
+pub fn workload(toml: &str) -> Workload {
+    toml::from_str(toml).unwrap_or_else(|error| panic!("{toml}: {error}"))
+}
+
+pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
+    let region = DataRegion {
+        slots: 20 * ranks,
+        peers: ranks,
+        start_slots: 2,
+        admission: Admission::Start,
+        hold_points: 0,
+    };
+    let config = Config {
+        scheme,
+        geometry: Geometry::EXTOLL,
+        credit_slots: 2,
+        eager_bytes: 2048,
+        cross_memory: true,
+        remote_inline_bytes: 64,
+        max_unexpected: 1 << 20,
+        unexpected_budget_bytes: 1 << 40,
+        retain_bytes: 0,
+        planned_peers: ranks,
+        planned_quota_slots: 20,
+        region,
+    };
+    let cost =
+        Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
+    // With dynamic credits it is the most that a sender can ever own.
+    let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
+    Plan { ranks, config, quota_slots, start_slots: 10, cost, event_limit: 50_000_000 }
+}
+
+/// Runs any program to its end.
+pub fn run_programs(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program) -> Report {
+    let network = Ideal::with_geometry(1_000_000, 100, Geometry::EXTOLL);
+    World::new(plan(ranks, scheme), network, program).run().unwrap_or_else(|stuck| {
+        panic!("{ranks} ranks, {scheme:?}: {stuck}");
+    })
+}
+
+/// Runs a workload to its end and looks whether everything that was sent was received.
+pub fn run(workload: &Workload, ranks: u32, scheme: Scheme) -> Report {
+    workload.check(ranks).unwrap_or_else(|what| panic!("{workload:?}: {what}"));
+    let report = run_programs(ranks, scheme, |rank| workload.program(rank));
+    let sum = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
+    assert_eq!(sum(|c| c.messages_sent), sum(|c| c.messages_received), "{workload:?}, {scheme:?}");
+    assert_eq!(sum(|c| c.bytes_sent), sum(|c| c.bytes_received), "{workload:?}, {scheme:?}");
+    assert_eq!(sum(|c| c.packets_sent), sum(|c| c.packets_received), "{workload:?}, {scheme:?}");
+    report
+}
+
+/// Messages and bytes that a workload sends in all.
+pub fn traffic(workload: &Workload, ranks: u32) -> (u64, u64) {
+    let report = run(workload, ranks, Scheme::Unlimited);
+    let counters = &report.counters;
+    (counters.iter().map(|c| c.messages_sent).sum(), counters.iter().map(|c| c.bytes_sent).sum())
+}
+
+/// What a rank recorded under `name`, by rank.
+pub fn recorded(report: &Report, name: &str) -> Vec<(u32, f64)> {
+    report.records.iter().filter(|r| r.name == name).map(|r| (r.rank, r.value)).collect()
+}
