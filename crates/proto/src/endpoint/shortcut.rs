@@ -119,15 +119,16 @@ impl Endpoint {
         let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
         // The first credits need a way back.
         let mut settle = false;
-        match &mut state.outbound {
-            Outbound::Connected(sender) => {
-                if !hear(sender, &mut state.stays, &mut state.held, packet) {
-                    return None;
-                }
+        if let Outbound::Connected(sender) = &mut state.outbound {
+            if !hear(sender, &mut state.stays, &mut state.held, packet) {
+                return None;
             }
-            Outbound::Connecting => {}
-            Outbound::Absent => settle = config.scheme.grants(),
-            Outbound::Lost(_) => return None,
+        } else {
+            match state.outbound {
+                Outbound::Lost(_) => return None,
+                Outbound::Absent => settle = config.scheme.grants(),
+                Outbound::Connecting | Outbound::Connected(_) => {}
+            }
         }
         if let Some(receiver) = &mut state.receiver {
             let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);

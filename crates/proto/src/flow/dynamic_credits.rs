@@ -438,15 +438,15 @@ impl Pool {
     ) -> Result<bool, SpendError> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
-        if slots > before {
+        let Some(current) = before.checked_sub(slots) else {
             return Err(SpendError { slots, credits: before });
-        }
+        };
         // A total beyond what was sent makes all of them look unread: who lies gets no more of them.
         account.packets_read = read;
         account.retrieved += slots;
-        account.current = before - slots;
+        account.current = current;
         let due = account.retrieved >= account.thresholds[0];
-        if account.current >= self.credit_slots {
+        if current >= self.credit_slots {
             self.free_slots += slots;
         } else {
             self.owe(before, slots);
@@ -570,10 +570,17 @@ impl Pool {
         Some(credits)
     }
 
+    /// All credits granted so far, if nothing has been retrieved that could be returned.
+    #[inline(always)]
+    pub(crate) fn settled_total(&self, index: u32) -> Option<u32> {
+        let account = &self.accounts[index as usize];
+        (account.retrieved == 0).then_some(account.granted_total)
+    }
+
     /// What a packet takes along: the credits that go with it if it `has_room` for them, which count as granted, and all granted
     /// so far.
     #[inline(always)]
-    pub(super) fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
+    pub(crate) fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
         let account = &mut self.accounts[index as usize];
         let credits = account.retrieved;
         if credits == 0 || !has_room {
@@ -592,10 +599,14 @@ impl Pool {
             self.free_slots -= credits;
             return (credits, account.granted_total);
         }
+        self.carry_carefully(index)
+    }
+
+    #[cold]
+    fn carry_carefully(&mut self, index: u32) -> (u32, u32) {
         (self.piggyback_carefully(index), self.granted_total(index))
     }
 
-    #[inline(never)]
     fn piggyback_carefully(&mut self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
         if !self.piggyback || account.blocked {

@@ -294,9 +294,11 @@ impl Receiver {
     /// As [`Receiver::retrieved`].
     #[inline(always)]
     pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+        if let Receiver::Dynamic(account) = self {
+            return pool.retrieved_and_due(*account, slots, read);
+        }
         match self {
             Receiver::Unlimited => Ok(false),
-            Receiver::Dynamic(account) => pool.retrieved_and_due(*account, slots, read),
             _ => self.retrieved_otherwise(slots, read, pool),
         }
     }
@@ -366,18 +368,10 @@ impl Receiver {
     }
 
     /// What a data packet takes along: the credits that go back with it, which count as granted, and all granted so far. In the
-    /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one.
-    #[inline(always)]
-    pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
-        match self {
-            Receiver::Unlimited => (0, 0),
-            Receiver::Dynamic(account) => pool.carry(*account, has_room),
-            _ => self.carry_otherwise(has_room),
-        }
-    }
-
-    #[inline(never)]
-    fn carry_otherwise(&mut self, has_room: bool) -> (u32, u32) {
+    /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one. For
+    /// dynamic credits see [`Pool::carry`].
+    #[inline]
+    pub fn carry(&mut self, has_room: bool) -> (u32, u32) {
         match self {
             Receiver::Unlimited | Receiver::Dynamic(_) => (0, 0),
             Receiver::Static(receiver) => {

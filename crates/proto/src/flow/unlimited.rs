@@ -25,9 +25,9 @@ impl Sender {
     /// Fills them if so many are known to be free.
     #[inline(always)]
     pub(super) fn try_spend(&mut self, slots: u32) -> bool {
-        let left = self.room_slots.checked_sub(slots);
-        self.room_slots = left.unwrap_or(self.room_slots);
-        left.is_some()
+        let Some(left) = self.room_slots.checked_sub(slots) else { return false };
+        self.room_slots = left;
+        true
     }
 
     /// The link found more.
