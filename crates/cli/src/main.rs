@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod calibrate;
 mod clean;
 mod doctor;
 mod explain;
@@ -52,6 +53,9 @@ enum Command {
     /// Measure weir side by side with the other transports of this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Fit the modelled networks to published times, and say what is left over.
+    #[command(subcommand)]
+    Calibrate(calibrate::CalibrateCommand),
     /// Run the worlds of a plan in the simulator.
     Sim(sim::SimArguments),
     /// Tell who waits for whose credit in jobs that are running now.
@@ -93,6 +97,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Calibrate(command) => calibrate::run(&command),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Clean(arguments) => clean::run(&arguments),

@@ -101,7 +101,8 @@ pub enum Action {
         /// How many.
         bytes: u64,
     },
-    /// `peer` is lost: read and write its lanes no more.
+    /// `peer` is lost: read and write its lanes no more, and do not report copies with it that are under way: their names
+    /// may stand for something else by then.
     Sever {
         /// The peer.
         peer: Peer,

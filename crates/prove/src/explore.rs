@@ -27,8 +27,9 @@ pub struct Limits {
     pub states: u32,
     /// The most memory of the process. Unit: bytes.
     pub memory_bytes: u64,
-    /// The longest search.
-    pub time: Duration,
+    /// The longest search, in processor time over all threads of the process: on a machine shared with other work the same
+    /// states are found, later.
+    pub cpu_time: Duration,
     /// How many threads expand.
     pub threads: usize,
 }
@@ -38,7 +39,7 @@ const MOST_IDS: u32 = (1 << 26) - (1 << 20);
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { states: MOST_IDS, memory_bytes: 6 << 30, time: Duration::from_secs(1200), threads: 2 }
+        Limits { states: MOST_IDS, memory_bytes: 6 << 30, cpu_time: Duration::from_secs(600), threads: 2 }
     }
 }
 
@@ -182,7 +183,7 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
     while !level.is_empty() {
         let out_of_bounds = || {
             seen.count.load(Ordering::Relaxed) > MOST_IDS
-                || start.elapsed() > limits.time
+                || cpu_time().saturating_sub(cpu_start) > limits.cpu_time
                 || memory_bytes() > limits.memory_bytes
         };
         let mut chunks = expand(setup, &level, base, &seen, limits.threads, &out_of_bounds);

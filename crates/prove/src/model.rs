@@ -18,14 +18,17 @@
 //! back, and retrieving that sends the third.
 
 mod checks;
+mod happened;
 mod step;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use weir_proto::canonical::{Origin, Stay};
 use weir_proto::flow::Mutant;
 use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Scheme};
+
+pub use checks::Violation;
+pub use happened::{Effect, Happened};
 
 /// A world to explore.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct Setup {
     pub processes: u32,
     /// Who sends to whom for ever. Credits flow the other way whether or not data does.
     pub pairs: Vec<(u32, u32)>,
+    /// By endpoint, who sends to it or is sent to, a bit each: [`neighbours`] of the pairs.
+    pub neighbours: Vec<u8>,
     /// What every endpoint is made with; `region.slots` and `region.peers` follow from the quota and the neighbours.
     pub config: Config,
     /// Data slots of each sender; dynamic credits: its equal share of the region. Unit: slots.
@@ -64,6 +69,16 @@ pub struct Setup {
     pub mortal: Option<u32>,
     /// Lengths that a message may have. Unit: bytes.
     pub message_bytes: Vec<u64>,
+}
+
+/// By endpoint, who sends to it or is sent to, a bit each.
+pub fn neighbours(processes: u32, pairs: &[(u32, u32)]) -> Vec<u8> {
+    let mut neighbours = vec![0; processes as usize];
+    for &(from, to) in pairs {
+        neighbours[from as usize] |= 1 << to;
+        neighbours[to as usize] |= 1 << from;
+    }
+    neighbours
 }
 
 /// By which rules the machines go.
@@ -158,125 +173,6 @@ impl Move {
     }
 }
 
-/// What must hold and does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which check: `I1` to `I6`, `refused`, `assertion`.
-    pub check: &'static str,
-    /// The numbers.
-    pub detail: String,
-}
-
-/// Runs it; a broken assertion of the machine is a violation like others, by the invariant that it names.
-fn guarded(run: impl FnOnce()) -> Result<(), Violation> {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return Ok(()) };
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
-    let check = ["I1", "I2", "I3", "I6"].into_iter().find(|name| text.contains(&format!("{name}:")));
-    let line = text.split(" Pool {").next().unwrap_or(text).replace('\n', " ");
-    violation(check.unwrap_or("assertion"), line)
-}
-
-fn violation<T>(check: &'static str, detail: String) -> Result<T, Violation> {
-    Err(Violation { check, detail })
-}
-
-/// What a move did that a reader of the counts wants to know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effect {
-    /// The pair, by index in [`Setup::pairs`], of which a data packet left. A move lets at most one pair send.
-    pub sent: Option<usize>,
-    /// Bits of [`Happened`].
-    pub happened: u16,
-}
-
-/// The kinds of states that are counted, each a bit of [`Effect::happened`] and [`Setup::standing`]: a check that never
-/// sees them proves less than it seems to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happened {
-    /// Standing: a message waits for credit.
-    Waiting,
-    /// A credit packet was sent.
-    CreditPacket,
-    /// Credits went with a data packet.
-    Piggyback,
-    /// Standing: some sender was told to give back and has not answered.
-    Blocked,
-    /// Fewer credits were granted than the new threshold says.
-    ShortGrant,
-    /// A threshold was reached by piggybacking, with more returned than the new one says.
-    Excess,
-    /// A threshold was reached by piggybacking, with no more returned than it says.
-    Deficit,
-    /// Quota moved from one sender to another.
-    Theft,
-    /// Standing: a request or a response waits for a credit.
-    ControlWaiting,
-    /// A receiver was not ready.
-    NotReady,
-    /// It was never ready: the retries are used up, the connection is gone.
-    GaveUp,
-    /// The buffers of a connection grew.
-    Growth,
-    /// A sender left.
-    Left,
-    /// A sender that had come back read what was granted in an earlier stay.
-    StaleGrant,
-    /// A sender learned of a request for a stay that has not begun for it.
-    EarlyRequest,
-    /// Somebody died.
-    Died,
-}
-
-impl Happened {
-    /// All, in the order of the table.
-    pub const ALL: [Happened; 16] = [
-        Happened::Waiting,
-        Happened::CreditPacket,
-        Happened::Piggyback,
-        Happened::Blocked,
-        Happened::ShortGrant,
-        Happened::Excess,
-        Happened::Deficit,
-        Happened::Theft,
-        Happened::ControlWaiting,
-        Happened::NotReady,
-        Happened::GaveUp,
-        Happened::Growth,
-        Happened::Left,
-        Happened::StaleGrant,
-        Happened::EarlyRequest,
-        Happened::Died,
-    ];
-
-    /// How the table calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Happened::Waiting => "waiting",
-            Happened::CreditPacket => "credit packet",
-            Happened::Piggyback => "piggyback",
-            Happened::Blocked => "blocked",
-            Happened::ShortGrant => "short grant",
-            Happened::Excess => "excess",
-            Happened::Deficit => "deficit",
-            Happened::Theft => "theft",
-            Happened::ControlWaiting => "control waits",
-            Happened::NotReady => "not ready",
-            Happened::GaveUp => "gave up",
-            Happened::Growth => "growth",
-            Happened::Left => "left",
-            Happened::StaleGrant => "stale grant",
-            Happened::EarlyRequest => "early request",
-            Happened::Died => "died",
-        }
-    }
-
-    /// Its bit.
-    pub fn bit(self) -> u16 {
-        1 << self as u16
-    }
-}
-
 /// What is on its way in a lane.
 #[derive(Clone, Copy, Debug)]
 enum Item {
@@ -302,6 +198,8 @@ pub struct State {
     numbers: Arc<Vec<u32>>,
     /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
     earned: Arc<Vec<u8>>,
+    /// There are packets in it.
+    busy: Bits,
     /// The sender waits to be told of room.
     asking: Bits,
     /// The sender wants a lane and has none.
@@ -334,6 +232,7 @@ impl Setup {
             stays: Arc::new(vec![Stay::default(); n * n]),
             numbers: Arc::new(vec![0; n * n]),
             earned: Arc::new(vec![0; n * n]),
+            busy: 0,
             asking: 0,
             joining: 0,
             untold: 0,
@@ -348,7 +247,7 @@ impl Setup {
         let mut actions = Vec::new();
         for us in 0..self.processes {
             let endpoint = Arc::make_mut(&mut state.endpoints[us as usize]);
-            for peer in (0..self.processes).filter(|&peer| self.neighbours(us, peer)).map(Peer) {
+            for peer in self.neighbours(us).map(Peer) {
                 endpoint.handle(Instant(0), self.attached(us, peer.0, 0), &mut actions);
                 endpoint.handle(Instant(0), self.connected(peer.0, 0), &mut actions);
                 let stays = Arc::make_mut(&mut state.stays);
@@ -374,16 +273,18 @@ impl Setup {
     }
 
     fn config_of(&self, us: u32) -> Config {
-        let neighbours = (0..self.processes).filter(|&peer| self.neighbours(us, peer)).count() as u32;
-        let peers = neighbours + u32::from(self.thief);
-        let region =
-            DataRegion { slots: self.quota_slots * peers + self.extra_slots, peers, ..self.config.region };
-        Config { region, ..self.config }
+        Config { region: self.region_of(us), ..self.config }
+    }
+
+    fn region_of(&self, us: u32) -> DataRegion {
+        let peers = self.neighbours[us as usize].count_ones() + u32::from(self.thief);
+        let slots = self.quota_slots * peers + self.extra_slots;
+        DataRegion { slots, peers, ..self.config.region }
     }
 
     /// The most that one sender can own at an endpoint.
     fn lane_slots(&self, at: u32) -> u32 {
-        if self.dynamic() { self.config_of(at).region.slots } else { self.quota_slots }
+        if self.dynamic() { self.region_of(at).slots } else { self.quota_slots }
     }
 
     /// What a sender owns at first at an endpoint.
@@ -406,12 +307,31 @@ impl Setup {
         Event::Connected { peer: Peer(to), quota_slots, start_slots, credit_slots, epoch }
     }
 
-    fn neighbours(&self, a: u32, b: u32) -> bool {
-        self.pairs.contains(&(a, b)) || self.pairs.contains(&(b, a))
+    /// Who sends to `us` or is sent to.
+    fn neighbours(&self, us: u32) -> impl Iterator<Item = u32> + use<> {
+        let mut left = self.neighbours[us as usize];
+        std::iter::from_fn(move || {
+            let next = left.trailing_zeros();
+            (left != 0).then(|| {
+                left &= left - 1;
+                next
+            })
+        })
     }
 
     fn lane(&self, from: u32, to: u32) -> usize {
         (from * self.processes + to) as usize
+    }
+
+    fn push(&self, state: &mut State, lane: usize, item: Item) {
+        Arc::make_mut(&mut state.lanes[lane]).push(item);
+        state.busy |= 1 << lane;
+    }
+
+    fn pop(&self, state: &mut State, lane: usize) {
+        let items = Arc::make_mut(&mut state.lanes[lane]);
+        items.remove(0);
+        state.busy &= !(u64::from(items.is_empty()) << lane);
     }
 
     /// Slots filled in the lane of a pair, by data and by credit packets: those of the stay that is read.
@@ -441,40 +361,14 @@ impl Setup {
 
     /// Everything that may happen now, in a fixed order.
     pub fn moves(&self, state: &State, moves: &mut Vec<Move>) {
-        moves.clear();
-        for from in 0..self.processes {
-            for to in 0..self.processes {
-                let lane = self.lane(from, to);
-                if !state.lanes[lane].is_empty() {
-                    moves.push(Move::Retrieve { from, to });
-                } else if state.severed & 1 << lane != 0 && state.severed & 1 << self.lane(to, from) == 0 {
-                    moves.push(Move::Learn { who: to, of: from });
-                }
-                if state.asking & 1 << lane != 0
-                    && (self.answers_at_once() || self.filled_last(state, from, to).0 < self.lane_slots(to))
-                {
-                    moves.push(Move::FindRoom { from, to });
-                }
-                if state.untold & 1 << lane != 0 {
-                    moves.push(Move::Tell { from, to });
-                }
-            }
-        }
-        for (pair, &(from, to)) in self.pairs.iter().enumerate() {
-            // Who has lost its receiver does not send, but counts as if it did: see `advance`.
-            if self.is_lost(state, from, to) {
-                moves.push(Move::Post { pair, bytes: 0 });
-            } else if !self.waiting(state, pair) {
-                moves.extend(self.message_bytes.iter().map(|&bytes| Move::Post { pair, bytes }));
-            }
-        }
-        for who in (0..self.processes).filter(|&who| !self.dead(state, who)) {
-            if state.endpoints[who as usize].next_deadline().is_some() {
-                moves.push(Move::Retry { who });
-            }
+        self.quiet_moves(state, moves);
+        for pair in 0..self.pairs.len() {
+            moves.extend(self.posts(state, pair));
         }
         if self.thief && self.most_steals.is_none_or(|most| state.steals < most) {
-            moves.extend((0..self.processes).map(|at| Move::Steal { at }));
+            // A sender that comes back may have taken the place of the one that never came.
+            let expected = |&at: &u32| state.endpoints[at as usize].pool().expected_slots() > 0;
+            moves.extend((0..self.processes).filter(expected).map(|at| Move::Steal { at }));
         }
         if self.most_leaves.is_none_or(|most| state.leaves < most) {
             for &(from, to) in &self.leaving {
@@ -486,6 +380,55 @@ impl Setup {
             }
         }
         moves.extend(self.mortal.filter(|&who| !self.dead(state, who)).map(|who| Move::Die { who }));
+    }
+
+    /// What may happen by itself, in a fixed order: the moves that are [`Move::is_quiet`].
+    pub fn quiet_moves(&self, state: &State, moves: &mut Vec<Move>) {
+        moves.clear();
+        let mut lanes = state.busy | state.asking | state.untold | state.severed;
+        while lanes != 0 {
+            let lane = lanes.trailing_zeros();
+            lanes &= lanes - 1;
+            let (from, to) = (lane / self.processes, lane % self.processes);
+            if state.busy & 1 << lane != 0 {
+                moves.push(Move::Retrieve { from, to });
+            } else if self.learns(state, to, from) {
+                moves.push(Move::Learn { who: to, of: from });
+            }
+            if state.asking & 1 << lane != 0
+                && (self.answers_at_once() || self.filled_last(state, from, to).0 < self.lane_slots(to))
+            {
+                moves.push(Move::FindRoom { from, to });
+            }
+            if state.untold & 1 << lane != 0 {
+                moves.push(Move::Tell { from, to });
+            }
+        }
+        if self.answers_at_once() {
+            let waits = |&who: &u32| {
+                !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some()
+            };
+            moves.extend((0..self.processes).filter(waits).map(|who| Move::Retry { who }));
+        }
+    }
+
+    /// `who` has not learned yet that `of` has given it up.
+    fn learns(&self, state: &State, who: u32, of: u32) -> bool {
+        state.severed & 1 << self.lane(of, who) != 0 && state.severed & 1 << self.lane(who, of) == 0
+    }
+
+    fn somebody_learns(&self, state: &State) -> bool {
+        let pairs = || (0..self.processes).flat_map(|who| self.neighbours(who).map(move |of| (who, of)));
+        state.severed != 0 && pairs().any(|(who, of)| self.learns(state, who, of))
+    }
+
+    /// The posts of a pair that are possible now: none while a message waits. Who has lost its receiver does not send, but counts
+    /// as if it did: see `advance`.
+    pub fn posts(&self, state: &State, pair: usize) -> impl Iterator<Item = Move> {
+        let (from, to) = self.pairs[pair];
+        let lengths = if self.waiting(state, pair) { 0 } else { self.message_bytes.len() };
+        let lengths = if self.is_lost(state, from, to) { 1 } else { lengths };
+        self.message_bytes[..lengths].iter().map(move |&bytes| Move::Post { pair, bytes })
     }
 
     /// The link answers a sender that looks for room also if there is none.
@@ -558,12 +501,13 @@ impl Setup {
                 if state.lanes[lane].is_empty() {
                     continue;
                 }
-                let (there, here) = (self.origin(state, to, from), self.origin(state, from, to));
+                let origin = self.origin(state, to, from);
+                let machine = &state.endpoints[from as usize];
                 for item in state.lanes[lane].iter() {
                     match item {
                         Item::Attach { epoch } => words.push(u32::MAX - u32::from(stay.is(*epoch))),
                         Item::Packet(packet) => {
-                            Endpoint::canonical_packet(here.credit_packets_read, packet, there, words);
+                            machine.canonical_packet(Peer(to), packet, origin, words);
                         }
                     }
                 }

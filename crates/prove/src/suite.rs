@@ -8,7 +8,7 @@ use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::explore::Limits;
-use crate::model::{Happened, Rule, Setup};
+use crate::model::{Happened, Rule, Setup, neighbours};
 
 /// A setup and what its search must show.
 #[derive(Clone, Debug)]
@@ -132,6 +132,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
     Setup {
         name: format!("{scheme_name}: {} q={quota_slots} n={credit_slots}{kinds}", shape.name()),
         processes,
+        neighbours: neighbours(processes, &pairs),
         pairs,
         config,
         quota_slots,
@@ -157,7 +158,7 @@ pub fn quick() -> Vec<Case> {
     let all = [Waiting, CreditPacket, Piggyback];
     let mut cases = Vec::new();
     let mut add = |setup, wanted: &[Happened]| {
-        let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
+        let limits = Limits { cpu_time: Duration::from_secs(120), ..Limits::default() };
         cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete: true });
     };
     add(setup(Shape::Both, Scheme::Unlimited, 2, 1, &[SHORT, TWO_SLOTS]), &[Waiting]);
@@ -178,7 +179,12 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Both, DOUBLING, 2, 1, &[SHORT]), &[Waiting, CreditPacket, Piggyback, Growth]);
     add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
     add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
-    add(thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT])), &EVERYTHING_OF_ONE);
+    let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
+    // Not a wrong rule as long as packets of a pair are in order: docs/proof.md.
+    let fixed = Rule::Wrong(Wrong::AmountIsFixedByTheRequest);
+    let name = asked.name.clone() + ", amount fixed";
+    add(Setup { rule: fixed, name, ..asked.clone() }, &EVERYTHING_OF_ONE);
+    add(asked, &EVERYTHING_OF_ONE);
     let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
     for overlap in 0..2 {
         add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &comes_and_goes);
@@ -234,12 +240,24 @@ pub fn full() -> Vec<Case> {
     add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &both, 1), &comes_and_goes, None);
     add(leaving(dynamic(Shape::OneWay, 2), &both, 1), &comes_and_goes, None);
     add(leaving(dynamic(Shape::Star, 1), &[(1, 0)], 0), &comes_and_goes, None);
+    let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
+    let mut asked = leaving(asked, &both, 0);
+    (asked.most_leaves, asked.name) = (Some(1), asked.name + " once");
+    add(asked, &[Blocked, Excess, Theft, ControlWaiting, Left, StaleGrant], None);
+    add(asked_before_it_knows(), &[Blocked, Theft, EarlyRequest], None);
     add(robbed_while_away(), &[Blocked, ShortGrant, Theft, Left], Some(2_000_000));
     cases
 }
 
 fn connection(quota_slots: u32, message_bytes: &[u64]) -> Setup {
     setup(Shape::Both, CONNECTION, quota_slots, ecm_slots(quota_slots, None), message_bytes)
+}
+
+/// A sender begins with more than is guaranteed to it, so that it can be asked to give back before it knows that it has a lane.
+fn asked_before_it_knows() -> Setup {
+    let mut setup = cold(thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])));
+    setup.config.region.start_slots = 2;
+    Setup { name: setup.name.clone() + ", 2 at first", ..setup }
 }
 
 /// Sender 2 has no way back for a while, so that its credits cannot be returned to it; sender 1 can have all slots of the

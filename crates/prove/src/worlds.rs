@@ -12,7 +12,7 @@ use fastrand::Rng;
 use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
 
-use crate::model::{Move, Rule, Setup, State, Violation};
+use crate::model::{Move, Rule, Setup, State, Violation, neighbours};
 
 /// What the world of a seed is.
 pub fn setup(seed: u64) -> Setup {
@@ -45,6 +45,7 @@ pub fn setup(seed: u64) -> Setup {
     Setup {
         name: format!("seed {seed:x}"),
         processes,
+        neighbours: neighbours(processes, &pairs),
         pairs,
         config: Config {
             scheme,
@@ -126,11 +127,14 @@ impl Walker<'_> {
             for _ in 0..self.rng.usize(1..150) {
                 let post = self.rng.u8(..16) < posts_of_16;
                 let leave = self.rng.u8(..32) == 0;
-                let step = self.choose(&state, |step| match *step {
-                    Move::Post { pair, .. } => post && active[pair],
-                    Move::Leave { .. } => leave,
-                    step => !post && step.is_quiet(),
-                });
+                let step = match post || leave {
+                    false => self.choose_quiet(&state),
+                    true => self.choose(&state, |step| match *step {
+                        Move::Post { pair, .. } => post && active[pair],
+                        Move::Leave { .. } => leave,
+                        _ => false,
+                    }),
+                };
                 if let Some(step) = step {
                     self.step(&mut state, step)?;
                 }
@@ -146,8 +150,9 @@ impl Walker<'_> {
         let messages = 2 * self.setup.quota_slots as usize + 2;
         for pair in 0..self.setup.pairs.len() {
             for _ in 0..messages {
-                let step =
-                    self.choose(state, |step| matches!(step, Move::Post { pair: p, .. } if *p == pair));
+                self.moves.clear();
+                self.moves.extend(self.setup.posts(state, pair));
+                let step = self.rng.choice(&self.moves).copied();
                 self.step(state, step.expect("nothing of the pair waits"))?;
                 if self.setup.waiting(state, pair) || self.rng.u8(..4) == 0 {
                     self.retrieve_all(state)?;
@@ -158,10 +163,15 @@ impl Walker<'_> {
     }
 
     fn retrieve_all(&mut self, state: &mut State) -> Result<(), Violation> {
-        while let Some(step) = self.choose(state, Move::is_quiet) {
+        while let Some(step) = self.choose_quiet(state) {
             self.step(state, step)?;
         }
         Ok(()) // that nobody waits now is checked after the move
+    }
+
+    fn choose_quiet(&mut self, state: &State) -> Option<Move> {
+        self.setup.quiet_moves(state, &mut self.moves);
+        self.rng.choice(&self.moves).copied()
     }
 
     fn choose(&mut self, state: &State, accept: impl Fn(&Move) -> bool) -> Option<Move> {

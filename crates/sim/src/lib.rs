@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod collective;
 pub mod cost;
 pub mod goal;

@@ -131,6 +131,11 @@ impl Shared {
         self.state.borrow_mut().calls.pop_front()
     }
 
+    /// Whether the next call to perform is a send.
+    pub fn sends_next(&self) -> bool {
+        matches!(self.state.borrow().calls.front(), Some(Call::Send { .. }))
+    }
+
     /// Whether calls wait to be performed.
     pub fn has_calls(&self) -> bool {
         !self.state.borrow().calls.is_empty()

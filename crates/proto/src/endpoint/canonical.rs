@@ -92,6 +92,11 @@ impl Endpoint {
         self.peers.iter().any(|state| state.compulsory.waits())
     }
 
+    /// Whether it matters that a packet has waited for credit.
+    fn raises_who_waited(&self) -> bool {
+        matches!(self.config.scheme, Scheme::AdaptiveBacklog { .. })
+    }
+
     /// What this endpoint, as the receiver of `peer`, has granted beyond what `origin` says that the peer knows, and what
     /// it has retrieved and not granted. `None` for schemes without books.
     pub fn receiver_books(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverBooks> {
@@ -155,21 +160,16 @@ impl Endpoint {
         words.extend(timers.peers().map(|peer| peer.0));
         for (peer, state) in peers.numbered() {
             words.push(peer.0);
-            state.canonical(origin_of(peer), words);
+            state.canonical(origin_of(peer), self.raises_who_waited(), words);
         }
         if let Scheme::Dynamic { .. } = config.scheme {
             pool.canonical(|owner| peers[owner.0 as usize].base(origin_of(owner)), words);
         }
     }
 
-    /// Appends what distinguishes `packet`, on its way from this endpoint, which has read so many credit packets of
-    /// the receiver, whose origin as the sender to us is `origin`.
-    pub fn canonical_packet(
-        credit_packets_read_here: u16,
-        packet: &Packet,
-        origin: Origin,
-        words: &mut Vec<u32>,
-    ) {
+    /// Appends what distinguishes `packet`, on its way from this endpoint to `to`, whose origin as the sender to
+    /// us is `origin`.
+    pub fn canonical_packet(&self, to: Peer, packet: &Packet, origin: Origin, words: &mut Vec<u32>) {
         let Packet {
             epoch,
             credit_packets_read,
@@ -182,12 +182,14 @@ impl Endpoint {
         } = *packet;
         match origin.there.is(epoch) {
             true => {
-                let read = credit_packets_read_here.wrapping_sub(credit_packets_read);
+                let here = self.peers.get(to.0 as usize).map_or(0, |state| state.credit_packets_read);
+                let read = here.wrapping_sub(credit_packets_read);
                 words.extend([1, u32::from(read), origin.granted_total.wrapping_sub(granted_total)]);
             }
             false => words.push(0),
         }
-        words.extend([proxy, payload_bytes, u32::from(marks.hold) << 1 | u32::from(marks.backlogged)]);
+        let waited = marks.backlogged && self.raises_who_waited();
+        words.extend([proxy, payload_bytes, u32::from(marks.hold) << 1 | u32::from(waited)]);
         canonical_body(&body, words);
     }
 }
@@ -215,7 +217,7 @@ impl PeerState {
         }
     }
 
-    fn canonical(&self, origin: Origin, words: &mut Vec<u32>) {
+    fn canonical(&self, origin: Origin, waiting_counts: bool, words: &mut Vec<u32>) {
         let PeerState {
             outbound,
             credit_slots,
@@ -223,8 +225,8 @@ impl PeerState {
             backlog,
             compulsory,
             asked_room,
-            stalled_since,
-            stalled_ns: _, // counted, never looked at
+            stalled_since: _, // counted, never looked at
+            stalled_ns: _,    // the same
             backlog_waited,
             next_number: _,
             stays,
@@ -250,8 +252,8 @@ impl PeerState {
             }
             Outbound::Lost(_) => words.push(3),
         }
-        let flags = [*asked_room, stalled_since.is_some(), *write_refused, *cross_memory, *said_goodbye];
-        let more = [*backlog_waited, *held, *to_hold];
+        let flags = [*asked_room, *write_refused, *cross_memory, *said_goodbye];
+        let more = [*backlog_waited && waiting_counts, *held, *to_hold];
         words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
         words.extend(compulsory.canonical(origin.here));
         let connected = matches!(outbound, Outbound::Connected(_));

@@ -16,7 +16,8 @@ pub enum Mutant {
     PiggybackForgetsTheOvershoot,
     /// Gap 6: who has asked for credits does not answer a request before it was answered.
     AnswersWaitForAnswers,
-    /// Gap 6: the amount of a response is fixed when the request arrives.
+    /// Gap 6: the amount of a response is fixed when the request arrives. The same as ours while packets of a pair are in order
+    /// (docs/proof.md): no check can notice it there.
     AmountIsFixedByTheRequest,
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,

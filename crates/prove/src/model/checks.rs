@@ -1,11 +1,35 @@
 //! What must hold after each move.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use weir_proto::flow::activity::Level;
 use weir_proto::{Body, Packet, Peer};
 
-use super::{Item, Setup, State, Violation, guarded, violation};
+use super::{Item, Setup, State};
+
+/// What must hold and does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which check: `I1` to `I6`, `refused`, `assertion`.
+    pub check: &'static str,
+    /// The numbers.
+    pub detail: String,
+}
+
+/// Runs it; a broken assertion of the machine is a violation like others, by the invariant that it names.
+pub(super) fn guarded(run: impl FnOnce()) -> Result<(), Violation> {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return Ok(()) };
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
+    let check = ["I1", "I2", "I3", "I6"].into_iter().find(|name| text.contains(&format!("{name}:")));
+    let line = text.split(" Pool {").next().unwrap_or(text).replace('\n', " ");
+    violation(check.unwrap_or("assertion"), line)
+}
+
+pub(super) fn violation<T>(check: &'static str, detail: String) -> Result<T, Violation> {
+    Err(Violation { check, detail })
+}
 
 impl Setup {
     /// I4, in a state in which nothing more happens if all programs are silent: then nobody waits, and everybody who was
@@ -13,8 +37,10 @@ impl Setup {
     pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
         let waits =
             |who: u32| !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some();
-        let moving = state.lanes.iter().any(|lane| !lane.is_empty()) || state.asking | state.untold != 0;
-        if moving || (0..self.processes).any(waits) {
+        if state.busy | state.asking | state.untold != 0
+            || (0..self.processes).any(waits)
+            || self.somebody_learns(state)
+        {
             return Ok(());
         }
         if let Some(pair) = (0..self.pairs.len()).find(|&pair| self.waiting(state, pair)) {
@@ -84,7 +110,7 @@ impl Setup {
     /// that a sender has is what there is of it, and with what is free that is the region; then the machine's own checks of
     /// I1, I3 and I6. While the two are not in the same stay, what the receiver believes is at least what is filled.
     pub(super) fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
-        for peer in (0..self.processes).filter(|&peer| self.neighbours(acted, peer)) {
+        for peer in self.neighbours(acted) {
             if self.dead(state, peer) || state.severed & 1 << self.lane(acted, peer) != 0 {
                 continue;
             }
@@ -144,7 +170,7 @@ impl Setup {
             return violation("I1", format!("{available} free + {current} with senders, region {region}"));
         }
         // Senders that come and go do not make it grow again and again.
-        let most = self.config_of(at).region;
+        let most = self.region_of(at);
         if pool.region_slots() > most.slots + most.start_slots * most.peers {
             return violation(
                 "I1",

@@ -8,7 +8,8 @@ use weir_proto::{
     ReceiveCommand, Request, SendCommand, SendLevel, Space,
 };
 
-use super::{Effect, Happened, Item, Move, Setup, State, Violation, guarded, violation};
+use super::checks::{Violation, guarded, violation};
+use super::{Effect, Happened, Item, Move, Setup, State};
 
 impl Setup {
     /// The state after `step`, which must be possible, and what it did.
@@ -39,7 +40,7 @@ impl Setup {
                     Item::Packet(packet) => packet,
                     Item::Attach { epoch } => {
                         let lane = self.lane(from, to);
-                        Arc::make_mut(&mut next.lanes[lane]).remove(0);
+                        self.pop(next, lane);
                         Arc::make_mut(&mut next.earned)[lane] = 0;
                         self.handle(next, to, None, self.attached(to, from, epoch), &mut effect)?;
                         self.check_books(next, to)?;
@@ -122,9 +123,10 @@ impl Setup {
             Move::Die { who } => {
                 next.dead |= 1 << who;
                 effect.happened |= Happened::Died.bit();
-                for peer in (0..self.processes).filter(|&peer| self.neighbours(who, peer)) {
+                for peer in self.neighbours(who) {
                     for lane in [self.lane(who, peer), self.lane(peer, who)] {
                         next.lanes[lane] = Arc::default();
+                        next.busy &= !(1 << lane);
                         self.forget_lane(next, lane);
                         Arc::make_mut(&mut next.earned)[lane] = 0;
                     }
@@ -219,7 +221,12 @@ impl Setup {
             Action::Transmit { to, packet, .. } => self.transmit(state, node, to.0, packet, effect),
             Action::Retire => {
                 let lane = self.lane(arrived_from.expect("only what has arrived is retired"), node);
-                Arc::make_mut(&mut state.lanes[lane]).remove(0);
+                self.pop(state, lane);
+                // Of who was given up nobody says that it has left.
+                let from = lane as u32 / self.processes;
+                if state.endpoints[node as usize].fault(Peer(from)).is_some() {
+                    self.let_in(state, from, node);
+                }
                 Ok(())
             }
             Action::Connect { to } => {
@@ -295,13 +302,13 @@ impl Setup {
             assert!(effect.sent.is_none_or(|sent| sent == pair), "one move lets two pairs send");
             effect.sent = Some(pair);
         }
-        Arc::make_mut(&mut state.lanes[lane]).push(Item::Packet(packet));
+        self.push(state, lane, Item::Packet(packet));
         if packet.body == Body::Leave {
             Arc::make_mut(&mut state.stays)[lane].lasts = false;
             return Ok(());
         }
         let (data_slots, credit_packets) = self.filled_last(state, from, to);
-        let lanes_slots: u32 = (0..self.processes).map(|other| self.filled(state, other, to).0).sum();
+        let lanes_slots: u32 = self.neighbours(to).map(|other| self.filled(state, other, to).0).sum();
         let pool = state.endpoints[to as usize].pool();
         let region_slots = if self.dynamic() { pool.region_slots() } else { lanes_slots };
         if data_slots > self.lane_slots(to) || lanes_slots > region_slots {
@@ -344,7 +351,8 @@ impl Setup {
         }
         let stay = &mut Arc::make_mut(&mut state.stays)[lane];
         *stay = Stay { epoch: stay.epoch.wrapping_add(1), lasts: true };
-        Arc::make_mut(&mut state.lanes[lane]).push(Item::Attach { epoch: stay.epoch });
+        let item = Item::Attach { epoch: stay.epoch };
+        self.push(state, lane, item);
         state.joining &= !(1 << lane);
         state.untold |= 1 << lane;
     }

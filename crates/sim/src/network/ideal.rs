@@ -46,6 +46,10 @@ impl Network for Ideal {
         self.geometry
     }
 
+    fn holds(&self) -> bool {
+        false
+    }
+
     #[inline]
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<()>) -> Hold {
         let Injection { train, packets, payload_bytes, spacing_ps, .. } = injection;

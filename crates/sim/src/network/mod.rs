@@ -99,6 +99,12 @@ pub trait Network {
         0
     }
 
+    /// Whether it ever keeps a processor longer than that has asked for: by [`Network::send_from`], or by a [`Hold`] beyond the
+    /// last packet's spacing.
+    fn holds(&self) -> bool {
+        true
+    }
+
     /// Takes packets; the first leaves the processor now, the others follow at their spacing. Returns when the sender's
     /// processor is free of them.
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Self::Event>) -> Hold;

@@ -128,6 +128,15 @@ pub struct Shape {
     pub mailbox_slots: Option<u32>,
 }
 
+/// What is fitted of an EXTOLL's wires; the rest is stated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtollWires {
+    /// [`extoll::Parameters::link_packet_ps`].
+    pub link_packet_ps: Picoseconds,
+    /// [`extoll::Parameters::hop_ps`].
+    pub hop_ps: Picoseconds,
+}
+
 /// A network read from a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
@@ -242,11 +251,34 @@ impl Model {
         })
     }
 
+    /// What can be fitted of an EXTOLL's wires; `None` if the file is for another model.
+    pub fn extoll_wires(&self) -> Option<ExtollWires> {
+        let Wires::Extoll(keys) = &self.wires else { return None };
+        Some(ExtollWires { link_packet_ps: keys.link_packet_ns.0, hop_ps: keys.hop_ns.0 })
+    }
+
+    /// The same model with other wires; another network stays as it is.
+    #[must_use]
+    pub fn with_extoll_wires(mut self, wires: ExtollWires) -> Model {
+        if let Wires::Extoll(keys) = &mut self.wires {
+            keys.link_packet_ns = Nanoseconds(wires.link_packet_ps);
+            keys.hop_ns = Nanoseconds(wires.hop_ps);
+        }
+        self
+    }
+
     /// The ideal network; `None` if the file is for another model.
     pub fn ideal(&self) -> Option<Ideal> {
         let Wires::Ideal(keys) = self.wires else { return None };
         Some(Ideal::new(keys.latency_ns.0, keys.byte_ns.0))
     }
+}
+
+/// The text of a file with another value for a key that is there, everything else as it was; `None` if it is not there.
+pub fn replace(text: &str, section: &str, key: &str, value: &str) -> Option<String> {
+    let table = toml::de::DeTable::parse(text).ok()?;
+    let span = table.get_ref().get(section)?.get_ref().as_table()?.get(key)?.span();
+    Some(format!("{}{value}{}", &text[..span.start], &text[span.end..]))
 }
 
 /// The line, from 1, at which a span begins.

@@ -12,6 +12,8 @@
 //! ```
 
 pub mod alltoall;
+pub mod imb;
+pub mod nas;
 pub mod neighbours;
 pub mod pairs;
 pub mod scatterv;
@@ -104,6 +106,10 @@ catalogue! {
     ScattervMovingRoot(scatterv::ScattervMovingRoot) records [measure::CALL_NS];
     /// Faces of a grid.
     Neighbours(neighbours::Neighbours) records [measure::STEP_NS];
+    /// One of the Intel MPI Benchmarks.
+    Imb(imb::Imb) records [measure::CALL_NS];
+    /// One of the NAS Parallel Benchmarks.
+    Nas(nas::Nas) records [measure::STEP_NS];
 }
 
 /// Calls that are timed, after some that are not.

@@ -136,8 +136,18 @@ pub(super) struct State {
     slow: BTreeMap<u32, (Cost, u32)>,
     crashed: BTreeSet<u32>,
     notice_ps: Picoseconds,
-    /// Whose memory is being read, by reader and its number.
-    gets: BTreeMap<(u32, u32), u32>,
+    /// Remote gets under way, by numbers of our own: machines use theirs again.
+    gets: BTreeMap<u32, Reading>,
+    next_get: u32,
+}
+
+/// A remote get under way.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    to: u32,
+    from: u32,
+    /// As the machine of the reader calls it.
+    number: u32,
 }
 
 impl State {
@@ -149,15 +159,23 @@ impl State {
         self.crashed.contains(&rank)
     }
 
-    /// `to` begins to read the memory of `from`.
-    pub fn get_begins(&mut self, to: u32, number: u32, from: u32) {
-        self.gets.insert((to, number), from);
+    /// `to` begins to read the memory of `from`. Returns what the network is to call it.
+    pub fn get_begins(&mut self, to: u32, number: u32, from: u32) -> u32 {
+        let id = self.next_get;
+        self.next_get = self.next_get.wrapping_add(1);
+        self.gets.insert(id, Reading { to, from, number });
+        id
     }
 
-    /// It has ended. Whether the memory was there.
-    pub fn get_ends(&mut self, to: u32, number: u32) -> bool {
-        let from = self.gets.remove(&(to, number));
-        from.is_none_or(|from| !self.has_crashed(from))
+    /// It has ended: what its reader calls it, and whether the memory was there. `None`: the reader has given up the owner.
+    pub fn get_ends(&mut self, id: u32) -> Option<(u32, bool)> {
+        let Reading { from, number, .. } = self.gets.remove(&id)?;
+        Some((number, !self.has_crashed(from)))
+    }
+
+    /// What `rank` reads of the memory of `peer` is not wanted any more: its machine has ended it, and may use the number again.
+    fn forget_gets(&mut self, rank: u32, peer: u32) {
+        self.gets.retain(|_, reading| (reading.to, reading.from) != (rank, peer));
     }
 }
 
@@ -174,7 +192,8 @@ impl<N: Network> World<N> {
         if let Some(rank) = { named }.find(|&rank| rank >= ranks) {
             return Err(FaultError::Rank { rank, ranks });
         }
-        let mut state = State { notice_ps: *notice_ps, ..State::default() };
+        let mut state = self.faults.take().unwrap_or_default();
+        state.notice_ps = *notice_ps;
         for &Slow { rank, percent } in slow {
             if !(1..=MOST_PERCENT).contains(&percent) {
                 return Err(FaultError::Percent { rank, percent });
@@ -216,7 +235,9 @@ impl<N: Network> World<N> {
         self.ended += u32::from(!node.has_ended());
         node.crash(now);
         // Also what is on its last way into the mailbox: it is taken the moment it comes.
-        while let Some((train, index)) = self.nodes[rank as usize].mailbox.take(Picoseconds::MAX) {
+        while let Some((train, index)) =
+            self.nodes[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
+        {
             self.flights.take(train, index);
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -237,7 +258,7 @@ impl<N: Network> World<N> {
     pub(super) fn drop_packets(&mut self, now: Picoseconds, segment: crate::network::Segment) {
         let to = self.flights.destination(segment.train);
         for index in segment.first..segment.first + segment.count {
-            self.flights.take(segment.train, index);
+            self.flights.take(segment.train, Some(index));
             self.network.taken(now, to, &mut self.outputs);
         }
         self.take_outputs();
@@ -245,6 +266,9 @@ impl<N: Network> World<N> {
 
     /// `rank` has given up `peer`, or was told of its end: the other one is told.
     pub(super) fn severed(&mut self, now: Picoseconds, rank: u32, peer: u32) {
+        if let Some(state) = &mut self.faults {
+            state.forget_gets(rank, peer);
+        }
         if let Some(checks) = &mut self.checks {
             checks.severed(rank, peer);
         }

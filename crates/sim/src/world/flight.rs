@@ -1,79 +1,177 @@
-//! Packets under way: trains, kept in little memory, and the mailboxes in which they end.
+//! Packets under way: trains, kept in little memory.
 //!
-//! A message of 37 packets differs from packet to packet only in offsets, so a train keeps its first and its last
-//! packet and makes the others when they are taken.
+//! A message of 37 packets differs from packet to packet only in offsets, so a train keeps what its packets have in common and
+//! makes each when it is taken. A million of them can be under way: a train takes 96 bytes.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use weir_proto::{Body, Packet};
+use weir_proto::{Body, Marks, Packet, Space};
 
 use crate::Picoseconds;
-use crate::network::{Injection, Segment, TrainId};
+use crate::network::{Injection, TrainId};
+
+/// What the first packet of a train is.
+#[derive(Clone, Debug, PartialEq)]
+enum First {
+    /// A message as programs send them.
+    Eager {
+        space: Space,
+        tag: u64,
+        data: Option<u32>,
+        length: u32,
+    },
+    More {
+        offset: u32,
+    },
+    Credit,
+    /// Anything else.
+    Other(Box<Body>),
+}
+
+impl First {
+    fn of(body: Body) -> First {
+        match body {
+            Body::Eager { space, tag, data: None, length, acknowledge: None } => {
+                First::Eager { space, tag, data: None, length }
+            }
+            Body::Eager { space, tag, data: Some(data), length, acknowledge: None }
+                if u32::try_from(data).is_ok() =>
+            {
+                First::Eager { space, tag, data: Some(data as u32), length }
+            }
+            Body::More { offset } => First::More { offset },
+            Body::Credit => First::Credit,
+            body => First::Other(Box::new(body)),
+        }
+    }
+
+    fn body(&self) -> Body {
+        match *self {
+            First::Eager { space, tag, data, length } => {
+                Body::Eager { space, tag, data: data.map(u64::from), length, acknowledge: None }
+            }
+            First::More { offset } => Body::More { offset },
+            First::Credit => Body::Credit,
+            First::Other(ref body) => **body,
+        }
+    }
+
+    /// Where its payload begins in the message; `None`: nothing follows it.
+    fn offset(&self) -> Option<u32> {
+        match self {
+            First::Eager { .. } => Some(0),
+            First::More { offset } => Some(*offset),
+            First::Other(body) if matches!(**body, Body::Eager { .. }) => Some(0),
+            First::Credit | First::Other(_) => None,
+        }
+    }
+}
 
 /// Packets that left one rank for another back to back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Train {
     from: u32,
     to: u32,
-    first: Packet,
-    last: Packet,
-    /// Payload of each packet between them. Unit: bytes.
+    first: First,
+    // What all packets have in common.
+    epoch: u16,
+    credit_packets_read: u16,
+    origin: u32,
+    number: u32,
+    marks: Marks,
+    /// Payload of the first, of those between it and the last, and of the last. Unit: bytes.
+    first_bytes: u32,
     middle_bytes: u32,
+    last_bytes: u32,
+    /// Of all but the last, and of the last: a message takes credits along at its end.
+    granted_total: u32,
+    last_granted_total: u32,
     count: u32,
-    payload_bytes: u64,
     spacing_ps: Picoseconds,
     /// When the call that sends the message was made.
     called_at: Picoseconds,
-    /// Packets not yet taken by the receiver.
-    left: u32,
+    /// Packets that have arrived.
+    arrived: u32,
+    /// Packets that the receiver has taken.
+    taken: u32,
 }
 
 impl Train {
     /// Makes `packet` the last of the train, if all the others can still be made again. Returns whether it did.
     fn extend(&mut self, packet: &Packet) -> bool {
-        let Body::More { offset } = packet.body else { return false };
-        let end = match self.last.body {
-            Body::Eager { .. } => self.last.payload_bytes,
-            Body::More { offset } => offset + self.last.payload_bytes,
-            _ => return false,
+        let Some(first_offset) = self.first.offset() else { return false };
+        let last_offset = match self.count {
+            1 => first_offset,
+            count => first_offset + self.first_bytes + (count - 2) * self.middle_bytes,
         };
-        if offset != end || packet.number != self.first.number {
+        let expected = Packet {
+            payload_bytes: packet.payload_bytes,
+            granted_total: packet.granted_total,
+            ..self.packet_with(Body::More { offset: last_offset + self.last_bytes })
+        };
+        if *packet != expected || self.last_granted_total != self.granted_total {
             return false;
         }
-        if self.count >= 2 {
+        match self.count {
+            1 => {}
             // The last packet so far becomes one of those in the middle.
-            if self.count == 2 {
-                self.middle_bytes = self.last.payload_bytes;
-            }
-            if self.last != self.middle(self.count - 1) {
-                return false;
-            }
+            2 => self.middle_bytes = self.last_bytes,
+            _ if self.last_bytes != self.middle_bytes => return false,
+            _ => {}
         }
-        self.last = *packet;
         self.count += 1;
-        self.left += 1;
-        self.payload_bytes += u64::from(packet.payload_bytes);
+        self.last_bytes = packet.payload_bytes;
+        self.last_granted_total = packet.granted_total;
         true
     }
 
-    /// Packet `index`, strictly between the first and the last.
-    fn middle(&self, index: u32) -> Packet {
-        let first_offset = match self.first.body {
-            Body::More { offset } => offset,
-            _ => 0,
-        };
-        let offset = first_offset + self.first.payload_bytes + (index - 1) * self.middle_bytes;
-        Packet { payload_bytes: self.middle_bytes, body: Body::More { offset }, ..self.first }
+    /// What the packets have in common, with this body.
+    fn packet_with(&self, body: Body) -> Packet {
+        Packet {
+            epoch: self.epoch,
+            credit_packets_read: self.credit_packets_read,
+            granted_total: self.granted_total,
+            origin: self.origin,
+            number: self.number,
+            payload_bytes: self.first_bytes,
+            marks: self.marks,
+            body,
+        }
     }
 
     fn packet(&self, index: u32) -> Packet {
-        match index {
-            0 => self.first,
-            _ if index == self.count - 1 => self.last,
-            _ => self.middle(index),
+        let mut packet = match index {
+            0 => self.packet_with(self.first.body()),
+            _ => {
+                let first_offset = self.first.offset().expect("a train of several is part of a message");
+                let offset = first_offset + self.first_bytes + (index - 1) * self.middle_bytes;
+                Packet { payload_bytes: self.middle_bytes, ..self.packet_with(Body::More { offset }) }
+            }
+        };
+        if index == self.count - 1 {
+            packet.payload_bytes = self.last_bytes;
+            packet.granted_total = self.last_granted_total;
+        }
+        packet
+    }
+
+    /// Payload of all packets. Unit: bytes.
+    fn payload_bytes(&self) -> u64 {
+        match self.count {
+            1 => u64::from(self.first_bytes),
+            count => {
+                let ends = u64::from(self.first_bytes) + u64::from(self.last_bytes);
+                ends + u64::from(count - 2) * u64::from(self.middle_bytes)
+            }
         }
     }
+}
+
+/// A packet out of a train, for its receiver.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub from: u32,
+    pub packet: Packet,
+    /// When its message was sent.
+    pub called_at: Picoseconds,
 }
 
 /// All trains under way.
@@ -99,17 +197,27 @@ impl Flights {
         spacing_ps: Picoseconds,
         called_at: Picoseconds,
     ) -> TrainId {
+        let Packet { epoch, credit_packets_read, granted_total, origin, number, payload_bytes, marks, body } =
+            *packet;
         let train = Train {
             from,
             to,
-            first: *packet,
-            last: *packet,
+            first: First::of(body),
+            epoch,
+            credit_packets_read,
+            origin,
+            number,
+            marks,
+            first_bytes: payload_bytes,
             middle_bytes: 0,
+            last_bytes: payload_bytes,
+            granted_total,
+            last_granted_total: granted_total,
             count: 1,
-            payload_bytes: u64::from(packet.payload_bytes),
             spacing_ps,
             called_at,
-            left: 1,
+            arrived: 0,
+            taken: 0,
         };
         match self.free.pop() {
             Some(index) => {
@@ -124,83 +232,85 @@ impl Flights {
     }
 
     pub fn injection(&self, id: TrainId) -> Injection {
-        let Train { from, to, count, payload_bytes, spacing_ps, .. } = self.trains[id.0 as usize];
-        Injection { train: id, from, to, packets: count, payload_bytes, spacing_ps }
+        let train = &self.trains[id.0 as usize];
+        Injection {
+            train: id,
+            from: train.from,
+            to: train.to,
+            packets: train.count,
+            payload_bytes: train.payload_bytes(),
+            spacing_ps: train.spacing_ps,
+        }
     }
 
     pub fn destination(&self, id: TrainId) -> u32 {
         self.trains[id.0 as usize].to
     }
 
-    /// Packet `index` of a train, for the receiver: the sender, the packet, and when its message was sent. Each is taken once.
-    pub fn take(&mut self, id: TrainId, index: u32) -> (u32, Packet, Picoseconds) {
+    /// Packets from number `first` on have arrived. Returns where, and whether all before them had.
+    pub fn arrive(&mut self, id: TrainId, first: u32, count: u32) -> (u32, bool) {
         let train = &mut self.trains[id.0 as usize];
-        let taken = (train.from, train.packet(index), train.called_at);
-        train.left -= 1;
-        if train.left == 0 {
+        let in_order = train.arrived == first;
+        train.arrived += count;
+        (train.to, in_order)
+    }
+
+    /// Packet `index` of a train, or the next in order. Each is taken once.
+    pub fn take(&mut self, id: TrainId, index: Option<u32>) -> Taken {
+        let train = &mut self.trains[id.0 as usize];
+        let packet = train.packet(index.unwrap_or(train.taken));
+        train.taken += 1;
+        if train.taken == train.count {
             self.free.push(id.0);
         }
-        taken
+        Taken { from: train.from, packet, called_at: train.called_at }
     }
 }
 
-/// What stands in one rank's mailbox, by time of arrival.
-#[derive(Debug, Default)]
-pub(super) struct Mailbox {
-    /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
-    heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
-    segments: Vec<(Segment, u32)>,
-    free: Vec<u32>,
-    order: u64,
-    slots: u32,
-    peak_slots: u32,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Mailbox {
-    pub fn arrive(&mut self, now: Picoseconds, segment: Segment) {
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.segments[index as usize] = (segment, 0);
-                index
-            }
-            None => {
-                self.segments.push((segment, 0));
-                self.segments.len() as u32 - 1
-            }
-        };
-        self.heads.push(Reverse((now, self.order, index)));
-        self.order += 1;
-        self.slots += segment.count;
-        self.peak_slots = self.peak_slots.max(self.slots);
-    }
-
-    /// When the next packet arrives or has arrived.
-    pub fn next_at(&self) -> Option<Picoseconds> {
-        self.heads.peek().map(|&Reverse((at, ..))| at)
-    }
-
-    /// Takes the next packet, if it has arrived by `now`: its train and its number there.
-    pub fn take(&mut self, now: Picoseconds) -> Option<(TrainId, u32)> {
-        let &Reverse((at, order, index)) = self.heads.peek()?;
-        if at > now {
-            return None;
+    #[test]
+    fn a_train_gives_back_the_packets_that_were_put_on_it() {
+        let eager = Body::Eager { space: Space::Tagged, tag: 7, data: None, length: 2048, acknowledge: None };
+        let mut packets = vec![Packet { number: 3, granted_total: 9, epoch: 2, ..Packet::new(eager, 32) }];
+        for index in 0..36 {
+            let body = Body::More { offset: 32 + 56 * index };
+            packets.push(Packet { payload_bytes: 56, body, ..packets[0] });
         }
-        let (segment, taken) = &mut self.segments[index as usize];
-        let packet = (segment.train, segment.first + *taken);
-        *taken += 1;
-        self.slots -= 1;
-        if *taken == segment.count {
-            self.heads.pop();
-            self.free.push(index);
-        } else {
-            // The next of the same segment: usually still the earliest.
-            let next_at = at + segment.spacing_ps;
-            *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
+        packets[36].granted_total = 11; // piggybacked
+        let mut flights = Flights::default();
+        let id = flights.begin(4, 5, &packets[0], 100, 1);
+        assert!(packets[1..].iter().all(|packet| flights.extend(id, 5, packet)));
+        let beyond = Packet { payload_bytes: 8, body: Body::More { offset: 2048 }, ..packets[0] };
+        assert!(!flights.extend(id, 5, &beyond), "the last one was granted something else");
+        let Injection { packets: count, payload_bytes, .. } = flights.injection(id);
+        assert_eq!((count, payload_bytes), (37, 2048));
+        for packet in &packets {
+            assert_eq!(flights.take(id, None).packet, *packet);
         }
-        Some(packet)
+        assert_eq!(size_of::<Train>(), 96);
     }
 
-    pub fn peak_slots(&self) -> u32 {
-        self.peak_slots
+    #[test]
+    fn what_does_not_follow_begins_a_train_of_its_own() {
+        let mut flights = Flights::default();
+        let first = Packet { number: 1, ..Packet::new(Body::More { offset: 100 }, 50) };
+        let id = flights.begin(0, 1, &first, 100, 1);
+        let next = |offset, payload_bytes| Packet { payload_bytes, body: Body::More { offset }, ..first };
+        assert!(!flights.extend(id, 1, &next(160, 50)), "a gap");
+        assert!(!flights.extend(id, 2, &next(150, 50)), "to another");
+        assert!(!flights.extend(id, 1, &Packet { number: 2, ..next(150, 50) }), "of another message");
+        assert!(flights.extend(id, 1, &next(150, 40)));
+        assert!(flights.extend(id, 1, &next(190, 40)));
+        assert!(flights.extend(id, 1, &next(230, 10)));
+        assert!(!flights.extend(id, 1, &next(240, 40)), "behind a short one");
+        let credit = Packet::new(Body::Credit, 0);
+        let id = flights.begin(0, 1, &credit, 100, 1);
+        assert!(!flights.extend(id, 1, &credit));
+        let goodbye = Packet::new(Body::Goodbye, 0);
+        let id = flights.begin(0, 1, &goodbye, 100, 1);
+        assert_eq!(flights.take(id, Some(0)).packet, goodbye);
     }
 }

@@ -11,9 +11,11 @@
 //! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
 //! ```
 
+mod acquaintance;
 mod check;
 pub mod faults;
 mod flight;
+mod mailbox;
 mod node;
 mod ready;
 
@@ -31,6 +33,7 @@ use crate::queue::Queue;
 use crate::trace::Trace;
 use check::Checks;
 use flight::Flights;
+use mailbox::Chunks;
 use node::Node;
 use ready::Readiness;
 
@@ -148,8 +151,16 @@ enum Event<E> {
     Step(u32),
     /// A train leaves.
     Inject(TrainId),
-    /// The network's answers.
-    Network(Output<E>),
+    /// Something of the network's own.
+    Network(E),
+    /// A packet of a train has arrived.
+    Arrived { train: TrainId, index: u32 },
+    /// The first packet of several has: of this segment of those kept.
+    SegmentArrived(u32),
+    /// The network lets a rank go on that it held.
+    Released(u32),
+    /// A remote get has ended.
+    GetDone { to: u32, number: u32 },
     /// Hardware that knows of receivers that are not ready.
     Ready(ready::Event),
     /// Something goes wrong.
@@ -162,6 +173,15 @@ pub struct World<N: Network> {
     network: N,
     nodes: Vec<Node>,
     flights: Flights,
+    /// What mailboxes hold.
+    chunks: Chunks,
+    /// Segments of several packets that will arrive: events are small.
+    segments: Vec<Segment>,
+    free_segments: Vec<u32>,
+    /// What nodes leave to do; empty between steps.
+    left: node::Left,
+    /// Nobody has a say in what a sender does next: the network never holds it, and nothing is granted.
+    sends_go_on: bool,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
     faults: Option<faults::State>,
@@ -191,6 +211,7 @@ impl<N: Network> World<N> {
         let nodes = (0..plan.ranks).map(|rank| Node::new(&plan, rank, &program)).collect();
         let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
         let readiness = hardware.then(|| Readiness::new(plan.quota_slots));
+        let sends_go_on = !network.holds() && !plan.config.scheme.grants();
         let mut queue = Queue::new();
         (0..plan.ranks).for_each(|rank| queue.push(0, Event::Step(rank)));
         World {
@@ -198,8 +219,13 @@ impl<N: Network> World<N> {
             network,
             nodes,
             flights: Flights::default(),
+            chunks: Chunks::default(),
+            segments: Vec::new(),
+            free_segments: Vec::new(),
+            left: node::Left::default(),
+            sends_go_on,
             readiness,
-            faults: None,
+            faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
             outputs: Vec::new(),
@@ -225,36 +251,39 @@ impl<N: Network> World<N> {
                 Event::Step(rank) => self.step(now, rank),
                 Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
                     let count = self.flights.injection(train).packets;
+                    self.was_attempt(train); // its name is free again
                     for index in 0..count {
-                        self.flights.take(train, index);
+                        self.flights.take(train, Some(index));
                     }
                 }
                 Event::Inject(train) => self.inject(now, train),
-                Event::Network(Output::Internal(event)) => {
+                Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs);
                     self.take_outputs();
                 }
-                Event::Network(Output::Arrived(segment)) if self.was_attempt(segment.train) => {
-                    self.attempt_arrived(now, segment.train);
+                Event::Arrived { train, .. } if self.was_attempt(train) => {
+                    self.attempt_arrived(now, train);
                 }
-                Event::Network(Output::Arrived(segment))
-                    if self.has_crashed(self.flights.destination(segment.train)) =>
-                {
-                    self.drop_packets(now, segment);
+                Event::Arrived { train, index } => {
+                    self.arrived(now, Segment { train, first: index, count: 1, spacing_ps: 0 });
                 }
-                Event::Network(Output::Arrived(segment)) => {
-                    let to = self.flights.destination(segment.train);
-                    self.nodes[to as usize].mailbox.arrive(now, segment);
-                    self.wake(now, to);
+                Event::SegmentArrived(index) => {
+                    self.free_segments.push(index);
+                    self.arrived(now, self.segments[index as usize]);
                 }
-                Event::Network(Output::Released { rank }) => {
+                Event::Released(rank) => {
                     let at = self.nodes[rank as usize].release(now);
                     self.queue.push(at, Event::Step(rank));
                 }
-                Event::Network(Output::GetDone { to, number }) => {
-                    let whole = self.faults.as_mut().is_none_or(|faults| faults.get_ends(to, number));
-                    self.nodes[to as usize].copied(number, whole);
-                    self.wake(now, to);
+                Event::GetDone { to, number } => {
+                    let ended = match &mut self.faults {
+                        Some(faults) => faults.get_ends(number),
+                        None => Some((number, true)),
+                    };
+                    if let Some((number, whole)) = ended {
+                        self.nodes[to as usize].copied(number, whole);
+                        self.wake(now, to);
+                    }
                 }
                 Event::Ready(event) => self.ready(now, event),
                 Event::Fault(event) => self.fault(now, event),
@@ -266,7 +295,7 @@ impl<N: Network> World<N> {
         if self.ended < self.plan.ranks {
             let first = self.nodes.iter().position(|node| !node.has_ended()).unwrap_or(0);
             return Err(Stuck::Deadlock {
-                at_ns: self.queue.now() / 1000,
+                at_ns: self.nodes.iter().map(Node::free_at).fold(self.queue.now(), u64::max) / 1000,
                 waiting: self.plan.ranks - self.ended,
                 first: first as u32,
             });
@@ -340,9 +369,41 @@ impl<N: Network> World<N> {
         self.take_outputs();
     }
 
+    fn arrived(&mut self, now: Picoseconds, segment: Segment) {
+        if self.has_crashed(self.flights.destination(segment.train)) {
+            return self.drop_packets(now, segment);
+        }
+        let (to, in_order) = self.flights.arrive(segment.train, segment.first, segment.count);
+        // Where ranks are lost it counts what had come by then.
+        let in_order = in_order && !self.may_lose();
+        self.nodes[to as usize].mailbox.arrive(now, segment, in_order, &mut self.chunks);
+        self.wake(now, to);
+    }
+
+    /// Whether ranks may crash or be given up.
+    fn may_lose(&self) -> bool {
+        self.faults.is_some() || self.plan.may_give_up()
+    }
+
     fn take_outputs(&mut self) {
         for (at, output) in self.outputs.drain(..) {
-            self.queue.push(at, Event::Network(output));
+            let event = match output {
+                Output::Internal(event) => Event::Network(event),
+                Output::Arrived(Segment { train, first, count: 1, .. }) => {
+                    Event::Arrived { train, index: first }
+                }
+                Output::Arrived(segment) => {
+                    let index = self.free_segments.pop().unwrap_or_else(|| {
+                        self.segments.push(segment);
+                        self.segments.len() as u32 - 1
+                    });
+                    self.segments[index as usize] = segment;
+                    Event::SegmentArrived(index)
+                }
+                Output::Released { rank } => Event::Released(rank),
+                Output::GetDone { to, number } => Event::GetDone { to, number },
+            };
+            self.queue.push(at, event);
         }
     }
 
@@ -370,6 +431,7 @@ impl<N: Network> World<N> {
         rank: u32,
         happens: impl FnOnce(&mut Node, &mut node::Surroundings<'_>) -> R,
     ) -> R {
+        let may_lose = self.may_lose();
         let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
         let (cost, percent) = slow.map_or((&self.plan.cost, 100), |(cost, percent)| (cost, *percent));
         let mut surroundings = node::Surroundings {
@@ -377,28 +439,27 @@ impl<N: Network> World<N> {
             cost,
             percent,
             checks: self.checks.as_mut(),
-            may_lose: self.faults.is_some() || self.plan.may_give_up(),
+            may_lose,
             flights: &mut self.flights,
+            chunks: &mut self.chunks,
             trace: &mut self.trace,
             records: &mut self.records,
             latency_ns: &mut self.latency_ns,
             readiness: self.readiness.as_mut(),
-            injections: Vec::new(),
-            gets: Vec::new(),
-            attaches: Vec::new(),
-            readings: Vec::new(),
+            left: &mut self.left,
             taken: false,
             flown: None,
             severed: Vec::new(),
             send_from: self.network.send_from(rank),
+            sends_go_on: self.sends_go_on,
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { injections, gets, attaches, readings, taken, flown, severed, .. } =
-            surroundings;
+        let node::Surroundings { taken, flown, severed, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
-        for to in attaches {
+        let mut attaches = std::mem::take(&mut self.left.attaches);
+        for to in attaches.drain(..) {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
             if !self.has_crashed(to) {
                 self.nodes[to as usize].attached(now, rank, &self.plan);
@@ -407,22 +468,23 @@ impl<N: Network> World<N> {
                 checks.attached(to);
             }
         }
+        self.left.attaches = attaches;
         if let Some(train) = flown {
-            let segment = Segment { train, first: 0, count: 1, spacing_ps: 0 };
-            self.queue.push(now, Event::Network(Output::Arrived(segment)));
+            self.queue.push(now, Event::Arrived { train, index: 0 });
         }
-        for (handle, peer) in readings {
+        for (handle, peer) in self.left.readings.drain(..) {
             let slots = self.nodes[peer as usize].slots_of(rank);
             self.nodes[rank as usize].read(handle, slots);
         }
-        for (at, train) in injections {
+        for (at, train) in self.left.injections.drain(..) {
             self.queue.push(at, Event::Inject(train));
         }
-        for get in gets {
-            if let Some(faults) = &mut self.faults {
-                faults.get_begins(rank, get.number, get.from);
-            }
-            self.network.get(get.at, rank, get.from, get.bytes, get.number, &mut self.outputs);
+        for get in self.left.gets.drain(..) {
+            let number = match &mut self.faults {
+                Some(faults) => faults.get_begins(rank, get.number, get.from),
+                None => get.number,
+            };
+            self.network.get(get.at, rank, get.from, get.bytes, number, &mut self.outputs);
         }
         self.take_outputs();
         for peer in severed {

@@ -9,8 +9,10 @@ use weir_proto::{
     Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
 };
 
+use super::acquaintance::Acquaintances;
 use super::check::Checks;
-use super::flight::{Flights, Mailbox};
+use super::flight::{Flights, Taken};
+use super::mailbox::{Chunks, Mailbox};
 use super::ready::{Attempt, Readiness, Reposted, Told};
 use super::{Plan, Record};
 use crate::Picoseconds;
@@ -30,11 +32,28 @@ pub(super) struct Surroundings<'a> {
     /// Ranks may crash or be given up.
     pub may_lose: bool,
     pub flights: &'a mut Flights,
+    pub chunks: &'a mut Chunks,
     pub trace: &'a mut Trace,
     pub records: &'a mut Vec<Record>,
     pub latency_ns: &'a mut Histogram<u64>,
     /// With the scheme `hardware` only.
     pub readiness: Option<&'a mut Readiness>,
+    pub left: &'a mut Left,
+    /// The network takes no send of ours before.
+    pub send_from: Picoseconds,
+    /// Nobody has a say in what a sender does next.
+    pub sends_go_on: bool,
+    /// A packet was taken out of the mailbox.
+    pub taken: bool,
+    /// A train that is there already.
+    pub flown: Option<TrainId>,
+    /// Peers that we have lost or given up.
+    pub severed: Vec<u32>,
+}
+
+/// What a node leaves for the world to do, and room to work in, the same for all nodes.
+#[derive(Default)]
+pub(super) struct Left {
     /// Trains that leave, and when.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
@@ -42,14 +61,9 @@ pub(super) struct Surroundings<'a> {
     pub attaches: Vec<u32>,
     /// Peers whose slots the program wants to know of.
     pub readings: Vec<(Handle, u32)>,
-    /// The network takes no send of ours before.
-    pub send_from: Picoseconds,
-    /// A packet was taken out of the mailbox.
-    pub taken: bool,
-    /// A train that is there already.
-    pub flown: Option<TrainId>,
-    /// Peers that we have lost or given up.
-    pub severed: Vec<u32>,
+    /// What the machine wants done, and what it is told because of that.
+    actions: Vec<Action>,
+    events: VecDeque<Event>,
 }
 
 /// A remote get to begin.
@@ -63,6 +77,9 @@ pub(super) struct Get {
 
 /// How long nothing happens before what waits for company leaves without. The engine counts 16 polls that find nothing.
 const IDLE_PS: Picoseconds = 1_000_000;
+
+/// Bound: as often a program goes on in one step, so that one that never waits is found out.
+const MOST_AT_ONCE: u32 = 4096;
 
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,6 +111,8 @@ struct Operation {
 pub(super) struct Node {
     rank: u32,
     machine: Endpoint,
+    /// What the machine calls the other ranks.
+    known: Acquaintances,
     program: Program,
     shared: Rc<Shared>,
     /// The program has returned; it has ended when its last calls are performed too.
@@ -115,8 +134,6 @@ pub(super) struct Node {
     crashed: bool,
     operations: Vec<Operation>,
     free: Vec<u32>,
-    events: VecDeque<Event>,
-    actions: Vec<Action>,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
     /// The packet that is being dealt with, and whose it is.
@@ -131,6 +148,7 @@ impl Node {
         Node {
             rank,
             machine: Endpoint::new(plan.config),
+            known: Acquaintances::default(),
             program: program(Rank::new(&shared)),
             shared,
             returned: false,
@@ -145,8 +163,6 @@ impl Node {
             crashed: false,
             operations: Vec::new(),
             free: Vec::new(),
-            events: VecDeque::new(),
-            actions: Vec::new(),
             called_at: 0,
             arrived: (0, Packet::new(Body::Goodbye, 0)),
             flown: None,
@@ -166,6 +182,11 @@ impl Node {
             Phase::Ended(at) => at,
             _ => 0,
         }
+    }
+
+    /// The processor has nothing to do from then on, unless something comes.
+    pub fn free_at(&self) -> Picoseconds {
+        self.free_at
     }
 
     pub fn counters(&self) -> Counters {
@@ -240,7 +261,7 @@ impl Node {
     /// `peer` sends to us from now on.
     pub fn attached(&mut self, now: Picoseconds, peer: u32, plan: &Plan) {
         let event = Event::Attached {
-            peer: Peer(peer),
+            peer: self.peer(peer),
             quota_slots: plan.quota_slots,
             start_slots: plan.start_slots(),
             epoch: 0, // nobody leaves
@@ -250,9 +271,16 @@ impl Node {
         assert!(actions.is_empty(), "who attaches causes nothing yet");
     }
 
-    /// Slots of our mailbox that are `peer`'s.
-    pub fn slots_of(&self, peer: u32) -> u32 {
-        self.machine.receiving(Peer(peer)).and_then(|view| view.current).unwrap_or(0)
+    /// What the machine calls `rank`.
+    #[inline]
+    fn peer(&mut self, rank: u32) -> Peer {
+        Peer(self.known.number(rank))
+    }
+
+    /// Slots of our mailbox that are `rank`'s.
+    pub fn slots_of(&mut self, rank: u32) -> u32 {
+        let peer = self.peer(rank);
+        self.machine.receiving(peer).and_then(|view| view.current).unwrap_or(0)
     }
 
     /// The program knows now how many slots are its.
@@ -274,9 +302,9 @@ impl Node {
         let event = match told {
             Told::Accepted { peer, slots } => {
                 self.flown = Some(peer);
-                Event::Room { peer: Peer(peer), slots }
+                Event::Room { peer: self.peer(peer), slots }
             }
-            Told::Refused { peer } => Event::Room { peer: Peer(peer), slots: 0 },
+            Told::Refused { peer } => Event::Room { peer: self.peer(peer), slots: 0 },
             Told::Deadline => Event::Deadline,
         };
         let busy_until = self.free_at.max(now);
@@ -304,7 +332,8 @@ impl Node {
         deadline.map(|Instant(ns)| ns * 1000)
     }
 
-    /// Does one thing: performs a call of the program, or lets it run on, or takes a packet.
+    /// Takes a packet, or performs a call of the program and lets it run on: as far as nobody else has a say in it. While a
+    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case.
     pub fn step(&mut self, now: Picoseconds, around: &mut Surroundings<'_>) -> Next {
         if self.step_at != Some(now) {
             return Next::default(); // an earlier one took its place
@@ -318,25 +347,30 @@ impl Node {
         }
         self.free_at = now;
         let mut ended = false;
-        match self.phase {
-            Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
-                Some(call @ Call::Send { .. }) if around.send_from > now => {
-                    self.postponed = Some(call);
-                    self.serve(around);
-                }
-                Some(call) => self.perform_call(call, around),
-                None if self.returned || program::run(&mut self.program) => {
-                    self.returned = true;
-                    if !self.shared.has_calls() {
-                        self.phase = Phase::Ended(now);
-                        ended = true;
+        for _ in 0..MOST_AT_ONCE {
+            match self.phase {
+                Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
+                    Some(call @ Call::Send { .. }) if around.send_from > now => {
+                        self.postponed = Some(call);
+                        self.serve(around);
                     }
-                }
-                // It has stopped; the calls that it made before are performed in the next steps.
-                None if self.shared.has_calls() => {}
-                None => self.phase = Phase::Waiting,
-            },
-            Phase::Waiting | Phase::Ended(_) => self.serve(around),
+                    Some(call) => self.perform_call(call, around),
+                    None if self.returned || program::run(&mut self.program) => {
+                        self.returned = true;
+                        if !self.shared.has_calls() {
+                            self.phase = Phase::Ended(self.free_at);
+                            ended = true;
+                        }
+                    }
+                    // It has stopped; the calls that it made before are performed in the next steps.
+                    None if self.shared.has_calls() => {}
+                    None => self.phase = Phase::Waiting,
+                },
+                Phase::Waiting | Phase::Ended(_) => self.serve(around),
+            }
+            if !self.goes_on(around) {
+                break;
+            }
         }
         let step_at = match self.phase {
             Phase::Running if self.postponed.is_some() => {
@@ -356,6 +390,21 @@ impl Node {
         }
     }
 
+    /// Whether the program can go on at `free_at` as if it were that time.
+    fn goes_on(&self, around: &Surroundings<'_>) -> bool {
+        let Left { injections, gets, attaches, readings, .. } = &*around.left;
+        // The network is asked for gets in order of time, and other ranks for their slots.
+        if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
+            return false;
+        }
+        // Hardware and faults come at any time.
+        if self.postponed.is_some() || around.readiness.is_some() || around.may_lose {
+            return false;
+        }
+        // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
+        around.sends_go_on || injections.is_empty() && attaches.is_empty() && !self.shared.sends_next()
+    }
+
     fn again(&mut self, at: Picoseconds, ended: bool) -> Next {
         self.step_at = Some(at);
         Next { step_at: Some(at), ended }
@@ -368,14 +417,15 @@ impl Node {
             self.free_at += cost.packet_receive_ps;
             let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
             self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
-        } else if let Some(&(at, peer, fault)) = self.lost.front()
+        } else if let Some(&(at, rank, fault)) = self.lost.front()
             && self.mailbox.next_at().is_none_or(|next| next > at)
         {
             self.lost.pop_front();
-            self.handle(Event::Lost { peer: Peer(peer), fault }, around);
-        } else if let Some((train, index)) = self.mailbox.take(self.free_at) {
+            let peer = self.peer(rank);
+            self.handle(Event::Lost { peer, fault }, around);
+        } else if let Some((train, index)) = self.mailbox.take(self.free_at, around.chunks) {
             around.taken = true;
-            let (from, packet, called_at) = around.flights.take(train, index);
+            let Taken { from, packet, called_at } = around.flights.take(train, index);
             let credit = packet.body.is_credit();
             self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
             around.trace.note(self.free_at);
@@ -386,7 +436,8 @@ impl Node {
                 checks.taken(from, self.rank, &packet);
             }
             self.arrived = (from, packet);
-            self.handle(Event::Arrived { from: Peer(from), packet }, around);
+            let from = self.peer(from);
+            self.handle(Event::Arrived { from, packet }, around);
         } else if self.machine.has_company_waiting() {
             self.handle(Event::Idle, around);
         }
@@ -401,14 +452,14 @@ impl Node {
                 self.free_at += cost.send_call_ps;
                 let checks = around.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
-                let (to, space, level) = (Peer(to), Space::Tagged, SendLevel::Delivered);
+                let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
                 self.handle(Event::Posted(Command::Send(send)), around);
             }
             Call::Receive { handle, from, tag, bytes } => {
                 let request = self.begin(handle, Status::default());
                 self.free_at += cost.receive_call_ps;
-                let from = from.map(Peer);
+                let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                 self.handle(Event::Posted(Command::Receive(receive)), around);
@@ -417,7 +468,7 @@ impl Node {
             Call::Clock { handle } => {
                 self.shared.complete(handle, Status { bytes: self.free_at, ..Status::default() });
             }
-            Call::Credits { handle, peer } => around.readings.push((handle, peer)),
+            Call::Credits { handle, peer } => around.left.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
                 around.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
             }
@@ -439,24 +490,24 @@ impl Node {
     }
 
     fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
-        let mut actions = std::mem::take(&mut self.actions);
+        let mut actions = std::mem::take(&mut around.left.actions);
         self.machine.handle(instant(self.free_at), event, &mut actions);
         loop {
             let mut train = None;
             for action in actions.drain(..) {
                 self.perform(action, &mut train, around);
             }
-            let Some(event) = self.events.pop_front() else { break };
+            let Some(event) = around.left.events.pop_front() else { break };
             self.machine.handle(instant(self.free_at), event, &mut actions);
         }
-        self.actions = actions;
+        around.left.actions = actions;
     }
 
     fn perform(&mut self, action: Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
         let cost = around.cost;
         match action {
             Action::Transmit { to, mut packet, payload } => {
-                let to = to.0;
+                let to = self.known.rank(to.0);
                 if let Body::Rendezvous { address, .. } = &mut packet.body {
                     *address = 1; // any but 0: it can be read, and who reads says how much and whose
                 }
@@ -480,15 +531,15 @@ impl Node {
                     *train = None; // what follows has yet to fly
                     return;
                 }
-                around.injections.push((leaves_at, id));
+                around.left.injections.push((leaves_at, id));
                 *train = Some(id);
             }
             Action::Connect { to } => {
-                around.attaches.push(to.0);
+                around.left.attaches.push(self.known.rank(to.0));
                 let Plan { quota_slots, ref config, .. } = *around.plan;
                 let credit_slots = config.credit_slots;
                 let start_slots = around.plan.start_slots();
-                self.events.push_back(Event::Connected {
+                around.left.events.push_back(Event::Connected {
                     peer: to,
                     quota_slots,
                     start_slots,
@@ -514,8 +565,8 @@ impl Node {
             }
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
-                let get = Get { at: self.free_at, from: peer.0, bytes, number: transfer.0 };
-                around.gets.push(get);
+                let get = Get { at: self.free_at, from: self.known.rank(peer.0), bytes, number: transfer.0 };
+                around.left.gets.push(get);
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, around),
             // The copy that lets the send complete; what is kept under which name is not looked at.
@@ -524,7 +575,7 @@ impl Node {
                 self.free_at += cost.keep_ps(bytes);
             }
             Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
-            Action::Sever { peer } if around.may_lose => around.severed.push(peer.0),
+            Action::Sever { peer } if around.may_lose => around.severed.push(self.known.rank(peer.0)),
             Action::Sever { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
@@ -537,18 +588,19 @@ impl Node {
     fn ask_room(&mut self, peer: Peer, around: &mut Surroundings<'_>) {
         let Some(readiness) = &mut around.readiness else {
             // A mailbox without flow control is as large as needed.
-            self.events.push_back(Event::Room { peer, slots: 1 << 30 });
+            around.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
             return;
         };
-        match readiness.claim(self.rank, peer.0) {
+        let to = self.known.rank(peer.0);
+        match readiness.claim(self.rank, to) {
             0 => {
                 let geometry = &around.plan.config.geometry;
                 let most_bytes =
                     geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
                 let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
-                readiness.begun.push(Attempt { at: self.free_at, to: peer.0, payload_bytes });
+                readiness.begun.push(Attempt { at: self.free_at, to, payload_bytes });
             }
-            slots => self.events.push_back(Event::Room { peer, slots }),
+            slots => around.left.events.push_back(Event::Room { peer, slots }),
         }
     }
 
@@ -558,15 +610,16 @@ impl Node {
             Outcome::Done => {}
             Outcome::Received { envelope, bytes, .. } => {
                 self.free_at += around.cost.match_ps;
-                status = Status { source: envelope.from.0, tag: envelope.tag, bytes, fault: None };
+                let source = self.known.rank(envelope.from.0);
+                status = Status { source, tag: envelope.tag, bytes, fault: None };
                 if let Some(checks) = &mut around.checks {
-                    checks.received(envelope.from.0, self.rank, envelope.data, envelope.tag, envelope.length);
+                    checks.received(source, self.rank, envelope.data, envelope.tag, envelope.length);
                 }
                 let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
                 around.latency_ns.saturating_record(latency_ns);
             }
             Outcome::Lost { peer, fault } if around.may_lose => {
-                let source = peer.map_or(status.source, |peer| peer.0);
+                let source = peer.map_or(status.source, |peer| self.known.rank(peer.0));
                 status = Status { source, fault: Some(fault), ..status };
             }
             other => panic!("{other:?} in a world without losses"),

@@ -1,6 +1,10 @@
 //! Worlds for tests of workloads, and what programs do, written down from outside.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod catalogue;
+pub mod journal;
+pub mod real;
+
 use std::num::NonZeroU32;
 
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
@@ -58,16 +62,26 @@ pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
 
 /// Runs any program to its end.
 pub fn run_programs(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program) -> Report {
+    run_plan(plan(ranks, scheme), program)
+}
+
+fn run_plan(plan: Plan, program: impl Fn(Rank) -> Program) -> Report {
     let network = Ideal::with_geometry(1_000_000, 100, Geometry::EXTOLL);
-    World::new(plan(ranks, scheme), network, program).run().unwrap_or_else(|stuck| {
-        panic!("{ranks} ranks, {scheme:?}: {stuck}");
+    World::new(plan, network, program).run().unwrap_or_else(|stuck| {
+        panic!("{} ranks, {:?}: {stuck}", plan.ranks, plan.config.scheme);
     })
 }
 
 /// Runs a workload to its end and looks whether everything that was sent was received.
 pub fn run(workload: &Workload, ranks: u32, scheme: Scheme) -> Report {
+    run_with(workload, plan(ranks, scheme))
+}
+
+/// The same with other settings.
+pub fn run_with(workload: &Workload, plan: Plan) -> Report {
+    let (ranks, scheme) = (plan.ranks, plan.config.scheme);
     workload.check(ranks).unwrap_or_else(|what| panic!("{workload:?}: {what}"));
-    let report = run_programs(ranks, scheme, |rank| workload.program(rank));
+    let report = run_plan(plan, |rank| workload.program(rank));
     let sum = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
     assert_eq!(sum(|c| c.messages_sent), sum(|c| c.messages_received), "{workload:?}, {scheme:?}");
     assert_eq!(sum(|c| c.bytes_sent), sum(|c| c.bytes_received), "{workload:?}, {scheme:?}");
@@ -85,4 +99,9 @@ pub fn traffic(workload: &Workload, ranks: u32) -> (u64, u64) {
 /// What a rank recorded under `name`, by rank.
 pub fn recorded(report: &Report, name: &str) -> Vec<(u32, f64)> {
     report.records.iter().filter(|r| r.name == name).map(|r| (r.rank, r.value)).collect()
+}
+
+/// Two barriers by dissemination among `n`: what precedes timed calls.
+pub fn start_messages(n: u64) -> u64 {
+    2 * n * u64::from(n.next_power_of_two().ilog2())
 }

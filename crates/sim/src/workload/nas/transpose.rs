@@ -1,0 +1,30 @@
+//! IS and FT: all-to-all with long blocks.
+
+use super::{DOUBLE, Running};
+
+impl Running<'_> {
+    /// One ranking of the keys: sizes of buckets are added up over all (with five places for tests), everybody tells everybody how
+    /// many keys come, then they come. Keys are distributed evenly here. Source: `is.c`, `rank`.
+    pub(super) async fn integer_sort(&self) {
+        const INTEGER: u64 = 4;
+        let [keys, _, buckets] = self.points.map(u64::from);
+        let n = u64::from(self.group.size());
+        self.work(2);
+        self.library.allreduce(self.group, (buckets + 5) * INTEGER).await;
+        self.library.alltoall(self.group, INTEGER).await;
+        self.library.alltoallv(self.group, keys / (n * n) * INTEGER).await;
+        self.work(2);
+    }
+
+    /// One inverse transform: slabs are transposed once, then a checksum of one complex number is added up at rank 0.
+    /// Source: `ft.f`, one-dimensional layout.
+    pub(super) async fn fourier(&self) {
+        const COMPLEX: u64 = 2 * DOUBLE;
+        let points: u64 = self.points.map(u64::from).iter().product();
+        let n = u64::from(self.group.size());
+        self.work(2);
+        self.library.alltoall(self.group, points / (n * n) * COMPLEX).await;
+        self.work(2);
+        self.library.reduce(self.group, 0, COMPLEX).await;
+    }
+}

@@ -1,0 +1,80 @@
+//! Whom a rank knows: its machine numbers peers in the order in which it meets them, as the engine's address vector does.
+//!
+//! What a machine keeps by peer number then grows with those it meets, not with the world: among 262,144 ranks a
+//! barrier makes everybody meet 36.
+
+/// Ranks by peer number, and back.
+#[derive(Debug, Default)]
+pub(super) struct Acquaintances {
+    ranks: Vec<u32>,
+    /// A hash table with linear probing, at most half full: peer numbers plus one.
+    numbers: Vec<u32>,
+}
+
+impl Acquaintances {
+    /// The rank of a peer that was met.
+    #[inline]
+    pub fn rank(&self, peer: u32) -> u32 {
+        self.ranks[peer as usize]
+    }
+
+    /// The number of a rank, from now on if it was not met before.
+    #[inline]
+    pub fn number(&mut self, rank: u32) -> u32 {
+        match self.find(rank) {
+            Ok(number) => number,
+            Err(place) => self.meet(rank, place),
+        }
+    }
+
+    /// Where a rank stands in the table: its number, or the place for it.
+    #[inline]
+    fn find(&self, rank: u32) -> Result<u32, usize> {
+        if self.numbers.is_empty() {
+            return Err(0);
+        }
+        let mask = self.numbers.len() - 1;
+        // Fibonacci hashing (Knuth, volume 3, 6.4): the upper bits of the product are mixed best.
+        let mut place = (u64::from(rank).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        loop {
+            match self.numbers[place] {
+                0 => return Err(place),
+                number if self.ranks[number as usize - 1] == rank => return Ok(number - 1),
+                _ => place = (place + 1) & mask,
+            }
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, rank: u32, mut place: usize) -> u32 {
+        self.ranks.push(rank);
+        if 2 * self.ranks.len() > self.numbers.len() {
+            self.numbers = vec![0; (4 * self.ranks.len()).next_power_of_two()];
+            for number in 0..self.ranks.len() - 1 {
+                let place = self.find(self.ranks[number]).expect_err("each rank is met once");
+                self.numbers[place] = number as u32 + 1;
+            }
+            place = self.find(rank).expect_err("it is new");
+        }
+        self.numbers[place] = self.ranks.len() as u32;
+        self.ranks.len() as u32 - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_keep_their_numbers() {
+        let mut known = Acquaintances::default();
+        let rank = |number: u32| number.wrapping_mul(2_654_435_761) >> 8;
+        for number in 0..5000 {
+            assert_eq!(known.number(rank(number)), number);
+        }
+        for number in 0..5000 {
+            assert_eq!((known.number(rank(number)), known.rank(number)), (number, rank(number)));
+        }
+        assert!(known.numbers.len() <= 4 * 5000);
+    }
+}

@@ -1,0 +1,198 @@
+//! What stands in a rank's mailbox, by time of arrival.
+//!
+//! A network that splits trains reports packet by packet, each when it arrives, and in an all-to-all of 1024 ranks nearly all
+//! packets can stand in mailboxes at a time: so what has arrived in order is a list of trains, four bytes for a packet, in chunks
+//! that all mailboxes share. Segments, whose packets arrive later one after the other, stand in a heap.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::Picoseconds;
+use crate::network::{Segment, TrainId};
+
+const CHUNK_PACKETS: usize = 63;
+const NONE: u32 = u32::MAX;
+
+/// Some packets of one mailbox, by train, and the chunk with those behind them.
+#[derive(Clone, Debug)]
+struct Chunk {
+    trains: [u32; CHUNK_PACKETS],
+    next: u32,
+}
+
+/// The chunks of all mailboxes.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    chunks: Vec<Chunk>,
+    free: Vec<u32>,
+}
+
+impl Chunks {
+    fn begin(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk { trains: [0; CHUNK_PACKETS], next: NONE });
+            self.chunks.len() as u32 - 1
+        })
+    }
+}
+
+/// Packets that have arrived in order, first in first out.
+#[derive(Debug)]
+struct Arrived {
+    first: u32,
+    last: u32,
+    /// Packets taken out of the first chunk, and put into the last.
+    taken: u32,
+    filled: u32,
+}
+
+impl Default for Arrived {
+    fn default() -> Arrived {
+        Arrived { first: NONE, last: NONE, taken: 0, filled: 0 }
+    }
+}
+
+impl Arrived {
+    fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+
+    #[inline]
+    fn push(&mut self, train: TrainId, chunks: &mut Chunks) {
+        if self.last == NONE || self.filled as usize == CHUNK_PACKETS {
+            let added = chunks.begin();
+            match self.last {
+                NONE => (self.first, self.taken) = (added, 0),
+                last => chunks.chunks[last as usize].next = added,
+            }
+            (self.last, self.filled) = (added, 0);
+        }
+        chunks.chunks[self.last as usize].trains[self.filled as usize] = train.0;
+        self.filled += 1;
+    }
+
+    #[inline]
+    fn pop(&mut self, chunks: &mut Chunks) -> Option<TrainId> {
+        if self.is_empty() {
+            return None;
+        }
+        let chunk = &chunks.chunks[self.first as usize];
+        let train = TrainId(chunk.trains[self.taken as usize]);
+        self.taken += 1;
+        if self.first == self.last && self.taken == self.filled {
+            chunks.free.push(self.first);
+            *self = Arrived::default();
+        } else if self.taken as usize == CHUNK_PACKETS {
+            chunks.free.push(self.first);
+            (self.first, self.taken) = (chunk.next, 0);
+        }
+        Some(train)
+    }
+}
+
+/// A rank's mailbox.
+#[derive(Debug, Default)]
+pub(super) struct Mailbox {
+    /// They came before everything in the heap.
+    arrived: Arrived,
+    /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
+    heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
+    segments: Vec<(Segment, u32)>,
+    free: Vec<u32>,
+    order: u64,
+    slots: u32,
+    peak_slots: u32,
+}
+
+impl Mailbox {
+    /// The first packet of `segment` is there. `in_order`: so are all packets of its train before it.
+    #[inline]
+    pub fn arrive(&mut self, now: Picoseconds, segment: Segment, in_order: bool, chunks: &mut Chunks) {
+        self.slots += segment.count;
+        self.peak_slots = self.peak_slots.max(self.slots);
+        if segment.count == 1 && in_order && self.heads.is_empty() {
+            return self.arrived.push(segment.train, chunks);
+        }
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.segments[index as usize] = (segment, 0);
+                index
+            }
+            None => {
+                self.segments.push((segment, 0));
+                self.segments.len() as u32 - 1
+            }
+        };
+        self.heads.push(Reverse((now, self.order, index)));
+        self.order += 1;
+    }
+
+    /// When the next packet arrives; 0: one has arrived.
+    #[inline]
+    pub fn next_at(&self) -> Option<Picoseconds> {
+        if !self.arrived.is_empty() {
+            return Some(0);
+        }
+        self.heads.peek().map(|&Reverse((at, ..))| at)
+    }
+
+    /// Takes the next packet, if it has arrived by `now`: its train, and its number there if it is not the next.
+    #[inline]
+    pub fn take(&mut self, now: Picoseconds, chunks: &mut Chunks) -> Option<(TrainId, Option<u32>)> {
+        if let Some(train) = self.arrived.pop(chunks) {
+            self.slots -= 1;
+            return Some((train, None));
+        }
+        let &Reverse((at, order, index)) = self.heads.peek()?;
+        if at > now {
+            return None;
+        }
+        let (segment, taken) = &mut self.segments[index as usize];
+        let packet = (segment.train, Some(segment.first + *taken));
+        *taken += 1;
+        self.slots -= 1;
+        if *taken == segment.count {
+            self.heads.pop();
+            self.free.push(index);
+        } else {
+            // The next of the same segment: usually still the earliest.
+            let next_at = at + segment.spacing_ps;
+            *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
+        }
+        Some(packet)
+    }
+
+    pub fn peak_slots(&self) -> u32 {
+        self.peak_slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(train: u32, first: u32, count: u32, spacing_ps: Picoseconds) -> Segment {
+        Segment { train: TrainId(train), first, count, spacing_ps }
+    }
+
+    #[test]
+    fn packets_are_taken_in_the_order_of_their_arrival() {
+        let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
+        for index in 0..200 {
+            mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), true, &mut chunks);
+        }
+        mailbox.arrive(20, segment(7, 0, 3, 15), true, &mut chunks); // at 20, 35, 50
+        mailbox.arrive(30, segment(8, 0, 1, 0), true, &mut chunks);
+        for index in 0..200 {
+            assert_eq!(mailbox.next_at(), Some(0));
+            assert_eq!(mailbox.take(40, &mut chunks), Some((TrainId(index % 3), None)));
+        }
+        let mut next = |now| mailbox.take(now, &mut chunks).map(|(train, index)| (train.0, index));
+        assert_eq!(next(40), Some((7, Some(0))));
+        assert_eq!(next(40), Some((8, Some(0))));
+        assert_eq!(next(40), Some((7, Some(1))));
+        assert_eq!((next(40), next(50)), (None, Some((7, Some(2)))));
+        assert_eq!((mailbox.next_at(), mailbox.peak_slots()), (None, 204));
+        assert_eq!(chunks.free.len(), chunks.chunks.len(), "all chunks have gone back");
+    }
+}

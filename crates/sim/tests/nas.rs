@@ -1,0 +1,132 @@
+//! The NAS patterns: messages and bytes as the benchmarks' sources have them, and as Liu & Panda counted them.
+
+mod support;
+
+use support::catalogue::nas;
+use support::{journal, workload};
+use weir_proto::Scheme;
+use weir_sim::workload::Workload;
+
+/// What one iteration sends: messages and bytes of all ranks, the barrier before it not included.
+fn iteration(kernel: &str, class: &str, ranks: u32) -> (u64, u64) {
+    let (once, twice) =
+        (support::traffic(&nas(kernel, class, 1), ranks), support::traffic(&nas(kernel, class, 2), ranks));
+    (twice.0 - once.0, twice.1 - once.1)
+}
+
+#[test]
+fn integer_sort_adds_up_buckets_and_exchanges_keys() {
+    // 512 buckets and 5 places: 2068 B, long enough for halving and doubling; counts by Bruck; 65,536 keys.
+    let (buckets, counts, keys) = ((48, 2 * 7 * 2068), (24, 8 * 12 * 4), (56, 56 * 65_536 / 64 * 4));
+    assert_eq!(iteration("is", "S", 8), (buckets.0 + counts.0 + keys.0, buckets.1 + counts.1 + keys.1));
+}
+
+#[test]
+fn fourier_transposes_once_and_checks_its_sum() {
+    assert_eq!(iteration("ft", "S", 8), (56 + 7, 56 * (64 * 64 * 64 / 64 * 16) + 7 * 16));
+    assert_eq!(iteration("ft", "A", 8), (56 + 7, 56 * 2 * 1024 * 1024 + 7 * 16), "2 MiB for each pair");
+}
+
+#[test]
+fn lu_hands_edges_on_plane_by_plane() {
+    // 2 x 4 ranks, 10 edges between them, two sweeps over 10 inner planes; then all edges in both directions.
+    let (messages, bytes) = iteration("lu", "S", 8);
+    assert_eq!(messages, 2 * 10 * 10 + 2 * 10);
+    // Inner points: 5 of 6 along x, 2 + 3 + 3 + 2 along y. Faces: whole, twelve planes deep, two layers.
+    let plane = 5 * 8 * (10 + 6 * 5);
+    let layers = 2 * 2 * 5 * 8 * 12 * (4 * 3 + 6 * 6);
+    assert_eq!(bytes, 2 * 10 * plane + layers);
+}
+
+#[test]
+fn conjugate_gradient_sums_along_rows_and_transposes() {
+    // 2 x 4 ranks: sums take two exchanges; four ranks are their own transposed. Pieces are 350 numbers.
+    let (pieces, transposed) = (26 * 2 * 8, 26 * 4);
+    let (one, two) = ((1 + 25 * 2 + 1) * 2 * 8, 2 * 8);
+    assert_eq!(
+        iteration("cg", "S", 8),
+        (pieces + transposed + one + two, (pieces + transposed) * 2800 + one * 8 + two * 16)
+    );
+    // 4 x 4 ranks: four on the diagonal.
+    let (messages, _) = iteration("cg", "S", 16);
+    assert_eq!(messages, 16 * (26 * 2 + 52 * 2 + 2) + 26 * 12);
+}
+
+#[test]
+fn multigrid_exchanges_six_faces_of_every_grid() {
+    // 32^3 on 2 x 2 x 2: levels 1 to 5; each has as many exchanges as operations.
+    let exchanges = [(5, 3), (4, 3), (3, 3), (2, 3), (1, 2)];
+    let messages: u64 = exchanges.iter().map(|&(_, times)| times * 6 * 8).sum();
+    let face_bytes = |level: u32| {
+        let inner = 1_u64 << (level - 1);
+        let whole = inner + 2;
+        2 * 8 * 8 * (inner * inner + whole * inner + whole * whole)
+    };
+    let bytes: u64 = exchanges.iter().map(|&(level, times)| times * face_bytes(level)).sum();
+    assert_eq!(iteration("mg", "S", 8), (messages, bytes));
+}
+
+#[test]
+fn multipartition_solvers_sweep_along_diagonals() {
+    // 4 x 4 ranks, cells of 3^3: six faces, then three stages forwards and back along each axis.
+    let (faces, each_way) = (6 * 16, 3 * 3 * 16);
+    let face_bytes = 3 * 2 * 5 * 8 * 9;
+    let bytes = |numbers| faces * face_bytes + each_way * 8 * 9 * numbers;
+    assert_eq!(iteration("bt", "S", 16), (faces + 2 * each_way, bytes(30 + 5)));
+    assert_eq!(iteration("sp", "S", 16), (faces + 2 * each_way, bytes(22 + 10)));
+}
+
+/// MPI messages as a process of MVAPICH sends them: a long one takes a request and an end from the sender, and an answer from
+/// the receiver.
+fn protocol_messages(workload: &Workload, ranks: u32) -> Vec<u64> {
+    const LONG: u64 = 2048;
+    let journals = journal::simulated(workload, ranks, Scheme::Unlimited);
+    let count = |journal: &journal::Journal| {
+        let sends: u64 = journal.sends.iter().map(|&(_, _, bytes)| if bytes > LONG { 2 } else { 1 }).sum();
+        sends + journal.receives.iter().flatten().filter(|status| status.bytes > LONG).count() as u64
+    };
+    journals.iter().map(count).collect()
+}
+
+#[test]
+fn as_many_messages_as_liu_and_panda_counted() {
+    // Their table for class A, "#Total Msg". They ran BT and SP on 16 processes; their two rows fit if they are exchanged (SP has
+    // twice as many steps with as many messages). CG is that of a rank which is its own transposed, such as rank 0; LU that
+    // of one inside the grid. One iteration is counted here; ours end without what start-up and verification send.
+    let per_iteration = |kernel, ranks| {
+        let (once, twice) =
+            (protocol_messages(&nas(kernel, "A", 1), ranks), protocol_messages(&nas(kernel, "A", 2), ranks));
+        once.iter().zip(&twice).map(|(once, twice)| twice - once).collect::<Vec<u64>>()
+    };
+    let lu = per_iteration("lu", 8);
+    let largest = *lu.iter().max().expect("eight ranks");
+    let rows = [
+        ("LU", 250 * largest, 48_805),
+        ("CG", 16 * per_iteration("cg", 8)[0], 4202),
+        ("BT", 201 * per_iteration("bt", 16)[0], 14_531),
+        ("SP", 401 * per_iteration("sp", 16)[0], 28_913),
+    ];
+    for (kernel, ours, theirs) in rows {
+        let off = (ours as f64 / f64::from(theirs) - 1.0) * 100.0;
+        println!("{kernel}: {ours} messages, Liu & Panda {theirs}, {off:+.2} %");
+        assert!(off.abs() < 1.0, "{kernel}: {ours} messages, Liu & Panda {theirs}, {off:+.2} %");
+    }
+    println!("MG: {:?} in each of 4 or 5 iterations, Liu & Panda 1595 in all", per_iteration("mg", 8));
+}
+
+#[test]
+fn unfit_numbers_of_ranks_are_refused() {
+    let refused = |workload: Workload, ranks| workload.check(ranks).expect_err("refused");
+    assert_eq!(
+        refused(nas("lu", "S", 1), 6),
+        "ranks is 6 for Lu of class S; allowed: a power of two, with enough points for each"
+    );
+    assert_eq!(
+        refused(nas("bt", "S", 1), 8),
+        "ranks is 8 for Bt of class S; allowed: a square, with enough points for each"
+    );
+    assert_eq!(refused(nas("ft", "A", 7), 8), "iterations is 7; allowed: at most 6, as many as Ft A has");
+    assert_eq!(refused(nas("lu", "S", 1), 64), refused(nas("lu", "S", 1), 6).replace("is 6", "is 64"));
+    let whole = "[nas]\nkernel = 'cg'\nclass = 'S'\nlibrary = 'open_mpi'\niteration_compute_ns = 1000";
+    assert_eq!(workload(whole).check(8), Ok(()));
+}

@@ -1,0 +1,46 @@
+//! The same programs in the simulator and on the real engine: the same messages, the same results, and all end.
+
+mod support;
+
+use support::catalogue::catalogue;
+use support::{SCHEMES, journal, real};
+use weir_proto::Scheme;
+use weir_sim::workload::Workload;
+
+/// Runs a workload both ways and compares what each rank did, message by message.
+fn compare(workload: &Workload, ranks: u32, scheme: Scheme) {
+    let simulated = journal::simulated(workload, ranks, scheme);
+    let real = real::run(ranks, scheme, |rank| workload.program(rank));
+    assert_eq!(simulated.len(), real.len());
+    for (rank, (simulated, real)) in simulated.iter().zip(&real).enumerate() {
+        assert!(simulated.receives.iter().all(Option::is_some), "every receive has ended");
+        let what = format!("rank {rank} of {ranks}, {scheme:?}, {workload:?}");
+        assert_eq!(simulated.sends, real.sends, "sent by {what}");
+        assert_eq!(simulated.receives, real.receives, "received by {what}");
+        assert_eq!(simulated.records, real.records, "recorded by {what}");
+    }
+}
+
+#[test]
+fn programs_do_the_same_on_the_real_engine() {
+    let (catalogue, mut compared) = (catalogue(), 0);
+    for (number, workload) in catalogue.iter().enumerate() {
+        // Ranks and schemes take turns, so that each meets much of the catalogue.
+        let ranks =
+            [8, 5, 4, 7, 6].into_iter().cycle().skip(number).take(5).find(|&n| workload.check(n).is_ok());
+        if let Some(ranks) = ranks {
+            compare(workload, ranks, SCHEMES[number % SCHEMES.len()]);
+            compared += 1;
+        }
+    }
+    println!("{compared} of {} workloads compared", catalogue.len());
+    assert!(compared * 10 > catalogue.len() * 9, "{compared} of {}", catalogue.len());
+}
+
+#[test]
+fn an_all_to_all_does_the_same_under_every_scheme() {
+    let alltoall = support::workload("[alltoall]\nalgorithm = 'linear'\nmessage_bytes = 2048\ncalls = 5");
+    for scheme in SCHEMES {
+        compare(&alltoall, 8, scheme);
+    }
+}
