@@ -67,13 +67,15 @@ prove:
 
 WORLDS ?= 1000000
 
-## worlds: WORLDS (a million) random schedules of larger worlds, with every invariant checked; then with every byte
+## worlds: WORLDS (a million) random schedules of larger worlds, with every invariant checked; then with every byte; then simulated
 .PHONY: worlds
 worlds:
 	$(call say,random worlds of the flow-control schemes)
 	$(CARGO) run --locked --release -p weir-prove -- worlds $(WORLDS)
 	$(call say,random worlds of whole endpoints with every byte)
 	WEIR_WORLDS=$$(($(WORLDS) / 10)) $(CARGO) test --locked --release -p weir-proto --test worlds -- --nocapture --test-threads 2
+	$(call say,random simulated worlds with faults)
+	WEIR_WORLDS=$$(($(WORLDS) / 100)) $(CARGO) test --locked --release -p weir-sim --test faults -- --nocapture --test-threads 2
 
 ## stress: the data-checking stress program at 2 to 8 ranks, smallest mailboxes, all settings
 .PHONY: stress

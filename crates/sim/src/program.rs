@@ -93,12 +93,28 @@ pub enum Call {
     },
 }
 
+/// What a driver wants to remember of an operation while it is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// What a send's wait will tell; nothing for a receive.
+    pub source: u32,
+    /// As above.
+    pub tag: u64,
+    /// As above. Unit: bytes.
+    pub bytes: u64,
+    /// When it was called.
+    pub called_at: Picoseconds,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Free,
-    Open,
+    Open(Begun),
     Done(Status),
 }
+
+/// Room for calls that is kept when few wait.
+const SPARE_CALLS: usize = 64;
 
 #[derive(Debug, Default)]
 struct State {
@@ -128,7 +144,29 @@ impl Shared {
 
     /// The next call to perform.
     pub fn next_call(&self) -> Option<Call> {
-        self.state.borrow_mut().calls.pop_front()
+        let calls = &mut self.state.borrow_mut().calls;
+        let call = calls.pop_front();
+        // An all-to-all begins with all its calls, and of a thousand ranks that is much.
+        if calls.capacity() > SPARE_CALLS && calls.len() < calls.capacity() / 4 {
+            calls.shrink_to(calls.capacity() / 2);
+        }
+        call
+    }
+
+    /// Notes what will be asked for with [`Shared::begun`] until the operation has ended.
+    pub fn begin(&self, handle: Handle, begun: Begun) {
+        self.state.borrow_mut().slots[handle.0 as usize] = Slot::Open(begun);
+    }
+
+    /// What was noted of an operation under way.
+    ///
+    /// # Panics
+    /// If it is not under way.
+    pub fn begun(&self, handle: Handle) -> Begun {
+        match self.state.borrow().slots[handle.0 as usize] {
+            Slot::Open(begun) => begun,
+            slot => panic!("{handle:?} is not under way: {slot:?}"),
+        }
     }
 
     /// Whether the next call to perform is a send.
@@ -267,7 +305,7 @@ impl Rank {
             state.slots.push(Slot::Free);
             state.slots.len() as u32 - 1
         });
-        state.slots[index as usize] = Slot::Open;
+        state.slots[index as usize] = Slot::Open(Begun::default());
         state.calls.push_back(call(Handle(index)));
         Handle(index)
     }
@@ -291,7 +329,7 @@ impl Future for Wait<'_> {
                 state.awaited = None;
                 Poll::Ready(status)
             }
-            Slot::Open => {
+            Slot::Open(_) => {
                 state.awaited = Some(self.handle);
                 Poll::Pending
             }

@@ -9,6 +9,7 @@ mod jobs;
 pub mod memory;
 mod overhead;
 mod pingpong;
+mod sim;
 mod statistics;
 mod summary;
 mod transport;
@@ -30,6 +31,8 @@ pub enum BenchCommand {
     Memory(memory::MemoryArguments),
     /// What one flow-control scheme costs over another: instructions for a message, and time in paired runs.
     Overhead(overhead::OverheadArguments),
+    /// What the simulator takes: events, packets, hops and messages per second, memory, beside what it has to keep to.
+    Sim(sim::SimArguments),
     /// List transports, measures and cases.
     List,
 }
@@ -44,6 +47,7 @@ pub fn run(command: &BenchCommand) -> Result<u8, Failure> {
         BenchCommand::Flood(arguments) => flood::run(arguments),
         BenchCommand::Memory(arguments) => memory::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
+        BenchCommand::Sim(arguments) => sim::run(arguments),
         BenchCommand::List => {
             list();
             Ok(0)
@@ -62,6 +66,7 @@ fn list() {
     lines::<flood::Foreign>("Other MPIs by themselves, if they are installed (flood: --only):");
     lines::<pingpong::Group>("Measures (pingpong: --measure):");
     lines::<overhead::Part>("Measures (overhead: --measure):");
+    lines::<sim::Case>("Worlds (sim: --only):");
     println!("Cases (flood: --cases):");
     for case in flood::standard_cases() {
         println!("  {:28} {}", case.word(), case.describe());

@@ -18,7 +18,7 @@ use super::{Plan, Record};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::{Hold, TrainId};
-use crate::program::{self, Call, Handle, Program, Rank, Shared, Status};
+use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
 
 /// What a node may touch beside itself, and what it leaves for the world to do.
@@ -100,14 +100,6 @@ enum Phase {
     Ended(Picoseconds),
 }
 
-/// An operation of the program, as the machine knows it.
-#[derive(Clone, Copy, Debug)]
-struct Operation {
-    handle: Handle,
-    status: Status,
-    called_at: Picoseconds,
-}
-
 pub(super) struct Node {
     rank: u32,
     machine: Endpoint,
@@ -132,8 +124,8 @@ pub(super) struct Node {
     /// Peers that are lost, of which the machine is told after all that had come by then.
     lost: VecDeque<(Picoseconds, u32, PeerFault)>,
     crashed: bool,
-    operations: Vec<Operation>,
-    free: Vec<u32>,
+    /// Operations of the program under way.
+    open: u32,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
     /// The packet that is being dealt with, and whose it is.
@@ -161,8 +153,7 @@ impl Node {
             copied: VecDeque::new(),
             lost: VecDeque::new(),
             crashed: false,
-            operations: Vec::new(),
-            free: Vec::new(),
+            open: 0,
             called_at: 0,
             arrived: (0, Packet::new(Body::Goodbye, 0)),
             flown: None,
@@ -248,7 +239,7 @@ impl Node {
 
     /// What is not at rest here; empty: nothing.
     pub fn leftovers(&self) -> Vec<&'static str> {
-        let open = self.operations.len() != self.free.len();
+        let open = self.open > 0;
         let checks = [
             (self.mailbox.next_at().is_some(), "packets in its mailbox"),
             (open, "open operations"),
@@ -447,8 +438,9 @@ impl Node {
         let cost = around.cost;
         match call {
             Call::Send { handle, to, tag, bytes } => {
-                let request = self.begin(handle, Status { source: self.rank, tag, bytes, fault: None });
                 self.called_at = self.free_at;
+                let begun = Begun { source: self.rank, tag, bytes, called_at: self.called_at };
+                let request = self.begin(handle, begun);
                 self.free_at += cost.send_call_ps;
                 let checks = around.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
@@ -457,7 +449,7 @@ impl Node {
                 self.handle(Event::Posted(Command::Send(send)), around);
             }
             Call::Receive { handle, from, tag, bytes } => {
-                let request = self.begin(handle, Status::default());
+                let request = self.begin(handle, Begun { called_at: self.free_at, ..Begun::default() });
                 self.free_at += cost.receive_call_ps;
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
@@ -475,18 +467,15 @@ impl Node {
         }
     }
 
-    fn begin(&mut self, handle: Handle, status: Status) -> Request {
-        let operation = Operation { handle, status, called_at: self.free_at };
-        match self.free.pop() {
-            Some(index) => {
-                self.operations[index as usize] = operation;
-                Request(index)
-            }
-            None => {
-                self.operations.push(operation);
-                Request(self.operations.len() as u32 - 1)
-            }
-        }
+    /// An operation of the program is under way; the machine calls it what the program does.
+    fn begin(&mut self, handle: Handle, begun: Begun) -> Request {
+        self.open += 1;
+        self.shared.begin(handle, begun);
+        Request(handle.0)
+    }
+
+    fn begun(&self, request: Request) -> Begun {
+        self.shared.begun(Handle(request.0))
     }
 
     fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
@@ -522,7 +511,7 @@ impl Node {
                     return;
                 }
                 let called_at = match payload {
-                    Source::Request { request, .. } => self.operations[request.0 as usize].called_at,
+                    Source::Request { request, .. } => self.begun(request).called_at,
                     _ => self.called_at,
                 };
                 let id = around.flights.begin(self.rank, to, &packet, spacing_ps, called_at);
@@ -571,7 +560,7 @@ impl Node {
             Action::Complete { request, outcome } => self.complete(request, outcome, around),
             // The copy that lets the send complete; what is kept under which name is not looked at.
             Action::Retain { request, .. } => {
-                let bytes = self.operations[request.0 as usize].status.bytes;
+                let bytes = self.begun(request).bytes;
                 self.free_at += cost.keep_ps(bytes);
             }
             Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
@@ -605,7 +594,9 @@ impl Node {
     }
 
     fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
-        let Operation { handle, mut status, .. } = self.operations[request.0 as usize];
+        let handle = Handle(request.0);
+        let Begun { source, tag, bytes, .. } = self.begun(request);
+        let mut status = Status { source, tag, bytes, fault: None };
         match outcome {
             Outcome::Done => {}
             Outcome::Received { envelope, bytes, .. } => {
@@ -625,7 +616,7 @@ impl Node {
             other => panic!("{other:?} in a world without losses"),
         }
         around.trace.note(self.free_at ^ u64::from(handle.0) << 48);
-        self.free.push(request.0);
+        self.open -= 1;
         if self.shared.complete(handle, status) && self.phase == Phase::Waiting {
             self.phase = Phase::Running;
         }
