@@ -16,6 +16,7 @@ mod program;
 mod provider_file;
 mod quantity;
 mod report;
+mod reproduce;
 mod run;
 mod scratch;
 mod settings;
@@ -53,6 +54,8 @@ enum Command {
     /// Measure weir side by side with the other transports of this machine.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Repeat published experiments in the simulator, and compare point by point.
+    Reproduce(reproduce::ReproduceArguments),
     /// Fit the modelled networks to published times, and say what is left over.
     #[command(subcommand)]
     Calibrate(calibrate::CalibrateCommand),
@@ -97,6 +100,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Calibrate(command) => calibrate::run(&command),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),

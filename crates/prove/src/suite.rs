@@ -228,11 +228,11 @@ pub fn full() -> Vec<Case> {
     add(thief(dynamic(Shape::OneWay, 3)), &EVERYTHING_OF_ONE, None);
     add(thief(dynamic(Shape::Both, 1)), &[Waiting, CreditPacket], None);
     add(dynamic(Shape::Both, 4), &[Piggyback, ShortGrant, Excess, Deficit], None);
-    add(thief(dynamic(Shape::Both, 2)), &EVERYTHING_OF_ONE, Some(3_000_000));
+    add(thief(dynamic(Shape::Both, 2)), &EVERYTHING_OF_ONE, Some(500_000));
     // (c) Three, all to all.
-    add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(3_000_000));
+    add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(500_000));
     // Beyond: an answer to one of two senders, so that piggybacking meets short grants.
-    add(dynamic(Shape::Answers, 2), &[Piggyback, ShortGrant], Some(2_000_000));
+    add(dynamic(Shape::Answers, 2), &[Piggyback, ShortGrant], Some(500_000));
     // Who comes late, who leaves and comes back.
     add(cold(dynamic(Shape::Star, 2)), &taking, None);
     let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
@@ -245,7 +245,7 @@ pub fn full() -> Vec<Case> {
     (asked.most_leaves, asked.name) = (Some(1), asked.name + " once");
     add(asked, &[Blocked, Excess, Theft, ControlWaiting, Left, StaleGrant], None);
     add(asked_before_it_knows(), &[Blocked, Theft, EarlyRequest], None);
-    add(robbed_while_away(), &[Blocked, ShortGrant, Theft, Left], Some(2_000_000));
+    add(robbed_while_away(), &[Blocked, ShortGrant, Theft, Left], Some(500_000));
     cases
 }
 
@@ -316,7 +316,7 @@ pub fn mutants() -> Vec<Mutant> {
     dynamic(BlockedCrossingIsLost, "3 blocked crossing is used up", star(), "I6", Some("I4"));
     let answers = setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]);
     dynamic(PiggybackOverdraws, "4 piggyback overdraws", answers, "I1", Some("I1"));
-    dynamic(PiggybackForgetsTheOvershoot, "5 piggyback forgets the overshoot", both(5), "I6", None);
+    dynamic(PiggybackForgetsTheOvershoot, "5 piggyback forgets the overshoot", both(4), "I6", None);
     let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
     dynamic(AnswersWaitForAnswers, "6 answers wait for answers", asked, "I4", Some("I4"));
     dynamic(

@@ -164,7 +164,7 @@ fn runs(values: &[f64]) -> Vec<(usize, usize)> {
 }
 
 /// At most six characters: `0.25`, `12`, `3.5k`.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let trimmed = |text: String| {
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
     };

@@ -14,8 +14,8 @@ svg{max-width:100%;height:auto;display:block}.note{font-size:.82em;color:#555;ov
 .tiles b{display:block;font-size:1.3em}.tiles span{font-size:.8em;color:#555;display:block}\
 .legend{font-size:.86em}.legend span{margin-right:1.1em;white-space:nowrap}.legend i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
 .scale{font-size:.86em;color:#444}.scale i{display:inline-block;width:110px;height:.8em;margin:0 .5em;vertical-align:-.1em;border:1px solid #ccc}\
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.85em;margin:.6em 0}td,th{padding:.18em .7em;text-align:right;border-bottom:1px solid #eee}\
-th{border-bottom:1px solid #999;font-weight:600}td:first-child,th:first-child{text-align:left}";
+pre{font-size:.8em;overflow-x:auto;background:#f6f6f6;padding:.6em}.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.85em;margin:.6em 0}td,th{padding:.18em .7em;text-align:right;border-bottom:1px solid #eee}\
+th{border-bottom:1px solid #999;font-weight:600}td:first-child,th:first-child,.text td,.text th{text-align:left}";
 
 const SCRIPT: &str = "\
 for(const s of document.querySelectorAll('select[data-choice]')){s.onchange=()=>{\
@@ -108,6 +108,28 @@ impl Html {
     pub fn figure(&mut self, caption: &str, svg: &str) {
         let caption = escape(caption);
         self.add(format_args!("<figure><figcaption>{caption}</figcaption>{svg}</figure>\n"));
+    }
+
+    /// A table of statements, all of it text; a row that `stands_out` is not to be overlooked.
+    pub fn statements(&mut self, heading: &[&str], rows: impl IntoIterator<Item = (Vec<String>, bool)>) {
+        self.0.push_str("<div class=\"wide\"><table class=\"text\"><thead><tr>");
+        for cell in heading {
+            self.add(format_args!("<th>{}</th>", escape(cell)));
+        }
+        self.0.push_str("</tr></thead><tbody>\n");
+        for (row, stands_out) in rows {
+            self.0.push_str(if stands_out { "<tr class=\"warning\">" } else { "<tr>" });
+            for cell in row {
+                self.add(format_args!("<td>{}</td>", escape(&cell)));
+            }
+            self.0.push_str("</tr>\n");
+        }
+        self.0.push_str("</tbody></table></div>\n");
+    }
+
+    /// Text as it is, line by line.
+    pub fn preformatted(&mut self, text: &str) {
+        self.add(format_args!("<pre>{}</pre>\n", escape(text)));
     }
 
     /// A table; the first column is text, the others are numbers.

@@ -50,6 +50,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let mut store = Store::open(&path).map_err(Failure::system(&shown))?;
     let mut results = Results::default();
     let (mut open, mut known) = (Vec::new(), 0);
+    let mut estimates: HashMap<Key, u64> = HashMap::new();
     for setup in plans.iter().flat_map(|plan| &plan.worlds) {
         let key = setup.key();
         if results.records.contains_key(&key) || open.iter().any(|(_, other, _)| *other == key) {
@@ -60,7 +61,12 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
                 known += 1;
                 results.records.insert(key, record.clone());
             }
-            None => open.push((setup, key, estimate::packets(setup))),
+            None => {
+                // Flow control does not change what is sent, so the worlds of a sweep share an estimate.
+                let reference = setup.reference().key();
+                let packets = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
+                open.push((setup, key, packets));
+            }
         }
     }
     // The most expensive first, so that the last thread is not left alone with one of them.

@@ -15,7 +15,8 @@ pub fn render(records: &[&Record]) -> String {
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     let headings = columns.iter().map(|(heading, _)| heading.as_str());
-    let measured = ["time", "overhead", "delayed sends", "credit packets", "packets", "fullest mailbox"];
+    let measured =
+        ["time", "overhead", "stalls per 100 sends", "credit packets", "packets", "fullest mailbox"];
     table.set_header(headings.chain(measured).map(|heading| right(heading.to_owned())));
     for record in records {
         let settings = &record.settings;
@@ -33,7 +34,7 @@ pub fn render(records: &[&Record]) -> String {
             if settings.scheme == SchemeName::Unlimited {
                 String::new()
             } else {
-                share(record.stalls, record.messages)
+                three_digits(100.0 * record.stalls as f64 / record.messages.max(1) as f64)
             },
             share(record.credit_packets, record.packets),
             count(record.packets),
@@ -73,6 +74,10 @@ fn columns(records: &[&Record]) -> Vec<Column> {
         column("credit slots", move |it| number(it.credit_slots)),
         column("slots per peer", move |it| number(it.slots_per_peer)),
         column("start slots", move |it| number(it.start_slots)),
+        column("RNR timer", |it| match it.rnr_timer_ns {
+            0 => String::new(),
+            ns => time_ns(ns as f64),
+        }),
         column("workload", |it| it.workload_name().to_owned()),
     ];
     // Parameters of workloads, in the order in which they are met.

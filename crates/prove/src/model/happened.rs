@@ -3,7 +3,7 @@
 /// What a move did that a reader of the counts wants to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The pair, by index in [`Setup::pairs`], of which a data packet left. A move lets at most one pair send.
+    /// The pair, by index in [`super::Setup::pairs`], of which a data packet left. A move lets at most one pair send.
     pub sent: Option<usize>,
     /// Bits of [`Happened`].
     pub happened: u16,

@@ -58,6 +58,8 @@ struct Channel {
     /// Packets for it in the router before it or on the way there, by the time from which on it can carry them. Unused on
     /// ways in.
     queue: VecDeque<Crossing>,
+    /// When its next packet is there for it; [`NEVER`]: there is none, or its mailbox is full.
+    ready_at: Picoseconds,
     /// It is busy until then.
     free_at: Picoseconds,
     /// When it starts its next packet; [`NEVER`]: there is none, or no room behind it.
@@ -165,6 +167,7 @@ impl Extoll {
             let (node, port) = (index / PORTS, index % PORTS);
             Channel {
                 queue: VecDeque::new(),
+                ready_at: NEVER,
                 free_at: 0,
                 start_at: NEVER,
                 // The way out ends in memory, whose room is the mailboxes'.
@@ -199,21 +202,22 @@ impl Extoll {
     }
 
     /// When a channel can start its next packet, as far as that is known at `now`.
+    #[inline]
     fn next_start(&self, now: Picoseconds, channel: u32) -> Picoseconds {
-        let Channel { queue, free_at, room, .. } = &self.channels[channel as usize];
-        if *room == 0 {
-            return NEVER;
+        let &Channel { ready_at, free_at, room, .. } = &self.channels[channel as usize];
+        if room == 0 { NEVER } else { ready_at.max(free_at).max(now) }
+    }
+
+    /// When the next packet of a channel is there for it, now that its first has left or another has come before that.
+    #[inline]
+    fn first_ready(&self, channel: u32) -> Picoseconds {
+        let Channel { queue, free_at, .. } = &self.channels[channel as usize];
+        match (channel % PORTS, queue.front()) {
+            (IN, _) => self.ready_in(channel / PORTS, *free_at),
+            (OUT, Some(packet)) if self.mailbox_room[packet.to as usize] == 0 => NEVER,
+            (_, Some(packet)) => packet.ready_at,
+            (_, None) => NEVER,
         }
-        let from = now.max(*free_at);
-        let ready_at = match channel % PORTS {
-            IN => self.ready_in(channel / PORTS, from),
-            OUT => match queue.front() {
-                Some(packet) if self.mailbox_room[packet.to as usize] > 0 => packet.ready_at,
-                _ => NEVER,
-            },
-            _ => queue.front().map_or(NEVER, |packet| packet.ready_at),
-        };
-        ready_at.max(from)
     }
 
     /// When the first packet of a NIC is there, if not at `from` already.
@@ -258,6 +262,7 @@ impl Extoll {
                 OUT => Some(self.start_out(now, channel, outputs)),
                 _ => Some(self.start_link(now, channel, outputs)),
             };
+            self.channels[channel as usize].ready_at = self.first_ready(channel);
             self.plan(now, channel, outputs);
             let Some(freed) = freed else { return };
             self.channels[freed as usize].room += 1;
@@ -358,6 +363,7 @@ impl Extoll {
             queue.insert(place, packet);
         }
         if place == 0 {
+            self.channels[next as usize].ready_at = self.first_ready(next);
             self.plan(now, next, outputs);
         }
     }
@@ -386,7 +392,9 @@ impl Network for Extoll {
         };
         let (node, turn) = (from / ranks_per_node, from % ranks_per_node);
         self.nics[node as usize].waiting[turn as usize / 64] |= 1 << (turn % 64);
-        self.plan(now, node * PORTS + IN, outputs);
+        let way_in = node * PORTS + IN;
+        self.channels[way_in as usize].ready_at = self.first_ready(way_in);
+        self.plan(now, way_in, outputs);
         hold
     }
 
@@ -396,7 +404,9 @@ impl Network for Extoll {
         *room += 1;
         assert!(*room <= slots, "rank {rank} has taken a packet that never came");
         if *room == 1 {
-            self.plan(now, self.node(rank) * PORTS + OUT, outputs);
+            let way_out = self.node(rank) * PORTS + OUT;
+            self.channels[way_out as usize].ready_at = self.first_ready(way_out);
+            self.plan(now, way_out, outputs);
         }
     }
 

@@ -17,9 +17,10 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use super::extoll;
+use super::fat_tree::FatTree;
 use super::ideal::Ideal;
 use super::mesh::Mesh;
+use super::{extoll, infiniband, loggops};
 use crate::Picoseconds;
 use crate::cost::Cost;
 
@@ -48,6 +49,10 @@ pub enum Kind {
     Extoll,
     /// [`super::ideal`].
     Ideal,
+    /// [`infiniband`].
+    Infiniband,
+    /// [`loggops`].
+    Loggops,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,6 +88,80 @@ struct ExtollKeys {
 struct IdealKeys {
     latency_ns: Nanoseconds,
     byte_ns: Nanoseconds,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InfinibandKeys {
+    arity: u32,
+    levels: u32,
+    mtu_bytes: u32,
+    packet_header_bytes: u32,
+    link_byte_ns: Nanoseconds,
+    hop_ns: Nanoseconds,
+    buffer_packets: u32,
+    host_byte_ns: Nanoseconds,
+    host_packet_ns: Nanoseconds,
+    send_ns: Nanoseconds,
+    receive_ns: Nanoseconds,
+    read_ns: Nanoseconds,
+    ack_timeout_ns: Nanoseconds,
+}
+
+impl InfinibandKeys {
+    /// A switch has two ports at least, and a tree no more hosts than ranks there can be.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let Self { arity, levels, mtu_bytes, buffer_packets, .. } = *self;
+        let slot_bytes = infiniband::GEOMETRY.slot_bytes;
+        let hosts = arity.checked_pow(levels).filter(|hosts| *hosts <= 1 << 20);
+        if arity < 2 || levels == 0 || hosts.is_none() {
+            return Err((
+                "arity",
+                format!("arity = {arity}, levels = {levels}: 2 to 2^20 hosts are allowed"),
+            ));
+        }
+        if mtu_bytes < slot_bytes {
+            return Err((
+                "mtu_bytes",
+                format!("mtu_bytes = {mtu_bytes}: at least {slot_bytes} is needed, a slot"),
+            ));
+        }
+        if buffer_packets == 0 {
+            return Err(("buffer_packets", String::from("buffer_packets = 0: at least 1 is needed")));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoggopsKeys {
+    latency_ns: Nanoseconds,
+    overhead_ns: Nanoseconds,
+    gap_ns: Nanoseconds,
+    gap_byte_ns: Nanoseconds,
+    eager_bytes: u64,
+}
+
+/// A file without `[cost]`: the model's `o` is the processor's.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LoggopsFile {
+    #[serde(rename = "kind")]
+    _kind: Kind,
+    network: LoggopsKeys,
+}
+
+impl LoggopsKeys {
+    fn parameters(&self) -> loggops::Parameters {
+        loggops::Parameters {
+            latency_ps: self.latency_ns.0,
+            overhead_ps: self.overhead_ns.0,
+            gap_ps: self.gap_ns.0,
+            gap_byte_ps: self.gap_byte_ns.0,
+            eager_bytes: self.eager_bytes,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -149,6 +228,8 @@ pub struct Model {
 enum Wires {
     Extoll(ExtollKeys),
     Ideal(IdealKeys),
+    Infiniband(InfinibandKeys),
+    Loggops(LoggopsKeys),
 }
 
 /// Why a file is not a network.
@@ -219,6 +300,33 @@ impl Model {
                 let file: File<IdealKeys> = toml::from_str(text).map_err(refuse)?;
                 (Wires::Ideal(file.network), file.cost)
             }
+            Kind::Infiniband => {
+                let file: File<InfinibandKeys> = toml::from_str(text).map_err(refuse)?;
+                if let Err((key, message)) = file.network.check() {
+                    let line = text.lines().position(|line| line.trim_start().starts_with(key));
+                    let line = line.map_or(1, |line| line + 1);
+                    return Err(FileError::Content { path: path.to_owned(), line, message });
+                }
+                (Wires::Infiniband(file.network), file.cost)
+            }
+            Kind::Loggops => {
+                let file: LoggopsFile = toml::from_str(text).map_err(refuse)?;
+                let overhead_ps = file.network.overhead_ns.0;
+                if overhead_ps < file.network.gap_byte_ns.0 {
+                    let line = text.lines().position(|line| line.trim_start().starts_with("overhead_ns"));
+                    return Err(FileError::Content {
+                        path: path.to_owned(),
+                        line: line.map_or(1, |line| line + 1),
+                        message: String::from(
+                            "overhead_ns is less than gap_byte_ns: at least that is needed",
+                        ),
+                    });
+                }
+                return Ok(Model {
+                    cost: file.network.parameters().cost(),
+                    wires: Wires::Loggops(file.network),
+                });
+            }
         };
         Ok(Model { cost: cost.cost(), wires })
     }
@@ -228,6 +336,8 @@ impl Model {
         match self.wires {
             Wires::Extoll(_) => Kind::Extoll,
             Wires::Ideal(_) => Kind::Ideal,
+            Wires::Infiniband(_) => Kind::Infiniband,
+            Wires::Loggops(_) => Kind::Loggops,
         }
     }
 
@@ -272,6 +382,32 @@ impl Model {
         let Wires::Ideal(keys) = self.wires else { return None };
         Some(Ideal::new(keys.latency_ns.0, keys.byte_ns.0))
     }
+
+    /// The parameters of an InfiniBand network with so many ranks to a node; `None` if the file is for another model.
+    pub fn infiniband(&self, ranks_per_node: u32) -> Option<infiniband::Parameters> {
+        let Wires::Infiniband(keys) = self.wires else { return None };
+        Some(infiniband::Parameters {
+            tree: FatTree { arity: keys.arity, levels: keys.levels },
+            ranks_per_node,
+            mtu_bytes: keys.mtu_bytes,
+            packet_header_bytes: keys.packet_header_bytes,
+            link_byte_ps: keys.link_byte_ns.0,
+            hop_ps: keys.hop_ns.0,
+            buffer_packets: keys.buffer_packets,
+            host_byte_ps: keys.host_byte_ns.0,
+            host_packet_ps: keys.host_packet_ns.0,
+            send_ps: keys.send_ns.0,
+            receive_ps: keys.receive_ns.0,
+            read_ps: keys.read_ns.0,
+            ack_timeout_ps: keys.ack_timeout_ns.0,
+        })
+    }
+
+    /// The parameters of LogGOPS; `None` if the file is for another model.
+    pub fn loggops(&self) -> Option<loggops::Parameters> {
+        let Wires::Loggops(keys) = self.wires else { return None };
+        Some(keys.parameters())
+    }
 }
 
 /// The text of a file with another value for a key that is there, everything else as it was; `None` if it is not there.
@@ -292,6 +428,8 @@ mod tests {
     use super::*;
 
     const EXTOLL: &str = include_str!("../../../../experiments/networks/extoll.toml");
+    const INFINIBAND: &str = include_str!("../../../../experiments/networks/infiniband.toml");
+    const LOGGOPS: &str = include_str!("../../../../experiments/networks/loggops.toml");
     const IDEAL: &str = include_str!("../../../../experiments/networks/ideal.toml");
 
     fn refusal(text: &str) -> String {
@@ -309,6 +447,23 @@ mod tests {
         let ideal = Model::parse(IDEAL, "ideal.toml").expect("a network");
         assert_eq!(ideal.ideal().expect("ideal").latency_ps, 1_000_000);
         assert!(ideal.extoll(shape).is_none() && ideal.cost == Cost::FREE);
+    }
+
+    #[test]
+    fn files_say_what_their_models_say_in_the_code() {
+        let infiniband = Model::parse(INFINIBAND, "infiniband.toml").expect("a network");
+        assert_eq!(infiniband.infiniband(1), Some(infiniband::Parameters::CLUSTER_2003));
+        assert_eq!((infiniband.cost, infiniband.kind()), (infiniband::COST_2003, Kind::Infiniband));
+        let loggops = Model::parse(LOGGOPS, "loggops.toml").expect("a network");
+        assert_eq!(loggops.loggops(), Some(loggops::Parameters::DEFAULT));
+        assert_eq!(loggops.cost, loggops::Parameters::DEFAULT.cost());
+        let refused = |old: &str, new: &str| refusal(&INFINIBAND.replace(old, new));
+        assert!(refused("arity = 8", "arity = 1").contains("2 to 2^20 hosts"));
+        assert!(refused("mtu_bytes = 2048", "mtu_bytes = 256").contains("at least 2048"));
+        assert!(refused("buffer_packets = 4", "buffer_packets = 0").contains("at least 1"));
+        assert!(
+            refusal(&LOGGOPS.replace("overhead_ns = 1500.0", "overhead_ns = 1.0")).contains("at least that")
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::table::{Fault, Value};
 use weir_proto::Geometry;
 
 use crate::cost::Cost;
+use crate::network::infiniband;
 use crate::network::parameters::{Kind, Model};
 
 /// A network with its numbers.
@@ -28,6 +29,27 @@ impl Chosen {
     /// Whether it has nodes in a mesh.
     pub fn has_mesh(&self) -> bool {
         self.model.kind() == Kind::Extoll
+    }
+
+    /// How many ranks it has places for with so many to a node; `None` without nodes, or where the plan says how many there are.
+    pub fn places(&self, ranks_per_node: u32) -> Option<u64> {
+        let parameters = self.model.infiniband(ranks_per_node)?;
+        Some(u64::from(parameters.tree.hosts()) * u64::from(ranks_per_node))
+    }
+
+    /// What a slot of a mailbox holds; `None` where a packet is a message.
+    fn geometry(&self) -> Option<Geometry> {
+        match self.model.kind() {
+            Kind::Extoll => Some(Geometry::EXTOLL),
+            Kind::Infiniband => Some(infiniband::GEOMETRY),
+            Kind::Ideal | Kind::Loggops => None,
+        }
+    }
+
+    /// Packets of a message that travels whole.
+    pub fn packets(&self, bytes: u64) -> u64 {
+        let Some(geometry) = self.geometry() else { return 1 };
+        (bytes + u64::from(geometry.eager_header_bytes)).div_ceil(geometry.slot_bytes.into()).max(1)
     }
 }
 
@@ -141,15 +163,4 @@ pub fn mesh(text: &str) -> Option<[u32; 3]> {
         *place = part.parse().ok().filter(|nodes| (1..=64).contains(nodes))?;
     }
     Some(size)
-}
-
-impl Chosen {
-    /// Packets of a message that travels whole.
-    pub fn packets(&self, bytes: u64) -> u64 {
-        let geometry = match self.model.kind() {
-            Kind::Extoll => Geometry::EXTOLL,
-            Kind::Ideal => return 1,
-        };
-        (bytes + u64::from(geometry.eager_header_bytes)).div_ceil(geometry.slot_bytes.into()).max(1)
-    }
 }

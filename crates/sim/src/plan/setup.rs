@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
+use weir_proto::flow::static_connection;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_UNEXPECTED, Scheme};
 
 use super::network::{self, Chosen};
@@ -212,7 +213,7 @@ impl Setup {
         let peers = ranks.saturating_sub(1).max(1);
         let (mut scheme, mut region) = (Scheme::Unlimited, DataRegion::default());
         let (mut quota_slots, mut start_slots) = (data_slots.max(1), data_slots.max(1));
-        let mut budget_bytes = u64::MAX;
+        let (mut budget_bytes, mut ecm_slots) = (u64::MAX, credit_slots.max(1));
         match self.settings.scheme {
             SchemeName::Unlimited => quota_slots = 1 << 30,
             SchemeName::Static => scheme = Scheme::Static { piggyback },
@@ -220,11 +221,15 @@ impl Setup {
                 let rnr_timer_ns = self.settings.rnr_timer_ns;
                 scheme = Scheme::Hardware { rnr_timer_ns, rnr_retries: 7 };
             }
-            SchemeName::StaticConnection => scheme = Scheme::StaticConnection { ecm_threshold: None },
+            SchemeName::StaticConnection => {
+                scheme = Scheme::StaticConnection { ecm_threshold: None };
+                ecm_slots = static_connection::ecm_slots(quota_slots, None);
+            }
             SchemeName::Adaptive => {
                 let growth = Growth::Linear { slots: NonZeroU32::MIN };
                 scheme = Scheme::AdaptiveBacklog { growth, ecm_threshold: None };
-                start_slots = self.settings.start_slots.min(data_slots.max(1));
+                start_slots = self.settings.start_slots.clamp(1, quota_slots);
+                ecm_slots = CREDIT_SLOTS;
             }
             SchemeName::Dynamic => {
                 scheme = Scheme::Dynamic { piggyback };
@@ -251,7 +256,7 @@ impl Setup {
         let config = Config {
             scheme,
             geometry,
-            credit_slots: credit_slots.max(1),
+            credit_slots: ecm_slots,
             region,
             eager_bytes,
             cross_memory: true, // a remote get is the network's
@@ -313,13 +318,13 @@ impl Keys {
         };
         settings.slots_per_peer = *slots.get_ref();
         // Data region >= credit region: thesis, 5.2.
-        let least = if scheme == SchemeName::Hardware { 1 } else { 2 * credit_slots };
+        let preposted =
+            matches!(scheme, SchemeName::Hardware | SchemeName::StaticConnection | SchemeName::Adaptive);
+        let least = if preposted { 1 } else { 2 * credit_slots };
         if !(least..=1 << 16).contains(slots.get_ref()) {
-            let what = format!(
-                "slots_per_peer is {}; allowed with {credit_slots} credit slots: {least} to {}",
-                slots.get_ref(),
-                1 << 16
-            );
+            let with = if preposted { String::new() } else { format!(" with {credit_slots} credit slots") };
+            let what =
+                format!("slots_per_peer is {}; allowed{with}: {least} to {}", slots.get_ref(), 1 << 16);
             return Err(Fault { span: slots.span(), what });
         }
         let region_slots = u64::from(*slots.get_ref()) * u64::from(ranks);
@@ -327,10 +332,9 @@ impl Keys {
             let what = format!("slots_per_peer x ranks is {region_slots}; allowed: at most {}", 1 << 30);
             return Err(Fault { span: slots.span(), what });
         }
-        match scheme {
-            SchemeName::Weir => settings.piggyback = true,
-            SchemeName::Hardware => settings.credit_slots = 0,
-            _ => {}
+        settings.piggyback |= scheme == SchemeName::Weir;
+        if preposted {
+            settings.credit_slots = 0; // their buffers are for data; credit messages have theirs beside them
         }
         if scheme != SchemeName::Hardware {
             settings.rnr_timer_ns = 0;
@@ -348,16 +352,27 @@ impl Keys {
         Ok(settings)
     }
 
-    /// Ranks of a node and the mesh, if the network has one.
+    /// Ranks of a node and the mesh, if the network has nodes, and a mesh.
     fn mesh(&self, ranks: u32, chosen: &Chosen) -> Result<(u32, String), Fault> {
+        let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
         if !chosen.has_mesh() {
-            let given = self.mesh_nodes.as_ref().map(|mesh| ("mesh_nodes", mesh.span()));
-            let given = given.or(self.ranks_per_node.as_ref().map(|ranks| ("ranks_per_node", ranks.span())));
-            return match given {
-                None => Ok((0, String::new())),
-                Some((name, span)) => {
-                    let what = format!("{name} on a network without nodes; allowed with extoll");
-                    Err(Fault { span, what })
+            let refuse = |name: &str, span, allowed: &str| {
+                Err(Fault { span, what: format!("{name} on this network; allowed with {allowed}") })
+            };
+            if let Some(mesh) = &self.mesh_nodes {
+                return refuse("mesh_nodes", mesh.span(), "extoll");
+            }
+            return match (chosen.places(ranks_per_node), &self.ranks_per_node) {
+                (None, None) => Ok((0, String::new())),
+                (None, Some(given)) => refuse("ranks_per_node", given.span(), "extoll and infiniband"),
+                (Some(places), _) if ranks_per_node > 0 && u64::from(ranks) <= places => {
+                    Ok((ranks_per_node, String::new()))
+                }
+                (Some(places), _) => {
+                    let what = format!(
+                        "ranks is {ranks}; allowed with {ranks_per_node} on each node: 1 to {places}"
+                    );
+                    Err(Fault { span: self.ranks.span(), what })
                 }
             };
         }
@@ -373,7 +388,6 @@ impl Keys {
             );
             return Err(Fault { span: mesh.span(), what });
         };
-        let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
         let nodes: u32 = size.iter().product();
         if ranks_per_node == 0 || u64::from(nodes) * u64::from(ranks_per_node) != u64::from(ranks) {
             let what = format!(

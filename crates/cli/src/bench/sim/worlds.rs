@@ -109,7 +109,7 @@ impl Case {
                 run(plan(ranks, Scheme::Unlimited, 1), network, |rank| exchange(rank, 4, 20, 2048))
             }
             Case::Barrier => run(plan(ranks, Scheme::Unlimited, 1), ideal(), barrier),
-            Case::ManySenders => run(plan(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 10, 64)),
+            Case::ManySenders => run(plan(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 2, 64)),
         }
     }
 }

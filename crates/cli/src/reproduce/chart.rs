@@ -1,0 +1,302 @@
+//! Charts of an experiment: curves of ours, and what was published marked beside them. They know numbers and names only.
+
+use super::evidence::Curve;
+use crate::page::figures::{COLOURS, hex, short};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Something published, at its place.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark {
+    /// A value of x.
+    At {
+        /// Where.
+        x: f64,
+        /// What it is.
+        text: &'static str,
+    },
+    /// A range of x.
+    Span {
+        /// From.
+        from: f64,
+        /// To.
+        to: f64,
+        /// What it is.
+        text: &'static str,
+    },
+    /// A value of y, as a limit.
+    Level {
+        /// Where.
+        y: f64,
+        /// What it is.
+        text: &'static str,
+    },
+}
+
+/// A chart with a legend of its own.
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    x_title: String,
+    y_title: String,
+    curves: Vec<(String, Curve)>,
+    published: Vec<(String, Vec<(f64, f64)>)>,
+    marks: Vec<Mark>,
+    logarithmic: bool,
+    /// Values of x are things that have no order.
+    apart: bool,
+}
+
+const SIZE: (u32, u32) = (484, 300);
+const INK: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(228, 228, 228);
+const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type DrawError = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
+
+impl Chart {
+    /// A chart without curves.
+    pub fn new(title: impl Into<String>, x_title: impl Into<String>, y_title: impl Into<String>) -> Chart {
+        Chart {
+            title: title.into(),
+            x_title: x_title.into(),
+            y_title: y_title.into(),
+            curves: Vec::new(),
+            published: Vec::new(),
+            marks: Vec::new(),
+            logarithmic: false,
+            apart: false,
+        }
+    }
+
+    /// Points without lines between them: x are things, not numbers.
+    #[must_use]
+    pub fn apart(mut self) -> Chart {
+        self.apart = true;
+        self
+    }
+
+    /// Both axes by powers.
+    #[must_use]
+    pub fn logarithmic(mut self) -> Chart {
+        self.logarithmic = true;
+        self
+    }
+
+    /// A curve of ours; one without points is left out.
+    pub fn curve(&mut self, name: impl Into<String>, curve: Curve) {
+        if !curve.is_empty() {
+            self.curves.push((name.into(), curve));
+        }
+    }
+
+    /// Published values: grey triangles on a line.
+    pub fn published(&mut self, name: impl Into<String>, values: Vec<(f64, f64)>) {
+        self.published.push((name.into(), values));
+    }
+
+    /// A published place or limit.
+    pub fn mark(&mut self, mark: Mark) {
+        self.marks.push(mark);
+    }
+
+    /// Whether there is nothing to see.
+    pub fn is_empty(&self) -> bool {
+        self.curves.is_empty()
+    }
+
+    /// Names and colours.
+    pub fn legend(&self) -> Vec<(String, String)> {
+        let ours =
+            self.curves.iter().enumerate().map(|(index, (name, _))| (name.clone(), hex(colour(index))));
+        ours.chain(self.published.iter().map(|(name, _)| (name.clone(), hex(PUBLISHED)))).collect()
+    }
+
+    /// The chart as SVG.
+    pub fn draw(&self) -> String {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            let drawn = if self.logarithmic { self.draw_by_powers(&area) } else { self.draw_evenly(&area) };
+            drawn.and_then(|()| area.present()).expect("a string takes everything");
+        }
+        text
+    }
+
+    /// All values, x and y.
+    fn range(&self) -> [(f64, f64); 2] {
+        let ours = self.curves.iter().flat_map(|(_, curve)| curve.0.iter());
+        let all = ours.chain(self.published.iter().flat_map(|(_, values)| values.iter()));
+        let mut range = [(f64::INFINITY, f64::NEG_INFINITY); 2];
+        for &(x, y) in all {
+            for (range, value) in range.iter_mut().zip([x, y]) {
+                *range = (range.0.min(value), range.1.max(value));
+            }
+        }
+        range.map(|(low, high)| {
+            if low > high {
+                (0.0, 1.0)
+            } else if low == high {
+                (low - 1.0, high + 1.0)
+            } else {
+                (low, high)
+            }
+        })
+    }
+
+    fn draw_evenly(&self, area: &Area<'_>) -> Result<(), DrawError> {
+        let [x, y] = self.range();
+        let limits = self
+            .marks
+            .iter()
+            .filter_map(|mark| if let Mark::Level { y, .. } = mark { Some(*y) } else { None });
+        let top = limits.fold(y.1, f64::max);
+        let bottom = y.0.min(0.0);
+        let room = (top - bottom) * 0.06;
+        let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
+        let mut chart = ChartBuilder::on(area)
+            .margin(6)
+            .x_label_area_size(34)
+            .y_label_area_size(50)
+            .build_cartesian_2d(x.0..x.1, bottom..top + room)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(font(12))
+            .axis_desc_style(font(12))
+            .x_labels(8)
+            .y_labels(7)
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| short(*value))
+            .x_desc(self.x_title.as_str())
+            .y_desc(self.y_title.as_str())
+            .draw()?;
+        let mut line = 0;
+        for mark in &self.marks {
+            let (place, label) = match *mark {
+                Mark::Span { from, to, text } => {
+                    let (from, to) = (from.max(x.0), to.min(x.1));
+                    if from >= to {
+                        continue;
+                    }
+                    let corners = [(from, bottom), (to, top + room)];
+                    chart.draw_series([Rectangle::new(corners, PUBLISHED.mix(0.25).filled())])?;
+                    ((from, top + room), text)
+                }
+                Mark::At { x: at, text } => {
+                    if !(x.0..=x.1).contains(&at) {
+                        continue;
+                    }
+                    let ends = [(at, bottom), (at, top + room)];
+                    chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
+                    ((at, top + room), text)
+                }
+                Mark::Level { y: at, text } => {
+                    let ends = [(x.0, at), (x.1, at)];
+                    chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
+                    let (left, height) = chart.backend_coord(&(x.0, at));
+                    let style = font(11).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    area.draw(&Text::new(text, (left + 4, height - 1), style))?;
+                    continue;
+                }
+            };
+            // Labels of neighbours stand on lines of their own.
+            let (left, height) = chart.backend_coord(&place);
+            let style = font(11).pos(Pos::new(HPos::Left, VPos::Top));
+            area.draw(&Text::new(label, (left + 3, height + 2 + 12 * line), style))?;
+            line = (line + 1) % 3;
+        }
+        for (_, values) in &self.published {
+            chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
+        }
+        for (index, (_, curve)) in self.curves.iter().enumerate() {
+            if !self.apart {
+                chart.draw_series([PathElement::new(curve.0.clone(), colour(index).stroke_width(2))])?;
+            }
+            let radius = if self.apart { 5 } else { 2 };
+            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour(index).filled())))?;
+        }
+        Ok(())
+    }
+
+    fn draw_by_powers(&self, area: &Area<'_>) -> Result<(), DrawError> {
+        let [x, y] = self.range();
+        let (low, high) = (y.0.max(y.1 * 1e-9).max(f64::MIN_POSITIVE) / 1.5, y.1 * 1.5);
+        let mut chart = ChartBuilder::on(area)
+            .margin(6)
+            .x_label_area_size(34)
+            .y_label_area_size(50)
+            .build_cartesian_2d((x.0..x.1).log_scale(), (low..high).log_scale())?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(font(12))
+            .axis_desc_style(font(12))
+            .x_labels(6)
+            .y_labels(7)
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| short(*value))
+            .x_desc(self.x_title.as_str())
+            .y_desc(self.y_title.as_str())
+            .draw()?;
+        for (_, values) in &self.published {
+            chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
+        }
+        for (index, (_, curve)) in self.curves.iter().enumerate() {
+            if !self.apart {
+                chart.draw_series([PathElement::new(curve.0.clone(), colour(index).stroke_width(2))])?;
+            }
+            let radius = if self.apart { 5 } else { 2 };
+            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour(index).filled())))?;
+        }
+        Ok(())
+    }
+}
+
+/// The colour of a curve; from the ninth on those of the first in pale.
+fn colour(index: usize) -> RGBColor {
+    let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+    let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };
+    RGBColor(pale(red), pale(green), pale(blue))
+}
+
+fn font(size: u32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_are_well_formed_and_show_what_was_published() {
+        let mut chart = Chart::new("t", "x", "y");
+        chart.curve("nothing", Curve::default());
+        assert!(chart.is_empty());
+        chart.curve("ours", Curve(vec![(30.0, -3.0), (40.0, 20.0), (64.0, 1.0)]));
+        chart.published("theirs", vec![(30.0, 5.0), (64.0, 2.0)]);
+        chart.mark(Mark::Span { from: 38.0, to: 42.0, text: "falls" });
+        chart.mark(Mark::At { x: 57.0, text: "stable" });
+        chart.mark(Mark::Level { y: 5.0, text: "limit" });
+        chart.mark(Mark::At { x: 99.0, text: "outside" });
+        for chart in [chart, Chart::new("empty", "x", "y"), Chart::new("empty", "x", "y").logarithmic()] {
+            let svg = chart.draw();
+            let parsed = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+            assert_eq!(parsed.root_element().tag_name().name(), "svg");
+            let is_full = !chart.is_empty();
+            for text in ["falls", "stable", "limit"] {
+                assert_eq!(svg.contains(text), is_full, "{text}");
+            }
+            assert!(!svg.contains("outside"));
+            assert_eq!(chart.legend().len(), if is_full { 2 } else { 0 });
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Records, asked by what worlds have in common: curves and means.
+
+use crate::bench::memory::Row;
+use std::collections::{BTreeMap, HashMap};
+use weir_sim::plan::{Record, SchemeName, Settings};
+
+/// What the worlds of an experiment left.
+pub struct Evidence<'a> {
+    /// All worlds, references included.
+    pub records: Vec<&'a Record>,
+    /// What receivers occupy.
+    pub memory: &'a [Row],
+    /// References by their settings, as text.
+    references: HashMap<String, &'a Record>,
+}
+
+fn text_of(settings: &Settings) -> String {
+    serde_json::to_string(settings).expect("settings have names for keys")
+}
+
+/// Values over something that varies, in its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve(pub Vec<(f64, f64)>);
+
+impl<'a> Evidence<'a> {
+    /// Of these records.
+    pub fn new(records: Vec<&'a Record>, memory: &'a [Row]) -> Evidence<'a> {
+        let references = records.iter().filter(|record| record.settings.scheme == SchemeName::Unlimited);
+        let references = references.map(|record| (text_of(&record.settings), *record)).collect();
+        Evidence { records, memory, references }
+    }
+
+    /// The same without flow control.
+    pub fn reference(&self, record: &Record) -> Option<&'a Record> {
+        self.references.get(&text_of(&record.settings.reference())).copied()
+    }
+
+    /// Time over that of the reference, less one. Unit: percent.
+    pub fn overhead(&self, record: &Record) -> Option<f64> {
+        Some(100.0 * (record.time_ns / self.reference(record)?.time_ns - 1.0))
+    }
+
+    /// `y` over `x` of the worlds that `which` names, the mean where several have the same `x` (seeds).
+    pub fn curve(
+        &self,
+        which: impl Fn(&Settings) -> bool,
+        x: impl Fn(&Settings) -> Option<f64>,
+        y: impl Fn(&Record) -> Option<f64>,
+    ) -> Curve {
+        let mut sums: BTreeMap<u64, (f64, f64, u32)> = BTreeMap::new();
+        for record in self.records.iter().filter(|record| which(&record.settings)) {
+            let (Some(x), Some(y)) = (x(&record.settings), y(record)) else { continue };
+            // Positive numbers are ordered as their bits are.
+            let sum = sums.entry(x.abs().to_bits()).or_insert((x, 0.0, 0));
+            (sum.1, sum.2) = (sum.1 + y, sum.2 + 1);
+        }
+        Curve(sums.into_values().map(|(x, sum, count)| (x, sum / f64::from(count))).collect())
+    }
+
+    /// Overhead over slots per peer. Unit: percent.
+    pub fn overhead_by_slots(&self, which: impl Fn(&Settings) -> bool) -> Curve {
+        self.curve(which, slots, |record| self.overhead(record))
+    }
+
+    /// Values of something, each once, in order.
+    pub fn values<T: Ord>(&self, of: impl Fn(&Settings) -> T) -> Vec<T> {
+        let credited = self.records.iter().filter(|record| record.settings.scheme != SchemeName::Unlimited);
+        let mut values: Vec<T> = credited.map(|record| of(&record.settings)).collect();
+        values.sort();
+        values.dedup();
+        values
+    }
+
+    /// The largest number of ranks that was run.
+    pub fn most_ranks(&self) -> u32 {
+        self.values(|settings| settings.ranks).last().copied().unwrap_or(0)
+    }
+}
+
+/// For [`Evidence::curve`].
+pub fn slots(settings: &Settings) -> Option<f64> {
+    Some(settings.slots_per_peer.into())
+}
+
+/// Share of messages that waited for credit; one that waited several times counts as so many, up to all. Unit: percent.
+pub fn delayed(record: &Record) -> Option<f64> {
+    Some((100.0 * record.stalls as f64 / record.messages.max(1) as f64).min(100.0))
+}
+
+impl Curve {
+    /// The value at `x`.
+    pub fn at(&self, x: f64) -> Option<f64> {
+        self.0.iter().find(|point| point.0 == x).map(|point| point.1)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Values from `from` to `to`, both included.
+    pub fn between(&self, from: f64, to: f64) -> Vec<f64> {
+        self.0.iter().filter(|point| (from..=to).contains(&point.0)).map(|point| point.1).collect()
+    }
+
+    /// The first `x` from which on all values satisfy `holds`.
+    pub fn holds_from(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
+        let last_bad = self.0.iter().rposition(|point| !holds(point.1));
+        self.0.get(last_bad.map_or(0, |index| index + 1)).map(|point| point.0)
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// The mean; `None` of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_are_asked_where_they_begin_to_hold() {
+        let curve = Curve(vec![(1.0, 9.0), (2.0, 3.0), (3.0, 6.0), (4.0, 2.0), (5.0, 1.0)]);
+        assert_eq!(curve.holds_from(|value| value < 4.0), Some(4.0));
+        assert_eq!(curve.holds_from(|value| value < 0.5), None);
+        assert_eq!((curve.at(3.0), curve.at(3.5)), (Some(6.0), None));
+        assert_eq!(curve.between(2.0, 4.0), [3.0, 6.0, 2.0]);
+        assert_eq!(
+            (median(&[3.0, 1.0, 2.0]), median(&[1.0, 2.0]), median(&[])),
+            (Some(2.0), Some(1.5), None)
+        );
+        assert_eq!((mean(&[1.0, 3.0]), mean(&[])), (Some(2.0), None));
+    }
+}

@@ -1,0 +1,193 @@
+//! `weir reproduce`: the published experiments, run, evaluated and drawn.
+//!
+//! An experiment is some plans (in files), points and figures (in [`points`]); points are evaluated from records only. A
+//! point that does not hold is a result like any other: it is printed, marked on the page, and explained in docs/fidelity.md.
+
+mod chart;
+mod evidence;
+mod page;
+mod points;
+
+use crate::failure::Failure;
+use crate::run;
+use crate::sim::HowToRun;
+use crate::sim::{execute, places};
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use evidence::Evidence;
+use points::{Experiment, Point, Verdict};
+use serde::Serialize;
+use weir_sim::plan::{Plan, Record};
+
+/// Options of `weir reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Runs the plans of published experiments (worlds that are recorded are not run again), evaluates their points, and writes \
+DIR/reproduce.html, one page that needs nothing else, and DIR/points.json. What each experiment is: `weir reproduce list`.
+
+Exit status: 0 if everything ran, whether points hold or not; with --strict 1 if one does not.
+
+Examples:
+  weir reproduce E1.2 --quick
+  weir reproduce all --out results")]
+pub struct ReproduceArguments {
+    /// Experiments by number (E1.2), all of them, or `list`.
+    #[arg(value_name = "EXPERIMENT", required = true)]
+    experiments: Vec<String>,
+    #[command(flatten)]
+    how: HowToRun,
+    /// Fail if a point does not hold.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// An experiment with what its plans gave.
+struct Reproduced<'a> {
+    experiment: &'static Experiment,
+    plans: Vec<&'a Plan>,
+    evidence: Evidence<'a>,
+    points: Vec<Point>,
+}
+
+/// What `points.json` holds.
+#[derive(Serialize)]
+struct Output<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    quick: bool,
+    experiments: Vec<ExperimentOutput<'a>>,
+}
+
+#[derive(Serialize)]
+struct ExperimentOutput<'a> {
+    id: &'static str,
+    title: &'static str,
+    points: &'a [Point],
+    worlds: usize,
+}
+
+/// Runs experiments. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
+    if arguments.experiments == ["list"] {
+        list();
+        return Ok(0);
+    }
+    let chosen = choose(&arguments.experiments)?;
+    let directory = places::experiments()?;
+    let mut plans = Vec::new();
+    for experiment in &chosen {
+        for name in experiment.plans {
+            let path = directory.join(format!("{name}.toml"));
+            plans.push((experiment.id, execute::read(&path, arguments.how.quick)?));
+        }
+    }
+    let all: Vec<&Plan> = plans.iter().map(|(_, plan)| plan).collect();
+    let options = arguments.how.options();
+    let results = execute::execute(&all, &options)?;
+    let reproduced: Vec<Reproduced<'_>> = chosen
+        .iter()
+        .map(|&experiment| {
+            let own = plans.iter().filter(|(id, _)| *id == experiment.id);
+            let plans: Vec<&Plan> = own.map(|(_, plan)| plan).collect();
+            let records: Vec<&Record> =
+                plans.iter().flat_map(|plan| &plan.worlds).filter_map(|setup| results.of(setup)).collect();
+            let evidence = Evidence::new(records, &results.memory);
+            let points = (experiment.points)(&evidence);
+            Reproduced { experiment, plans, evidence, points }
+        })
+        .collect();
+    println!("{}", render(&reproduced));
+    let quick = arguments.how.quick;
+    let page = options.out.join("reproduce.html");
+    std::fs::write(&page, page::render(&reproduced, quick))
+        .map_err(Failure::system(page.display().to_string()))?;
+    let output = Output {
+        schema: "weir-reproduce-1",
+        weir_version: env!("CARGO_PKG_VERSION"),
+        quick,
+        experiments: reproduced
+            .iter()
+            .map(|it| ExperimentOutput {
+                id: it.experiment.id,
+                title: it.experiment.title,
+                points: &it.points,
+                worlds: it.evidence.records.len(),
+            })
+            .collect(),
+    };
+    run::write_json(&output, &options.out.join("points.json").display().to_string())?;
+    println!("{}", summary(&reproduced, quick));
+    println!("page: {}", page.display());
+    let all_hold =
+        reproduced.iter().flat_map(|it| &it.points).all(|point| point.verdict != Verdict::DoesNotHold);
+    Ok(u8::from(arguments.strict && !all_hold))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
+    if names == ["all"] {
+        return Ok(points::ALL.iter().collect());
+    }
+    let find = |name: &String| {
+        points::ALL.iter().find(|experiment| experiment.id.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let ids = points::ALL.iter().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
+            Failure::Usage(format!("{name}: no such experiment; allowed: all, list, {ids}"))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn list() {
+    for experiment in points::ALL {
+        let plans = experiment.plans.iter().map(|name| format!("experiments/{name}.toml"));
+        println!("{:6} {}", experiment.id, experiment.title);
+        println!("       {}; {}", experiment.source, plans.collect::<Vec<_>>().join(", "));
+    }
+}
+
+/// Point, published, ours, holds.
+fn render(reproduced: &[Reproduced<'_>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        table.set_width(150);
+    }
+    table.set_header(["", "point", "published", "ours", ""]);
+    for it in reproduced {
+        for point in &it.points {
+            table.add_row([
+                Cell::new(it.experiment.id),
+                Cell::new(&point.text),
+                Cell::new(&point.published),
+                Cell::new(&point.ours),
+                Cell::new(point.verdict.word()).set_alignment(CellAlignment::Left),
+            ]);
+        }
+    }
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
+    let verdicts = reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict);
+    let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::Beside).collect();
+    let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
+    let worlds: usize = reproduced.iter().map(|it| it.evidence.records.len()).sum();
+    let mut text = format!(
+        "{} of {} points hold, {} do not, {} are not evaluated; {worlds} worlds",
+        count(Verdict::Holds),
+        verdicts.len(),
+        count(Verdict::DoesNotHold),
+        count(Verdict::NotEvaluated)
+    );
+    if quick {
+        text.push_str("\nquick: worlds smaller than published; what a point says about 1024 ranks is not tested by them");
+    }
+    if count(Verdict::DoesNotHold) > 0 {
+        text.push_str("\nwhy a point does not hold: docs/fidelity.md");
+    }
+    text
+}

@@ -1,0 +1,101 @@
+//! E1.3: piggybacked credits, all-to-all of 2044 B (which leaves room for them) and of 2048 B (which does not).
+
+use super::{Experiment, Point, WEIR, percent};
+use crate::reproduce::chart::Chart;
+use crate::reproduce::evidence::{Curve, Evidence, mean, slots};
+use weir_sim::plan::{Record, SchemeName, Settings};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "E1.3",
+    title: "Static credits with piggybacking: all-to-all of 2044 B",
+    source: "Prades, thesis, 5.4: Figure 5.8",
+    plans: &["e1.3"],
+    points,
+    figures,
+};
+
+fn is(it: &Settings, ranks: u32, message_bytes: f64, piggyback: bool) -> bool {
+    it.scheme == SchemeName::Static
+        && it.ranks == ranks
+        && it.piggyback == piggyback
+        && it.workload_number("message_bytes") == Some(message_bytes)
+}
+
+fn credit_packets(record: &Record) -> Option<f64> {
+    Some(record.credit_packets as f64)
+}
+
+/// How much less `with` is than `without`, slot by slot. Unit: percent.
+fn less(with: &Curve, without: &Curve) -> Curve {
+    let both = with.0.iter().filter_map(|&(x, with)| Some((x, with, without.at(x)?)));
+    Curve(both.map(|(x, with, without)| (x, 100.0 * (1.0 - with / without))).collect())
+}
+
+fn points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let ranks = evidence.most_ranks();
+    let overhead = |bytes, piggyback| evidence.overhead_by_slots(|it| is(it, ranks, bytes, piggyback));
+    let packets =
+        |bytes, piggyback| evidence.curve(|it| is(it, ranks, bytes, piggyback), slots, credit_packets);
+    let (with, without) = (overhead(2044.0, true), overhead(2044.0, false));
+    let values = |curve: &Curve| curve.0.iter().map(|point| point.1).collect::<Vec<_>>();
+    let overheads = mean(&values(&with)).zip(mean(&values(&without)));
+    let reduction = less(&packets(2044.0, true), &packets(2044.0, false));
+    let smallest = values(&reduction).into_iter().reduce(f64::min);
+    let mut points = vec![
+        Point::of(
+            format!("{ranks} ranks, 2044 B: overhead falls by piggybacking (mean over the buffer sizes)"),
+            "it falls",
+            overheads.map(|(with, without)| {
+                (format!("{} with, {} without", percent(with), percent(without)), with < without)
+            }),
+        ),
+        Point::of(
+            format!("{ranks} ranks, 2044 B: fewer explicit credit packets, at every buffer size"),
+            "fewer",
+            smallest.zip(mean(&values(&reduction))).map(|(least, mean)| {
+                (format!("{} fewer at least, {} on average", percent(least), percent(mean)), least > 0.0)
+            }),
+        ),
+    ];
+    let (with, without) = (packets(2048.0, true), packets(2048.0, false));
+    let same = (!with.is_empty()).then(|| with == without);
+    points.push(Point::of(
+        format!("{ranks} ranks, 2048 B: no room behind the last packet, so nothing changes (barriers' messages aside)"),
+        "nothing of it",
+        same.map(|same| {
+            let reduction = mean(&values(&less(&with, &without))).unwrap_or(0.0);
+            // The barriers that begin the measurement have messages without payload, which do carry credits.
+            (format!("{} fewer credit packets", percent(reduction)), same || reduction.abs() < 1.0)
+        }),
+    ));
+    points
+}
+
+fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let ranks = evidence.most_ranks();
+    let x = "slots per peer, credit slots included";
+    let mut overhead = Chart::new(
+        format!("Overhead with and without piggybacking, {ranks} ranks (Figure 5.8)"),
+        x,
+        "overhead over unlimited (%)",
+    );
+    for (name, bytes, piggyback) in [
+        ("2044 B", 2044.0, false),
+        ("2044 B, piggybacking", 2044.0, true),
+        ("2048 B", 2048.0, false),
+        ("2048 B, piggybacking", 2048.0, true),
+    ] {
+        overhead.curve(name, evidence.overhead_by_slots(|it| is(it, ranks, bytes, piggyback)));
+    }
+    overhead.curve(WEIR, evidence.overhead_by_slots(|it| it.scheme == SchemeName::Weir && it.ranks == ranks));
+    let mut fewer = Chart::new(
+        format!("Explicit credit packets that piggybacking saves, {ranks} ranks (Figure 5.8)"),
+        x,
+        "fewer credit packets (%)",
+    );
+    for (name, bytes) in [("2044 B", 2044.0), ("2048 B", 2048.0)] {
+        let packets = |piggyback| evidence.curve(|it| is(it, ranks, bytes, piggyback), slots, credit_packets);
+        fewer.curve(name, less(&packets(true), &packets(false)));
+    }
+    vec![overhead, fewer]
+}

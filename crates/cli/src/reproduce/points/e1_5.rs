@@ -1,0 +1,85 @@
+//! E1.5: what of the overhead is computation, and what is waiting and traffic.
+//!
+//! The same worlds once more with processors that handle credit packets for nothing: what is left is stalls and traffic, what is gone is
+//! computation. (The thesis does not say how it told them apart.)
+
+use super::{Experiment, Point, percent};
+use crate::reproduce::chart::Chart;
+use crate::reproduce::evidence::{Curve, Evidence, mean};
+use weir_sim::plan::{SchemeName, Settings};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "E1.5",
+    title: "Overhead split into stalls with traffic, and computation",
+    source: "Prades, thesis, 7.1: Figures 7.1 and 7.2",
+    plans: &["e1.5"],
+    points,
+    figures,
+};
+
+const PINGPONG: &str = "multi_pingpong";
+const ALLTOALL: &str = "alltoall";
+/// "Very similar", for all-to-all. Unit: percentage points, mean over the buffer sizes.
+const SIMILAR: f64 = 3.0;
+
+fn free_of_computation(it: &Settings) -> bool {
+    it.network.contains("credit_send_ns=0")
+}
+
+fn total(evidence: &Evidence<'_>, scheme: SchemeName, workload: &str, free: bool) -> Curve {
+    evidence.overhead_by_slots(|it| {
+        it.scheme == scheme && it.workload_name() == workload && free_of_computation(it) == free
+    })
+}
+
+/// What handling credit packets costs by itself.
+fn computation(evidence: &Evidence<'_>, scheme: SchemeName, workload: &str) -> Curve {
+    let (all, rest) = (total(evidence, scheme, workload, false), total(evidence, scheme, workload, true));
+    Curve(all.0.iter().filter_map(|&(slots, all)| Some((slots, all - rest.at(slots)?))).collect())
+}
+
+fn points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let of = |curve: Curve| mean(&curve.0.iter().map(|point| point.1).collect::<Vec<_>>());
+    let both = |curve: &dyn Fn(SchemeName) -> Curve| {
+        of(curve(SchemeName::Dynamic)).zip(of(curve(SchemeName::Static)))
+    };
+    let words =
+        |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
+    vec![
+        Point::of(
+            "multi-pingpong: the dynamic scheme's computation is below the static one's (mean over the buffer sizes)",
+            "below",
+            both(&|scheme| computation(evidence, scheme, PINGPONG)).map(|it| (words(it), it.0 < it.1)),
+        ),
+        Point::of(
+            "multi-pingpong: so is its overhead in all",
+            "below",
+            both(&|scheme| total(evidence, scheme, PINGPONG, false)).map(|it| (words(it), it.0 < it.1)),
+        ),
+        Point::of(
+            format!(
+                "all-to-all: the schemes' overheads are very similar (at most {SIMILAR} points apart on average)"
+            ),
+            "very similar",
+            both(&|scheme| total(evidence, scheme, ALLTOALL, false))
+                .map(|it| (words(it), (it.0 - it.1).abs() <= SIMILAR)),
+        ),
+    ]
+}
+
+fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    for (workload, name) in [(ALLTOALL, "all-to-all"), (PINGPONG, "multi-pingpong")] {
+        let title = format!("Overhead of {name}, and the computation in it (Figures 7.1 and 7.2)");
+        let mut chart =
+            Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
+        for (scheme, name) in
+            [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, "weir")]
+        {
+            chart.curve(name, total(evidence, scheme, workload, false));
+            chart.curve(format!("{name}, computation"), computation(evidence, scheme, workload));
+        }
+        charts.push(chart);
+    }
+    charts
+}

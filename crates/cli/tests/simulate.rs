@@ -1,0 +1,142 @@
+//! `weir sim` and `weir reproduce`, small: worlds are run once, what is wrong is told with its line, the page needs nothing else.
+#![allow(missing_docs, reason = "test code")]
+
+mod common;
+use common::{World, output};
+use std::path::{Path, PathBuf};
+
+const PLAN: &str = r#"title = "small"
+experiment = "mine"
+source = "ours"
+seeds = [1]
+
+[base]
+network = { file = "extoll" }
+ranks = 8
+ranks_per_node = 4
+mesh_nodes = "2x1"
+workload.alltoall = { algorithm = "linear", message_bytes = 500, calls = 1 }
+
+[[sweep]]
+scheme = "static"
+slots_per_peer = [6, 12, 24]
+"#;
+
+fn experiments() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments")
+}
+
+fn weir(world: &World, words: &[&str]) -> (Option<i32>, String, String) {
+    let out = world.at("results").display().to_string();
+    let words = [words, &["--quiet", "--out", &out]].concat();
+    output(world.weir(&words).env("WEIR_EXPERIMENTS_PATH", experiments()))
+}
+
+fn plan(world: &World, text: &str) -> String {
+    let path = world.at("mine.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
+    let world = World::new("");
+    let path = plan(&world, PLAN);
+    let (code, table, progress) = weir(&world, &["sim", &path]);
+    assert_eq!(code, Some(0), "{progress}");
+    // Ten packets to each of seven others, and the reference without credits.
+    assert!(progress.contains("4 worlds with about 2,"), "{progress}");
+    assert_eq!(table.matches("static").count(), 3, "{table}");
+    assert_eq!(table.matches("unlimited").count(), 1, "{table}");
+
+    let records = world.at("results/worlds.jsonl");
+    let lines = std::fs::read_to_string(&records).unwrap();
+    assert_eq!(lines.lines().count(), 4);
+    let (code, again, progress) = weir(&world, &["sim", &path]);
+    assert_eq!((code, &again), (Some(0), &table));
+    assert!(
+        progress.contains("0 worlds with about 0 data packets") && progress.contains("4 more are recorded")
+    );
+
+    // As a run leaves it that was ended while it wrote the third line.
+    let third = lines.match_indices('\n').nth(1).unwrap().0;
+    std::fs::write(&records, &lines[..third + 40]).unwrap();
+    let (code, resumed, progress) = weir(&world, &["sim", &path, "--jobs", "1"]);
+    assert!(progress.contains("2 worlds with") && progress.contains("2 more are recorded"), "{progress}");
+    assert_eq!((code, &resumed), (Some(0), &table));
+    let traces = |text: &str| {
+        let records = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut traces: Vec<_> =
+            records.map(|record| (record["key"].to_string(), record["trace"].to_string())).collect();
+        traces.sort();
+        traces
+    };
+    assert_eq!(traces(&std::fs::read_to_string(&records).unwrap()), traces(&lines));
+
+    // One number changed: only what it changes is run.
+    let changed = plan(&world, &PLAN.replace("12, 24", "13, 24"));
+    let (_, _, progress) = weir(&world, &["sim", &changed]);
+    assert!(progress.contains("1 worlds with") && progress.contains("3 more are recorded"), "{progress}");
+}
+
+#[test]
+fn what_is_wrong_with_a_plan_is_one_line_that_names_it() {
+    let world = World::new("");
+    let path = plan(&world, &PLAN.replace("\"2x1\"", "\"3x1\""));
+    let (code, stdout, stderr) = weir(&world, &["sim", &path]);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    let what = "mesh_nodes 3x1 with ranks_per_node 4 has places for 12, and ranks is 8; allowed: the same";
+    assert_eq!(stderr, format!("weir: {path}:10: {what}\n"));
+    let path = plan(&world, &PLAN.replace("message_bytes", "message"));
+    let (code, _, stderr) = weir(&world, &["sim", &path]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.starts_with(&format!("weir: {path}:11: unknown field `message`")), "{stderr}");
+    assert!(stderr.ends_with("a unit belongs to each name: message_bytes\n"), "{stderr}");
+    let (code, _, stderr) = weir(&world, &["reproduce", "E9.9"]);
+    assert!(
+        code == Some(2) && stderr.starts_with("weir: E9.9: no such experiment; allowed: all, list, E1.1")
+    );
+    assert!(!world.at("results").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_part_of_the_published_experiments_is_repeated() {
+    let world = World::new("");
+    let (code, table, progress) = weir(&world, &["reproduce", "E2.1", "E2.3", "--quick"]);
+    assert_eq!(code, Some(0), "{progress}");
+    assert!(table.contains("all schemes have the same latency") && table.contains("page: "), "{table}");
+    let page = std::fs::read_to_string(world.at("results/reproduce.html")).unwrap();
+    let without_names = page.replace("http://www.w3.org/2000/svg", "");
+    for reference in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+        assert!(!without_names.contains(reference), "{reference}");
+    }
+    assert_eq!(page.matches("<svg").count(), 1 + 2);
+    let text = std::fs::read_to_string(world.at("results/points.json")).unwrap();
+    let points: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let ids: Vec<_> = points["experiments"].as_array().unwrap().iter().map(|it| it["id"].clone()).collect();
+    assert_eq!(ids, ["E2.1", "E2.3"]);
+    let verdicts: Vec<String> = points["experiments"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|it| it["points"].as_array().unwrap())
+        .map(|point| point["verdict"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(verdicts.iter().filter(|verdict| *verdict != "beside").count(), 1 + 4);
+    assert!(!verdicts.iter().any(|verdict| verdict == "not-evaluated"), "{verdicts:?}");
+    // Strict or not, the same is printed; the status says whether all of it holds.
+    let all_hold = !verdicts.iter().any(|verdict| verdict == "does-not-hold");
+    let (code, strict, _) = weir(&world, &["reproduce", "E2.1", "E2.3", "--quick", "--strict"]);
+    assert_eq!((code, strict), (Some(i32::from(!all_hold)), table));
+}
+
+#[test]
+fn experiments_are_listed() {
+    let world = World::new("");
+    let (code, list, _) = weir(&world, &["reproduce", "list"]);
+    assert_eq!(code, Some(0));
+    for id in ["E1.2", "E1.10", "E2.4"] {
+        assert!(list.lines().any(|line| line.starts_with(id)), "{list}");
+    }
+    assert!(list.contains("experiments/e1.2.toml"));
+}
