@@ -44,7 +44,7 @@ impl Operations {
         self.table.count()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn begin(&mut self, outstanding: Outstanding) -> Request {
         Request(self.table.insert(outstanding))
     }
@@ -59,7 +59,7 @@ impl Operations {
     }
 
     /// Forgets an operation. It must be outstanding.
-    #[inline]
+    #[inline(always)]
     pub fn end(&mut self, request: Request) {
         assert!(self.table.discard(request.0), "{request:?} ended twice");
     }

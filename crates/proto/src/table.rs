@@ -68,7 +68,7 @@ impl<T> Table<T> {
     }
 
     /// Adds an entry and returns its number.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, value: T) -> u32 {
         let (number, entry) = self.vacant();
         *entry = Some(value);
@@ -76,7 +76,7 @@ impl<T> Table<T> {
     }
 
     /// A place that is free, and counts as used from now on.
-    #[inline]
+    #[inline(always)]
     fn vacant(&mut self) -> (u32, &mut Option<T>) {
         let index = match self.open.last() {
             Some(&index) => index,
@@ -126,7 +126,7 @@ impl<T> Table<T> {
     }
 
     /// As [`Table::remove`], for an entry that nobody wants. Returns whether there was one.
-    #[inline]
+    #[inline(always)]
     pub fn discard(&mut self, number: u32) -> bool {
         let (index, place) = Self::place(number);
         let entry = self.pages.get_mut(index).and_then(|page| page.entries.get_mut(place));
@@ -137,7 +137,7 @@ impl<T> Table<T> {
     }
 
     /// A place is empty that was not.
-    #[inline]
+    #[inline(always)]
     fn vacate(&mut self, index: usize, place: usize) {
         let page = &mut self.pages[index];
         page.free.push(place as u16);
@@ -146,18 +146,18 @@ impl<T> Table<T> {
         if used == Self::PER_PAGE - 1 {
             self.open.push(index as u32);
         }
-        if used == 0 {
-            self.emptied(index, place);
+        // Most often nothing is to be done: the only page with room is empty again.
+        if used == 0 && (place + 1 == Self::PER_PAGE || self.open.len() > 1) {
+            self.emptied(index);
         }
     }
 
-    /// A page is empty that was not, by its last entry at `place`.
-    #[inline]
-    fn emptied(&mut self, index: usize, place: usize) {
+    #[cold]
+    fn emptied(&mut self, index: usize) {
         let page = &mut self.pages[index];
         if self.open.len() > 1 {
             *page = Page::EMPTY;
-        } else if place + 1 == Self::PER_PAGE {
+        } else {
             page.entries.clear(); // numbers ascend again
             page.free.clear();
         }

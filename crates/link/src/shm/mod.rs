@@ -555,7 +555,7 @@ impl Link for ShmLink {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         if let Some(Current { lane, found }) = &self.current
             && let Some(reader) = self.inbox.reader(*lane)

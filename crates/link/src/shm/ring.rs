@@ -322,7 +322,7 @@ impl<L: LaneMemory> Reader<L> {
     ///
     /// # Panics
     /// If the packet has fewer, or the memory.
-    #[inline]
+    #[inline(always)]
     pub fn take(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
         assert!(
             bytes <= u64::from(found.payload_bytes),
@@ -339,6 +339,7 @@ impl<L: LaneMemory> Reader<L> {
         }
     }
 
+    #[inline(never)]
     fn take_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         let slots = self.lane.slots();
         let first = wrapped(self.at.slot + 1, slots);
@@ -353,17 +354,26 @@ impl<L: LaneMemory> Reader<L> {
         });
     }
 
+    /// Zeroes the first words of the slots of a run, all but the first.
+    fn clear_behind_head(&self, run_slots: u32) {
+        let slots = self.lane.slots();
+        let (begin, end) = (self.at.slot + 1, self.at.slot + run_slots);
+        for slot in begin..end.min(slots) {
+            self.lane.word(slot).store(0, Ordering::Relaxed);
+        }
+        // The run wraps.
+        for slot in begin.max(slots)..end {
+            self.lane.word(slot - slots).store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Frees the slots of `found`, the packet at the head of the lane.
     #[inline]
     pub fn retire(&mut self, found: &Found) {
         let slots = self.lane.slots();
-        let end = self.at.slot + found.slots;
-        for slot in self.at.slot..end.min(slots) {
-            self.lane.word(slot).store(0, Ordering::Relaxed);
-        }
-        // The run wraps.
-        for slot in slots..end {
-            self.lane.word(slot - slots).store(0, Ordering::Relaxed);
+        self.lane.word(self.at.slot).store(0, Ordering::Relaxed);
+        if found.slots > 1 {
+            self.clear_behind_head(found.slots);
         }
         self.at.advance(found.slots, slots);
         // Release: the zeroes come first. A plain store to a line that only writers without credit read.

@@ -460,12 +460,6 @@ impl Endpoint {
     }
 }
 
-/// Whether the payload leaves room for a credit, on links where the header has none.
-fn leaves_room(geometry: &Geometry, packet: &Packet, slots: u32) -> bool {
-    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
-    slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes
-}
-
 /// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
 /// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
 /// form every packet's header has a place for it.
@@ -482,8 +476,19 @@ pub(super) fn carry_credits(
     counters.packets_sent += 1;
     counters.slots_sent += u64::from(slots);
     let Some(receiver) = receiver else { return };
-    let has_room = last && (geometry.piggyback_bytes == 0 || leaves_room(geometry, packet, slots));
-    let (credits, granted_total) = receiver.carry(has_room, pool);
+    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
+    let leaves_room = || slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
+    let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
+    let (credits, granted_total) = match *receiver {
+        flow::Receiver::Dynamic(account) => {
+            if let Some(granted_total) = pool.settled_total(account) {
+                packet.granted_total = granted_total;
+                return;
+            }
+            pool.carry(account, has_room())
+        }
+        _ => receiver.carry(has_room()),
+    };
     counters.piggybacked_credits_sent += u64::from(credits);
     packet.granted_total = granted_total;
 }

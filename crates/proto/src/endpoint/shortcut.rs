@@ -12,10 +12,12 @@
 
 use alloc::vec::Vec;
 
+use super::membership::Stays;
 use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Envelope};
 use crate::config::MAX_EAGER_BYTES;
 use crate::event::{Pattern, Peer, Request};
+use crate::flow;
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
@@ -58,17 +60,23 @@ impl PeerState {
 }
 
 /// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
-#[inline(always)]
+#[inline]
 pub(super) fn heed(state: &mut PeerState, packet: &Packet) -> bool {
     match &mut state.outbound {
-        // What is said of an earlier stay of ours there says nothing.
-        Outbound::Connected(sender) if packet.epoch == state.stays.there => {
-            state.stays.note_credit_packets_read(packet.credit_packets_read);
-            state.held = packet.marks.hold;
-            sender.granted(packet.granted_total).is_ok()
-        }
+        Outbound::Connected(sender) => hear(sender, &mut state.stays, &mut state.held, packet),
         _ => true,
     }
+}
+
+#[inline(always)]
+fn hear(sender: &mut flow::Sender, stays: &mut Stays, held: &mut bool, packet: &Packet) -> bool {
+    // What is said of an earlier stay of ours there says nothing.
+    if packet.epoch != stays.there {
+        return true;
+    }
+    stays.note_credit_packets_read(packet.credit_packets_read);
+    *held = packet.marks.hold;
+    sender.granted(packet.granted_total).is_ok()
 }
 
 impl Endpoint {
@@ -109,15 +117,19 @@ impl Endpoint {
             return None;
         }
         let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
-        let must_connect = match state.outbound {
-            Outbound::Connected(_) | Outbound::Connecting => false,
-            Outbound::Absent => config.scheme.grants(),
-            Outbound::Lost(_) => return None,
-        };
-        if !heed(state, packet) {
-            return None;
+        // The first credits need a way back.
+        let mut settle = false;
+        if let Outbound::Connected(sender) = &mut state.outbound {
+            if !hear(sender, &mut state.stays, &mut state.held, packet) {
+                return None;
+            }
+        } else {
+            match state.outbound {
+                Outbound::Lost(_) => return None,
+                Outbound::Absent => settle = config.scheme.grants(),
+                Outbound::Connecting | Outbound::Connected(_) => {}
+            }
         }
-        let mut settle = must_connect;
         if let Some(receiver) = &mut state.receiver {
             let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
             let slots = if length == 0 { 1 } else { slots };

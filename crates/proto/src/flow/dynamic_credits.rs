@@ -25,7 +25,7 @@ use alloc::vec::Vec;
 use super::activity::{Activity, Level};
 use super::mutant::Mutant;
 use super::static_credits;
-use super::{GrantError, ReceiverView, SenderView, SpendError};
+use super::{ReceiverView, SenderView, SpendError};
 use crate::config::{Admission, DataRegion, MAX_CREDIT_SLOTS};
 use crate::event::Peer;
 use crate::mailbox::{quota, threshold};
@@ -54,14 +54,9 @@ impl Sender {
         self.credits.spend(slots);
     }
 
-    #[inline]
-    pub(super) fn try_spend(&mut self, slots: u32) -> bool {
-        self.credits.try_spend(slots)
-    }
-
     #[inline(always)]
-    pub(super) fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        self.credits.granted(granted_total)
+    pub(super) fn credits_mut(&mut self) -> &mut static_credits::Sender {
+        &mut self.credits
     }
 
     pub(super) fn view(&self) -> SenderView {
@@ -434,7 +429,7 @@ impl Pool {
     }
 
     /// The same; the result is whether a threshold is reached.
-    #[inline]
+    #[inline(always)]
     pub(super) fn retrieved_and_due(
         &mut self,
         index: u32,
@@ -443,15 +438,15 @@ impl Pool {
     ) -> Result<bool, SpendError> {
         let account = &mut self.accounts[index as usize];
         let before = account.current;
-        if slots > before {
+        let Some(current) = before.checked_sub(slots) else {
             return Err(SpendError { slots, credits: before });
-        }
+        };
         // A total beyond what was sent makes all of them look unread: who lies gets no more of them.
         account.packets_read = read;
         account.retrieved += slots;
-        account.current = before - slots;
+        account.current = current;
         let due = account.retrieved >= account.thresholds[0];
-        if account.current >= self.credit_slots {
+        if current >= self.credit_slots {
             self.free_slots += slots;
         } else {
             self.owe(before, slots);
@@ -575,24 +570,21 @@ impl Pool {
         Some(credits)
     }
 
-    /// What a packet takes along: the credits that go with it if it `has_room` for them, and all granted so far.
-    #[inline]
-    pub(super) fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
+    /// All credits granted so far, if nothing has been retrieved that could be returned.
+    #[inline(always)]
+    pub(crate) fn settled_total(&self, index: u32) -> Option<u32> {
         let account = &self.accounts[index as usize];
-        if account.retrieved == 0 || !has_room {
-            return (0, account.granted_total);
-        }
-        let credits = self.piggyback(index);
-        (credits, self.granted_total(index))
+        (account.retrieved == 0).then_some(account.granted_total)
     }
 
-    /// Credits that go with a packet that has room for them. They count as granted.
-    #[inline]
-    pub fn piggyback(&mut self, index: u32) -> u32 {
+    /// What a packet takes along: the credits that go with it if it `has_room` for them, which count as granted, and all granted
+    /// so far.
+    #[inline(always)]
+    pub(crate) fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
         let account = &mut self.accounts[index as usize];
         let credits = account.retrieved;
-        if credits == 0 {
-            return 0;
+        if credits == 0 || !has_room {
+            return (0, account.granted_total);
         }
         let (current, piggybacked) = (account.current + credits, account.piggybacked + credits);
         // What can be said about almost every packet: then a few additions are all.
@@ -605,12 +597,16 @@ impl Pool {
             (account.current, account.piggybacked) = (current, piggybacked);
             account.granted_total = account.granted_total.wrapping_add(credits);
             self.free_slots -= credits;
-            return credits;
+            return (credits, account.granted_total);
         }
-        self.piggyback_carefully(index)
+        self.carry_carefully(index)
     }
 
-    #[inline(never)]
+    #[cold]
+    fn carry_carefully(&mut self, index: u32) -> (u32, u32) {
+        (self.piggyback_carefully(index), self.granted_total(index))
+    }
+
     fn piggyback_carefully(&mut self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
         if !self.piggyback || account.blocked {

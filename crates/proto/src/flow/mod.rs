@@ -122,22 +122,32 @@ impl Sender {
         }
     }
 
-    /// [`Sender::spend`], if there are so many.
-    #[inline]
-    pub fn try_spend(&mut self, slots: u32) -> bool {
+    /// The credits, in schemes that have any: the same calculator in all of them.
+    #[inline(always)]
+    fn credited(&mut self) -> Option<&mut static_credits::Sender> {
         match self {
-            Sender::Dynamic(sender) => sender.try_spend(slots),
             Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
-                sender.try_spend(slots)
+                Some(sender)
             }
-            Sender::Unlimited(_) | Sender::Hardware(_) => {
-                let enough = self.credits() >= slots;
-                if enough {
-                    self.spend(slots);
-                }
-                enough
-            }
+            Sender::Dynamic(sender) => Some(sender.credits_mut()),
+            Sender::Unlimited(_) | Sender::Hardware(_) => None,
         }
+    }
+
+    /// [`Sender::spend`], if there are so many.
+    #[inline(always)]
+    pub fn try_spend(&mut self, slots: u32) -> bool {
+        if let Sender::Unlimited(sender) = self {
+            return sender.try_spend(slots);
+        }
+        if let Some(credits) = self.credited() {
+            return credits.try_spend(slots);
+        }
+        let enough = self.credits() >= slots;
+        if enough {
+            self.spend(slots);
+        }
+        enough
     }
 
     /// Takes note of the total in a packet from the receiver.
@@ -146,14 +156,7 @@ impl Sender {
     /// [`GrantError`] if it cannot be; nothing has changed then.
     #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        match self {
-            Sender::Static(sender) => sender.granted(granted_total),
-            Sender::Dynamic(sender) => sender.granted(granted_total),
-            Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
-                sender.granted(granted_total)
-            }
-            Sender::Unlimited(_) | Sender::Hardware(_) => Ok(()),
-        }
+        self.credited().map_or(Ok(()), |credits| credits.granted(granted_total))
     }
 
     /// The link found `slots` more slots free.
@@ -289,13 +292,20 @@ impl Receiver {
     ///
     /// # Errors
     /// As [`Receiver::retrieved`].
-    #[inline]
+    #[inline(always)]
     pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+        if let Receiver::Dynamic(account) = self {
+            return pool.retrieved_and_due(*account, slots, read);
+        }
         match self {
             Receiver::Unlimited => Ok(false),
-            Receiver::Dynamic(account) => pool.retrieved_and_due(*account, slots, read),
-            _ => self.retrieved(slots, read, pool).map(|()| self.is_due(pool)),
+            _ => self.retrieved_otherwise(slots, read, pool),
         }
+    }
+
+    #[inline(never)]
+    fn retrieved_otherwise(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+        self.retrieved(slots, read, pool).map(|()| self.is_due(pool))
     }
 
     /// Whether [`Receiver::grant`] might have credits to return.
@@ -358,12 +368,12 @@ impl Receiver {
     }
 
     /// What a data packet takes along: the credits that go back with it, which count as granted, and all granted so far. In the
-    /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one.
+    /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one. For
+    /// dynamic credits see [`Pool::carry`].
     #[inline]
-    pub fn carry(&mut self, has_room: bool, pool: &mut Pool) -> (u32, u32) {
+    pub fn carry(&mut self, has_room: bool) -> (u32, u32) {
         match self {
-            Receiver::Unlimited => (0, 0),
-            Receiver::Dynamic(account) => pool.carry(*account, has_room),
+            Receiver::Unlimited | Receiver::Dynamic(_) => (0, 0),
             Receiver::Static(receiver) => {
                 let credits = if has_room { receiver.piggyback() } else { 0 };
                 (credits, receiver.granted_total())

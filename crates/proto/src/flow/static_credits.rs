@@ -21,10 +21,10 @@ pub struct Sender {
     start_slots: u32,
     /// The most credits there can be: the quota.
     quota_slots: u32,
-    /// Start plus all that was granted, modulo 2^32.
-    limit_total: u32,
-    /// Slots filled, modulo 2^32.
-    spent_total: u32,
+    /// All that was granted, modulo 2^32.
+    granted_total: u32,
+    /// What there is of both: at most the quota (I1).
+    credits: u32,
 }
 
 impl Sender {
@@ -36,30 +36,28 @@ impl Sender {
     /// With fewer credits in the beginning than it can have later.
     pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
         let start_slots = start_slots.min(quota_slots);
-        Sender { start_slots, quota_slots, limit_total: start_slots, spent_total: 0 }
+        Sender { start_slots, quota_slots, granted_total: 0, credits: start_slots }
     }
 
     /// Slots that may be filled now.
     #[inline]
     pub fn credits(&self) -> u32 {
-        self.limit_total.wrapping_sub(self.spent_total)
+        self.credits
     }
 
     /// Fills `slots` slots.
     #[inline]
     pub fn spend(&mut self, slots: u32) {
         assert!(slots <= self.credits(), "{slots} slots filled with {} credits", self.credits());
-        self.spent_total = self.spent_total.wrapping_add(slots);
+        self.credits -= slots;
     }
 
     /// Fills them if there are so many.
     #[inline]
     pub(super) fn try_spend(&mut self, slots: u32) -> bool {
-        let enough = slots <= self.credits();
-        if enough {
-            self.spent_total = self.spent_total.wrapping_add(slots);
-        }
-        enough
+        let Some(left) = self.credits.checked_sub(slots) else { return false };
+        self.credits = left;
+        true
     }
 
     /// Takes note of a total granted.
@@ -68,21 +66,16 @@ impl Sender {
     /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
     #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        // Most packets say nothing new.
-        match self.start_slots.wrapping_add(granted_total) == self.limit_total {
-            true => Ok(()),
-            false => self.raise(granted_total),
+        let more = granted_total.wrapping_sub(self.granted_total);
+        if more == 0 {
+            return Ok(()); // nothing new
         }
-    }
-
-    #[inline(never)]
-    fn raise(&mut self, granted_total: u32) -> Result<(), GrantError> {
-        let limit_total = self.start_slots.wrapping_add(granted_total);
-        let credits = limit_total.wrapping_sub(self.spent_total);
-        if credits > self.quota_slots || limit_total.wrapping_sub(self.limit_total) > self.quota_slots {
+        if more > self.quota_slots - self.credits {
+            let credits = self.credits.wrapping_add(more);
             return Err(GrantError { granted_total, credits, quota_slots: self.quota_slots });
         }
-        self.limit_total = limit_total;
+        self.granted_total = granted_total;
+        self.credits += more;
         Ok(())
     }
 
@@ -90,8 +83,8 @@ impl Sender {
         SenderView {
             credits: self.credits(),
             quota_slots: Some(self.quota_slots),
-            granted_total: Some(self.limit_total.wrapping_sub(self.start_slots)),
-            spent_total: Some(self.spent_total),
+            granted_total: Some(self.granted_total),
+            spent_total: Some(self.start_slots.wrapping_add(self.granted_total).wrapping_sub(self.credits)),
         }
     }
 }
@@ -251,8 +244,7 @@ mod tests {
         let mut sender = Sender::new(4);
         let mut total = 0u32;
         for _ in 0..5 {
-            sender.limit_total = sender.limit_total.wrapping_add(u32::MAX / 4);
-            sender.spent_total = sender.spent_total.wrapping_add(u32::MAX / 4);
+            sender.granted_total = sender.granted_total.wrapping_add(u32::MAX / 4);
             total = total.wrapping_add(u32::MAX / 4);
             sender.spend(4);
             total = total.wrapping_add(4);

@@ -22,6 +22,14 @@ impl Sender {
         self.room_slots -= slots;
     }
 
+    /// Fills them if so many are known to be free.
+    #[inline(always)]
+    pub(super) fn try_spend(&mut self, slots: u32) -> bool {
+        let Some(left) = self.room_slots.checked_sub(slots) else { return false };
+        self.room_slots = left;
+        true
+    }
+
     /// The link found more.
     pub fn found_room(&mut self, slots: u32) {
         self.room_slots = self.room_slots.saturating_add(slots);

@@ -90,7 +90,7 @@ impl Star {
         account.granted_total += more;
         self.pool.free_slots -= more;
         let total = account.granted_total;
-        assert!(self.sides[side].sender.granted(total).is_ok());
+        assert!(self.sides[side].sender.credits_mut().granted(total).is_ok());
     }
 
     /// Sends one packet of `slots` slots.
@@ -130,7 +130,7 @@ impl Star {
     fn piggyback(&mut self, side: usize) -> u32 {
         self.connect(side);
         let account = self.sides[side].account;
-        let credits = self.pool.piggyback(account);
+        let credits = self.pool.carry(account, true).0;
         let total = self.pool.granted_total(account);
         self.sides[side].back.push_back(Some((total, false)));
         self.ask();
@@ -153,7 +153,7 @@ impl Star {
         let side = &mut self.sides[side];
         match side.back.pop_front().expect("a packet") {
             Some((total, credit)) => {
-                side.sender.granted(total).expect("a total that was granted");
+                side.sender.credits_mut().granted(total).expect("a total that was granted");
                 side.read = side.read.wrapping_add(u16::from(credit));
             }
             None => side.asked = true,
@@ -409,7 +409,7 @@ fn gap_7_only_data_is_activity() {
             star.pool.control_retrieved(account);
             star.pool.grant(account, 1);
             let total = star.pool.granted_total(account);
-            star.sides[0].sender.granted(total).expect("granted");
+            star.sides[0].sender.credits_mut().granted(total).expect("granted");
             star.sides[0].read += 1;
             let read = star.sides[0].read;
             star.pool.credit_packets_read(account, read);

@@ -7,12 +7,12 @@ use crate::flow::{Base, ReceiverBooks};
 
 impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
-        self.limit_total.wrapping_sub(self.start_slots)
+        self.granted_total
     }
 
     pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
-        let Sender { quota_slots, start_slots, limit_total, spent_total } = self;
-        words.extend([*quota_slots, *start_slots, limit_total.wrapping_sub(*spent_total)]);
+        let Sender { quota_slots, start_slots, granted_total: _, credits } = self; // the total is the origin
+        words.extend([*quota_slots, *start_slots, *credits]);
     }
 }
 

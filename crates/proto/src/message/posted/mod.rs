@@ -113,7 +113,7 @@ impl PostedQueue {
     }
 
     /// What `find` gives, if that is a receive for one message among the first of the list: its place, request and capacity.
-    #[inline]
+    #[inline(always)]
     pub fn find_plain(&self, space: Space, from: Peer, tag: u64) -> Option<(Place, Request, u64)> {
         let queue = match space {
             Space::Untagged => &self.untagged,
@@ -128,7 +128,7 @@ impl PostedQueue {
     }
 
     /// Takes out the receive at a place that `find_plain` has just given.
-    #[inline]
+    #[inline(always)]
     pub fn remove_plain(&mut self, place: Place) {
         let queue = self.space(place.space);
         // The oldest, most often.
