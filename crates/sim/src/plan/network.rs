@@ -61,7 +61,7 @@ struct File {
 /// Reads `{ file = "extoll", hop_ns = 60.0 }` and `{ packet_send_ns = 90.0 }`. Returns the network and its name, changes included.
 ///
 /// # Errors
-/// [`Fault`], in the plan: the file is not there or makes no sense, or a change is not allowed in it.
+/// `Fault`, in the plan: the file is not there or makes no sense, or a change is not allowed in it.
 pub fn choose(
     network: &Value<'_>,
     cost: Option<&Value<'_>>,

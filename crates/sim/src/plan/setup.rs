@@ -170,7 +170,7 @@ impl Setup {
     /// Reads one combination. `directory` is that of the plan, `text` what stands in it.
     ///
     /// # Errors
-    /// [`Fault`]: what is wrong, where in the plan, and what is allowed.
+    /// `Fault`: what is wrong, where in the plan, and what is allowed.
     pub fn read(
         mut table: DeTable<'_>,
         span: std::ops::Range<usize>,

@@ -1,5 +1,5 @@
 //! Checks from outside: whoever watches only what programs ask for, what packets say and what programs get must see the
-//! protocol's invariants hold. On in debug builds, which is what tests are; elsewhere by [`World::checked`].
+//! protocol's invariants hold. On in debug builds, which is what tests are; elsewhere by [`World::checked`](super::World::checked).
 //!
 //! - Packets of a pair are taken in the order in which they were sent, each once: no network may lose, repeat or swap any.
 //! - A sender fills a slot only with a credit (I2: for credit packets a slot of their own), counted from what it has read;
