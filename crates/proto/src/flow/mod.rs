@@ -369,7 +369,7 @@ impl Receiver {
 
     /// What a data packet takes along: the credits that go back with it, which count as granted, and all granted so far. In the
     /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one. For
-    /// dynamic credits see [`Pool::carry`].
+    /// dynamic credits see `Pool::carry`.
     #[inline]
     pub fn carry(&mut self, has_room: bool) -> (u32, u32) {
         match self {
