@@ -46,16 +46,18 @@ def main():
     parser.add_argument("--ranks", default="2,4,8", help="under MPICH, with commas (default: %(default)s)")
     # The generous time per sample keeps IMB from leaving sizes out on a slow machine.
     parser.add_argument("--time", default="100", help="seconds per size, at most (default: %(default)s)")
+    parser.add_argument("--iterations", help="repetitions per size, at most (default: IMB's own, 1000 and fewer for long messages)")
     parser.add_argument("--mpi", default="mpich,intel", help="with commas; Intel MPI at 2 and 4 ranks (default: %(default)s)")
     options = parser.parse_args()
     launch.require(launch.WEIR, launch.PROVIDER, launch.imb())
     failed = 0
+    limits = ["-time", options.time] + (["-iter", options.iterations] if options.iterations else [])
     runs = {"mpich": [("mpich", int(ranks), MPICH) for ranks in options.ranks.split(",")],
             "intel": [("intel", ranks, INTEL) for ranks in (2, 4)]}
     for flow in options.flow.split(","):
         for mpi, ranks, benchmarks in [run for mpi in options.mpi.split(",") for run in runs[mpi]]:
             for benchmark in benchmarks:
-                words = launch.weir_run(ranks, program(ranks, [benchmark], "-time", options.time), mpi=mpi,
+                words = launch.weir_run(ranks, program(ranks, [benchmark], *limits), mpi=mpi,
                                         flags=["--quiet", "--flow", flow])
                 result = launch.run(words, timeout=options.timeout)
                 good = result.ok and complete(result.output, [benchmark])

@@ -20,7 +20,7 @@ use crate::network::Network;
 use crate::network::extoll::Extoll;
 use crate::network::mesh::Mesh;
 use crate::network::parameters::{ExtollWires, Model, Shape};
-use crate::workload::alltoall::{Algorithm, Alltoall};
+use crate::workload::alltoall::{Algorithm, Alltoall, Order};
 use crate::workload::pairs::MultiPingpong;
 use crate::workload::{Workload, measure};
 use crate::world::{Plan, World};
@@ -100,6 +100,7 @@ impl Reference {
                 algorithm: Algorithm::Linear,
                 message_bytes: MESSAGE_BYTES,
                 window_messages: 1,
+                order: Order::SendsFirst,
                 warmup_calls: 0,
                 calls: 1,
                 barrier_each_call: true,

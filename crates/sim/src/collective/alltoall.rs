@@ -3,14 +3,31 @@
 use std::collections::VecDeque;
 
 use super::Group;
+use crate::program::Handle;
 
 impl Group {
     /// All receives and all sends are posted, in linear order from our own number on, with at most `window` sends under way
     /// (0: all at once). Source: Open MPI, `basic_linear`.
     pub async fn alltoall_linear(&self, bytes: u64, window: u32) {
         let tag = self.tag();
-        let receives: Vec<_> =
-            (1..self.size).map(|step| self.begin_receive(self.before(step), tag, bytes)).collect();
+        let receives = self.receive_from_all(tag, bytes);
+        self.send_to_all(tag, bytes, window).await;
+        self.rank.wait_all(receives).await;
+    }
+
+    /// The same, but receives are posted when all sends have been taken. What is taken out of the mailbox before, because a send
+    /// has to wait, is unexpected. Source: Prades, thesis, 5.3: each process first sends to every other and then receives.
+    pub async fn alltoall_sends_first(&self, bytes: u64, window: u32) {
+        let tag = self.tag();
+        self.send_to_all(tag, bytes, window).await;
+        self.rank.wait_all(self.receive_from_all(tag, bytes)).await;
+    }
+
+    fn receive_from_all(&self, tag: u64, bytes: u64) -> Vec<Handle> {
+        (1..self.size).map(|step| self.begin_receive(self.before(step), tag, bytes)).collect()
+    }
+
+    async fn send_to_all(&self, tag: u64, bytes: u64, window: u32) {
         let mut sends = VecDeque::new();
         for step in 1..self.size {
             if window > 0 && sends.len() == window as usize {
@@ -20,7 +37,6 @@ impl Group {
             sends.push_back(self.begin_send(self.after(step), tag, bytes));
         }
         self.rank.wait_all(sends).await;
-        self.rank.wait_all(receives).await;
     }
 
     /// `batch` receives and sends are posted and waited for, then the next. Source: MPICH, `scattered` (batch 32).

@@ -18,6 +18,26 @@ pub enum Algorithm {
     Bruck,
 }
 
+/// Whether receives are there when what they are for arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// They are posted before the sends, as libraries do.
+    #[default]
+    ReceivesFirst,
+    /// They are posted when all sends have been taken (Prades, section 5.3). What is taken out of a mailbox while a send waits
+    /// for credit is unexpected then, and kept at the price of `keep_ns_per_kib`.
+    SendsFirst,
+}
+
+/// A linear all-to-all.
+async fn linear(group: &Group, order: Order, message_bytes: u64, window_messages: u32) {
+    match order {
+        Order::ReceivesFirst => group.alltoall_linear(message_bytes, window_messages).await,
+        Order::SendsFirst => group.alltoall_sends_first(message_bytes, window_messages).await,
+    }
+}
+
 /// All ranks exchange `message_bytes` with each other, call after call.
 ///
 /// Source: Prades, sections 5.3 and 7.1 (2 KB, 256 and 1024 ranks, collective optimisations disabled: linear; 150 repetitions).
@@ -31,6 +51,9 @@ pub struct Alltoall {
     /// Linear: sends under way at a time; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
+    /// Linear: when receives are posted.
+    #[serde(default)]
+    pub order: Order,
     /// Calls that are not timed.
     #[serde(default)]
     pub warmup_calls: u32,
@@ -50,6 +73,9 @@ impl Alltoall {
                 self.window_messages, self.algorithm
             ));
         }
+        if self.order != Order::default() && self.algorithm != Algorithm::Linear {
+            return Err(format!("order is {:?} with the algorithm {:?}; allowed: linear", self.order, self.algorithm));
+        }
         Ok(())
     }
 
@@ -63,7 +89,7 @@ impl Alltoall {
 
     async fn call(&self, group: &Group) {
         match self.algorithm {
-            Algorithm::Linear => group.alltoall_linear(self.message_bytes, self.window_messages).await,
+            Algorithm::Linear => linear(group, self.order, self.message_bytes, self.window_messages).await,
             Algorithm::Pairwise => group.alltoall_pairwise(self.message_bytes).await,
             Algorithm::Bruck => group.alltoall_bruck(self.message_bytes).await,
         }
@@ -87,11 +113,17 @@ pub struct AlltoallGroups {
     /// Sends under way at a time; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
+    /// When receives are posted.
+    #[serde(default)]
+    pub order: Order,
     /// Calls that are not timed.
     #[serde(default)]
     pub warmup_calls: u32,
     /// Calls that are timed.
     pub calls: u32,
+    /// A barrier of the group, not timed, after each call.
+    #[serde(default)]
+    pub barrier_each_call: bool,
 }
 
 fn one() -> u32 {
@@ -115,9 +147,9 @@ impl AlltoallGroups {
         if group_index < self.groups {
             let first = group_index * self.group_ranks;
             let group = Group::of(&rank, first..first + self.group_ranks, 1);
-            let AlltoallGroups { warmup_calls, calls, message_bytes, window_messages, .. } = self;
-            let timing = Timing { warmup_calls, calls, barrier_each_call: false };
-            let call = async |_| group.alltoall_linear(message_bytes, window_messages).await;
+            let AlltoallGroups { warmup_calls, calls, message_bytes, window_messages, order, .. } = self;
+            let timing = Timing { warmup_calls, calls, barrier_each_call: self.barrier_each_call };
+            let call = async |_| linear(&group, order, message_bytes, window_messages).await;
             let call_ps = timing.run(&rank, &group, call).await;
             rank.record(measure::CALL_NS, nanoseconds(call_ps));
         }
@@ -148,6 +180,9 @@ pub struct AlltoallPhases {
     /// Sends under way at a time; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
+    /// When receives are posted.
+    #[serde(default)]
+    pub order: Order,
     /// In this order.
     pub phases: Vec<Phase>,
     /// Where the groups end whose credits are noted: each begins where the one before ends, the first at 0.
@@ -185,7 +220,7 @@ impl AlltoallPhases {
                 let group = Group::of(&rank, 0..phase.ranks, number as u16 + 1);
                 for _ in 0..phase.calls {
                     let begun = rank.clock().await;
-                    group.alltoall_linear(self.message_bytes, self.window_messages).await;
+                    linear(&group, self.order, self.message_bytes, self.window_messages).await;
                     let spent = rank.clock().await - begun;
                     if rank.rank() == 0 {
                         rank.record_of_series(measure::CALL_NS, index, nanoseconds(spent));

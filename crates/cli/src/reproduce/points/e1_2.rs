@@ -20,6 +20,8 @@ const FALLS: [f64; 5] = [38.0, 39.0, 40.0, 41.0, 42.0];
 const STABLE: [Option<f64>; 5] = [None, Some(57.0), Some(52.0), Some(50.0), Some(49.0)];
 /// Below this many slots no message fits into a quota: the plateau from which the overhead falls.
 const PLATEAU: (f64, f64) = (30.0, 37.0);
+/// From so many slots on nobody waits, whatever the credit region is. Source: thesis, formula 5.5 for one credit slot.
+const END: (f64, f64) = (75.0, 100.0);
 /// Of the way from the plateau to the end, so much has to be gone for the fall to have begun.
 const BEGUN: f64 = 0.10;
 /// And so much may be left where it is stable: the share of delayed sends, which has no noise of timing, has ended its fall.
@@ -28,7 +30,7 @@ const LEFT: f64 = 0.05;
 /// Where a curve begins to fall, and from where on it is at its end; `None`: its ends are not known or it does not fall.
 fn fall(curve: &Curve) -> Option<(f64, Option<f64>)> {
     let plateau = median(&curve.between(PLATEAU.0, PLATEAU.1))?;
-    let end = median(&curve.between(60.0, 64.0))?;
+    let end = median(&curve.between(END.0, END.1))?;
     let drop = plateau - end;
     if drop <= 0.0 {
         return None;
@@ -134,11 +136,11 @@ mod tests {
             38..=51 => 40.0 - 2.5 * f64::from(slots - 37),
             _ => 4.0,
         };
-        let curve = Curve((30..=64).map(|slots| (f64::from(slots), value(slots))).collect());
+        let curve = Curve((30..=80).map(|slots| (f64::from(slots), value(slots))).collect());
         assert_eq!(fall(&curve), Some((39.0, Some(51.0)))); // 35 is below 40 - 3.6, and 5 below 4 + 1.8
-        let flat = Curve((30..=64).map(|slots| (f64::from(slots), 3.0)).collect());
+        let flat = Curve((30..=80).map(|slots| (f64::from(slots), 3.0)).collect());
         assert_eq!(fall(&flat), None);
-        let never = Curve((30..=64).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
+        let never = Curve((30..=80).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
         assert!(fall(&never).is_some_and(|(_, stable)| stable.is_none_or(|from| from > 60.0)));
     }
 }
