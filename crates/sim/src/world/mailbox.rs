@@ -90,6 +90,17 @@ impl Arrived {
     }
 }
 
+/// What is left of a segment.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    train: TrainId,
+    /// The number of its next packet; `None`: the train's next.
+    next: Option<u32>,
+    /// Packets that were not taken.
+    count: u32,
+    spacing_ps: Picoseconds,
+}
+
 /// A rank's mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
@@ -97,7 +108,7 @@ pub(super) struct Mailbox {
     arrived: Arrived,
     /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
     heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
-    segments: Vec<(Segment, u32)>,
+    segments: Vec<Standing>,
     free: Vec<u32>,
     order: u64,
     slots: u32,
@@ -105,21 +116,34 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The first packet of `segment` is there. `in_order`: so are all packets of its train before it.
+    /// The next packet of a train is there, or its next packets begin to arrive.
     #[inline]
-    pub fn arrive(&mut self, now: Picoseconds, segment: Segment, in_order: bool, chunks: &mut Chunks) {
-        self.slots += segment.count;
-        self.peak_slots = self.peak_slots.max(self.slots);
-        if segment.count == 1 && in_order && self.heads.is_empty() {
-            return self.arrived.push(segment.train, chunks);
+    pub fn arrive(&mut self, now: Picoseconds, segment: Segment, chunks: &mut Chunks) {
+        if segment.count > 1 || !self.heads.is_empty() {
+            return self.stand(now, segment, None);
         }
+        self.slots += 1;
+        self.peak_slots = self.peak_slots.max(self.slots);
+        self.arrived.push(segment.train, chunks);
+    }
+
+    /// The same for worlds in which packets of a train can be missing, or where it counts when each has come.
+    pub fn arrive_by_number(&mut self, now: Picoseconds, segment: Segment) {
+        self.stand(now, segment, Some(segment.first));
+    }
+
+    fn stand(&mut self, now: Picoseconds, segment: Segment, next: Option<u32>) {
+        let Segment { train, count, spacing_ps, .. } = segment;
+        self.slots += count;
+        self.peak_slots = self.peak_slots.max(self.slots);
+        let standing = Standing { train, next, count, spacing_ps };
         let index = match self.free.pop() {
             Some(index) => {
-                self.segments[index as usize] = (segment, 0);
+                self.segments[index as usize] = standing;
                 index
             }
             None => {
-                self.segments.push((segment, 0));
+                self.segments.push(standing);
                 self.segments.len() as u32 - 1
             }
         };
@@ -147,16 +171,17 @@ impl Mailbox {
         if at > now {
             return None;
         }
-        let (segment, taken) = &mut self.segments[index as usize];
-        let packet = (segment.train, Some(segment.first + *taken));
-        *taken += 1;
+        let standing = &mut self.segments[index as usize];
+        let packet = (standing.train, standing.next);
+        standing.next = standing.next.map(|next| next + 1);
+        standing.count -= 1;
         self.slots -= 1;
-        if *taken == segment.count {
+        if standing.count == 0 {
             self.heads.pop();
             self.free.push(index);
         } else {
             // The next of the same segment: usually still the earliest.
-            let next_at = at + segment.spacing_ps;
+            let next_at = at + standing.spacing_ps;
             *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
         }
         Some(packet)
@@ -172,24 +197,24 @@ mod tests {
     use super::*;
 
     fn segment(train: u32, first: u32, count: u32, spacing_ps: Picoseconds) -> Segment {
-        Segment { train: TrainId(train), first, count, spacing_ps }
+        Segment { train: TrainId(train), to: 0, first, count, spacing_ps }
     }
 
     #[test]
     fn packets_are_taken_in_the_order_of_their_arrival() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         for index in 0..200 {
-            mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), true, &mut chunks);
+            mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), &mut chunks);
         }
-        mailbox.arrive(20, segment(7, 0, 3, 15), true, &mut chunks); // at 20, 35, 50
-        mailbox.arrive(30, segment(8, 0, 1, 0), true, &mut chunks);
+        mailbox.arrive_by_number(20, segment(7, 0, 3, 15)); // at 20, 35, 50
+        mailbox.arrive(30, segment(8, 0, 1, 0), &mut chunks);
         for index in 0..200 {
             assert_eq!(mailbox.next_at(), Some(0));
             assert_eq!(mailbox.take(40, &mut chunks), Some((TrainId(index % 3), None)));
         }
         let mut next = |now| mailbox.take(now, &mut chunks).map(|(train, index)| (train.0, index));
         assert_eq!(next(40), Some((7, Some(0))));
-        assert_eq!(next(40), Some((8, Some(0))));
+        assert_eq!(next(40), Some((8, None)));
         assert_eq!(next(40), Some((7, Some(1))));
         assert_eq!((next(40), next(50)), (None, Some((7, Some(2)))));
         assert_eq!((mailbox.next_at(), mailbox.peak_slots()), (None, 204));

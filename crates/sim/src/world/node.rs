@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Body, Command, CopyFault, Counters, Destination, Endpoint, Event, Instant, Outcome, Packet,
-    Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
+    Action, Body, Command, CopyFault, Counters, Destination, Endpoint, Event, Instant, Outcome, Packet, Part,
+    Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Shortcut, Source, Space,
+    Transfer,
 };
 
 use super::acquaintance::Acquaintances;
@@ -416,21 +417,70 @@ impl Node {
             self.handle(Event::Lost { peer, fault }, around);
         } else if let Some((train, index)) = self.mailbox.take(self.free_at, around.chunks) {
             around.taken = true;
-            let Taken { from, packet, called_at } = around.flights.take(train, index);
-            let credit = packet.body.is_credit();
-            self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
-            around.trace.note(self.free_at);
-            around.trace.note(u64::from(self.rank) << 32 | u64::from(from));
-            around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
-            self.called_at = called_at;
-            if let Some(checks) = &mut around.checks {
-                checks.taken(from, self.rank, &packet);
-            }
-            self.arrived = (from, packet);
-            let from = self.peer(from);
-            self.handle(Event::Arrived { from, packet }, around);
+            let known = &mut self.known;
+            let taken = around.flights.take(train, index, |rank| Peer(known.number(rank)));
+            self.take(taken, around);
         } else if self.machine.has_company_waiting() {
             self.handle(Event::Idle, around);
+        }
+    }
+
+    /// Deals with a packet, by a shortcut if the machine knows one.
+    fn take(&mut self, taken: Taken, around: &mut Surroundings<'_>) {
+        let Taken { from, peer, packet, called_at } = taken;
+        let cost = around.cost;
+        let credit = packet.body.is_credit();
+        self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
+        around.trace.note(self.free_at);
+        around.trace.note(u64::from(self.rank) << 32 | u64::from(from));
+        around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
+        self.called_at = called_at;
+        if let Some(checks) = &mut around.checks {
+            checks.taken(from, self.rank, &packet);
+        }
+        let now = instant(self.free_at);
+        let settle = if let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) {
+            self.place(to, bytes, around);
+            settle
+        } else {
+            match self.machine.arrived_now(peer, &packet) {
+                Some(Shortcut::Message { taken: weir_proto::Taken { request, envelope, bytes }, settle }) => {
+                    self.place(Destination::Request { request, offset: 0 }, bytes, around);
+                    let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+                    self.complete(request, outcome, around);
+                    settle
+                }
+                Some(Shortcut::Credits { settle }) => settle,
+                None => {
+                    self.arrived = (from, packet);
+                    return self.handle(Event::Arrived { from: peer, packet }, around);
+                }
+            }
+        };
+        self.retire(from, &packet, around);
+        if settle {
+            self.act(around, |machine, actions| machine.settle(now, peer, actions));
+        }
+    }
+
+    /// The processor copies `bytes` bytes of a packet to their place.
+    #[inline]
+    fn place(&mut self, to: Destination, bytes: u64, around: &Surroundings<'_>) {
+        self.free_at += match to {
+            Destination::Message { .. } => around.cost.keep_ps(bytes),
+            _ => around.cost.copy_ps(bytes),
+        };
+    }
+
+    /// The slots of a packet are free.
+    #[inline]
+    fn retire(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
+        if let Some(checks) = &mut around.checks {
+            checks.retired(from, self.rank, packet);
+        }
+        if let Some(readiness) = &mut around.readiness {
+            let slots = around.plan.config.geometry.packet_slots(packet);
+            readiness.reposted.push(Reposted { at: self.free_at, from, slots });
         }
     }
 
@@ -479,8 +529,18 @@ impl Node {
     }
 
     fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
+        let now = instant(self.free_at);
+        self.act(around, |machine, actions| machine.handle(now, event, actions));
+    }
+
+    /// Lets the machine do something, performs what it wants done, and tells it what comes of that.
+    fn act(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        something: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
+    ) {
         let mut actions = std::mem::take(&mut around.left.actions);
-        self.machine.handle(instant(self.free_at), event, &mut actions);
+        something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
             for action in actions.drain(..) {
@@ -538,20 +598,11 @@ impl Node {
             }
             Action::AskRoom { to, .. } => self.ask_room(to, around),
             Action::Retire => {
-                let (from, packet) = &self.arrived;
-                let from = *from;
-                if let Some(checks) = &mut around.checks {
-                    checks.retired(from, self.rank, packet);
-                }
-                if let Some(readiness) = &mut around.readiness {
-                    let slots = around.plan.config.geometry.packet_slots(packet);
-                    readiness.reposted.push(Reposted { at: self.free_at, from, slots });
-                }
+                let (from, packet) = self.arrived;
+                self.retire(from, &packet, around);
             }
-            Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
-            Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
-                self.free_at += cost.copy_ps(bytes)
-            }
+            Action::Place { to, bytes } => self.place(to, bytes, around),
+            Action::Deliver { bytes, .. } => self.free_at += cost.copy_ps(bytes),
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
                 let get = Get { at: self.free_at, from: self.known.rank(peer.0), bytes, number: transfer.0 };
