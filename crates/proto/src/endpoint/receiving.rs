@@ -32,6 +32,10 @@ impl Inbound {
         }
     }
 
+    pub(super) fn arrived_bytes(&self) -> u64 {
+        self.arrived
+    }
+
     /// Whether `bytes` bytes at `offset` are what comes next.
     #[inline]
     pub(super) fn goes_on_with(&self, offset: u64, bytes: u64) -> bool {

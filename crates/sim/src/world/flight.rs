@@ -271,6 +271,21 @@ impl Flights {
         in_order
     }
 
+    /// What the receiver's machine calls the sender of a train of which packets were taken.
+    #[inline]
+    pub fn peer(&self, id: TrainId) -> Option<Peer> {
+        let peer = self.trains[id.0 as usize].peer;
+        (peer != UNKNOWN).then_some(Peer(peer))
+    }
+
+    /// The next packet of a train of which packets were taken, which stays under way.
+    #[inline]
+    pub fn next(&self, id: TrainId) -> Taken {
+        let train = &self.trains[id.0 as usize];
+        let packet = train.packet(train.taken);
+        Taken { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at }
+    }
+
     /// Packet `index` of a train, or the next in order. Each is taken once. `peer` says what its receiver's machine calls a rank.
     #[inline]
     pub fn take(&mut self, id: TrainId, index: Option<u32>, peer: impl FnOnce(u32) -> Peer) -> Taken {

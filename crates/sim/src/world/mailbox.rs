@@ -71,6 +71,25 @@ impl Arrived {
         self.filled += 1;
     }
 
+    /// The trains of the first packets, as many as are asked for or stand here.
+    fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
+        let (mut chunk, mut place, mut count) = (self.first, self.taken, 0);
+        while count < trains.len() && chunk != NONE {
+            let end = if chunk == self.last { self.filled } else { CHUNK_PACKETS as u32 };
+            let Chunk { trains: standing, next } = &chunks.chunks[chunk as usize];
+            let standing = &standing[place as usize..end as usize];
+            let more = standing.len().min(trains.len() - count);
+            for (train, &number) in trains[count..].iter_mut().zip(standing) {
+                *train = TrainId(number);
+            }
+            (chunk, place, count) = (*next, 0, count + more);
+            if end < CHUNK_PACKETS as u32 {
+                break;
+            }
+        }
+        count
+    }
+
     #[inline]
     fn pop(&mut self, chunks: &mut Chunks) -> Option<TrainId> {
         if self.is_empty() {
@@ -151,6 +170,24 @@ impl Mailbox {
         self.order += 1;
     }
 
+    /// The trains of the first packets, if all that stand here have arrived in order. Returns how many.
+    #[inline]
+    pub fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
+        if self.heads.is_empty() { self.arrived.peek(chunks, trains) } else { 0 }
+    }
+
+    /// The first packet of [`Mailbox::peek`] stands somewhere else from now on; its slot is filled until it [leaves](Mailbox::leave).
+    #[inline]
+    pub fn set_aside(&mut self, chunks: &mut Chunks) {
+        self.arrived.pop(chunks).expect("it was seen");
+    }
+
+    /// One that was set aside is taken.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.slots -= 1;
+    }
+
     /// When the next packet arrives; 0: one has arrived.
     #[inline]
     pub fn next_at(&self) -> Option<Picoseconds> {
@@ -198,6 +235,31 @@ mod tests {
 
     fn segment(train: u32, first: u32, count: u32, spacing_ps: Picoseconds) -> Segment {
         Segment { train: TrainId(train), to: 0, first, count, spacing_ps }
+    }
+
+    #[test]
+    fn those_that_stand_first_are_seen_and_set_aside() {
+        let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
+        let mut seen = [TrainId(0); 100];
+        for index in 0..150 {
+            mailbox.arrive(10, segment(index, 0, 1, 0), &mut chunks);
+        }
+        for first in 0..150 {
+            let count = mailbox.peek(&chunks, &mut seen);
+            assert_eq!(count, (150 - first as usize).min(100));
+            assert!(seen[..count].iter().zip(first..).all(|(train, index)| train.0 == index));
+            mailbox.set_aside(&mut chunks);
+        }
+        assert_eq!(mailbox.next_at(), None);
+        mailbox.arrive(10, segment(0, 0, 1, 0), &mut chunks);
+        assert_eq!(mailbox.peak_slots(), 151, "their slots are filled until they leave");
+        (0..150).for_each(|_| mailbox.leave());
+        mailbox.arrive(20, segment(7, 0, 3, 15), &mut chunks);
+        assert_eq!(
+            (mailbox.slots, mailbox.peek(&chunks, &mut seen)),
+            (4, 0),
+            "others may come before the second"
+        );
     }
 
     #[test]

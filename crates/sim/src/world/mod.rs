@@ -12,6 +12,7 @@
 //! ```
 
 mod acquaintance;
+mod ahead;
 mod check;
 pub mod faults;
 mod flight;
@@ -185,6 +186,8 @@ pub struct World<N: Network> {
     left: node::Left,
     /// Nobody has a say in what a sender does next: the network never holds it, and nothing is granted.
     sends_go_on: bool,
+    /// Machines can be told of packets before their time.
+    looks_ahead: bool,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
     faults: Option<faults::State>,
@@ -227,6 +230,7 @@ impl<N: Network> World<N> {
             free_segments: Vec::new(),
             left: node::Left::default(),
             sends_go_on,
+            looks_ahead: ahead::may_look_ahead(&plan.config),
             readiness,
             faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
@@ -462,6 +466,7 @@ impl<N: Network> World<N> {
         let may_lose = self.may_lose();
         let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
         let (cost, percent) = slow.map_or((&self.plan.cost, 100), |(cost, percent)| (cost, *percent));
+        let looks_ahead = self.looks_ahead && self.checks.is_none() && !may_lose;
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
             cost,
@@ -480,6 +485,7 @@ impl<N: Network> World<N> {
             severed: Vec::new(),
             send_from: self.network.send_from(rank),
             sends_go_on: self.sends_go_on,
+            looks_ahead,
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
         let node::Surroundings { taken, flown, severed, .. } = surroundings;
