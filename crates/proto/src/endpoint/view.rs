@@ -52,7 +52,7 @@ impl Endpoint {
 
     /// Bytes that have arrived of the eager message whose packets are arriving from `peer`; `None`: no message is half there.
     #[inline]
-    pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
+    pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
         let inbound = self.peers.get(peer.0 as usize)?.inbound.as_ref()?;
         Some(inbound.arrived_bytes())
     }

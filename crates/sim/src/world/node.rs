@@ -521,7 +521,7 @@ impl Node {
         let flights = &mut *around.flights;
         let peers = trains[..count].iter().map_while(|&train| flights.peer(train));
         let parts =
-            peers.take_while(|&peer| self.machine.arriving_bytes(peer).is_some_and(|bytes| bytes > 0));
+            peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
         let count = parts.count();
         for &train in &trains[..count] {
             let Taken { from, peer, packet, called_at } = flights.next(train);

@@ -3,9 +3,9 @@
 //! Every case is a world in a process of its own, so that the peak of its memory is that case's and nothing is warm from the
 //! one before. Time is what the processor spent (user and kernel), because machines are shared.
 //!
-//! Expected: 35 to 60 ns for a hop of a packet, 100 to 300 ns for a packet at both ends together (in an all-to-all, where all pairs have something
-//! under way at a time, up to 1 us), 1 us for a message between
-//! ranks that know each other and 2 us for one between ranks that meet. All cases take three minutes, the quick ones two seconds.
+//! Expected: 35 to 60 ns for a hop of a packet, 100 to 300 ns for a packet at both ends together (up to 1 us in an all-to-all, where
+//! all pairs have something under way at a time), 1 us for a message between ranks that know each other and 2 us for one between ranks
+//! that meet. All cases take three minutes, the quick ones two seconds.
 
 mod table;
 mod worlds;
