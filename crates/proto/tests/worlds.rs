@@ -705,16 +705,18 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
 /// Shortcuts do what the long way does, action by action, and leave the same machine behind.
 #[test]
 fn shortcuts_lead_where_the_long_way_does() {
-    let (mut messages, mut credits) = (0, 0);
+    let (mut messages, mut parts, mut credits) = (0, 0, 0);
     for seed in 0..80 {
         let mut rng = Rng::with_seed(seed);
         let mut world = World::new(plan(&mut rng));
         world.compare = true;
         let world = played(world, rng);
         messages += world.shortcuts.0;
-        credits += world.shortcuts.1;
+        parts += world.shortcuts.1;
+        credits += world.shortcuts.2;
     }
-    assert!(messages > 100 && credits > 20, "{messages} messages and {credits} credit packets");
+    let seen = format!("{messages} messages, {parts} parts and {credits} credit packets");
+    assert!(messages > 100 && parts > 100 && credits > 20, "{seen}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod program;
 pub mod queue;
 pub mod trace;
+pub mod traffic;
 pub mod workload;
 pub mod world;
 

@@ -1,6 +1,8 @@
 //! The EXTOLL model: times add up, links are shared, a full mailbox stops its senders and nothing is lost.
 
-use weir_proto::{Config, DataRegion, Scheme};
+use std::num::NonZeroU32;
+
+use weir_proto::{Config, DataRegion, Growth, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::Network;
@@ -34,6 +36,13 @@ fn run<F>(parameters: Parameters, scheme: Scheme, cost: Cost, program: impl Fn(R
 where
     F: Future<Output = ()> + 'static,
 {
+    world(parameters, scheme, cost, program).run().expect("ends")
+}
+
+fn world<F>(parameters: Parameters, scheme: Scheme, cost: Cost, program: impl Fn(Rank) -> F) -> World<Extoll>
+where
+    F: Future<Output = ()> + 'static,
+{
     let network = Extoll::new(parameters);
     let config = Config {
         scheme,
@@ -51,7 +60,7 @@ where
     };
     let ranks = parameters.mesh.nodes() * parameters.ranks_per_node;
     let plan = Plan { ranks, config, quota_slots: 60, start_slots: 60, cost, event_limit: 50_000_000 };
-    World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) }).run().expect("ends")
+    World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) })
 }
 
 async fn from_first_to_last(rank: Rank, messages: u32, bytes: u64) {
@@ -155,4 +164,50 @@ fn alltoall_on_a_crowded_mesh_ends_in_the_same_way_twice() {
     let (first, second) = (once(), once());
     assert_eq!((first.trace, first.packet_hops), (second.trace, second.packet_hops));
     assert!(first.counters.iter().all(|c| c.packets_sent > 35 * 37));
+}
+
+/// A world that nobody watches takes ways that a checked one does not: packets are not looked at when they arrive, and machines
+/// hear of some before their time. Nothing that can be seen may differ.
+#[test]
+fn a_world_is_the_same_whether_it_is_checked_or_not() {
+    let program = |rank: Rank| async move {
+        let group = Group::all(&rank);
+        group.alltoall_linear(2048, 0).await;
+        // Long waits fill mailboxes with what nobody has asked for, and by remote gets.
+        rank.compute(u64::from(rank.rank() % 3) * 400_000 * NS);
+        group.alltoall_linear(1500, 0).await;
+        group.alltoall_linear(5000, 4).await;
+        for index in 0..40 {
+            // Somebody looks at mailboxes while they are emptied.
+            if rank.rank() == 0 {
+                let slots = rank.credits(1 + index % (rank.size() - 1)).await;
+                rank.record_of_series("slots", index, slots as f64);
+            }
+            let (next, last) =
+                ((rank.rank() + 1) % rank.size(), (rank.rank() + rank.size() - 1) % rank.size());
+            rank.sendrecv(next, last, 7, 2048, 2048).await;
+        }
+    };
+    let connection = Scheme::StaticConnection { ecm_threshold: NonZeroU32::new(5) };
+    let adaptive = Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: NonZeroU32::new(5) };
+    for scheme in [
+        Scheme::Unlimited,
+        Scheme::Static { piggyback: false },
+        Scheme::Static { piggyback: true },
+        connection,
+        adaptive,
+    ] {
+        let run = |checked| {
+            let world = world(parameters([3, 2, 1], 2), scheme, COST, program);
+            world.checked(checked).run().expect("ends")
+        };
+        let (checked, unchecked) = (run(true), run(false));
+        assert_eq!((checked.trace, checked.events), (unchecked.trace, unchecked.events), "{scheme:?}");
+        assert_eq!(checked.finished, unchecked.finished, "{scheme:?}");
+        assert_eq!(checked.records, unchecked.records, "{scheme:?}");
+        assert_eq!(checked.latency_ns, unchecked.latency_ns, "{scheme:?}");
+        assert_eq!(checked.peak_mailbox_slots, unchecked.peak_mailbox_slots, "{scheme:?}");
+        assert_eq!(checked.counters, unchecked.counters, "{scheme:?}");
+        assert!(checked.peak_mailbox_slots > 100, "{scheme:?}: mailboxes stay empty");
+    }
 }

@@ -45,7 +45,7 @@ use holding::{Budget, Copies, Ended};
 use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
-pub use shortcut::{Shortcut, Taken};
+pub use shortcut::{Part, Shortcut, Taken};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.

@@ -9,7 +9,7 @@ use crate::action::{Action, Destination, Direction, Envelope, Outcome};
 use crate::config::MAX_EAGER_BYTES;
 use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, Request, Transfer};
 use crate::message::posted::Posted;
-use crate::message::unexpected::{Payload, Unexpected};
+use crate::message::unexpected::{Payload, Unexpected, UnexpectedQueue};
 use crate::packet::{Body, Space};
 use crate::time::Instant;
 use crate::transfer::{State, Way};
@@ -32,6 +32,38 @@ impl Inbound {
         }
     }
 
+    pub(super) fn arrived_bytes(&self) -> u64 {
+        self.arrived
+    }
+
+    /// Whether `bytes` bytes at `offset` are what comes next.
+    #[inline]
+    pub(super) fn goes_on_with(&self, offset: u64, bytes: u64) -> bool {
+        offset == self.arrived && bytes > 0 && bytes <= self.envelope.length - offset
+    }
+
+    /// Whether `bytes` more bytes make it whole.
+    #[inline]
+    pub(super) fn ends_with(&self, bytes: u64) -> bool {
+        self.arrived + bytes == self.envelope.length
+    }
+
+    /// Takes the next `bytes` bytes, which do not make it whole. Returns where to place them, and how many of them.
+    #[inline]
+    pub(super) fn take_part(&mut self, bytes: u64, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
+        let offset = self.arrived;
+        self.arrived += bytes;
+        match self.into {
+            Into::Receive(landing) => landing.part(offset, bytes),
+            Into::Message(message) => {
+                let payload = Payload::Arriving { bytes: self.arrived };
+                let known = unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some();
+                // A discarded one is not known any more; its bytes go nowhere.
+                (Destination::Message { message, offset }, if known { bytes } else { 0 })
+            }
+        }
+    }
+
     #[cfg(feature = "explore")]
     pub(super) fn arrived_and_length(&self) -> (u64, u64) {
         (self.arrived, self.envelope.length)
@@ -51,6 +83,15 @@ pub(super) struct Landing {
     pub multi: Option<u32>,
     pub offset: u64,
     pub bytes: u64,
+}
+
+impl Landing {
+    /// Where `bytes` bytes at `offset` of the message go, and how many of them fit.
+    #[inline]
+    fn part(&self, offset: u64, bytes: u64) -> (Destination, u64) {
+        let to = Destination::Request { request: self.request, offset: self.offset + offset };
+        (to, bytes.min(self.bytes.saturating_sub(offset)))
+    }
 }
 
 /// Multi-receive buffers, by the index that a posted receive carries.
@@ -273,7 +314,7 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         let Some(inbound) = &mut self.peer(from).inbound else { return false };
-        if offset != inbound.arrived || bytes == 0 || bytes > inbound.envelope.length - offset {
+        if !inbound.goes_on_with(offset, bytes) {
             return false;
         }
         inbound.arrived += bytes;
@@ -401,9 +442,8 @@ impl Endpoint {
     /// Names the part of an arrived payload that fits into the landing. `offset` counts from the message's start.
     #[inline]
     fn place(&self, landing: Landing, offset: u64, bytes: u64, actions: &mut Vec<Action>) {
-        let bytes = bytes.min(landing.bytes.saturating_sub(offset));
+        let (to, bytes) = landing.part(offset, bytes);
         if bytes > 0 {
-            let to = Destination::Request { request: landing.request, offset: landing.offset + offset };
             actions.push(Action::Place { to, bytes });
         }
     }

@@ -6,6 +6,7 @@
 //! ```text
 //! receive_now(pattern)   true: posted                              false: handle(Posted(Receive))
 //! arrived_now(packet)    Some: place, complete, retire; settle     None:  handle(Arrived)
+//! part_now(packet)       Some: place, retire; settle               None:  handle(Arrived)
 //! ```
 //! There are no rules of their own here: matching, credits and counts are those of the long way, called in the same order, and
 //! whatever is not common takes that way. The random worlds take either at random, and a test compares the two, state by state.
@@ -14,8 +15,9 @@ use alloc::vec::Vec;
 
 use super::membership::Stays;
 use super::{Endpoint, Outbound, PeerState};
-use crate::action::{Action, Envelope};
-use crate::config::MAX_EAGER_BYTES;
+use crate::action::{Action, Destination, Envelope};
+use crate::config::{Config, MAX_EAGER_BYTES};
+use crate::counters::Counters;
 use crate::event::{Pattern, Peer, Request};
 use crate::flow;
 use crate::packet::{Body, Packet};
@@ -51,6 +53,18 @@ pub enum Shortcut {
     },
 }
 
+/// A packet from the middle of a message. The actions for it would have been: `Place` its first `bytes` bytes (if there are
+/// any), `Retire`. After its slots are retired, [`Endpoint::settle`] is to be called if `settle` says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Where they go.
+    pub to: Destination,
+    /// How many.
+    pub bytes: u64,
+    /// Something is to be sent now.
+    pub settle: bool,
+}
+
 impl PeerState {
     /// Whether nothing waits to be sent to it, with or without credit.
     #[inline]
@@ -77,6 +91,44 @@ fn hear(sender: &mut flow::Sender, stays: &mut Stays, held: &mut bool, packet: &
     stays.note_credit_packets_read(packet.credit_packets_read);
     *held = packet.marks.hold;
     sender.granted(packet.granted_total).is_ok()
+}
+
+/// What a data packet of `slots` slots says besides what is in it, and what those are worth once they are free. Returns whether something is
+/// to be sent then. `None`: nothing has changed, or nothing that hearing it again would change.
+#[inline(always)]
+fn data_now(
+    config: &Config,
+    state: &mut PeerState,
+    pool: &mut flow::Pool,
+    counters: &mut Counters,
+    packet: &Packet,
+    slots: u32,
+) -> Option<bool> {
+    // The first credits need a way back.
+    let mut settle = false;
+    if let Outbound::Connected(sender) = &mut state.outbound {
+        if !hear(sender, &mut state.stays, &mut state.held, packet) {
+            return None;
+        }
+    } else {
+        match state.outbound {
+            Outbound::Lost(_) => return None,
+            Outbound::Absent => settle = config.scheme.grants(),
+            Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+    }
+    if let Some(receiver) = &mut state.receiver {
+        let read = state.stays.credit_packets_read();
+        settle |= receiver.retrieved_and_due(slots, read, pool).ok()?;
+        if packet.marks.backlogged
+            && let Some(quota_slots) = receiver.had_waited()
+        {
+            counters.peak_quota_slots = counters.peak_quota_slots.max(u64::from(quota_slots));
+            settle |= receiver.is_due(pool);
+        }
+    }
+    state.backlog_waited = false;
+    Some(settle)
 }
 
 impl Endpoint {
@@ -117,32 +169,9 @@ impl Endpoint {
             return None;
         }
         let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
-        // The first credits need a way back.
-        let mut settle = false;
-        if let Outbound::Connected(sender) = &mut state.outbound {
-            if !hear(sender, &mut state.stays, &mut state.held, packet) {
-                return None;
-            }
-        } else {
-            match state.outbound {
-                Outbound::Lost(_) => return None,
-                Outbound::Absent => settle = config.scheme.grants(),
-                Outbound::Connecting | Outbound::Connected(_) => {}
-            }
-        }
-        if let Some(receiver) = &mut state.receiver {
-            let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
-            let slots = if length == 0 { 1 } else { slots };
-            let read = state.stays.credit_packets_read();
-            settle |= receiver.retrieved_and_due(slots, read, pool).ok()?;
-            if packet.marks.backlogged
-                && let Some(quota_slots) = receiver.had_waited()
-            {
-                counters.peak_quota_slots = counters.peak_quota_slots.max(u64::from(quota_slots));
-                settle |= receiver.is_due(pool);
-            }
-        }
-        state.backlog_waited = false;
+        let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
+        let slots = if length == 0 { 1 } else { slots };
+        let settle = data_now(config, state, pool, counters, packet, slots)?;
         posted.remove_plain(place);
         let bytes = u64::from(length).min(capacity_bytes);
         counters.packets_received += 1;
@@ -171,6 +200,26 @@ impl Endpoint {
         counters.packets_received += 1;
         counters.credit_packets_received += 1;
         Some(Shortcut::Credits { settle })
+    }
+
+    /// Takes a packet from the middle of a message that needs no more than a look, as [`Endpoint::arrived_now`] takes whole ones.
+    #[inline]
+    pub fn part_now(&mut self, from: Peer, packet: &Packet) -> Option<Part> {
+        let Body::More { offset } = packet.body else { return None };
+        let (offset, bytes) = (u64::from(offset), u64::from(packet.payload_bytes));
+        let Endpoint { config, peers, unexpected, counters, pool, .. } = self;
+        let state = peers.get_mut(from.0 as usize)?;
+        let inbound = state.inbound.as_ref()?;
+        let in_the_middle = inbound.goes_on_with(offset, bytes) && !inbound.ends_with(bytes);
+        if !in_the_middle || !state.is_sent_out() || pool.has_requests() {
+            return None;
+        }
+        let slots = config.geometry.packet_slots(packet);
+        let settle = data_now(config, state, pool, counters, packet, slots)?;
+        counters.packets_received += 1;
+        let inbound = state.inbound.as_mut().expect("it was just there");
+        let (to, bytes) = inbound.take_part(bytes, unexpected);
+        Some(Part { to, bytes, settle })
     }
 
     /// Returns credits to `peer` if they are due, and asks others to give back if that is due: the end of an event that took a

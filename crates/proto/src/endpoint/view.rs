@@ -50,6 +50,13 @@ impl Endpoint {
         state.receiver.as_ref().map(|receiver| receiver.view(&self.pool))
     }
 
+    /// Bytes that have arrived of the eager message whose packets are arriving from `peer`; `None`: no message is half there.
+    #[inline]
+    pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
+        let inbound = self.peers.get(peer.0 as usize)?.inbound.as_ref()?;
+        Some(inbound.arrived_bytes())
+    }
+
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {

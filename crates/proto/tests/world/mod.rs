@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
-    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Peer, PeerFault, Request, Scheme, SendCommand,
+    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Part, Peer, PeerFault, Request, Scheme, SendCommand,
     Shortcut, Source, Taken, kept_cost_bytes,
 };
 
@@ -146,8 +146,8 @@ pub struct World {
     /// Packets that said hold after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
-    /// Messages and credit packets that took a shortcut.
-    pub shortcuts: (u64, u64),
+    /// Messages, parts of messages and credit packets that took a shortcut.
+    pub shortcuts: (u64, u64, u64),
     /// Go the long way beside every shortcut, and compare.
     pub compare: bool,
 }
@@ -182,7 +182,7 @@ impl World {
             record: None,
             switched_on: 0,
             switched_off: 0,
-            shortcuts: (0, 0),
+            shortcuts: (0, 0, 0),
             compare: false,
         }
     }
@@ -430,8 +430,25 @@ impl World {
             other.handle(now, event.clone(), &mut expected);
             (other, expected)
         });
-        let (messages, credits) = &mut self.shortcuts;
+        let (messages, parts, credits) = &mut self.shortcuts;
         match &event {
+            Event::Arrived { from, packet }
+                if chance & 1 == 0 && matches!(packet.body, Body::More { .. }) =>
+            {
+                match machine.part_now(*from, packet) {
+                    Some(Part { to, bytes, settle }) => {
+                        *parts += 1;
+                        if bytes > 0 {
+                            actions.push(Action::Place { to, bytes });
+                        }
+                        actions.push(Action::Retire);
+                        if settle {
+                            machine.settle(now, *from, actions);
+                        }
+                    }
+                    None => machine.handle(now, event, actions),
+                }
+            }
             Event::Arrived { from, packet } if chance & 1 == 0 => match machine.arrived_now(*from, packet) {
                 Some(Shortcut::Message { taken: Taken { request, envelope, bytes }, settle }) => {
                     *messages += 1;

@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 
 use weir_proto::Geometry;
 
-use super::mesh::{DIRECTIONS, Mesh};
+use super::line::{Line, Packets, Place};
+use super::mesh::{Compass, DIRECTIONS, Mesh};
 use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
 use crate::Picoseconds;
 
@@ -53,11 +54,15 @@ pub struct Parameters {
 /// way from the router into memory.
 ///
 /// When it can start its next packet is known as soon as there is room behind it, so that this is the only event of a hop.
+/// One line of the processor's cache: a hop looks at three channels, and a mesh has many.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 struct Channel {
     /// Packets for it in the router before it or on the way there, by the time from which on it can carry them. Unused on
     /// ways in.
-    queue: VecDeque<Crossing>,
+    line: Line,
+    /// When the last of them can be carried.
+    last_ready_at: Picoseconds,
     /// When its next packet is there for it; [`NEVER`]: there is none, or its mailbox is full.
     ready_at: Picoseconds,
     /// It is busy until then.
@@ -66,8 +71,10 @@ struct Channel {
     start_at: Picoseconds,
     /// Buffers free behind it.
     room: u32,
-    /// The node of the router behind it.
+    /// The first channel of the router behind it.
     leads_to: u32,
+    /// Where that router is. Unit: as [`Compass::place`].
+    place_behind: u32,
 }
 
 const NEVER: Picoseconds = Picoseconds::MAX;
@@ -80,7 +87,8 @@ struct Crossing {
     train: TrainId,
     index: u32,
     to: u32,
-    to_node: u32,
+    /// Where the node of `to` is. Unit: as [`Compass::place`].
+    there: u32,
     /// The channel behind which it occupies a buffer.
     holds: u32,
 }
@@ -139,12 +147,14 @@ pub struct Extoll {
     parameters: Parameters,
     /// By node: six links, the way in, the way out.
     channels: Vec<Channel>,
+    packets: Packets<Crossing>,
     senders: Vec<Sender>,
     nics: Vec<Nic>,
     /// Slots free in each mailbox.
     mailbox_room: Vec<u32>,
+    compass: Compass,
     /// Of every node.
-    coordinates: Vec<[u32; 3]>,
+    places: Vec<u32>,
     packet_hops: u64,
 }
 
@@ -163,27 +173,33 @@ impl Extoll {
         assert!(buffer_packets >= 1 && nic_packets >= 1 && ranks_per_node >= 1);
         assert!(mailbox_slots != Some(0));
         let ranks = (mesh.nodes() * ranks_per_node) as usize;
+        let compass = Compass::new(mesh);
         let channel = |index: u32| {
             let (node, port) = (index / PORTS, index % PORTS);
+            // Routes stay inside: what leads out of the mesh is never used.
+            let behind = if port < DIRECTIONS { mesh.neighbour(node, port).unwrap_or(node) } else { node };
             Channel {
-                queue: VecDeque::new(),
+                line: Line::EMPTY,
+                last_ready_at: 0,
                 ready_at: NEVER,
                 free_at: 0,
                 start_at: NEVER,
                 // The way out ends in memory, whose room is the mailboxes'.
                 room: if port == OUT { u32::MAX } else { buffer_packets },
-                // Routes stay inside: what leads out of the mesh is never used.
-                leads_to: if port < DIRECTIONS { mesh.neighbour(node, port).unwrap_or(node) } else { node },
+                leads_to: behind * PORTS,
+                place_behind: compass.place(behind),
             }
         };
         let nic = Nic { turn: 0, waiting: vec![0; ranks_per_node.div_ceil(64) as usize] };
         Extoll {
             parameters,
             channels: (0..mesh.nodes() * PORTS).map(channel).collect(),
+            packets: Packets::default(),
             senders: vec![Sender::default(); ranks],
             nics: vec![nic; mesh.nodes() as usize],
             mailbox_room: vec![mailbox_slots.unwrap_or(u32::MAX); ranks],
-            coordinates: (0..mesh.nodes()).map(|node| mesh.coordinates(node)).collect(),
+            compass,
+            places: (0..mesh.nodes()).map(|node| compass.place(node)).collect(),
             packet_hops: 0,
         }
     }
@@ -191,14 +207,6 @@ impl Extoll {
     #[inline]
     fn node(&self, rank: u32) -> u32 {
         rank / self.parameters.ranks_per_node
-    }
-
-    /// The channel that a packet for `to_node` takes from the router of `node`: along x first, then y, then z.
-    #[inline]
-    fn next_channel(&self, node: u32, to_node: u32) -> u32 {
-        let (here, there) = (self.coordinates[node as usize], self.coordinates[to_node as usize]);
-        let dimension = (0..3).find(|&d| here[d] != there[d]);
-        node * PORTS + dimension.map_or(OUT, |d| 2 * d as u32 + u32::from(there[d] > here[d]))
     }
 
     /// When a channel can start its next packet, as far as that is known at `now`.
@@ -211,12 +219,15 @@ impl Extoll {
     /// When the next packet of a channel is there for it, now that its first has left or another has come before that.
     #[inline]
     fn first_ready(&self, channel: u32) -> Picoseconds {
-        let Channel { queue, free_at, .. } = &self.channels[channel as usize];
-        match (channel % PORTS, queue.front()) {
-            (IN, _) => self.ready_in(channel / PORTS, *free_at),
-            (OUT, Some(packet)) if self.mailbox_room[packet.to as usize] == 0 => NEVER,
-            (_, Some(packet)) => packet.ready_at,
-            (_, None) => NEVER,
+        let Channel { line, free_at, .. } = &self.channels[channel as usize];
+        if channel % PORTS == IN {
+            return self.ready_in(channel / PORTS, *free_at);
+        }
+        let Some(first) = line.first() else { return NEVER };
+        let Crossing { ready_at, to, .. } = self.packets[first];
+        match channel % PORTS {
+            OUT if self.mailbox_room[to as usize] == 0 => NEVER,
+            _ => ready_at,
         }
     }
 
@@ -310,59 +321,63 @@ impl Extoll {
             outputs.push((from.max(now), Output::Released { rank }));
         }
         nic.turn = (turn + 1) % ranks_per_node;
-        let to_node = to / ranks_per_node;
-        let packet = Crossing { ready_at: now + inject_packet_ps, train, index, to, to_node, holds: channel };
-        self.carry(now, channel, packet, inject_packet_ps, outputs);
+        let there = self.places[(to / ranks_per_node) as usize];
+        let packet = Crossing { ready_at: now + inject_packet_ps, train, index, to, there, holds: channel };
+        let place = self.packets.add(packet);
+        self.carry(now, channel, place, inject_packet_ps, outputs);
     }
 
     /// From the router into memory. Returns the channel behind which a buffer is free now.
     fn start_out(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
-        let Channel { queue, free_at, .. } = &mut self.channels[channel as usize];
-        let packet = queue.pop_front().expect("a packet that can start");
-        self.mailbox_room[packet.to as usize] -= 1;
+        let Channel { line, free_at, .. } = &mut self.channels[channel as usize];
+        let place = self.packets.take_first(line).expect("a packet that can start");
+        let Crossing { train, index, to, holds, .. } = self.packets.remove(place);
+        self.mailbox_room[to as usize] -= 1;
         let done = now + self.parameters.eject_packet_ps;
         *free_at = done;
-        let segment = Segment { train: packet.train, first: packet.index, count: 1, spacing_ps: 0 };
+        let segment = Segment { train, to, first: index, count: 1, spacing_ps: 0 };
         outputs.push((done + self.parameters.ends_ps, Output::Arrived(segment)));
-        packet.holds
+        holds
     }
 
     /// From router to router. Returns the channel behind which a buffer is free now.
+    #[inline]
     fn start_link(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
-        let queue = &mut self.channels[channel as usize].queue;
-        let packet = queue.pop_front().expect("a packet that can start");
+        let line = &mut self.channels[channel as usize].line;
+        let place = self.packets.take_first(line).expect("a packet that can start");
         let Parameters { link_packet_ps, hop_ps, .. } = self.parameters;
-        let crossing = Crossing { ready_at: now + hop_ps, holds: channel, ..packet };
-        self.carry(now, channel, crossing, link_packet_ps, outputs);
-        packet.holds
+        let packet = &mut self.packets[place];
+        packet.ready_at = now + hop_ps;
+        let freed = std::mem::replace(&mut packet.holds, channel);
+        self.carry(now, channel, place, link_packet_ps, outputs);
+        freed
     }
 
-    /// Puts a packet on a channel, and on the list of the channel that carries it on.
+    /// Puts a packet on a channel, and into the line of the channel that carries it on.
+    #[inline]
     fn carry(
         &mut self,
         now: Picoseconds,
         channel: u32,
-        packet: Crossing,
+        place: Place,
         packet_ps: Picoseconds,
         outputs: &mut Outputs<Event>,
     ) {
+        let Crossing { ready_at, there, .. } = self.packets[place];
         let carrier = &mut self.channels[channel as usize];
         carrier.free_at = now + packet_ps;
         carrier.room -= 1;
-        let router = carrier.leads_to;
-        let next = self.next_channel(router, packet.to_node);
-        // The ways into a router differ in how long they take, so one that started earlier may be there later.
-        let queue = &mut self.channels[next as usize].queue;
-        let mut place = queue.len();
-        while place > 0 && queue[place - 1].ready_at > packet.ready_at {
-            place -= 1;
-        }
-        if place == queue.len() {
-            queue.push_back(packet);
+        let port = self.compass.direction(carrier.place_behind, there).unwrap_or(OUT);
+        let next = carrier.leads_to + port;
+        let Channel { line, last_ready_at, .. } = &mut self.channels[next as usize];
+        if line.is_empty() || *last_ready_at <= ready_at {
+            *last_ready_at = ready_at;
+            self.packets.append(line, place);
         } else {
-            queue.insert(place, packet);
+            // The ways into a router differ in how long they take: this one started later and is there earlier.
+            self.packets.insert(line, place, |other| other.ready_at > ready_at);
         }
-        if place == 0 {
+        if line.first() == Some(place) {
             self.channels[next as usize].ready_at = self.first_ready(next);
             self.plan(now, next, outputs);
         }

@@ -154,7 +154,7 @@ impl<N: Network> Faulty<N> {
     }
 
     fn arrived(&mut self, at: Picoseconds, segment: Segment, outputs: &mut Outputs<N::Event>) {
-        let Segment { train, first, count, spacing_ps } = segment;
+        let Segment { train, first, count, spacing_ps, .. } = segment;
         let pair = self.pairs[train.0 as usize];
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
         // Runs of packets that no repair pulls apart.

@@ -52,11 +52,11 @@ impl Network for Ideal {
 
     #[inline]
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<()>) -> Hold {
-        let Injection { train, packets, payload_bytes, spacing_ps, .. } = injection;
+        let Injection { train, to, packets, payload_bytes, spacing_ps, .. } = injection;
         self.packets += u64::from(packets);
         let packet_ps = payload_bytes / u64::from(packets) * self.byte_ps;
         let spacing_ps = spacing_ps.max(packet_ps);
-        let segment = Segment { train, first: 0, count: packets, spacing_ps };
+        let segment = Segment { train, to, first: 0, count: packets, spacing_ps };
         outputs.push((now + self.latency_ps + packet_ps, Output::Arrived(segment)));
         Hold::Until(now + injection.spacing_ps * u64::from(packets))
     }

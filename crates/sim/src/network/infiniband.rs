@@ -137,8 +137,8 @@ const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// Packets of the world.
-    Train(TrainId),
+    /// Packets of the world, for this rank.
+    Train { train: TrainId, rank: u32 },
     /// Asks for the memory of a read.
     Request { get: u32 },
     /// Brings it.
@@ -418,8 +418,8 @@ impl InfiniBand {
     fn deliver(&mut self, at: Picoseconds, packet: Crossing, outputs: &mut Outputs<Event>) {
         let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
         match packet.what {
-            What::Train(train) => {
-                let segment = Segment { train, first: packet.index, count: 1, spacing_ps: 0 };
+            What::Train { train, rank } => {
+                let segment = Segment { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
                 outputs.push((at + send_ps + receive_ps, Output::Arrived(segment)));
             }
             What::Request { get } => outputs.push((at + read_ps, Output::Internal(Event::Answer(get)))),
@@ -449,10 +449,10 @@ impl Network for InfiniBand {
 
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Event>) -> Hold {
         let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
-        let (host, to) = (self.parameters.node(from), self.parameters.node(to));
+        let (host, rank, to) = (self.parameters.node(from), to, self.parameters.node(to));
         let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
         let outgoing = Outgoing {
-            what: What::Train(train),
+            what: What::Train { train, rank },
             to,
             next: 0,
             count: packets,

@@ -88,7 +88,8 @@ impl Network for LogGops {
         let inwards = &mut self.inwards[to as usize];
         let arrival = (start + overhead_ps + latency_ps).max(*inwards);
         *inwards = arrival + gap_ps + bytes_ps;
-        outputs.push((arrival, Output::Arrived(Segment { train, first: 0, count: 1, spacing_ps: 0 })));
+        let segment = Segment { train, to, first: 0, count: 1, spacing_ps: 0 };
+        outputs.push((arrival, Output::Arrived(segment)));
         Hold::Until(now)
     }
 

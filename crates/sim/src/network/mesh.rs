@@ -56,6 +56,48 @@ impl Mesh {
     }
 }
 
+/// Dimension-order routing by a few operations on packed coordinates: x in the lowest bits, then y, then z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compass {
+    mesh: Mesh,
+    /// The bits of each coordinate.
+    masks: [u32; 3],
+}
+
+impl Compass {
+    /// For this mesh.
+    ///
+    /// # Panics
+    /// If its coordinates do not fit into 32 bits, which those of 2^29 nodes do.
+    pub fn new(mesh: Mesh) -> Compass {
+        let bits = mesh.size.map(|size| size.next_power_of_two().trailing_zeros());
+        assert!(bits.iter().sum::<u32>() <= u32::BITS, "a mesh of {:?} nodes", mesh.size);
+        let mut shift = 0;
+        let masks = bits.map(|bits| {
+            let mask = (((1u64 << bits) - 1) << shift) as u32;
+            shift += bits;
+            mask
+        });
+        Compass { mesh, masks }
+    }
+
+    /// The packed coordinates of a node.
+    pub fn place(&self, node: u32) -> u32 {
+        let at = self.mesh.coordinates(node);
+        // A dimension of size 1 has no bits, and its coordinate is 0.
+        (0..3).map(|d| at[d].unbounded_shl(self.masks[d].trailing_zeros())).sum()
+    }
+
+    /// [`Mesh::direction`] between the places `here` and `there`.
+    #[inline]
+    pub fn direction(&self, here: u32, there: u32) -> Option<u32> {
+        let differ = here ^ there;
+        let dimension = self.masks.iter().position(|mask| differ & mask != 0)?;
+        let mask = self.masks[dimension];
+        Some(2 * dimension as u32 + u32::from(there & mask > here & mask))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +114,21 @@ mod tests {
                         steps += 1;
                     }
                     assert_eq!((at, steps), (to, mesh.distance(from, to)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_compass_knows_the_same_way() {
+        for size in [[4, 4, 4], [16, 8, 1], [1, 5, 3], [7, 1, 2], [1, 1, 1]] {
+            let mesh = Mesh { size };
+            let compass = Compass::new(mesh);
+            let places: Vec<_> = (0..mesh.nodes()).map(|node| compass.place(node)).collect();
+            for from in 0..mesh.nodes() {
+                for to in 0..mesh.nodes() {
+                    let direction = compass.direction(places[from as usize], places[to as usize]);
+                    assert_eq!(direction, mesh.direction(from, to), "{from} to {to} of {size:?}");
                 }
             }
         }

@@ -11,6 +11,7 @@ pub mod fat_tree;
 pub mod faulty;
 pub mod ideal;
 pub mod infiniband;
+mod line;
 pub mod loggops;
 pub mod mesh;
 pub mod parameters;
@@ -40,11 +41,14 @@ pub struct Injection {
     pub spacing_ps: Picoseconds,
 }
 
-/// Packets of a train that arrive one after the other.
+/// Packets of a train that arrive one after the other. Every network brings the packets of a train, and of a pair of ranks, in the
+/// order in which they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Of which train.
     pub train: TrainId,
+    /// Receiving rank.
+    pub to: u32,
     /// The first of them, counted from the train's first packet.
     pub first: u32,
     /// How many.

@@ -16,6 +16,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use weir_proto::{Body, Packet, Scheme};
 
 use super::Plan;
+use crate::network::Segment;
 use crate::trace::Trace;
 
 /// Pairs are numbers: mixing them is enough, and no run depends on the order of a map.
@@ -291,6 +292,11 @@ impl Checks {
             let behind = (pair.granted as u32).wrapping_sub(packet.granted_total);
             pair.granted_read = pair.granted_read.max(pair.granted.saturating_sub(u64::from(behind)));
         }
+    }
+
+    /// A segment has arrived before packets of its train that left before it, or again.
+    pub fn out_of_turn(&mut self, segment: Segment) {
+        self.fail(|| format!("I5: {segment:?} is not what its train has next"));
     }
 
     /// The slots of a packet are free.

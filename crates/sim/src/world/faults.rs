@@ -114,10 +114,8 @@ impl Faults {
 /// What happens in a world because of faults.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    Pause {
-        rank: u32,
-        ps: Picoseconds,
-    },
+    /// The pause with this number begins. (How long it is would make every event larger.)
+    Pause(u32),
     Crash {
         rank: u32,
     },
@@ -134,6 +132,7 @@ pub(super) enum Event {
 pub(super) struct State {
     /// Prices of slow ranks, and how slow they are. Unit: percent.
     slow: BTreeMap<u32, (Cost, u32)>,
+    pauses: Vec<Pause>,
     crashed: BTreeSet<u32>,
     notice_ps: Picoseconds,
     /// Remote gets under way, by numbers of our own: machines use theirs again.
@@ -200,10 +199,11 @@ impl<N: Network> World<N> {
             }
             state.slow.insert(rank, (self.plan.cost.times(percent), percent));
         }
-        self.faults = Some(state);
-        for &Pause { rank, at, ps } in pauses {
-            self.queue.push(at, super::Event::Fault(Event::Pause { rank, ps }));
+        for (number, &Pause { at, .. }) in (state.pauses.len() as u32..).zip(pauses) {
+            self.queue.push(at, super::Event::Fault(Event::Pause(number)));
         }
+        state.pauses.extend(pauses);
+        self.faults = Some(state);
         for &Crash { rank, at } in crashes {
             self.queue.push(at, super::Event::Fault(Event::Crash { rank }));
         }
@@ -212,7 +212,11 @@ impl<N: Network> World<N> {
 
     pub(super) fn fault(&mut self, now: Picoseconds, event: Event) {
         match event {
-            Event::Pause { rank, ps } => self.nodes[rank as usize].pause(now, ps),
+            Event::Pause(number) => {
+                let state = self.faults.as_ref().expect("a pause is a fault");
+                let Pause { rank, ps, .. } = state.pauses[number as usize];
+                self.nodes[rank as usize].pause(now, ps);
+            }
             Event::Crash { rank } => self.crash(now, rank),
             Event::Lost { rank, peer, fault } => {
                 self.nodes[rank as usize].lost(now, peer, fault);
@@ -235,10 +239,10 @@ impl<N: Network> World<N> {
         self.ended += u32::from(!node.has_ended());
         node.crash(now);
         // Also what is on its last way into the mailbox: it is taken the moment it comes.
-        while let Some((train, index)) =
+        while let Some((train, _)) =
             self.nodes[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
         {
-            self.flights.take(train, index);
+            self.flights.discard(train);
             self.network.taken(now, rank, &mut self.outputs);
         }
         self.take_outputs();
@@ -256,10 +260,9 @@ impl<N: Network> World<N> {
 
     /// Packets that nobody takes any more.
     pub(super) fn drop_packets(&mut self, now: Picoseconds, segment: crate::network::Segment) {
-        let to = self.flights.destination(segment.train);
-        for index in segment.first..segment.first + segment.count {
-            self.flights.take(segment.train, Some(index));
-            self.network.taken(now, to, &mut self.outputs);
+        for _ in 0..segment.count {
+            self.flights.discard(segment.train);
+            self.network.taken(now, segment.to, &mut self.outputs);
         }
         self.take_outputs();
     }

@@ -3,7 +3,7 @@
 //! A message of 37 packets differs from packet to packet only in offsets, so a train keeps what its packets have in common and
 //! makes each when it is taken. A million of them can be under way: a train takes 96 bytes.
 
-use weir_proto::{Body, Marks, Packet, Space};
+use weir_proto::{Body, Marks, Packet, Peer, Space};
 
 use crate::Picoseconds;
 use crate::network::{Injection, TrainId};
@@ -88,11 +88,13 @@ struct Train {
     spacing_ps: Picoseconds,
     /// When the call that sends the message was made.
     called_at: Picoseconds,
-    /// Packets that have arrived.
-    arrived: u32,
+    /// What the receiver's machine calls the sender, once it has taken a packet; [`UNKNOWN`] before.
+    peer: u32,
     /// Packets that the receiver has taken.
     taken: u32,
 }
+
+const UNKNOWN: u32 = u32::MAX;
 
 impl Train {
     /// Makes `packet` the last of the train, if all the others can still be made again. Returns whether it did.
@@ -169,6 +171,8 @@ impl Train {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub from: u32,
+    /// What the receiver's machine calls it.
+    pub peer: Peer,
     pub packet: Packet,
     /// When its message was sent.
     pub called_at: Picoseconds,
@@ -179,6 +183,8 @@ pub(super) struct Taken {
 pub(super) struct Flights {
     trains: Vec<Train>,
     free: Vec<u32>,
+    /// By train: packets that have arrived, if somebody wants to know.
+    arrived: Vec<u32>,
 }
 
 impl Flights {
@@ -216,12 +222,15 @@ impl Flights {
             count: 1,
             spacing_ps,
             called_at,
-            arrived: 0,
+            peer: UNKNOWN,
             taken: 0,
         };
         match self.free.pop() {
             Some(index) => {
                 self.trains[index as usize] = train;
+                if let Some(arrived) = self.arrived.get_mut(index as usize) {
+                    *arrived = 0;
+                }
                 TrainId(index)
             }
             None => {
@@ -243,27 +252,61 @@ impl Flights {
         }
     }
 
+    pub fn source(&self, id: TrainId) -> u32 {
+        self.trains[id.0 as usize].from
+    }
+
     pub fn destination(&self, id: TrainId) -> u32 {
         self.trains[id.0 as usize].to
     }
 
-    /// Packets from number `first` on have arrived. Returns where, and whether all before them had.
-    pub fn arrive(&mut self, id: TrainId, first: u32, count: u32) -> (u32, bool) {
-        let train = &mut self.trains[id.0 as usize];
-        let in_order = train.arrived == first;
-        train.arrived += count;
-        (train.to, in_order)
+    /// Packets from number `first` on have arrived. Returns whether all before them had, and they not.
+    pub fn arrive(&mut self, id: TrainId, first: u32, count: u32) -> bool {
+        if self.arrived.len() < self.trains.len() {
+            self.arrived.resize(self.trains.len(), 0);
+        }
+        let arrived = &mut self.arrived[id.0 as usize];
+        let in_order = *arrived == first;
+        *arrived += count;
+        in_order
     }
 
-    /// Packet `index` of a train, or the next in order. Each is taken once.
-    pub fn take(&mut self, id: TrainId, index: Option<u32>) -> Taken {
+    /// What the receiver's machine calls the sender of a train of which packets were taken.
+    #[inline]
+    pub fn peer(&self, id: TrainId) -> Option<Peer> {
+        let peer = self.trains[id.0 as usize].peer;
+        (peer != UNKNOWN).then_some(Peer(peer))
+    }
+
+    /// The next packet of a train of which packets were taken, which stays under way.
+    #[inline]
+    pub fn next(&self, id: TrainId) -> Taken {
+        let train = &self.trains[id.0 as usize];
+        let packet = train.packet(train.taken);
+        Taken { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at }
+    }
+
+    /// Packet `index` of a train, or the next in order. Each is taken once. `peer` says what its receiver's machine calls a rank.
+    #[inline]
+    pub fn take(&mut self, id: TrainId, index: Option<u32>, peer: impl FnOnce(u32) -> Peer) -> Taken {
         let train = &mut self.trains[id.0 as usize];
+        if train.peer == UNKNOWN {
+            train.peer = peer(train.from).0;
+        }
         let packet = train.packet(index.unwrap_or(train.taken));
+        let taken = Taken { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at };
+        self.discard(id);
+        taken
+    }
+
+    /// A packet of a train is not under way any more.
+    #[inline]
+    pub fn discard(&mut self, id: TrainId) {
+        let train = &mut self.trains[id.0 as usize];
         train.taken += 1;
         if train.taken == train.count {
             self.free.push(id.0);
         }
-        Taken { from: train.from, packet, called_at: train.called_at }
     }
 }
 
@@ -288,7 +331,9 @@ mod tests {
         let Injection { packets: count, payload_bytes, .. } = flights.injection(id);
         assert_eq!((count, payload_bytes), (37, 2048));
         for packet in &packets {
-            assert_eq!(flights.take(id, None).packet, *packet);
+            let Taken { from, peer, packet: taken, called_at } =
+                flights.take(id, None, |from| Peer(from + 7));
+            assert_eq!((from, peer, taken, called_at), (4, Peer(11), *packet, 1));
         }
         assert_eq!(size_of::<Train>(), 96);
     }
@@ -311,6 +356,6 @@ mod tests {
         assert!(!flights.extend(id, 1, &credit));
         let goodbye = Packet::new(Body::Goodbye, 0);
         let id = flights.begin(0, 1, &goodbye, 100, 1);
-        assert_eq!(flights.take(id, Some(0)).packet, goodbye);
+        assert_eq!(flights.take(id, Some(0), Peer).packet, goodbye);
     }
 }

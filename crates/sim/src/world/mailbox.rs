@@ -71,6 +71,26 @@ impl Arrived {
         self.filled += 1;
     }
 
+    /// The trains of the first packets, as many as are asked for or stand here.
+    fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
+        let (mut chunk, mut place, mut count) = (self.first, self.taken, 0);
+        while count < trains.len() && chunk != NONE {
+            let end = if chunk == self.last { self.filled } else { CHUNK_PACKETS as u32 };
+            let Chunk { trains: standing, next } = &chunks.chunks[chunk as usize];
+            let standing = &standing[place as usize..end as usize];
+            let more = standing.len().min(trains.len() - count);
+            for (train, &number) in trains[count..].iter_mut().zip(standing) {
+                *train = TrainId(number);
+            }
+            count += more;
+            if chunk == self.last {
+                break;
+            }
+            (chunk, place) = (*next, 0);
+        }
+        count
+    }
+
     #[inline]
     fn pop(&mut self, chunks: &mut Chunks) -> Option<TrainId> {
         if self.is_empty() {
@@ -90,6 +110,17 @@ impl Arrived {
     }
 }
 
+/// What is left of a segment.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    train: TrainId,
+    /// The number of its next packet; `None`: the train's next.
+    next: Option<u32>,
+    /// Packets that were not taken.
+    count: u32,
+    spacing_ps: Picoseconds,
+}
+
 /// A rank's mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
@@ -97,7 +128,7 @@ pub(super) struct Mailbox {
     arrived: Arrived,
     /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
     heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
-    segments: Vec<(Segment, u32)>,
+    segments: Vec<Standing>,
     free: Vec<u32>,
     order: u64,
     slots: u32,
@@ -105,26 +136,57 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The first packet of `segment` is there. `in_order`: so are all packets of its train before it.
+    /// The next packet of a train is there, or its next packets begin to arrive.
     #[inline]
-    pub fn arrive(&mut self, now: Picoseconds, segment: Segment, in_order: bool, chunks: &mut Chunks) {
-        self.slots += segment.count;
-        self.peak_slots = self.peak_slots.max(self.slots);
-        if segment.count == 1 && in_order && self.heads.is_empty() {
-            return self.arrived.push(segment.train, chunks);
+    pub fn arrive(&mut self, now: Picoseconds, segment: Segment, chunks: &mut Chunks) {
+        if segment.count > 1 || !self.heads.is_empty() {
+            return self.stand(now, segment, None);
         }
+        self.slots += 1;
+        self.peak_slots = self.peak_slots.max(self.slots);
+        self.arrived.push(segment.train, chunks);
+    }
+
+    /// The same for worlds in which packets of a train can be missing, or where it counts when each has come.
+    pub fn arrive_by_number(&mut self, now: Picoseconds, segment: Segment) {
+        self.stand(now, segment, Some(segment.first));
+    }
+
+    fn stand(&mut self, now: Picoseconds, segment: Segment, next: Option<u32>) {
+        let Segment { train, count, spacing_ps, .. } = segment;
+        self.slots += count;
+        self.peak_slots = self.peak_slots.max(self.slots);
+        let standing = Standing { train, next, count, spacing_ps };
         let index = match self.free.pop() {
             Some(index) => {
-                self.segments[index as usize] = (segment, 0);
+                self.segments[index as usize] = standing;
                 index
             }
             None => {
-                self.segments.push((segment, 0));
+                self.segments.push(standing);
                 self.segments.len() as u32 - 1
             }
         };
         self.heads.push(Reverse((now, self.order, index)));
         self.order += 1;
+    }
+
+    /// The trains of the packets that are taken next, whatever comes meanwhile. Returns how many.
+    #[inline]
+    pub fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
+        self.arrived.peek(chunks, trains)
+    }
+
+    /// The first packet of [`Mailbox::peek`] stands somewhere else from now on; its slot is filled until it [leaves](Mailbox::leave).
+    #[inline]
+    pub fn set_aside(&mut self, chunks: &mut Chunks) {
+        self.arrived.pop(chunks).expect("it was seen");
+    }
+
+    /// One that was set aside is taken.
+    #[inline]
+    pub fn leave(&mut self) {
+        self.slots -= 1;
     }
 
     /// When the next packet arrives; 0: one has arrived.
@@ -147,16 +209,17 @@ impl Mailbox {
         if at > now {
             return None;
         }
-        let (segment, taken) = &mut self.segments[index as usize];
-        let packet = (segment.train, Some(segment.first + *taken));
-        *taken += 1;
+        let standing = &mut self.segments[index as usize];
+        let packet = (standing.train, standing.next);
+        standing.next = standing.next.map(|next| next + 1);
+        standing.count -= 1;
         self.slots -= 1;
-        if *taken == segment.count {
+        if standing.count == 0 {
             self.heads.pop();
             self.free.push(index);
         } else {
             // The next of the same segment: usually still the earliest.
-            let next_at = at + segment.spacing_ps;
+            let next_at = at + standing.spacing_ps;
             *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
         }
         Some(packet)
@@ -172,24 +235,56 @@ mod tests {
     use super::*;
 
     fn segment(train: u32, first: u32, count: u32, spacing_ps: Picoseconds) -> Segment {
-        Segment { train: TrainId(train), first, count, spacing_ps }
+        Segment { train: TrainId(train), to: 0, first, count, spacing_ps }
+    }
+
+    #[test]
+    fn those_that_stand_first_are_seen_and_set_aside() {
+        let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
+        let mut seen = [TrainId(0); 100];
+        // Chunks that were used before, and a last one that is full.
+        for index in 0..400 {
+            mailbox.arrive(5, segment(index, 0, 1, 0), &mut chunks);
+        }
+        while mailbox.take(5, &mut chunks).is_some() {}
+        for index in 0..63 {
+            mailbox.arrive(6, segment(index, 0, 1, 0), &mut chunks);
+        }
+        assert_eq!(mailbox.peek(&chunks, &mut seen), 63);
+        while mailbox.take(6, &mut chunks).is_some() {}
+        for index in 0..150 {
+            mailbox.arrive(10, segment(index, 0, 1, 0), &mut chunks);
+        }
+        for first in 0..150 {
+            let count = mailbox.peek(&chunks, &mut seen);
+            assert_eq!(count, (150 - first as usize).min(100));
+            assert!(seen[..count].iter().zip(first..).all(|(train, index)| train.0 == index));
+            mailbox.set_aside(&mut chunks);
+        }
+        assert_eq!(mailbox.next_at(), None);
+        mailbox.arrive(10, segment(0, 0, 1, 0), &mut chunks);
+        assert_eq!(mailbox.slots, 151, "their slots are filled until they leave");
+        (0..150).for_each(|_| mailbox.leave());
+        mailbox.arrive(20, segment(7, 0, 3, 15), &mut chunks);
+        // Others may come before the second of these three: only what has arrived is seen.
+        assert_eq!((mailbox.slots, mailbox.peek(&chunks, &mut seen)), (4, 1));
     }
 
     #[test]
     fn packets_are_taken_in_the_order_of_their_arrival() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         for index in 0..200 {
-            mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), true, &mut chunks);
+            mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), &mut chunks);
         }
-        mailbox.arrive(20, segment(7, 0, 3, 15), true, &mut chunks); // at 20, 35, 50
-        mailbox.arrive(30, segment(8, 0, 1, 0), true, &mut chunks);
+        mailbox.arrive_by_number(20, segment(7, 0, 3, 15)); // at 20, 35, 50
+        mailbox.arrive(30, segment(8, 0, 1, 0), &mut chunks);
         for index in 0..200 {
             assert_eq!(mailbox.next_at(), Some(0));
             assert_eq!(mailbox.take(40, &mut chunks), Some((TrainId(index % 3), None)));
         }
         let mut next = |now| mailbox.take(now, &mut chunks).map(|(train, index)| (train.0, index));
         assert_eq!(next(40), Some((7, Some(0))));
-        assert_eq!(next(40), Some((8, Some(0))));
+        assert_eq!(next(40), Some((8, None)));
         assert_eq!(next(40), Some((7, Some(1))));
         assert_eq!((next(40), next(50)), (None, Some((7, Some(2)))));
         assert_eq!((mailbox.next_at(), mailbox.peak_slots()), (None, 204));

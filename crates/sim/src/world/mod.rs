@@ -12,6 +12,7 @@
 //! ```
 
 mod acquaintance;
+mod ahead;
 mod check;
 pub mod faults;
 mod flight;
@@ -144,7 +145,7 @@ pub enum Stuck {
     },
 }
 
-/// What happens in a world.
+/// What happens in a world. There are many of them: see below.
 #[derive(Clone, Copy, Debug)]
 enum Event<E> {
     /// A rank's processor may have something to do.
@@ -153,9 +154,9 @@ enum Event<E> {
     Inject(TrainId),
     /// Something of the network's own.
     Network(E),
-    /// A packet of a train has arrived.
-    Arrived { train: TrainId, index: u32 },
-    /// The first packet of several has: of this segment of those kept.
+    /// The next packet of a train has arrived, in a world that need not know which it is.
+    Arrived { train: TrainId, to: u32 },
+    /// The first packet of a segment has: of this one of those kept.
     SegmentArrived(u32),
     /// The network lets a rank go on that it held.
     Released(u32),
@@ -167,6 +168,9 @@ enum Event<E> {
     Fault(faults::Event),
 }
 
+/// So that one takes 24 bytes in the queue, with its time.
+const _: () = assert!(size_of::<Event<u64>>() == 16);
+
 /// Ranks at work on a network.
 pub struct World<N: Network> {
     plan: Plan,
@@ -175,13 +179,15 @@ pub struct World<N: Network> {
     flights: Flights,
     /// What mailboxes hold.
     chunks: Chunks,
-    /// Segments of several packets that will arrive: events are small.
+    /// Segments that will arrive, of several packets or where it counts which they are: events are small.
     segments: Vec<Segment>,
     free_segments: Vec<u32>,
     /// What nodes leave to do; empty between steps.
     left: node::Left,
     /// Nobody has a say in what a sender does next: the network never holds it, and nothing is granted.
     sends_go_on: bool,
+    /// Machines can be told of packets before their time.
+    looks_ahead: bool,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
     faults: Option<faults::State>,
@@ -224,6 +230,7 @@ impl<N: Network> World<N> {
             free_segments: Vec::new(),
             left: node::Left::default(),
             sends_go_on,
+            looks_ahead: ahead::may_look_ahead(&plan.config),
             readiness,
             faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
@@ -252,24 +259,24 @@ impl<N: Network> World<N> {
                 Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
                     let count = self.flights.injection(train).packets;
                     self.was_attempt(train); // its name is free again
-                    for index in 0..count {
-                        self.flights.take(train, Some(index));
-                    }
+                    (0..count).for_each(|_| self.flights.discard(train));
                 }
                 Event::Inject(train) => self.inject(now, train),
                 Event::Network(event) => {
                     self.network.handle(now, event, &mut self.outputs);
                     self.take_outputs();
                 }
-                Event::Arrived { train, .. } if self.was_attempt(train) => {
-                    self.attempt_arrived(now, train);
-                }
-                Event::Arrived { train, index } => {
-                    self.arrived(now, Segment { train, first: index, count: 1, spacing_ps: 0 });
+                Event::Arrived { train, to } => {
+                    self.arrived(now, Segment { train, to, first: 0, count: 1, spacing_ps: 0 });
                 }
                 Event::SegmentArrived(index) => {
                     self.free_segments.push(index);
-                    self.arrived(now, self.segments[index as usize]);
+                    let segment = self.segments[index as usize];
+                    if self.was_attempt(segment.train) {
+                        self.attempt_arrived(now, segment.train);
+                    } else {
+                        self.segment_arrived(now, segment);
+                    }
                 }
                 Event::Released(rank) => {
                     let at = self.nodes[rank as usize].release(now);
@@ -369,15 +376,33 @@ impl<N: Network> World<N> {
         self.take_outputs();
     }
 
+    #[inline]
     fn arrived(&mut self, now: Picoseconds, segment: Segment) {
-        if self.has_crashed(self.flights.destination(segment.train)) {
+        self.nodes[segment.to as usize].mailbox.arrive(now, segment, &mut self.chunks);
+        self.wake(now, segment.to);
+    }
+
+    fn segment_arrived(&mut self, now: Picoseconds, segment: Segment) {
+        if let Some(checks) = &mut self.checks
+            && !self.flights.arrive(segment.train, segment.first, segment.count)
+        {
+            checks.out_of_turn(segment);
+        }
+        if !self.by_number() {
+            return self.arrived(now, segment);
+        }
+        if self.has_crashed(segment.to) {
             return self.drop_packets(now, segment);
         }
-        let (to, in_order) = self.flights.arrive(segment.train, segment.first, segment.count);
-        // Where ranks are lost it counts what had come by then.
-        let in_order = in_order && !self.may_lose();
-        self.nodes[to as usize].mailbox.arrive(now, segment, in_order, &mut self.chunks);
-        self.wake(now, to);
+        self.nodes[segment.to as usize].mailbox.arrive_by_number(now, segment);
+        self.wake(now, segment.to);
+    }
+
+    /// Whether it counts which packet of its train arrives, and when: where ranks are lost it counts what had come by then. Otherwise
+    /// nothing of a train is looked at before its packets are taken, unless somebody checks.
+    #[inline]
+    fn by_number(&self) -> bool {
+        self.readiness.is_some() || self.may_lose()
     }
 
     /// Whether ranks may crash or be given up.
@@ -385,26 +410,33 @@ impl<N: Network> World<N> {
         self.faults.is_some() || self.plan.may_give_up()
     }
 
+    #[inline]
     fn take_outputs(&mut self) {
-        for (at, output) in self.outputs.drain(..) {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        for (at, output) in outputs.drain(..) {
             let event = match output {
                 Output::Internal(event) => Event::Network(event),
-                Output::Arrived(Segment { train, first, count: 1, .. }) => {
-                    Event::Arrived { train, index: first }
-                }
-                Output::Arrived(segment) => {
-                    let index = self.free_segments.pop().unwrap_or_else(|| {
-                        self.segments.push(segment);
-                        self.segments.len() as u32 - 1
-                    });
-                    self.segments[index as usize] = segment;
-                    Event::SegmentArrived(index)
-                }
+                Output::Arrived(segment) => self.arrival(segment),
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } => Event::GetDone { to, number },
             };
             self.queue.push(at, event);
         }
+        self.outputs = outputs;
+    }
+
+    /// What happens when a segment arrives.
+    #[inline]
+    fn arrival(&mut self, segment: Segment) -> Event<N::Event> {
+        if segment.count == 1 && self.checks.is_none() && !self.by_number() {
+            return Event::Arrived { train: segment.train, to: segment.to };
+        }
+        let index = self.free_segments.pop().unwrap_or_else(|| {
+            self.segments.push(segment);
+            self.segments.len() as u32 - 1
+        });
+        self.segments[index as usize] = segment;
+        Event::SegmentArrived(index)
     }
 
     /// One thing that the processor of `rank` does.
@@ -434,6 +466,7 @@ impl<N: Network> World<N> {
         let may_lose = self.may_lose();
         let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
         let (cost, percent) = slow.map_or((&self.plan.cost, 100), |(cost, percent)| (cost, *percent));
+        let looks_ahead = self.looks_ahead && self.checks.is_none() && !may_lose;
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
             cost,
@@ -452,6 +485,7 @@ impl<N: Network> World<N> {
             severed: Vec::new(),
             send_from: self.network.send_from(rank),
             sends_go_on: self.sends_go_on,
+            looks_ahead,
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
         let node::Surroundings { taken, flown, severed, .. } = surroundings;
@@ -470,7 +504,9 @@ impl<N: Network> World<N> {
         }
         self.left.attaches = attaches;
         if let Some(train) = flown {
-            self.queue.push(now, Event::Arrived { train, index: 0 });
+            let to = self.flights.destination(train);
+            let arrival = self.arrival(Segment { train, to, first: 0, count: 1, spacing_ps: 0 });
+            self.queue.push(now, arrival);
         }
         for (handle, peer) in self.left.readings.drain(..) {
             let slots = self.nodes[peer as usize].slots_of(rank);

@@ -5,11 +5,13 @@ use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Body, Command, CopyFault, Counters, Destination, Endpoint, Event, Instant, Outcome, Packet,
-    Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Source, Space, Transfer,
+    Action, Body, Command, CopyFault, Counters, Destination, Endpoint, Event, Instant, Outcome, Packet, Part,
+    Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Shortcut, Source, Space,
+    Transfer,
 };
 
 use super::acquaintance::Acquaintances;
+use super::ahead::{self, Ahead, Seen};
 use super::check::Checks;
 use super::flight::{Flights, Taken};
 use super::mailbox::{Chunks, Mailbox};
@@ -43,6 +45,8 @@ pub(super) struct Surroundings<'a> {
     pub send_from: Picoseconds,
     /// Nobody has a say in what a sender does next.
     pub sends_go_on: bool,
+    /// Nobody watches when machines hear of packets.
+    pub looks_ahead: bool,
     /// A packet was taken out of the mailbox.
     pub taken: bool,
     /// A train that is there already.
@@ -119,6 +123,10 @@ pub(super) struct Node {
     /// A step is due at that time; `None`: somebody has to wake us.
     step_at: Option<Picoseconds>,
     pub mailbox: Mailbox,
+    /// Packets of which the machine knows that were not taken. They stood before all in the mailbox.
+    ahead: Ahead,
+    /// Remote gets under way.
+    gets: u32,
     /// Remote gets that have ended, and whether the memory was there.
     copied: VecDeque<(u32, bool)>,
     /// Peers that are lost, of which the machine is told after all that had come by then.
@@ -150,6 +158,8 @@ impl Node {
             held: false,
             step_at: Some(0),
             mailbox: Mailbox::default(),
+            ahead: Ahead::default(),
+            gets: 0,
             copied: VecDeque::new(),
             lost: VecDeque::new(),
             crashed: false,
@@ -241,7 +251,7 @@ impl Node {
     pub fn leftovers(&self) -> Vec<&'static str> {
         let open = self.open > 0;
         let checks = [
-            (self.mailbox.next_at().is_some(), "packets in its mailbox"),
+            (self.next_at().is_some(), "packets in its mailbox"),
             (open, "open operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiet(), "something under way in its machine"),
@@ -271,7 +281,8 @@ impl Node {
     /// Slots of our mailbox that are `rank`'s.
     pub fn slots_of(&mut self, rank: u32) -> u32 {
         let peer = self.peer(rank);
-        self.machine.receiving(peer).and_then(|view| view.current).unwrap_or(0)
+        let ahead = self.ahead.slots_of(rank);
+        self.machine.receiving(peer).and_then(|view| view.current).map_or(0, |slots| slots + ahead)
     }
 
     /// The program knows now how many slots are its.
@@ -365,12 +376,12 @@ impl Node {
         }
         let step_at = match self.phase {
             Phase::Running if self.postponed.is_some() => {
-                let arrival = self.mailbox.next_at().unwrap_or(Picoseconds::MAX);
+                let arrival = self.next_at().unwrap_or(Picoseconds::MAX);
                 Some(arrival.min(around.send_from).max(self.free_at))
             }
             Phase::Running => Some(self.free_at),
             _ if !self.copied.is_empty() || !self.lost.is_empty() => Some(self.free_at),
-            _ => match self.mailbox.next_at() {
+            _ => match self.next_at() {
                 Some(at) => Some(at.max(self.free_at)),
                 None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
             },
@@ -406,6 +417,7 @@ impl Node {
         let cost = around.cost;
         if let Some((number, whole)) = self.copied.pop_front() {
             self.free_at += cost.packet_receive_ps;
+            self.gets -= 1;
             let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
             self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
         } else if let Some(&(at, rank, fault)) = self.lost.front()
@@ -414,23 +426,138 @@ impl Node {
             self.lost.pop_front();
             let peer = self.peer(rank);
             self.handle(Event::Lost { peer, fault }, around);
+        } else if self.looks_ahead(around)
+            && let Some(seen) = self.ahead.take()
+        {
+            around.taken = true;
+            self.take_seen(&seen, around);
         } else if let Some((train, index)) = self.mailbox.take(self.free_at, around.chunks) {
             around.taken = true;
-            let Taken { from, packet, called_at } = around.flights.take(train, index);
-            let credit = packet.body.is_credit();
-            self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
-            around.trace.note(self.free_at);
-            around.trace.note(u64::from(self.rank) << 32 | u64::from(from));
-            around.trace.note(u64::from(packet.number) << 32 | u64::from(packet.payload_bytes));
-            self.called_at = called_at;
-            if let Some(checks) = &mut around.checks {
-                checks.taken(from, self.rank, &packet);
-            }
-            self.arrived = (from, packet);
-            let from = self.peer(from);
-            self.handle(Event::Arrived { from, packet }, around);
+            let known = &mut self.known;
+            let taken = around.flights.take(train, index, |rank| Peer(known.number(rank)));
+            self.take(taken, around);
         } else if self.machine.has_company_waiting() {
             self.handle(Event::Idle, around);
+        }
+    }
+
+    /// Deals with a packet, by a shortcut if the machine knows one.
+    fn take(&mut self, taken: Taken, around: &mut Surroundings<'_>) {
+        let Taken { from, peer, packet, called_at } = taken;
+        let cost = around.cost;
+        let credit = packet.body.is_credit();
+        self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
+        self.note_taken(from, packet.number, packet.payload_bytes, around.trace);
+        self.called_at = called_at;
+        if let Some(checks) = &mut around.checks {
+            checks.taken(from, self.rank, &packet);
+        }
+        let now = instant(self.free_at);
+        let settle = if let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) {
+            self.free_at += place_ps(to, bytes, cost);
+            settle
+        } else {
+            match self.machine.arrived_now(peer, &packet) {
+                Some(Shortcut::Message { taken: weir_proto::Taken { request, envelope, bytes }, settle }) => {
+                    self.free_at += place_ps(Destination::Request { request, offset: 0 }, bytes, cost);
+                    let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+                    self.complete(request, outcome, around);
+                    settle
+                }
+                Some(Shortcut::Credits { settle }) => settle,
+                None => {
+                    self.arrived = (from, packet);
+                    return self.handle(Event::Arrived { from: peer, packet }, around);
+                }
+            }
+        };
+        self.retire(from, &packet, around);
+        if settle {
+            self.act(around, |machine, actions| machine.settle(now, peer, actions));
+        }
+    }
+
+    #[inline]
+    fn note_taken(&self, from: u32, number: u32, payload_bytes: u32, trace: &mut Trace) {
+        trace.note(self.free_at);
+        trace.note(u64::from(self.rank) << 32 | u64::from(from));
+        trace.note(u64::from(number) << 32 | u64::from(payload_bytes));
+    }
+
+    /// Takes a packet of which the machine knows already.
+    fn take_seen(&mut self, seen: &Seen, around: &mut Surroundings<'_>) {
+        let &Seen { from, number, payload_bytes, called_at, place_ps, settle, .. } = seen;
+        self.mailbox.leave();
+        self.free_at += around.cost.packet_receive_ps;
+        self.note_taken(from, number, payload_bytes, around.trace);
+        self.called_at = called_at;
+        let now = instant(self.free_at);
+        self.free_at += place_ps;
+        if let Some(peer) = settle {
+            self.act(around, |machine, actions| machine.settle(now, peer, actions));
+        }
+    }
+
+    /// Tells the machine of the packets that are taken next, as far as it can be told before their time. Returns whether there are any.
+    #[inline]
+    fn looks_ahead(&mut self, around: &mut Surroundings<'_>) -> bool {
+        if !self.ahead.is_empty() {
+            return true;
+        }
+        // What the program does next and what a get brings is not known before its time.
+        if around.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
+            self.look_ahead(around);
+        }
+        !self.ahead.is_empty()
+    }
+
+    fn look_ahead(&mut self, around: &mut Surroundings<'_>) {
+        let mut trains = [TrainId(0); ahead::MOST];
+        let count = self.mailbox.peek(around.chunks, &mut trains);
+        if count < ahead::FEWEST {
+            return;
+        }
+        // First all that has to be read from far away, one independent of the other; then what depends on it.
+        let flights = &mut *around.flights;
+        let peers = trains[..count].iter().map_while(|&train| flights.peer(train));
+        let parts =
+            peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
+        let count = parts.count();
+        for &train in &trains[..count] {
+            let Taken { from, peer, packet, called_at } = flights.next(train);
+            let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) else { break };
+            flights.discard(train);
+            self.mailbox.set_aside(around.chunks);
+            self.ahead.push(Seen {
+                from,
+                number: packet.number,
+                payload_bytes: packet.payload_bytes,
+                slots: around.plan.config.geometry.packet_slots(&packet),
+                called_at,
+                place_ps: place_ps(to, bytes, around.cost),
+                settle: settle.then_some(peer),
+            });
+            if settle {
+                break;
+            }
+        }
+    }
+
+    /// When the next packet arrives; 0: one has arrived.
+    #[inline]
+    fn next_at(&self) -> Option<Picoseconds> {
+        if self.ahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
+    }
+
+    /// The slots of a packet are free.
+    #[inline]
+    fn retire(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
+        if let Some(checks) = &mut around.checks {
+            checks.retired(from, self.rank, packet);
+        }
+        if let Some(readiness) = &mut around.readiness {
+            let slots = around.plan.config.geometry.packet_slots(packet);
+            readiness.reposted.push(Reposted { at: self.free_at, from, slots });
         }
     }
 
@@ -479,8 +606,18 @@ impl Node {
     }
 
     fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
+        let now = instant(self.free_at);
+        self.act(around, |machine, actions| machine.handle(now, event, actions));
+    }
+
+    /// Lets the machine do something, performs what it wants done, and tells it what comes of that.
+    fn act(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        something: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
+    ) {
         let mut actions = std::mem::take(&mut around.left.actions);
-        self.machine.handle(instant(self.free_at), event, &mut actions);
+        something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
             for action in actions.drain(..) {
@@ -538,24 +675,16 @@ impl Node {
             }
             Action::AskRoom { to, .. } => self.ask_room(to, around),
             Action::Retire => {
-                let (from, packet) = &self.arrived;
-                let from = *from;
-                if let Some(checks) = &mut around.checks {
-                    checks.retired(from, self.rank, packet);
-                }
-                if let Some(readiness) = &mut around.readiness {
-                    let slots = around.plan.config.geometry.packet_slots(packet);
-                    readiness.reposted.push(Reposted { at: self.free_at, from, slots });
-                }
+                let (from, packet) = self.arrived;
+                self.retire(from, &packet, around);
             }
-            Action::Place { to: Destination::Message { .. }, bytes } => self.free_at += cost.keep_ps(bytes),
-            Action::Place { bytes, .. } | Action::Deliver { bytes, .. } => {
-                self.free_at += cost.copy_ps(bytes)
-            }
+            Action::Place { to, bytes } => self.free_at += place_ps(to, bytes, cost),
+            Action::Deliver { bytes, .. } => self.free_at += cost.copy_ps(bytes),
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
                 let get = Get { at: self.free_at, from: self.known.rank(peer.0), bytes, number: transfer.0 };
                 around.left.gets.push(get);
+                self.gets += 1;
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, around),
             // The copy that lets the send complete; what is kept under which name is not looked at.
@@ -620,6 +749,15 @@ impl Node {
         if self.shared.complete(handle, status) && self.phase == Phase::Waiting {
             self.phase = Phase::Running;
         }
+    }
+}
+
+/// What it costs to copy `bytes` bytes of a packet to their place.
+#[inline]
+fn place_ps(to: Destination, bytes: u64, cost: &Cost) -> Picoseconds {
+    match to {
+        Destination::Message { .. } => cost.keep_ps(bytes),
+        _ => cost.copy_ps(bytes),
     }
 }
 

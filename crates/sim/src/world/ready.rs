@@ -137,7 +137,8 @@ impl<N: Network> World<N> {
     /// An attempt has arrived.
     pub(super) fn attempt_arrived(&mut self, now: Picoseconds, train: TrainId) {
         let to = self.flights.destination(train);
-        let from = self.flights.take(train, Some(0)).from;
+        let from = self.flights.source(train);
+        self.flights.discard(train);
         let readiness = self.readiness.as_mut().expect("there was an attempt");
         let dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
         match if dead { None } else { Some(readiness.claim(from, to)) } {

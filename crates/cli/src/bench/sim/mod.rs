@@ -3,8 +3,9 @@
 //! Every case is a world in a process of its own, so that the peak of its memory is that case's and nothing is warm from the
 //! one before. Time is what the processor spent (user and kernel), because machines are shared.
 //!
-//! Expected: 35 to 60 ns for a hop of a packet, 150 to 300 ns for a packet at both ends together, 1 us for a message between
-//! ranks that know each other and 2 us for one between ranks that meet. All cases take three minutes, the quick ones two seconds.
+//! Expected: 35 to 60 ns for a hop of a packet, 100 to 300 ns for a packet at both ends together (up to 1 us in an all-to-all, where
+//! all pairs have something under way at a time), 1 us for a message between ranks that know each other and 2 us for one between ranks
+//! that meet. All cases take three minutes, the quick ones two seconds.
 
 mod table;
 mod worlds;
@@ -24,7 +25,8 @@ use worlds::Done;
 /// Options of `weir bench sim`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A hop is a packet on one wire; on the ideal and the LogGOPS network a packet has one. Seconds are processor time of one core. Peak memory \
+A hop is a packet on one wire; on the ideal network a packet has one, with both its ends, and on LogGOPS a message. The cases bare-... are \
+networks alone, without machines and programs. Seconds are processor time of one core. Peak memory \
 is the whole process's, divided by ranks in the column beside it. With --quick the worlds are small (64 ranks, mostly) and nothing is judged.
 
 Exit status: 0 if everything that was asked for keeps to its targets, 1 if something does not or could not be measured.")]

@@ -12,6 +12,7 @@ use weir_sim::network::infiniband::{self, InfiniBand};
 use weir_sim::network::loggops::{self, LogGops};
 use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
+use weir_sim::traffic::Traffic;
 use weir_sim::world::{Plan, Report, World};
 
 const NS: u64 = 1000;
@@ -34,10 +35,25 @@ pub enum Case {
     MessagesInfiniband,
     /// Twenty rounds of 2 KB to eight neighbours on the ideal network, in packets of EXTOLL's size: pairs that know each other.
     Neighbours,
+    /// Two rounds of 60,000 B to eight neighbours on the same network: messages of 1072 packets.
+    NeighboursLong,
+    /// Five rounds of 60,000 B to eight others on the InfiniBand network, static credits: messages of 30 packets.
+    InfinibandLong,
     /// A barrier by dissemination among 262,144 ranks.
     Barrier,
     /// 65,536 ranks, each with 64 others that send to it, static credits.
     ManySenders,
+    /// The network of `alltoall-mesh64` alone, without machines and programs: every rank sends 64 trains of 37 packets, which are
+    /// taken as they arrive.
+    BareMesh64,
+    /// The network of `alltoall-mesh1024` alone, the same traffic.
+    BareMesh1024,
+    /// The network of `messages-infiniband` alone, 64 trains of 30 packets of 2000 B from every rank.
+    BareInfiniband,
+    /// The ideal network alone, a train of 37 packets from everybody to everybody.
+    BareIdeal,
+    /// The LogGOPS network alone, a message from everybody to everybody.
+    BareLoggops,
 }
 
 /// What a world has done.
@@ -57,7 +73,7 @@ pub struct Done {
     pub finished_ps: u64,
     /// Equal for equal runs.
     pub trace: u64,
-    /// 99 of 100 messages took at most this from the call to the receive. Unit: ns.
+    /// 99 of 100 messages took at most this from the call to the receive; 0 if there are no calls. Unit: ns.
     pub latency_p99_ns: u64,
 }
 
@@ -96,23 +112,43 @@ impl Case {
                 let plan = Plan { cost: parameters.cost(), ..plan(ranks, Scheme::Unlimited, 1) };
                 run(plan, LogGops::new(parameters, ranks), alltoall(8))
             }
-            Case::MessagesInfiniband => {
-                let ranks_per_node = if quick { 1 } else { 16 };
-                let tree = FatTree { arity: 8, levels: 2 };
-                let parameters =
-                    infiniband::Parameters { tree, ranks_per_node, ..infiniband::Parameters::CLUSTER_2003 };
-                let plan = Plan { cost: infiniband::COST_2003, ..plan(ranks, STATIC, 10) };
-                run(plan, InfiniBand::new(parameters), alltoall(8))
+            Case::MessagesInfiniband => run(infiniband_plan(ranks, 2048), infiniband(quick), alltoall(8)),
+            Case::Neighbours => run(plan(ranks, Scheme::Unlimited, 1), packets_of_extoll(), |rank| {
+                exchange(rank, 4, 1, 20, 2048)
+            }),
+            Case::NeighboursLong => {
+                let plan = with_eager_bytes(LONG_BYTES, plan(ranks, Scheme::Unlimited, 1));
+                run(plan, packets_of_extoll(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
             }
-            Case::Neighbours => {
-                let network = Ideal::with_geometry(1000 * NS, 0, Geometry::EXTOLL);
-                run(plan(ranks, Scheme::Unlimited, 1), network, |rank| exchange(rank, 4, 20, 2048))
+            Case::InfinibandLong => {
+                // Others on other nodes, and on other switches where there are several.
+                let stride = ranks / 8 - 1;
+                run(infiniband_plan(ranks, LONG_BYTES), infiniband(quick), move |rank| {
+                    exchange(rank, 4, stride, 5, LONG_BYTES)
+                })
             }
             Case::Barrier => run(plan(ranks, Scheme::Unlimited, 1), ideal(), barrier),
-            Case::ManySenders => run(plan(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 2, 64)),
+            Case::ManySenders => run(plan(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 1, 2, 64)),
+            Case::BareMesh64 => {
+                let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
+                Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 16)))
+            }
+            Case::BareMesh1024 => {
+                let size = if quick { [4, 4, 4] } else { [16, 8, 8] };
+                Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 1)))
+            }
+            Case::BareInfiniband => Ok(run_bare(bare(ranks, 64, 30, 2000), infiniband(quick))),
+            Case::BareIdeal => Ok(run_bare(bare(ranks, ranks, 37, 56), packets_of_extoll())),
+            Case::BareLoggops => {
+                let network = LogGops::new(loggops::Parameters::DEFAULT, ranks);
+                Ok(run_bare(bare(ranks, ranks, 1, 2048), network))
+            }
         }
     }
 }
+
+/// Nearly the longest message that travels whole. Unit: bytes.
+const LONG_BYTES: u64 = 60_000;
 
 const STATIC: Scheme = Scheme::Static { piggyback: false };
 
@@ -148,8 +184,28 @@ fn plan(ranks: u32, scheme: Scheme, quota_slots: u32) -> Plan {
     Plan { ranks, config, quota_slots, start_slots: quota_slots, cost: COST, event_limit: 0 }
 }
 
+fn with_eager_bytes(eager_bytes: u64, plan: Plan) -> Plan {
+    Plan { config: Config { eager_bytes, ..plan.config }, ..plan }
+}
+
 fn ideal() -> Ideal {
     Ideal::new(1000 * NS, 1000)
+}
+
+fn packets_of_extoll() -> Ideal {
+    Ideal::with_geometry(1000 * NS, 0, Geometry::EXTOLL)
+}
+
+fn infiniband_plan(ranks: u32, eager_bytes: u64) -> Plan {
+    let plan = with_eager_bytes(eager_bytes, plan(ranks, STATIC, 10));
+    Plan { cost: infiniband::COST_2003, ..plan }
+}
+
+/// 64 nodes under two levels of switches.
+fn infiniband(quick: bool) -> InfiniBand {
+    let ranks_per_node = if quick { 1 } else { 16 };
+    let tree = FatTree { arity: 8, levels: 2 };
+    InfiniBand::new(infiniband::Parameters { tree, ranks_per_node, ..infiniband::Parameters::CLUSTER_2003 })
 }
 
 fn mesh(size: [u32; 3], ranks_per_node: u32) -> Extoll {
@@ -179,11 +235,13 @@ fn barrier(rank: Rank) -> Program {
     Box::pin(async move { Group::all(&rank).barrier().await })
 }
 
-/// In each round a message of `bytes` bytes to the `distance` ranks before us and to those behind us, and one from each.
-fn exchange(rank: Rank, distance: u32, rounds: u64, bytes: u64) -> Program {
+/// In each round a message of `bytes` bytes to `distance` ranks before us and to as many behind us, every `stride`th, and one from
+/// each.
+fn exchange(rank: Rank, distance: u32, stride: u32, rounds: u64, bytes: u64) -> Program {
     Box::pin(async move {
         let (me, size) = (rank.rank(), rank.size());
-        let others = || (1..=distance).flat_map(move |d| [(me + d) % size, (me + size - d) % size]);
+        let others =
+            || (1..=distance).flat_map(move |d| [(me + d * stride) % size, (me + size - d * stride) % size]);
         for round in 0..rounds {
             let receives: Vec<_> = others().map(|from| rank.irecv(Some(from), round, bytes)).collect();
             let sends: Vec<_> = others().map(|to| rank.isend(to, round, bytes)).collect();
@@ -191,6 +249,25 @@ fn exchange(rank: Rank, distance: u32, rounds: u64, bytes: u64) -> Program {
             rank.wait_all(receives).await;
         }
     })
+}
+
+/// `trains` trains from each rank, or one to each other.
+fn bare(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
+    Traffic { ranks, trains: trains.min(ranks - 1), packets, packet_bytes, spacing_ps: COST.packet_send_ps }
+}
+
+fn run_bare(traffic: Traffic, network: impl Network) -> Done {
+    let carried = traffic.run(network);
+    Done {
+        ranks: traffic.ranks,
+        events: carried.events,
+        packets: carried.packets,
+        packet_hops: carried.packet_hops,
+        messages: u64::from(traffic.ranks) * u64::from(traffic.trains),
+        finished_ps: carried.finished_at,
+        trace: carried.trace,
+        latency_p99_ns: 0,
+    }
 }
 
 fn run<N: Network>(plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> Result<Done, String> {

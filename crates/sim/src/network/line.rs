@@ -1,0 +1,189 @@
+//! Packets inside a network, and the lines in which they wait.
+//!
+//! All packets of a network stand in one array whose places are used again, the last one that became free first: what is under way stays
+//! together in the processor's caches, however many lines there are and however long one has been. A line is two numbers.
+//!
+//! ```text
+//! add(a), add(b)             a and b have places and stand nowhere
+//! append(line, a), ...       line: a b
+//! take_first(line) -> a      line: b; a keeps its place, for the next line
+//! remove(a)                  its place is free
+//! ```
+
+use std::ops::{Index, IndexMut};
+
+const NONE: u32 = u32::MAX;
+
+/// A packet's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+/// Packets one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    first: u32,
+    last: u32,
+}
+
+impl Line {
+    pub const EMPTY: Line = Line { first: NONE, last: NONE };
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+
+    #[inline]
+    pub fn first(&self) -> Option<Place> {
+        (self.first != NONE).then_some(Place(self.first))
+    }
+}
+
+/// All packets inside a network.
+#[derive(Clone, Debug)]
+pub(super) struct Packets<T> {
+    packets: Vec<T>,
+    /// By place: the packet behind the one there; of a free place, the next free one.
+    behind: Vec<u32>,
+    free: u32,
+}
+
+impl<T> Default for Packets<T> {
+    fn default() -> Packets<T> {
+        Packets { packets: Vec::new(), behind: Vec::new(), free: NONE }
+    }
+}
+
+impl<T> Index<Place> for Packets<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, place: Place) -> &T {
+        &self.packets[place.0 as usize]
+    }
+}
+
+impl<T> IndexMut<Place> for Packets<T> {
+    #[inline]
+    fn index_mut(&mut self, place: Place) -> &mut T {
+        &mut self.packets[place.0 as usize]
+    }
+}
+
+impl<T: Copy> Packets<T> {
+    /// Gives a packet a place.
+    #[inline]
+    pub fn add(&mut self, packet: T) -> Place {
+        match self.free {
+            NONE => {
+                self.packets.push(packet);
+                self.behind.push(NONE);
+                Place(self.packets.len() as u32 - 1)
+            }
+            free => {
+                self.free = self.behind[free as usize];
+                self.packets[free as usize] = packet;
+                Place(free)
+            }
+        }
+    }
+
+    /// Takes the place of a packet that stands in no line. Returns the packet.
+    #[inline]
+    pub fn remove(&mut self, place: Place) -> T {
+        self.behind[place.0 as usize] = self.free;
+        self.free = place.0;
+        self.packets[place.0 as usize]
+    }
+
+    /// Puts a packet at the end of a line.
+    #[inline]
+    pub fn append(&mut self, line: &mut Line, place: Place) {
+        self.behind[place.0 as usize] = NONE;
+        match line.last {
+            NONE => line.first = place.0,
+            last => self.behind[last as usize] = place.0,
+        }
+        line.last = place.0;
+    }
+
+    /// Puts a packet into a line before the first packet that is `later`, and not at its end. Cost: a look at each packet before it.
+    pub fn insert(&mut self, line: &mut Line, place: Place, later: impl Fn(&T) -> bool) {
+        let (mut before, mut next) = (NONE, line.first);
+        while !later(&self.packets[next as usize]) {
+            (before, next) = (next, self.behind[next as usize]);
+        }
+        self.behind[place.0 as usize] = next;
+        match before {
+            NONE => line.first = place.0,
+            before => self.behind[before as usize] = place.0,
+        }
+    }
+
+    /// Takes the first packet out of a line.
+    #[inline]
+    pub fn take_first(&mut self, line: &mut Line) -> Option<Place> {
+        let place = line.first()?;
+        line.first = self.behind[place.0 as usize];
+        if line.first == NONE {
+            line.last = NONE;
+        }
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        /// Against queues: every packet goes through several of three lines, some into the middle of one.
+        #[test]
+        fn lines_are_queues(steps in proptest::collection::vec((0u8..4, 0usize..3, 0usize..3, 0u32..100), 1..300)) {
+            let (mut packets, mut lines) = (Packets::default(), [Line::EMPTY; 3]);
+            let mut oracle = [const { VecDeque::new() }; 3];
+            for (what, from, to, value) in steps {
+                match what {
+                    0 => {
+                        let place = packets.add(value);
+                        packets.append(&mut lines[to], place);
+                        oracle[to].push_back(value);
+                    }
+                    1 => {
+                        let Some(before) = oracle[to].iter().position(|&v| v > value) else { continue };
+                        let place = packets.add(value);
+                        packets.insert(&mut lines[to], place, |&v| v > value);
+                        oracle[to].insert(before, value);
+                    }
+                    2 => {
+                        let moved = packets.take_first(&mut lines[from]);
+                        prop_assert_eq!(moved.map(|place| packets[place]), oracle[from].pop_front());
+                        if let Some(place) = moved {
+                            packets.append(&mut lines[to], place);
+                            oracle[to].push_back(packets[place]);
+                        }
+                    }
+                    _ => {
+                        let taken = packets.take_first(&mut lines[from]).map(|place| packets.remove(place));
+                        prop_assert_eq!(taken, oracle[from].pop_front());
+                    }
+                }
+                for (line, queue) in lines.iter().zip(&oracle) {
+                    prop_assert_eq!(line.first().map(|place| packets[place]), queue.front().copied());
+                    prop_assert_eq!(line.is_empty(), queue.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let mut packets = Packets::default();
+        let places = [1, 2, 3].map(|value| packets.add(value));
+        assert_eq!((packets.remove(places[0]), packets.remove(places[2])), (1, 3));
+        assert_eq!((packets.add(4), packets.add(5), packets.add(6)), (places[2], places[0], Place(3)));
+        assert_eq!(packets[places[1]], 2);
+    }
+}

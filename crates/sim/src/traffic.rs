@@ -1,0 +1,142 @@
+//! Traffic without a protocol: what a network model costs by itself.
+//!
+//! Every rank sends trains as fast as the network takes them, each to another rank; whatever arrives is taken out of its mailbox at
+//! once. There are no machines, no programs and no credits, so nothing but the network and the event queue is at work: for
+//! `weir bench sim`, and for tests of networks.
+//!
+//! ```text
+//! Send(3)       rank 3 injects train 17 for rank 8; its processor is held for 3.7 us, or until the network releases it
+//! Network(..)   hop by hop, as the network wants it
+//! Arrived       a segment of it stands in the mailbox of rank 8, and is taken
+//! ```
+
+use crate::Picoseconds;
+use crate::network::{Hold, Injection, Network, Output, Segment, TrainId};
+use crate::queue::Queue;
+use crate::trace::Trace;
+
+/// Who sends how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Ranks.
+    pub ranks: u32,
+    /// Trains that each of them sends, to ranks at evenly spread distances; fewer than ranks.
+    pub trains: u32,
+    /// Packets of a train.
+    pub packets: u32,
+    /// Payload of a packet. Unit: bytes.
+    pub packet_bytes: u32,
+    /// From one packet's leaving the processor to the next one's.
+    pub spacing_ps: Picoseconds,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Packets that have arrived.
+    pub packets: u64,
+    /// Packets that have crossed a wire, summed over wires.
+    pub packet_hops: u64,
+    /// Events handled.
+    pub events: u64,
+    /// When the last segment has arrived.
+    pub finished_at: Picoseconds,
+    /// Hash of all arrivals, in order.
+    pub trace: u64,
+}
+
+enum Event<E> {
+    Send(u32),
+    Network(E),
+    Arrived { to: u32, count: u32 },
+}
+
+impl<E: Copy> Copy for Event<E> {}
+
+impl<E: Copy> Clone for Event<E> {
+    fn clone(&self) -> Event<E> {
+        *self
+    }
+}
+
+impl Traffic {
+    /// Lets `network` carry it to the end.
+    ///
+    /// # Panics
+    /// If there are not more ranks than trains of each.
+    pub fn run<N: Network>(&self, mut network: N) -> Carried {
+        let Traffic { ranks, trains, packets, packet_bytes, spacing_ps } = *self;
+        assert!(trains >= 1 && trains < ranks, "{trains} trains to others among {ranks} ranks");
+        let stride = (ranks - 1) / trains;
+        let (mut queue, mut outputs) = (Queue::new(), Vec::new());
+        let (mut sent, mut carried, mut trace) =
+            (vec![0; ranks as usize], Carried::default(), Trace::default());
+        (0..ranks).for_each(|rank| queue.push(0, Event::Send(rank)));
+        while let Some((now, event)) = queue.pop() {
+            carried.events += 1;
+            match event {
+                Event::Send(rank) if sent[rank as usize] == trains => {}
+                Event::Send(rank) if network.send_from(rank) > now => {
+                    queue.push(network.send_from(rank), Event::Send(rank));
+                }
+                Event::Send(rank) => {
+                    let number = sent[rank as usize];
+                    sent[rank as usize] += 1;
+                    let injection = Injection {
+                        train: TrainId(rank * trains + number),
+                        from: rank,
+                        to: (rank + 1 + number * stride) % ranks,
+                        packets,
+                        payload_bytes: u64::from(packets) * u64::from(packet_bytes),
+                        spacing_ps,
+                    };
+                    if let Hold::Until(free_at) = network.inject(now, injection, &mut outputs) {
+                        queue.push(free_at, Event::Send(rank));
+                    }
+                }
+                Event::Network(event) => network.handle(now, event, &mut outputs),
+                Event::Arrived { to, count } => {
+                    carried.packets += u64::from(count);
+                    carried.finished_at = now;
+                    trace.note(now);
+                    trace.note(u64::from(to) << 32 | u64::from(count));
+                    (0..count).for_each(|_| network.taken(now, to, &mut outputs));
+                }
+            }
+            for (at, output) in outputs.drain(..) {
+                match output {
+                    Output::Internal(event) => queue.push(at, Event::Network(event)),
+                    Output::Arrived(Segment { to, count, .. }) => {
+                        queue.push(at, Event::Arrived { to, count });
+                    }
+                    Output::Released { rank } => queue.push(at, Event::Send(rank)),
+                    Output::GetDone { .. } => unreachable!("nobody reads memory"),
+                }
+            }
+        }
+        Carried { packet_hops: network.packet_hops(), trace: trace.hash(), ..carried }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::ideal::Ideal;
+    use crate::network::infiniband::{InfiniBand, Parameters};
+    use crate::network::loggops::{self, LogGops};
+    use weir_proto::Geometry;
+
+    #[test]
+    fn every_packet_arrives_once() {
+        let traffic = Traffic { ranks: 8, trains: 7, packets: 37, packet_bytes: 56, spacing_ps: 100_000 };
+        let ideal = traffic.run(Ideal::with_geometry(1_000_000, 0, Geometry::EXTOLL));
+        assert_eq!((ideal.packets, ideal.packet_hops), (8 * 7 * 37, 8 * 7 * 37));
+        // The last train leaves behind six others, and its first packet is one latency under way.
+        assert_eq!(ideal.finished_at, 6 * 37 * 100_000 + 1_000_000);
+        let infiniband = traffic.run(InfiniBand::new(Parameters::CLUSTER_2003));
+        assert_eq!((infiniband.packets, infiniband.packet_hops), (8 * 7 * 37, 4 * 8 * 7 * 37));
+        let messages = Traffic { packets: 1, ..traffic };
+        let loggops = messages.run(LogGops::new(loggops::Parameters::DEFAULT, 8));
+        assert_eq!((loggops.packets, loggops.packet_hops), (8 * 7, 8 * 7));
+    }
+}

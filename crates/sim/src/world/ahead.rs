@@ -1,0 +1,82 @@
+//! Packets that a machine was told of before their time.
+//!
+//! In an all-to-all thousands of packets can stand in a mailbox, and each is taken by a step of its own: between two steps of a rank
+//! all other ranks do something, so that a rank's tables are out of the caches whenever its turn comes. What a packet from the middle of
+//! a message does to a machine nobody else can see or change. So a step that finds several of them tells the machine of all, and
+//! notes what it answered; the steps in which they are taken then only look at the notes. These come at the same times and in the same
+//! order as without, so nothing about the world changes: a test compares it with one that is checked, in which this is not done.
+//!
+//! ```text
+//! mailbox   a1 b1 a2 c1 b2 [c] d0 ...       parts of the messages a, b, c; an explicit credit; the begin of another message
+//! step      the machine hears of a1 b1 a2 c1 b2; a1 is taken
+//! 4 steps   b1, a2, c1, b2 are taken: prices, trace, the network is told
+//! step      [c] is taken as ever
+//! ```
+//! It ends with a packet after which something is to be sent, which is seen to when that packet is taken.
+
+use weir_proto::{Config, Peer, Scheme};
+
+use crate::Picoseconds;
+
+/// Bound: so many at a time. All ranks together should fit into a cache.
+pub(super) const MOST: usize = 32;
+/// Fewer are not worth it.
+pub(super) const FEWEST: usize = 4;
+
+/// A packet from the middle of a message of which the machine knows already.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub from: u32,
+    pub number: u32,
+    pub payload_bytes: u32,
+    /// Slots that it fills until it is taken.
+    pub slots: u32,
+    /// When its message was sent.
+    pub called_at: Picoseconds,
+    /// What placing it costs.
+    pub place_ps: Picoseconds,
+    /// Something is to be sent to its sender when it is taken.
+    pub settle: Option<Peer>,
+}
+
+/// Those of one rank, in the order in which they are taken.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    seen: Vec<Seen>,
+    taken: usize,
+}
+
+impl Ahead {
+    pub fn is_empty(&self) -> bool {
+        self.taken == self.seen.len()
+    }
+
+    /// Notes one more.
+    #[inline]
+    pub fn push(&mut self, seen: Seen) {
+        self.seen.push(seen);
+    }
+
+    /// The next one.
+    #[inline]
+    pub fn take(&mut self) -> Option<Seen> {
+        let seen = *self.seen.get(self.taken)?;
+        self.taken += 1;
+        if self.taken == self.seen.len() {
+            self.seen.clear();
+            self.taken = 0;
+        }
+        Some(seen)
+    }
+
+    /// Slots that packets of `from` still fill, though the machine thinks that they are retrieved.
+    pub fn slots_of(&self, from: u32) -> u32 {
+        self.seen[self.taken..].iter().filter(|seen| seen.from == from).map(|seen| seen.slots).sum()
+    }
+}
+
+/// Whether what a packet says is between its two ranks alone: with dynamic credits all senders share, with an adaptive backlog quotas
+/// change, with the hardware's a buffer is posted again when its packet is taken.
+pub(super) fn may_look_ahead(config: &Config) -> bool {
+    matches!(config.scheme, Scheme::Unlimited | Scheme::Static { .. } | Scheme::StaticConnection { .. })
+}
