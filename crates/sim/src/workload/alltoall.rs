@@ -74,7 +74,10 @@ impl Alltoall {
             ));
         }
         if self.order != Order::default() && self.algorithm != Algorithm::Linear {
-            return Err(format!("order is {:?} with the algorithm {:?}; allowed: linear", self.order, self.algorithm));
+            return Err(format!(
+                "order is {:?} with the algorithm {:?}; allowed: linear",
+                self.order, self.algorithm
+            ));
         }
         Ok(())
     }
