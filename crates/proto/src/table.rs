@@ -4,6 +4,25 @@
 //! ends in a row can be named by a range.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+/// A number, in a form in which that there is none takes no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number(NonZeroU32);
+
+impl Number {
+    /// The form of `number`, at most `u32::MAX - 1`.
+    #[inline]
+    pub fn of(number: u32) -> Number {
+        Number(NonZeroU32::MIN.saturating_add(number))
+    }
+
+    /// The number.
+    #[inline]
+    pub fn get(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// About the size of a page: large enough that the allocator gets it from the kernel and gives it back there. Unit: bytes.
 const PAGE_BYTES: usize = 1 << 16;
@@ -22,9 +41,10 @@ impl<T> Page<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// One place more than were ever used.
-    fn add_place(&mut self) -> usize {
-        if self.entries.capacity() == 0 {
+    /// One place more than were ever used. The first page grows as it is needed, for the many tables that never have more
+    /// than a few entries.
+    fn add_place(&mut self, first_page: bool) -> usize {
+        if self.entries.capacity() == 0 && !first_page {
             self.entries.reserve_exact(Table::<T>::PER_PAGE);
         }
         self.entries.push(None);
@@ -85,7 +105,7 @@ impl<T> Table<T> {
         let page = &mut self.pages[index as usize];
         let place = match page.free.pop() {
             Some(place) => usize::from(place),
-            None => page.add_place(),
+            None => page.add_place(index == 0),
         };
         if page.free.is_empty() && page.entries.len() == Self::PER_PAGE {
             self.open.pop();
@@ -161,6 +181,16 @@ impl<T> Table<T> {
             page.entries.clear(); // numbers ascend again
             page.free.clear();
         }
+    }
+
+    /// What it occupies beside itself. Unit: bytes, by capacity.
+    pub fn bytes(&self) -> usize {
+        let page = |page: &Page<T>| {
+            page.entries.capacity() * size_of::<Option<T>>() + page.free.capacity() * size_of::<u16>()
+        };
+        self.pages.capacity() * size_of::<Page<T>>()
+            + self.open.capacity() * size_of::<u32>()
+            + self.pages.iter().map(page).sum::<usize>()
     }
 
     /// All entries with their numbers, by number.

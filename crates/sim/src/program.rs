@@ -106,11 +106,33 @@ pub struct Begun {
     pub called_at: Picoseconds,
 }
 
+/// One operation. An all-to-all among many has as many as pairs, so what [`Begun`] and [`Status`] say stands here without them
+/// and their padding.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
-    Free,
-    Open(Begun),
-    Done(Status),
+    /// With the one that is taken after it.
+    Free {
+        next: Option<u32>,
+    },
+    Open {
+        source: u32,
+        tag: u64,
+        bytes: u64,
+        called_at: Picoseconds,
+    },
+    Done {
+        source: u32,
+        tag: u64,
+        bytes: u64,
+        fault: Option<PeerFault>,
+    },
+}
+
+impl Slot {
+    fn open(begun: Begun) -> Slot {
+        let Begun { source, tag, bytes, called_at } = begun;
+        Slot::Open { source, tag, bytes, called_at }
+    }
 }
 
 /// Room for calls that is kept when few wait.
@@ -120,12 +142,35 @@ const SPARE_CALLS: usize = 64;
 struct State {
     calls: VecDeque<Call>,
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    /// The free slot that is taken next.
+    free: Option<u32>,
     /// The handle that the program waits for.
     awaited: Option<Handle>,
     /// For programs that take whatever ends next: what has ended, in order, and whether they wait for it.
     ended: Option<VecDeque<Handle>>,
     awaits_any: bool,
+}
+
+impl State {
+    /// An operation is under way.
+    fn begin(&mut self) -> Handle {
+        let open = Slot::open(Begun::default());
+        let Some(index) = self.free else {
+            self.slots.push(open);
+            return Handle(self.slots.len() as u32 - 1);
+        };
+        let Slot::Free { next } = std::mem::replace(&mut self.slots[index as usize], open) else {
+            panic!("slot {index} is not free")
+        };
+        self.free = next;
+        Handle(index)
+    }
+
+    /// An operation was waited for. Returns how it stood.
+    fn free(&mut self, handle: Handle) -> Slot {
+        let next = self.free.replace(handle.0);
+        std::mem::replace(&mut self.slots[handle.0 as usize], Slot::Free { next })
+    }
 }
 
 /// What a program and its driver share.
@@ -153,9 +198,14 @@ impl Shared {
         call
     }
 
+    /// Puts back the call that was taken last: it cannot be performed yet.
+    pub fn postpone(&self, call: Call) {
+        self.state.borrow_mut().calls.push_front(call);
+    }
+
     /// Notes what will be asked for with [`Shared::begun`] until the operation has ended.
     pub fn begin(&self, handle: Handle, begun: Begun) {
-        self.state.borrow_mut().slots[handle.0 as usize] = Slot::Open(begun);
+        self.state.borrow_mut().slots[handle.0 as usize] = Slot::open(begun);
     }
 
     /// What was noted of an operation under way.
@@ -164,7 +214,7 @@ impl Shared {
     /// If it is not under way.
     pub fn begun(&self, handle: Handle) -> Begun {
         match self.state.borrow().slots[handle.0 as usize] {
-            Slot::Open(begun) => begun,
+            Slot::Open { source, tag, bytes, called_at } => Begun { source, tag, bytes, called_at },
             slot => panic!("{handle:?} is not under way: {slot:?}"),
         }
     }
@@ -182,7 +232,8 @@ impl Shared {
     /// An operation has ended. Returns whether the program waits for it.
     pub fn complete(&self, handle: Handle, status: Status) -> bool {
         let state = &mut *self.state.borrow_mut();
-        state.slots[handle.0 as usize] = Slot::Done(status);
+        let Status { source, tag, bytes, fault } = status;
+        state.slots[handle.0 as usize] = Slot::Done { source, tag, bytes, fault };
         if let Some(ended) = &mut state.ended {
             ended.push_back(handle);
         }
@@ -301,13 +352,9 @@ impl Rank {
 
     fn call(&self, call: impl FnOnce(Handle) -> Call) -> Handle {
         let state = &mut *self.0.state.borrow_mut();
-        let index = state.free.pop().unwrap_or_else(|| {
-            state.slots.push(Slot::Free);
-            state.slots.len() as u32 - 1
-        });
-        state.slots[index as usize] = Slot::Open(Begun::default());
-        state.calls.push_back(call(Handle(index)));
-        Handle(index)
+        let handle = state.begin();
+        state.calls.push_back(call(handle));
+        handle
     }
 }
 
@@ -323,17 +370,16 @@ impl Future for Wait<'_> {
         let state = &mut *self.shared.state.borrow_mut();
         let index = self.handle.0 as usize;
         match state.slots[index] {
-            Slot::Done(status) => {
-                state.slots[index] = Slot::Free;
-                state.free.push(self.handle.0);
+            Slot::Done { source, tag, bytes, fault } => {
+                state.free(self.handle);
                 state.awaited = None;
-                Poll::Ready(status)
+                Poll::Ready(Status { source, tag, bytes, fault })
             }
-            Slot::Open(_) => {
+            Slot::Open { .. } => {
                 state.awaited = Some(self.handle);
                 Poll::Pending
             }
-            Slot::Free => panic!("{:?} is waited for twice", self.handle),
+            Slot::Free { .. } => panic!("{:?} is waited for twice", self.handle),
         }
     }
 }
@@ -350,10 +396,10 @@ impl Future for NextEnded<'_> {
         let next = state.ended.as_mut().expect("take_as_they_end comes first").pop_front();
         state.awaits_any = next.is_none();
         let Some(handle) = next else { return Poll::Pending };
-        let slot = std::mem::replace(&mut state.slots[handle.0 as usize], Slot::Free);
-        state.free.push(handle.0);
-        match slot {
-            Slot::Done(status) => Poll::Ready((handle, status)),
+        match state.free(handle) {
+            Slot::Done { source, tag, bytes, fault } => {
+                Poll::Ready((handle, Status { source, tag, bytes, fault }))
+            }
             slot => panic!("{handle:?} has ended and is {slot:?}"),
         }
     }

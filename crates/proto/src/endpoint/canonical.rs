@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 
 use super::receiving::Inbound;
 use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound, PeerState};
+use super::{Endpoint, Outbound, PeerState, UnderWay};
 use crate::action::Action;
 use crate::config::Scheme;
 use crate::event::Peer;
@@ -79,17 +79,19 @@ impl Endpoint {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
         };
-        SenderBooks { credits, waiting: state.backlog.len() as u32 }
+        SenderBooks { credits, waiting: state.backlog().len() as u32 }
     }
 
     /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        Some(self.peers.get(peer.0 as usize)?.inbound.as_ref()?.arrived_and_length().1)
+        let number = self.peers.get(peer.0 as usize)?.inbound?;
+        Some(self.inbounds.get(number.get())?.arrived_and_length().1)
     }
 
     /// Whether a request or a response waits for a credit.
     pub fn control_waits(&self) -> bool {
-        self.peers.iter().any(|state| state.compulsory.waits())
+        let mut under_way = self.peers.iter().filter_map(|state| state.under_way.as_deref());
+        under_way.any(|under_way| under_way.compulsory.waits())
     }
 
     /// Whether it matters that a packet has waited for credit.
@@ -114,7 +116,7 @@ impl Endpoint {
 
     /// Grants are not held back while credit packets are unread: thresholds alone must keep I2, as the papers argue.
     pub fn trust_thresholds(&mut self) {
-        self.peers.iter_mut().for_each(|state| state.credit_slots = 1 << 15);
+        self.trusts_thresholds = true;
     }
 
     /// Makes the receiver of `peer` return credits after so many slots: to show what goes wrong with other formulae.
@@ -136,6 +138,7 @@ impl Endpoint {
             unexpected,
             multi: _,
             transfers,
+            inbounds,
             regions,
             counters: _, // counted, never looked at
             pool,
@@ -143,10 +146,11 @@ impl Endpoint {
             budget: _,           // of payload without a receive, of which there is none
             copies,
             waiting_for_company,
-            backlogged: _,    // the sum over the peers
-            spare_backlog: _, // memory
+            backlogged: _, // the sum over the peers
+            spare: _,      // memory
             timers,
             somebody_died,
+            trusts_thresholds: _, // as it was made
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
         let bare = bare && copies.is_empty() && waiting_for_company.is_empty();
@@ -160,7 +164,8 @@ impl Endpoint {
         words.extend(timers.peers().map(|peer| peer.0));
         for (peer, state) in peers.numbered() {
             words.push(peer.0);
-            state.canonical(origin_of(peer), self.raises_who_waited(), words);
+            let inbound = state.inbound.and_then(|number| inbounds.get(number.get()));
+            state.canonical(inbound, origin_of(peer), self.raises_who_waited(), words);
         }
         if let Scheme::Dynamic { .. } = config.scheme {
             pool.canonical(|owner| peers[owner.0 as usize].base(origin_of(owner)), words);
@@ -217,31 +222,41 @@ impl PeerState {
         }
     }
 
-    fn canonical(&self, origin: Origin, waiting_counts: bool, words: &mut Vec<u32>) {
+    fn canonical(
+        &self,
+        inbound: Option<&Inbound>,
+        origin: Origin,
+        waiting_counts: bool,
+        words: &mut Vec<u32>,
+    ) {
         let PeerState {
             outbound,
-            credit_slots,
             receiver,
-            backlog,
-            compulsory,
-            asked_room,
-            stalled_since: _, // counted, never looked at
-            stalled_ns: _,    // the same
-            backlog_waited,
+            under_way,
             next_number: _,
+            inbound: _,  // by its number
+            reserved: _, // follows from who has attached
             stays,
             credit_packets_read: _, // the origin of the other side
-            inbound,
-            write_refused,
-            write_bytes,
+            credit_slots,
+            asked_room,
+            backlog_waited,
             cross_memory,
             said_goodbye,
             held,
-            copies,
             to_hold,
-            reserved_bytes: _, // follows from who has attached
-            ended,
         } = self;
+        let nothing = UnderWay::default();
+        let UnderWay {
+            backlog,
+            compulsory,
+            stalled_since: _, // counted, never looked at
+            stalled_ns: _,    // the same
+            write_refused,
+            write_bytes,
+            copies,
+            ended,
+        } = under_way.as_deref().unwrap_or(&nothing);
         assert!(*copies == 0 && ended.is_empty(), "exploration has no canonical form for {self:?}");
         match outbound {
             Outbound::Absent => words.push(0),
@@ -262,7 +277,7 @@ impl PeerState {
             "who is connected knows of its last stay: {self:?}"
         );
         words.extend(stays.canonical(connected, origin));
-        words.extend([*credit_slots, *write_bytes as u32, backlog.len() as u32]);
+        words.extend([u32::from(*credit_slots), *write_bytes as u32, backlog.len() as u32]);
         backlog.iter().for_each(|job| job.canonical(words));
         words.push(u32::from(receiver.is_some()));
         if let Some(receiver) = receiver {

@@ -79,8 +79,10 @@ impl Endpoint {
     #[cold]
     pub(super) fn ask_for_credits(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while let Some(peer) = self.pool.next_request() {
-            let state = self.peer(peer);
-            state.compulsory.request = true;
+            self.peer(peer);
+            let Endpoint { peers, spare, .. } = self;
+            let state = &mut peers[peer.0 as usize];
+            spare.begin(&mut state.under_way).compulsory.request = true;
             if let Outbound::Absent = state.outbound {
                 state.outbound = Outbound::Connecting;
                 actions.push(Action::Connect { to: peer });
@@ -94,19 +96,22 @@ impl Endpoint {
     pub(super) fn return_request_arrived(&mut self, from: Peer, epoch: u16) -> bool {
         let dynamic = matches!(self.config.scheme, Scheme::Dynamic { .. });
         let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
-        let state = self.peer(from);
+        self.peer(from);
+        let Endpoint { peers, spare, .. } = self;
+        let state = &mut peers[from.0 as usize];
         let excess = match &state.outbound {
-            Outbound::Connected(sender) if epoch == state.stays.there => sender.excess(),
+            Outbound::Connected(sender) if epoch == state.stays.there => sender.excess(state.credit_slots),
             Outbound::Connecting => {
                 // Perhaps our next stay, of which the peer has heard before us.
-                state.compulsory.early = Some(epoch);
+                spare.begin(&mut state.under_way).compulsory.early = Some(epoch);
                 return dynamic;
             }
             _ => return dynamic,
         };
         let Some(excess) = excess else { return false };
-        state.compulsory.fixed = fixed.then_some(excess);
-        !core::mem::replace(&mut state.compulsory.response, true)
+        let compulsory = &mut spare.begin(&mut state.under_way).compulsory;
+        compulsory.fixed = fixed.then_some(excess);
+        !core::mem::replace(&mut compulsory.response, true)
     }
 }
 
@@ -121,9 +126,11 @@ pub(super) fn send(
     counters: &mut Counters,
     actions: &mut Vec<Action>,
 ) {
-    let Outbound::Connected(sender) = &mut state.outbound else { return };
-    while sender.credits() > 0 && state.compulsory.waits() {
-        let compulsory = &mut state.compulsory;
+    let (Outbound::Connected(sender), Some(under_way)) = (&mut state.outbound, &mut state.under_way) else {
+        return;
+    };
+    let compulsory = &mut under_way.compulsory;
+    while sender.credits() > 0 && compulsory.waits() {
         let body = if compulsory.request {
             (compulsory.request, compulsory.unanswered) = (false, true);
             counters.return_requests_sent += 1;
@@ -133,7 +140,7 @@ pub(super) fn send(
         } else {
             compulsory.response = false;
             // What we have now, not what we had when the request came: it may have been spent since.
-            let now = sender.excess().unwrap_or(0);
+            let now = sender.excess(state.credit_slots).unwrap_or(0);
             sender.spend(now);
             counters.credits_given_back += u64::from(now);
             Body::ReturnResponse { credits: compulsory.fixed.take().unwrap_or(now) }

@@ -6,16 +6,15 @@
 //! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
 //! matches it: `Copy`, complete, and with fifteen others or when idle B -> A `finished r0, 16`: `Release { r0 }` ...
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Endpoint, Outbound};
+use super::{Endpoint, Outbound, UnderWay};
 use crate::action::{Action, Source};
 use crate::config::{Config, Scheme};
 use crate::event::{Peer, SendLevel, Transfer};
 use crate::packet::Geometry;
-use crate::table::Table;
+use crate::table::{Number, Table};
 use crate::time::Instant;
 use crate::transfer::State;
 
@@ -59,6 +58,16 @@ fn region_bytes(config: &Config) -> u64 {
             (u64::from(config.region.slots) + first) * dearest_slot_bytes(&config.geometry)
         }
         _ => 0,
+    }
+}
+
+/// What is reserved for a sender: for data slots of its own, and for the message that its last credit begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reservation(Number);
+
+impl Reservation {
+    fn bytes(self, config: &Config) -> u64 {
+        reservation_bytes(config, self.0.get())
     }
 }
 
@@ -109,21 +118,22 @@ impl Budget {
 
     /// A sender with `quota_slots` has attached. Returns what is reserved for it; `None`: there is no room for that, it is to
     /// hold for ever. It can be 0: of a region, if no message travels whole.
-    fn attach(&mut self, config: &Config, quota_slots: u32) -> Option<u64> {
+    fn attach(&mut self, config: &Config, quota_slots: u32) -> Option<Reservation> {
         // Of a region senders share the slots; for every one more than expected it grows by what senders begin with.
         let own_slots = match config.scheme {
             Scheme::Dynamic { .. } if self.attached < config.region.peers => 0,
             Scheme::Dynamic { .. } => config.region.start_slots,
             _ => quota_slots,
         };
-        let bytes = reservation_bytes(config, own_slots);
+        let reservation = Reservation(Number::of(own_slots));
+        let bytes = reservation.bytes(config);
         if !self.bounds || self.attached_bytes + bytes > self.limit_bytes {
             return None;
         }
         self.attached_bytes += bytes;
         self.attached += 1;
         self.look();
-        Some(bytes)
+        Some(reservation)
     }
 
     /// Whether anybody is ever told to hold.
@@ -133,9 +143,9 @@ impl Budget {
     }
 
     /// A sender has left or is lost.
-    pub fn detach(&mut self, reserved_bytes: Option<u64>) {
-        self.attached_bytes -= reserved_bytes.unwrap_or(0);
-        self.attached -= u32::from(reserved_bytes.is_some());
+    pub fn detach(&mut self, config: &Config, reserved: Option<Reservation>) {
+        self.attached_bytes -= reserved.map_or(0, |reservation| reservation.bytes(config));
+        self.attached -= u32::from(reserved.is_some());
         self.look();
     }
 
@@ -262,20 +272,14 @@ impl Copies {
 /// that waits to be sent, several in one packet where their names allow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ended {
-    /// By itself, because most pairs never have any.
-    transfers: Option<Box<EndedTransfers>>,
-    /// They leave as soon as there is credit.
-    due: bool,
-    /// The peer is in the endpoint's list of those that wait for company.
-    listed: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-struct EndedTransfers {
     /// The first of each range, and how many.
     ranges: VecDeque<(u32, u32)>,
     copies: u32,
     copied_bytes: u64,
+    /// They leave as soon as there is credit.
+    due: bool,
+    /// The peer is in the endpoint's list of those that wait for company.
+    listed: bool,
 }
 
 impl Ended {
@@ -290,13 +294,12 @@ impl Ended {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.transfers.as_ref().is_none_or(|transfers| transfers.ranges.is_empty())
+        self.ranges.is_empty()
     }
 
     /// What it occupies beside itself.
     pub fn bytes(&self) -> usize {
-        let ranges = |transfers: &EndedTransfers| transfers.ranges.capacity() * size_of::<(u32, u32)>();
-        self.transfers.as_deref().map_or(0, |transfers| size_of_val(transfers) + ranges(transfers))
+        self.ranges.capacity() * size_of::<(u32, u32)>()
     }
 
     /// Nothing is to be told, now or later.
@@ -306,35 +309,33 @@ impl Ended {
 
     #[inline]
     fn add(&mut self, transfer: Transfer, bytes: u64) {
-        let transfers = self.transfers.get_or_insert_default();
         if transfer.copy().is_none() {
-            transfers.ranges.push_back((transfer.0, 1)); // its sender waits for it
+            self.ranges.push_back((transfer.0, 1)); // its sender waits for it
             self.due = true;
             return;
         }
-        transfers.copies += 1;
-        transfers.copied_bytes += bytes;
-        self.due |= transfers.copies >= Ended::COPIES || transfers.copied_bytes >= Ended::COPIED_BYTES;
-        match transfers.ranges.back_mut() {
+        self.copies += 1;
+        self.copied_bytes += bytes;
+        self.due |= self.copies >= Ended::COPIES || self.copied_bytes >= Ended::COPIED_BYTES;
+        match self.ranges.back_mut() {
             Some((first, count)) if transfer.0 == first.wrapping_add(*count) => *count += 1,
             Some((first, count))
                 if transfer.0.wrapping_add(1) == *first && Transfer(*first).copy().is_some() =>
             {
                 (*first, *count) = (transfer.0, *count + 1);
             }
-            _ => transfers.ranges.push_back((transfer.0, 1)),
+            _ => self.ranges.push_back((transfer.0, 1)),
         }
     }
 
     /// The next to be told: the first of a range, and how many.
     #[inline]
     pub fn next(&mut self) -> Option<(Transfer, u32)> {
-        let transfers = self.transfers.as_mut()?;
-        let (first, count) = transfers.ranges.pop_front()?;
-        if transfers.ranges.is_empty() {
-            (transfers.copies, transfers.copied_bytes, self.due) = (0, 0, false);
-            if transfers.ranges.capacity() > 1024 {
-                self.transfers = None;
+        let (first, count) = self.ranges.pop_front()?;
+        if self.ranges.is_empty() {
+            (self.copies, self.copied_bytes, self.due) = (0, 0, false);
+            if self.ranges.capacity() > 1024 {
+                self.ranges = VecDeque::new();
             }
         }
         Some((Transfer(first), count))
@@ -344,12 +345,12 @@ impl Ended {
 impl Endpoint {
     /// A peer has attached: what it can send us before it reads what we say is reserved.
     pub(super) fn reserve(&mut self, peer: Peer, quota_slots: u32) {
-        let before = self.peer(peer).reserved_bytes.take();
-        self.budget.detach(before);
-        let reserved_bytes = self.budget.attach(&self.config, quota_slots);
+        let before = self.peer(peer).reserved.take();
+        self.budget.detach(&self.config, before);
+        let reserved = self.budget.attach(&self.config, quota_slots);
         let state = self.peer(peer);
-        state.reserved_bytes = reserved_bytes;
-        state.to_hold = reserved_bytes.is_none();
+        state.reserved = reserved;
+        state.to_hold = reserved.is_none();
         if !self.budget.bounds {
             self.peer(peer).to_hold = false;
         }
@@ -358,15 +359,18 @@ impl Endpoint {
     /// A peer is lost: nothing more comes from it, and nothing of ours is taken by it.
     pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         let state = self.peer(peer);
-        let reserved_bytes = core::mem::take(&mut state.reserved_bytes);
-        state.ended = Ended { listed: state.ended.listed, ..Ended::default() };
-        self.budget.detach(reserved_bytes);
+        let reserved = state.reserved.take();
+        if let Some(UnderWay { ended, .. }) = state.under_way.as_deref_mut() {
+            *ended = Ended { listed: ended.listed, ..Ended::default() };
+        }
+        self.budget.detach(&self.config, reserved);
         self.release_all(peer, actions);
     }
 
     /// Drops what is kept for `peer`, which will not take it.
     pub(super) fn release_all(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        if core::mem::take(&mut self.peer(peer).copies) == 0 {
+        let Some(UnderWay { copies, .. }) = self.peer(peer).under_way.as_deref_mut() else { return };
+        if core::mem::take(copies) == 0 {
             return;
         }
         for transfer in self.copies.with_peer(peer) {
@@ -418,7 +422,9 @@ impl Endpoint {
         bytes: u64,
         actions: &mut Vec<Action>,
     ) {
-        let state = self.peer(to);
+        self.peer(to);
+        let Endpoint { peers, spare, .. } = self;
+        let state = &mut peers[to.0 as usize];
         match state.outbound {
             Outbound::Absent => {
                 state.outbound = Outbound::Connecting;
@@ -427,10 +433,11 @@ impl Endpoint {
             Outbound::Lost(_) => return,
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
-        state.ended.add(transfer, bytes);
-        if state.ended.is_due() {
+        let ended = &mut spare.begin(&mut state.under_way).ended;
+        ended.add(transfer, bytes);
+        if ended.is_due() {
             self.send_while_credited(now, to, actions);
-        } else if !core::mem::replace(&mut state.ended.listed, true) {
+        } else if !core::mem::replace(&mut ended.listed, true) {
             self.waiting_for_company.push(to);
         }
     }
@@ -438,10 +445,11 @@ impl Endpoint {
     /// What waits for company leaves without.
     pub(super) fn tell_all_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
         for peer in core::mem::take(&mut self.waiting_for_company) {
-            let ended = &mut self.peer(peer).ended;
-            (ended.due, ended.listed) = (!ended.is_empty(), false);
             let state = self.peer(peer);
-            if state.ended.is_due() && matches!(state.outbound, Outbound::Absent) {
+            if let Some(UnderWay { ended, .. }) = state.under_way.as_deref_mut() {
+                (ended.due, ended.listed) = (!ended.is_empty(), false);
+            }
+            if state.is_due() && matches!(state.outbound, Outbound::Absent) {
                 state.outbound = Outbound::Connecting; // we have left it meanwhile
                 actions.push(Action::Connect { to: peer });
             }
@@ -464,12 +472,13 @@ impl Endpoint {
                 return self.peer(peer).said_goodbye;
             };
             let transfer = Transfer::of_copy(number);
-            let state = self.peer(peer);
+            let under_way = self.peer(peer).under_way.as_deref_mut();
+            let UnderWay { backlog, copies, .. } = under_way.expect("its copies are under way");
             let unsent = |payload| matches!(payload, Source::Retained { transfer: of, .. } if of == transfer);
-            if stage == Stage::Fetched && state.backlog.iter().any(|job| unsent(job.payload)) {
+            if stage == Stage::Fetched && backlog.iter().any(|job| unsent(job.payload)) {
                 return false; // pieces that it has asked for have not left
             }
-            state.copies -= 1;
+            *copies -= 1;
             self.copies.end(transfer);
             actions.push(Action::Release { transfer });
         }

@@ -1,11 +1,12 @@
 //! The loss of a peer: everything that depends on it ends in an error, nothing hangs, nobody else notices.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::compulsory::Compulsory;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound, PeerState};
+use super::{Endpoint, Outbound, PeerState, UnderWay};
 use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
 use crate::message::posted::PostedQueue;
@@ -21,12 +22,16 @@ impl Endpoint {
             return;
         }
         state.outbound = Outbound::Lost(fault);
-        state.stalled_since = None;
         state.backlog_waited = false;
-        state.compulsory = Compulsory::default();
         let receiver = state.receiver.take();
-        let backlog = core::mem::take(&mut state.backlog);
+        let mut backlog = VecDeque::new();
+        if let Some(under_way) = state.under_way.as_deref_mut() {
+            under_way.stalled_since = None;
+            under_way.compulsory = Compulsory::default();
+            backlog = core::mem::take(&mut under_way.backlog);
+        }
         let inbound = state.inbound.take();
+        let inbound = inbound.and_then(|number| self.inbounds.remove(number.get()));
         if let Some(receiver) = receiver {
             receiver.release(&mut self.pool);
         }
@@ -67,8 +72,8 @@ impl Endpoint {
         let died = fault != PeerFault::Unreachable;
         self.somebody_died |= died;
         for posted in self.posted.remove_waiting_for(peer, died) {
-            let lost = Outcome::Lost { peer: posted.pattern.from, fault };
-            match posted.multi {
+            let lost = Outcome::Lost { peer: posted.from(), fault };
+            match posted.multi() {
                 Some(index) => self.fail_multi(index, posted.request, lost, actions),
                 None => Self::complete(actions, posted.request, lost),
             }
@@ -104,10 +109,12 @@ impl Endpoint {
             JobKind::Eager { .. } => matches!(job.payload, Source::Retained { .. }),
             _ => false,
         };
-        let before = state.backlog.len();
-        state.backlog.retain(|job| !void(job));
-        let removed = before - state.backlog.len();
-        self.backlogged -= removed as u32;
+        if let Some(UnderWay { backlog, .. }) = state.under_way.as_deref_mut() {
+            let before = backlog.len();
+            backlog.retain(|job| !void(job));
+            let removed = before - backlog.len();
+            self.backlogged -= removed as u32;
+        }
         self.release_all(from, actions);
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {

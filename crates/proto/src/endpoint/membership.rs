@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-use super::{Endpoint, Outbound, PeerState};
+use super::{Endpoint, Outbound, PeerState, UnderWay};
 use crate::action::{Action, Source};
 use crate::event::Peer;
 use crate::flow;
@@ -86,6 +86,10 @@ impl Peers {
     /// Keeps `state` for a peer for whom nothing was kept.
     pub(super) fn insert(&mut self, index: usize, state: PeerState) {
         if self.states.len() <= index {
+            if self.states.capacity() <= index {
+                let more = (index + 1 - self.states.len()).max(self.states.len() / 2).max(4);
+                self.states.reserve_exact(more); // not twice as many: it is eight bytes for each
+            }
             self.states.resize_with(index + 1, || None);
         }
         self.states[index] = Some(Box::new(state));
@@ -94,12 +98,6 @@ impl Peers {
     /// All of whom something is kept.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PeerState> {
         self.states.iter().flatten().map(Box::as_ref)
-    }
-
-    /// The same, to be changed.
-    #[cfg(feature = "explore")]
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PeerState> {
-        self.states.iter_mut().flatten().map(Box::as_mut)
     }
 
     /// The same with their numbers.
@@ -123,11 +121,9 @@ impl Peers {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let backlog = |state: &PeerState| state.backlog.capacity() * size_of::<super::Job>();
-        let apart = |state: &PeerState| {
-            state.inbound.as_deref().map_or(0, size_of_val) + state.ended.bytes() // what few have
-        };
-        let each = |state: &PeerState| size_of::<PeerState>() + backlog(state) + apart(state);
+        let under_way = |under_way: &UnderWay| size_of::<UnderWay>() + under_way.bytes();
+        let each =
+            |state: &PeerState| size_of::<PeerState>() + state.under_way.as_deref().map_or(0, under_way);
         let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
             + self.acquainted.bytes()
             + self.stayed.bytes();
@@ -238,12 +234,14 @@ impl Endpoint {
         let state = &mut peers[peer.0 as usize];
         if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
             state.outbound = Outbound::Connected(sender);
-            state.credit_slots = credit_slots;
+            state.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
             state.stays.begin_there(epoch);
             if let Some(receiver) = &mut state.receiver {
                 receiver.credit_packets_read(state.stays.credit_packets_read(), pool);
             }
-            state.compulsory.connected(epoch);
+            if let Some(under_way) = &mut state.under_way {
+                under_way.compulsory.connected(epoch);
+            }
         }
         self.return_credits(peer, actions);
         self.send_while_credited(now, peer, actions);
@@ -303,20 +301,21 @@ impl Endpoint {
         actions.push(Action::Disconnect { to: peer });
         state.asked_room = false;
         self.timers.cancel(peer);
-        state.compulsory.we_left();
         // What is reserved for us there is for one stay, and we may not know what was said in it.
         state.held = self.budget.bounds();
-        if state.backlog.is_empty() {
-            state.stalled_since = None; // what was refused is void
+        if let Some(under_way) = state.under_way.as_deref_mut() {
+            under_way.compulsory.we_left();
+            if under_way.backlog.is_empty() {
+                under_way.stalled_since = None; // what was refused is void
+            } else if under_way.stalled_since.is_none() {
+                under_way.stalled_since = Some(now);
+                self.counters.stalls += 1;
+            }
         }
-        if state.backlog.is_empty() && !state.compulsory.waits() && !state.ended.is_due() {
+        if state.is_sent_out() {
             state.outbound = Outbound::Absent;
             self.forget_if_idle(peer);
         } else {
-            if !state.backlog.is_empty() && state.stalled_since.is_none() {
-                state.stalled_since = Some(now);
-                self.counters.stalls += 1;
-            }
             state.outbound = Outbound::Connecting;
             actions.push(Action::Connect { to: peer });
         }
@@ -330,10 +329,12 @@ impl Endpoint {
         if let Some(receiver) = state.receiver.take() {
             receiver.leave(pool);
         }
-        state.compulsory.it_left();
+        if let Some(under_way) = &mut state.under_way {
+            under_way.compulsory.it_left();
+        }
         state.credit_packets_read = 0;
-        let reserved_bytes = state.reserved_bytes.take();
-        self.budget.detach(reserved_bytes);
+        let reserved = state.reserved.take();
+        self.budget.detach(&self.config, reserved);
     }
 
     /// Gives back what is kept for a peer if neither side has a lane or anything under way.
@@ -342,18 +343,14 @@ impl Endpoint {
         let idle = |state: &PeerState| {
             matches!(state.outbound, Outbound::Absent)
                 && state.receiver.is_none()
-                && state.backlog.is_empty()
-                && !state.compulsory.is_under_way()
-                && state.ended.is_idle()
-                && state.copies == 0
+                && state.under_way.as_deref().is_none_or(UnderWay::is_idle)
                 && state.inbound.is_none()
                 && !state.said_goodbye
-                && !state.write_refused
-                && state.write_bytes == 0
                 && state.cross_memory == cross_memory
         };
         if let Some(state) = self.peers.get(peer.0 as usize).filter(|state| idle(state)) {
-            self.peers.forgotten_stalled_ns += state.stalled_ns;
+            let stalled_ns = state.under_way.as_deref().map_or(0, |under_way| under_way.stalled_ns);
+            self.peers.forgotten_stalled_ns += stalled_ns;
             self.peers.states[peer.0 as usize] = None;
         }
     }

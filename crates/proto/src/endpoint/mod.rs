@@ -23,10 +23,11 @@ mod sending;
 mod shortcut;
 #[cfg(test)]
 mod tests;
+mod under_way;
 mod view;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::action::{Action, Outcome};
@@ -37,15 +38,16 @@ use crate::flow;
 use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
+use crate::table::{Number, Table};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
-use compulsory::Compulsory;
-use holding::{Budget, Copies, Ended};
+use holding::{Budget, Copies, Reservation};
 use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 pub use shortcut::{Part, Shortcut, Taken};
+use under_way::{Spare, UnderWay};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.
@@ -61,51 +63,62 @@ enum Outbound {
     Lost(PeerFault),
 }
 
-/// What the endpoint keeps for one peer, from the first contact until both sides have left each other.
+/// What the endpoint keeps for one peer, from the first contact until both sides have left each other. It may be one of
+/// thousands at rest, so it has to be small.
 #[derive(Clone, Debug)]
 struct PeerState {
     outbound: Outbound,
-    /// Slots at the peer for our explicit credit packets, once connected.
-    credit_slots: u32,
     /// What we owe the peer in credits, once it has attached.
     receiver: Option<flow::Receiver>,
-    /// What waits to be sent, in order.
-    backlog: VecDeque<Job>,
-    /// What leaves before that.
-    compulsory: Compulsory,
-    /// We wait for room that the link was asked for, or for the time to ask it again.
-    asked_room: bool,
-    /// Since when the head of the backlog waits for credit.
-    stalled_since: Option<Instant>,
-    /// We have been out of credit since there was last nothing to send: what leaves has waited.
-    backlog_waited: bool,
-    /// Time in which it did, stalls that are over. Unit: ns.
-    stalled_ns: u64,
+    /// What few peers have at a time.
+    under_way: Option<Box<UnderWay>>,
     /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
+    /// The eager message whose packets are arriving.
+    inbound: Option<Number>,
+    /// What is reserved for it in our budget.
+    reserved: Option<Reservation>,
     stays: Stays,
     /// Credit packets read in the peer's present stay here.
     credit_packets_read: u16,
-    /// The eager message whose packets are arriving.
-    inbound: Option<Box<Inbound>>,
-    /// A packet of the remote write that is arriving was refused.
-    write_refused: bool,
-    /// Bytes of the remote write that have arrived.
-    write_bytes: u64,
+    /// Slots at the peer for our explicit credit packets, once connected; of more than there are numbers for, as many.
+    credit_slots: u16,
+    /// We wait for room that the link was asked for, or for the time to ask it again.
+    asked_room: bool,
+    /// We have been out of credit since there was last nothing to send: what leaves has waited.
+    backlog_waited: bool,
     /// Copies between the two processes work, as far as we know.
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
     /// It has no room for unexpected payload: our messages are announced and their payload waits here.
     held: bool,
-    /// Copies of our messages that it has not taken.
-    copies: u32,
     /// Nothing is reserved for it in our budget: it is always to hold.
     to_hold: bool,
-    /// What is reserved for it in our budget.
-    reserved_bytes: Option<u64>,
-    /// Its transfers that have ended here, of which it has not been told.
-    ended: Ended,
+}
+
+impl PeerState {
+    /// What waits to be sent, in order.
+    fn backlog(&self) -> impl ExactSizeIterator<Item = &Job> {
+        self.under_way.as_deref().map_or_else(Default::default, |under_way| under_way.backlog.iter())
+    }
+
+    #[inline]
+    fn has_backlog(&self) -> bool {
+        self.under_way.as_deref().is_some_and(|under_way| !under_way.backlog.is_empty())
+    }
+
+    /// Whether nothing waits to be sent to it, with or without credit.
+    #[inline]
+    fn is_sent_out(&self) -> bool {
+        self.under_way.as_deref().is_none_or(UnderWay::is_sent_out)
+    }
+
+    /// Whether it is to be told at once of transfers that have ended.
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.under_way.as_deref().is_some_and(|under_way| under_way.ended.is_due())
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +144,8 @@ pub struct Endpoint {
     unexpected: UnexpectedQueue,
     multi: MultiBuffers,
     transfers: Transfers,
+    /// Eager messages whose packets are arriving, by number.
+    inbounds: Table<Inbound>,
     regions: BTreeMap<u64, Region>,
     counters: Counters,
     /// What flow control needs once.
@@ -142,12 +157,14 @@ pub struct Endpoint {
     /// Peers with ended transfers that are told with the next or when nothing else happens.
     waiting_for_company: Vec<Peer>,
     backlogged: u32,
-    /// The memory of a backlog that has become empty, for the next one: of the many peers few have one at a time.
-    spare_backlog: VecDeque<Job>,
+    spare: Spare,
     /// When peers that were not ready are tried again.
     timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
     somebody_died: bool,
+    /// See [`Endpoint::trust_thresholds`].
+    #[cfg(feature = "explore")]
+    trusts_thresholds: bool,
 }
 
 impl Endpoint {
@@ -177,13 +194,16 @@ impl Endpoint {
             unexpected: UnexpectedQueue::default(),
             multi: MultiBuffers::default(),
             transfers: Transfers::default(),
+            inbounds: Table::default(),
             regions: BTreeMap::new(),
             counters: Counters::default(),
             pool,
             backlogged: 0,
-            spare_backlog: VecDeque::new(),
+            spare: Spare::default(),
             timers: Timers::default(),
             somebody_died: false,
+            #[cfg(feature = "explore")]
+            trusts_thresholds: false,
         }
     }
 
@@ -193,7 +213,7 @@ impl Endpoint {
             Event::Posted(command) => self.command(now, command, actions),
             Event::Arrived { from, packet } => self.arrived(now, from, packet, actions),
             Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch } => {
-                let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots, credit_slots);
+                let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots);
                 self.connected(now, peer, sender, credit_slots, epoch, actions);
             }
             Event::AskedToLeave { peer } => self.leave(now, peer, actions),
@@ -252,8 +272,8 @@ impl Endpoint {
         let packets = whole / packet_bytes.max(1) + 1;
         let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
         match self.peers.get(peer.0 as usize) {
-            Some(PeerState { outbound: Outbound::Connected(sender), backlog, .. }) => {
-                u64::from(sender.credits()) < slots || !backlog.is_empty()
+            Some(state @ PeerState { outbound: Outbound::Connected(sender), .. }) => {
+                u64::from(sender.credits()) < slots || state.has_backlog()
             }
             _ => true,
         }
@@ -280,7 +300,7 @@ impl Endpoint {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
         self.transfers.owes_payload()
             || !self.copies.is_empty()
-            || self.peers.iter().any(|peer| peer.backlog.iter().any(owed) || peer.ended.is_due())
+            || self.peers.iter().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
@@ -293,10 +313,12 @@ impl Endpoint {
         self.backlogged == 0
             && self.transfers.is_empty()
             && self.copies.is_empty()
+            && self.inbounds.count() == 0
             && self
                 .peers
                 .iter()
-                .all(|peer| peer.inbound.is_none() && !peer.ended.is_due() && !peer.compulsory.is_under_way())
+                .filter_map(|peer| peer.under_way.as_deref())
+                .all(|under_way| !under_way.ended.is_due() && !under_way.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -305,7 +327,10 @@ impl Endpoint {
         let anybody = self.posted.awaits_anybody();
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (peer, state) in self.peers.numbered() {
-            let waits = !state.backlog.is_empty() || state.compulsory.is_under_way() || state.copies > 0;
+            let waits = state.under_way.as_deref().is_some_and(|under_way| {
+                let UnderWay { backlog, compulsory, copies, .. } = under_way;
+                !backlog.is_empty() || compulsory.is_under_way() || *copies > 0
+            });
             if waits || state.inbound.is_some() {
                 visit(peer);
             }
@@ -452,7 +477,10 @@ impl Endpoint {
             }
             Body::Goodbye => self.goodbye_arrived(from, actions),
             Body::ReturnRequest => self.return_request_arrived(from, packet.epoch),
-            Body::ReturnResponse { .. } => self.peer(from).compulsory.answered(),
+            Body::ReturnResponse { .. } => {
+                let under_way = self.peer(from).under_way.as_deref_mut();
+                under_way.is_some_and(|under_way| under_way.compulsory.answered())
+            }
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
                 true
@@ -473,30 +501,22 @@ impl Endpoint {
     fn meet(&mut self, peer: Peer) {
         let to_hold = self.budget.begins_with_hold();
         let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
-        let cross_memory = self.config.cross_memory;
         let state = PeerState {
             outbound: Outbound::Absent,
-            credit_slots: 0,
             receiver: None,
-            backlog: VecDeque::new(),
-            compulsory: Compulsory::default(),
-            asked_room: false,
-            stalled_since: None,
-            stalled_ns: 0,
-            backlog_waited: false,
+            under_way: None,
             next_number: 0,
+            inbound: None,
+            reserved: None,
             stays: Stays::default(),
             credit_packets_read: 0,
-            inbound: None,
-            write_refused: false,
-            write_bytes: 0,
-            cross_memory,
+            credit_slots: 0,
+            asked_room: false,
+            backlog_waited: false,
+            cross_memory: self.config.cross_memory,
             said_goodbye: false,
             held,
-            copies: 0,
             to_hold,
-            reserved_bytes: None,
-            ended: Ended::default(),
         };
         self.peers.insert(peer.0 as usize, state);
     }

@@ -11,19 +11,22 @@ use crate::time::Instant;
 impl Endpoint {
     /// The link has looked for room at `peer`.
     pub(super) fn room_answered(&mut self, now: Instant, peer: Peer, slots: u32, actions: &mut Vec<Action>) {
-        let Endpoint { peers, counters, timers, .. } = self;
+        let Endpoint { config, peers, counters, timers, .. } = self;
         let Some(state) = peers.get_mut(peer.0 as usize) else { return };
         let Outbound::Connected(sender) = &mut state.outbound else { return };
         state.asked_room = false;
         if slots > 0 {
             sender.found_room(slots);
         } else {
-            match sender.found_none(now) {
+            match sender.found_none(now, &config.scheme) {
                 NotReady::AskAgain => {}
                 NotReady::RetryAt(at) => {
                     counters.rnr_naks += 1;
-                    if state.stalled_since.is_none() && !state.backlog.is_empty() {
-                        state.stalled_since = Some(now);
+                    if let Some(under_way) = state.under_way.as_deref_mut()
+                        && under_way.stalled_since.is_none()
+                        && !under_way.backlog.is_empty()
+                    {
+                        under_way.stalled_since = Some(now);
                         counters.stalls += 1;
                     }
                     // Nobody asks before the time: what comes to be sent meanwhile waits behind the refused packet.
@@ -45,10 +48,12 @@ impl Endpoint {
     pub(super) fn retry(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while let Some(peer) = self.timers.take_due(now) {
             let state = &mut self.peers[peer.0 as usize];
-            if state.backlog.is_empty() && !state.ended.is_due() {
+            if !state.has_backlog() && !state.is_due() {
                 // What was refused is void (a goodbye): the next message asks for itself.
                 state.asked_room = false;
-                state.stalled_since = None;
+                if let Some(under_way) = &mut state.under_way {
+                    under_way.stalled_since = None;
+                }
                 continue;
             }
             self.counters.rnr_retries += 1;

@@ -1,6 +1,5 @@
 //! Receiving: matching, assembling eager messages, taking rendezvous.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::sending::Job;
@@ -11,16 +10,22 @@ use crate::event::{MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand
 use crate::message::posted::Posted;
 use crate::message::unexpected::{Payload, Unexpected, UnexpectedQueue};
 use crate::packet::{Body, Space};
+use crate::table::Number;
 use crate::time::Instant;
 use crate::transfer::{State, Way};
 
-/// The eager message whose packets are arriving from a peer. There is at most one: packets of a pair are in order.
+/// The eager message whose packets are arriving from a peer. There is at most one: packets of a pair are in order. But there
+/// can be one for each peer, so it has to be small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
     into: Into,
-    envelope: Envelope,
+    /// The message, from whom it is left out.
+    tag: u64,
+    data: Option<u64>,
+    /// At most [`MAX_EAGER_BYTES`].
+    length: u32,
     /// Bytes that have arrived; the offset of the next packet.
-    arrived: u64,
+    arrived: u32,
 }
 
 impl Inbound {
@@ -33,40 +38,44 @@ impl Inbound {
     }
 
     pub(super) fn arrived_bytes(&self) -> u64 {
-        self.arrived
+        self.arrived.into()
+    }
+
+    fn envelope(&self, from: Peer) -> Envelope {
+        Envelope { from, tag: self.tag, data: self.data, length: self.length.into() }
     }
 
     /// Whether `bytes` bytes at `offset` are what comes next.
     #[inline]
     pub(super) fn goes_on_with(&self, offset: u64, bytes: u64) -> bool {
-        offset == self.arrived && bytes > 0 && bytes <= self.envelope.length - offset
+        offset == u64::from(self.arrived) && bytes > 0 && bytes <= u64::from(self.length) - offset
     }
 
     /// Whether `bytes` more bytes make it whole.
     #[inline]
     pub(super) fn ends_with(&self, bytes: u64) -> bool {
-        self.arrived + bytes == self.envelope.length
+        u64::from(self.arrived) + bytes == u64::from(self.length)
     }
 
     /// Takes the next `bytes` bytes, which do not make it whole. Returns where to place them, and how many of them.
     #[inline]
-    pub(super) fn take_part(&mut self, bytes: u64, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
-        let offset = self.arrived;
+    pub(super) fn take_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
+        let (offset, bytes_taken) = (u64::from(self.arrived), u64::from(bytes));
         self.arrived += bytes;
         match self.into {
-            Into::Receive(landing) => landing.part(offset, bytes),
+            Into::Receive(landing) => landing.part(offset, bytes_taken),
             Into::Message(message) => {
-                let payload = Payload::Arriving { bytes: self.arrived };
+                let payload = Payload::Arriving { bytes: self.arrived.into() };
                 let known = unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some();
                 // A discarded one is not known any more; its bytes go nowhere.
-                (Destination::Message { message, offset }, if known { bytes } else { 0 })
+                (Destination::Message { message, offset }, if known { bytes_taken } else { 0 })
             }
         }
     }
 
     #[cfg(feature = "explore")]
     pub(super) fn arrived_and_length(&self) -> (u64, u64) {
-        (self.arrived, self.envelope.length)
+        (self.arrived.into(), self.length.into())
     }
 }
 
@@ -219,7 +228,7 @@ impl Endpoint {
         let from = unexpected.envelope.from;
         self.forget(message, actions);
         if let Payload::Arriving { .. } = unexpected.payload
-            && let Some(inbound) = &mut self.peer(from).inbound
+            && let Some(inbound) = self.inbound(from)
         {
             // The rest of it is read and dropped: a landing of no bytes.
             inbound.into = Into::Message(MessageId(u32::MAX));
@@ -237,7 +246,7 @@ impl Endpoint {
 
     pub(super) fn cancel(&mut self, request: Request, actions: &mut Vec<Action>) {
         let Some(posted) = self.posted.remove_request(request) else { return };
-        let Some(index) = posted.multi else {
+        let Some(index) = posted.multi() else {
             Self::complete(actions, request, Outcome::Canceled);
             return;
         };
@@ -301,9 +310,17 @@ impl Endpoint {
             }
         };
         if !whole {
-            self.peer(from).inbound = Some(Box::new(Inbound { into, envelope, arrived: bytes }));
+            let inbound = Inbound { into, tag, data, length, arrived: bytes as u32 };
+            self.peer(from).inbound = Some(Number::of(self.inbounds.insert(inbound)));
         }
         true
+    }
+
+    /// The eager message of `from` whose packets are arriving.
+    #[inline]
+    fn inbound(&mut self, from: Peer) -> Option<&mut Inbound> {
+        let number = self.peer(from).inbound?;
+        self.inbounds.get_mut(number.get())
     }
 
     pub(super) fn more_arrived(
@@ -313,15 +330,17 @@ impl Endpoint {
         bytes: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let Some(inbound) = &mut self.peer(from).inbound else { return false };
+        let Some(number) = self.peer(from).inbound else { return false };
+        let inbound = self.inbounds.get_mut(number.get()).expect("messages that arrive have numbers");
         if !inbound.goes_on_with(offset, bytes) {
             return false;
         }
-        inbound.arrived += bytes;
-        let Inbound { into, envelope, arrived } = **inbound;
+        inbound.arrived += bytes as u32;
+        let (into, envelope, arrived) = (inbound.into, inbound.envelope(from), u64::from(inbound.arrived));
         let whole = arrived == envelope.length;
         if whole {
             self.peer(from).inbound = None;
+            self.inbounds.discard(number.get());
         }
         match into {
             Into::Receive(landing) => {
@@ -408,7 +427,8 @@ impl Endpoint {
     ) -> Option<Landing> {
         loop {
             let (place, posted) = self.posted.find(space, envelope.from, envelope.tag)?;
-            let Posted { request, capacity_bytes, multi, .. } = posted;
+            let Posted { request, capacity_bytes, .. } = posted;
+            let multi = posted.multi();
             let Some(index) = multi else {
                 self.posted.remove(place);
                 let bytes = envelope.length.min(capacity_bytes);
@@ -548,7 +568,7 @@ impl Endpoint {
         self.forget(message, actions);
         if unexpected.payload == Payload::Whole {
             self.received(landing, &envelope, actions);
-        } else if let Some(inbound) = &mut self.peer(from).inbound {
+        } else if let Some(inbound) = self.inbound(from) {
             inbound.into = Into::Receive(landing);
         } else {
             // Its sender was lost before the rest came.

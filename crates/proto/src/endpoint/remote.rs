@@ -90,7 +90,8 @@ impl Endpoint {
 
     /// What waits to be sent to `to` from the buffer of `request`.
     pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut Job> {
-        self.peer(to).backlog.iter_mut().find(|job| {
+        let under_way = self.peer(to).under_way.as_deref_mut()?;
+        under_way.backlog.iter_mut().find(|job| {
             matches!(job.payload, Source::Request { request: of, .. } if of == request) && job.bytes > 0
         })
     }
@@ -194,20 +195,24 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
-        let state = self.peer(from);
-        state.write_refused |= !allowed;
-        state.write_bytes += bytes;
-        let refused = state.write_refused;
+        self.peer(from);
+        let Endpoint { peers, spare, .. } = self;
+        let under_way = spare.begin(&mut peers[from.0 as usize].under_way);
+        under_way.write_refused |= !allowed;
+        under_way.write_bytes += bytes;
+        let refused = under_way.write_refused;
+        let written_bytes = under_way.write_bytes;
+        if left == 0 {
+            (under_way.write_refused, under_way.write_bytes) = (false, 0);
+        }
         if !refused && bytes > 0 {
             actions.push(Action::Place { to: Destination::Region { key, offset }, bytes });
         }
         if left == 0 {
-            state.write_refused = false;
-            let bytes = core::mem::take(&mut state.write_bytes);
             if let Some(data) = data
                 && !refused
             {
-                actions.push(Action::Notify { from, data, bytes });
+                actions.push(Action::Notify { from, data, bytes: written_bytes });
             }
             if refused {
                 let finished = Body::Finished { transfer, count: 1, refused };

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::holding::{Stage, announce};
-use super::{Endpoint, Outbound, PeerState, compulsory};
+use super::{Endpoint, Outbound, PeerState, UnderWay, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
@@ -11,9 +11,6 @@ use crate::flow::{self, Claim};
 use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
-
-/// Room for a backlog that is kept when none waits, for all peers together.
-const MAX_SPARE_JOBS: usize = 256;
 
 /// Something to be sent to one peer, in one packet or many.
 #[derive(Clone, Copy, Debug)]
@@ -126,13 +123,16 @@ impl Endpoint {
     fn copy_what_waits(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
         let Endpoint { peers, copies, counters, .. } = self;
         let state = &mut peers[to.0 as usize];
-        let Some(job) = state.backlog.back_mut() else { return };
+        let Some(UnderWay { backlog, copies: copies_there, .. }) = state.under_way.as_deref_mut() else {
+            return;
+        };
+        let Some(job) = backlog.back_mut() else { return };
         let eager = matches!(job.kind, JobKind::Eager { .. });
         if !eager || job.complete != Some(request) || job.bytes == 0 || !copies.fits(job.bytes) {
             return;
         }
         let transfer = copies.begin(to, job.bytes, Stage::Waiting);
-        state.copies += 1;
+        *copies_there += 1;
         counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
         job.payload = Source::Retained { transfer, offset: 0 };
         job.complete = None;
@@ -159,8 +159,9 @@ impl Endpoint {
         if state.held && bytes > 0 {
             return self.announce_now(to, space, tag, data, bytes, level);
         }
+        let has_backlog = state.has_backlog();
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
-        if bytes > *one_packet_bytes || level == SendLevel::Matched || !state.backlog.is_empty() {
+        if bytes > *one_packet_bytes || level == SendLevel::Matched || has_backlog {
             return None;
         }
         let (geometry, length) = (&config.geometry, bytes as u32);
@@ -194,17 +195,18 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, pool, budget, copies, .. } = self;
+        let Endpoint { config, peers, counters, pool, budget, copies, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
+        let waits = state.has_backlog() || state.is_due();
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
-        let leaves = state.backlog.is_empty() && !state.ended.is_due() && sender.credits() > 0;
+        let leaves = !waits && sender.credits() > 0;
         let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && copies.fits(bytes);
         if !leaves || !copied || state.said_goodbye {
             return None;
         }
         sender.spend(1);
         let transfer = copies.begin(to, bytes, Stage::Announced);
-        state.copies += 1;
+        spare.begin(&mut state.under_way).copies += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let mut packet = Packet {
             epoch: state.stays.here,
@@ -226,7 +228,7 @@ impl Endpoint {
     /// Sends `job`, or what of it the credits allow, after everything submitted before.
     pub(super) fn submit(&mut self, now: Instant, to: Peer, job: Job, actions: &mut Vec<Action>) {
         self.peer(to);
-        let Endpoint { peers, spare_backlog, .. } = self;
+        let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[to.0 as usize];
         match state.outbound {
             Outbound::Absent => {
@@ -241,10 +243,8 @@ impl Endpoint {
             }
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
-        if state.backlog.is_empty() {
-            state.backlog = core::mem::take(spare_backlog);
-        }
-        state.backlog.push_back(job);
+        let backlog = &mut spare.begin(&mut state.under_way).backlog;
+        spare.push(backlog, job);
         self.backlogged += 1;
         self.send_while_credited(now, to, actions);
     }
@@ -281,7 +281,7 @@ impl Endpoint {
             counters,
             pool,
             backlogged,
-            spare_backlog,
+            spare,
             regions,
             budget,
             copies,
@@ -290,13 +290,18 @@ impl Endpoint {
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         let hold = state.to_hold || budget.is_pressed();
-        if state.compulsory.waits() {
+        if state.under_way.as_deref().is_some_and(|under_way| under_way.compulsory.waits()) {
             compulsory::send(config, state, to, hold, pool, counters, actions);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
+        let Some(under_way) = state.under_way.as_deref_mut() else {
+            state.backlog_waited = false;
+            return;
+        };
         loop {
-            if state.backlog.is_empty() && !state.ended.is_due() {
+            if under_way.backlog.is_empty() && !under_way.ended.is_due() {
                 state.backlog_waited = false;
+                spare.end(&mut state.under_way);
                 return;
             }
             let credits = sender.credits();
@@ -305,8 +310,8 @@ impl Endpoint {
                 // Whether an attempt is refused shows in the answer; only then does the message wait.
                 let waits = claim != Some(Claim::Now);
                 state.backlog_waited |= waits;
-                if waits && state.stalled_since.is_none() && !state.backlog.is_empty() {
-                    state.stalled_since = Some(now);
+                if waits && under_way.stalled_since.is_none() && !under_way.backlog.is_empty() {
+                    under_way.stalled_since = Some(now);
                     counters.stalls += 1;
                 }
                 if let Some(claim) = claim
@@ -317,13 +322,13 @@ impl Endpoint {
                 }
                 return;
             }
-            if let Some(since) = state.stalled_since.take() {
+            if let Some(since) = under_way.stalled_since.take() {
                 let stalled_ns = now.since_ns(since);
                 counters.stalled_ns += stalled_ns;
-                state.stalled_ns += stalled_ns;
+                under_way.stalled_ns += stalled_ns;
             }
-            if state.ended.is_due()
-                && let Some((transfer, count)) = state.ended.next()
+            if under_way.ended.is_due()
+                && let Some((transfer, count)) = under_way.ended.next()
             {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
@@ -344,7 +349,7 @@ impl Endpoint {
                 actions.push(Action::Transmit { to, packet, payload: Source::None });
                 continue;
             }
-            let Some(job) = state.backlog.front_mut() else { return };
+            let Some(job) = under_way.backlog.front_mut() else { return };
             if let JobKind::Eager { space, tag, data, acknowledge } = job.kind
                 && state.held
                 && job.sent == 0
@@ -355,7 +360,7 @@ impl Endpoint {
                 counters.messages_held += 1;
                 match (payload, job.complete) {
                     (Source::Retained { .. }, Some(request)) => {
-                        state.copies += 1;
+                        under_way.copies += 1;
                         counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
                         actions.push(Action::Retain { transfer, request });
                     }
@@ -401,18 +406,12 @@ impl Endpoint {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
                 if let (JobKind::Eager { .. }, Source::Retained { transfer, .. }) = (job.kind, job.payload) {
-                    state.copies -= 1;
+                    under_way.copies -= 1;
                     copies.end(transfer);
                     actions.push(Action::Release { transfer });
                 }
-                state.backlog.pop_front();
+                spare.pop(&mut under_way.backlog);
                 *backlogged -= 1;
-                if state.backlog.is_empty() {
-                    let emptied = core::mem::take(&mut state.backlog);
-                    if emptied.capacity() <= MAX_SPARE_JOBS {
-                        *spare_backlog = emptied; // else a burst is over
-                    }
-                }
             }
         }
     }
@@ -443,7 +442,9 @@ impl Endpoint {
             }
             _ => return,
         }
-        let Some(credits) = receiver.grant(*credit_slots, pool) else { return };
+        #[cfg(feature = "explore")]
+        let credit_slots = if self.trusts_thresholds { &u16::MAX } else { credit_slots };
+        let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
         stays.credit_packet_sent();
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);

@@ -65,14 +65,6 @@ pub struct Part {
     pub settle: bool,
 }
 
-impl PeerState {
-    /// Whether nothing waits to be sent to it, with or without credit.
-    #[inline]
-    fn is_sent_out(&self) -> bool {
-        self.backlog.is_empty() && !self.ended.is_due() && !self.compulsory.waits()
-    }
-}
-
 /// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
 #[inline]
 pub(super) fn heed(state: &mut PeerState, packet: &Packet) -> bool {
@@ -207,9 +199,9 @@ impl Endpoint {
     pub fn part_now(&mut self, from: Peer, packet: &Packet) -> Option<Part> {
         let Body::More { offset } = packet.body else { return None };
         let (offset, bytes) = (u64::from(offset), u64::from(packet.payload_bytes));
-        let Endpoint { config, peers, unexpected, counters, pool, .. } = self;
+        let Endpoint { config, peers, inbounds, unexpected, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
-        let inbound = state.inbound.as_ref()?;
+        let inbound = inbounds.get_mut(state.inbound?.get())?;
         let in_the_middle = inbound.goes_on_with(offset, bytes) && !inbound.ends_with(bytes);
         if !in_the_middle || !state.is_sent_out() || pool.has_requests() {
             return None;
@@ -217,8 +209,7 @@ impl Endpoint {
         let slots = config.geometry.packet_slots(packet);
         let settle = data_now(config, state, pool, counters, packet, slots)?;
         counters.packets_received += 1;
-        let inbound = state.inbound.as_mut().expect("it was just there");
-        let (to, bytes) = inbound.take_part(bytes, unexpected);
+        let (to, bytes) = inbound.take_part(packet.payload_bytes, unexpected);
         Some(Part { to, bytes, settle })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Endpoint::pairs`] costs a look at every peer, so drivers call it now and then, never for every packet.
 
-use super::{Endpoint, Outbound, PeerState};
+use super::receiving::Inbound;
+use super::{Endpoint, Outbound, PeerState, UnderWay};
 use crate::event::Peer;
 use crate::flow::{ReceiverView, SenderView};
 use crate::time::Instant;
@@ -29,18 +30,23 @@ impl Endpoint {
     /// after both sides had left.
     pub fn pairs(&self, now: Instant) -> impl Iterator<Item = PairView> {
         let known = |state: &PeerState| {
-            state.receiver.is_some() || state.stalled_ns > 0 || !matches!(state.outbound, Outbound::Absent)
+            let stalled = state.under_way.as_deref().is_some_and(|under_way| under_way.stalled_ns > 0);
+            state.receiver.is_some() || stalled || !matches!(state.outbound, Outbound::Absent)
         };
-        self.peers.numbered().filter(move |(_, state)| known(state)).map(move |(peer, state)| PairView {
-            peer,
-            sending: match &state.outbound {
-                Outbound::Connected(sender) => Some(sender.view()),
-                Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
-            },
-            receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
-            backlog: state.backlog.len() as u32,
-            stalled_since: state.stalled_since,
-            stalled_ns: state.stalled_ns + state.stalled_since.map_or(0, |since| now.since_ns(since)),
+        self.peers.numbered().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
+            let stalls = |under_way: &UnderWay| (under_way.stalled_since, under_way.stalled_ns);
+            let (stalled_since, stalled_ns) = state.under_way.as_deref().map_or((None, 0), stalls);
+            PairView {
+                peer,
+                sending: match &state.outbound {
+                    Outbound::Connected(sender) => Some(sender.view()),
+                    Outbound::Absent | Outbound::Connecting | Outbound::Lost(_) => None,
+                },
+                receiving: state.receiver.as_ref().map(|receiver| receiver.view(&self.pool)),
+                backlog: state.backlog().len() as u32,
+                stalled_since,
+                stalled_ns: stalled_ns + stalled_since.map_or(0, |since| now.since_ns(since)),
+            }
         })
     }
 
@@ -53,21 +59,21 @@ impl Endpoint {
     /// Bytes that have arrived of the eager message whose packets are arriving from `peer`; `None`: no message is half there.
     #[inline]
     pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
-        let inbound = self.peers.get(peer.0 as usize)?.inbound.as_ref()?;
-        Some(inbound.arrived_bytes())
+        let number = self.peers.get(peer.0 as usize)?.inbound?;
+        self.inbounds.get(number.get()).map(Inbound::arrived_bytes)
     }
 
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {
-        let backlog = self.peers.get(peer.0 as usize).map(|state| &state.backlog);
-        backlog.into_iter().flatten().map(|job| job.bytes - job.sent).sum()
+        let state = self.peers.get(peer.0 as usize);
+        state.map_or(0, |state| state.backlog().map(|job| job.bytes - job.sent).sum())
     }
 
     /// Payload bytes of what leaves next for `peer`, cut into packets or not; 0 if nothing waits or it has no payload. For links
     /// that model an attempt by its size.
     pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
-        let next = self.peers.get(peer.0 as usize).and_then(|state| state.backlog.front());
+        let next = self.peers.get(peer.0 as usize).and_then(|state| state.backlog().next());
         next.map_or(0, |job| job.bytes - job.sent)
     }
 
@@ -78,8 +84,8 @@ impl Endpoint {
 
     /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.
     pub fn peer_state_bytes(&self) -> u64 {
-        let spare = self.spare_backlog.capacity() * size_of::<super::Job>();
-        self.peers.bytes() + self.pool.bytes() + spare as u64
+        let apart = self.spare.bytes() + self.inbounds.bytes();
+        self.peers.bytes() + self.pool.bytes() + apart as u64
     }
 
     /// Time in which messages waited for credit that were for peers of whom nothing is kept any more. Unit: ns.

@@ -34,13 +34,11 @@ use crate::mailbox::{quota, threshold};
 #[derive(Clone, Debug)]
 pub struct Sender {
     credits: static_credits::Sender,
-    /// What it may keep when it is asked to give back.
-    guaranteed: u32,
 }
 
 impl Sender {
-    pub(super) fn new(most_slots: u32, start_slots: u32, guaranteed: u32) -> Sender {
-        Sender { credits: static_credits::Sender::starting_with(start_slots, most_slots), guaranteed }
+    pub(super) fn new(most_slots: u32, start_slots: u32) -> Sender {
+        Sender { credits: static_credits::Sender::starting_with(start_slots, most_slots) }
     }
 
     /// Slots that may be filled now.
@@ -63,9 +61,9 @@ impl Sender {
         SenderView { quota_slots: None, ..self.credits.view() }
     }
 
-    /// Credits beyond the guaranteed ones.
-    pub(super) fn excess(&self) -> u32 {
-        self.credits().saturating_sub(self.guaranteed)
+    /// Credits beyond the guaranteed ones, which it may keep when it is asked to give back.
+    pub(super) fn excess(&self, guaranteed: u32) -> u32 {
+        self.credits().saturating_sub(guaranteed)
     }
 }
 

@@ -19,22 +19,14 @@ use crate::time::Instant;
 pub const WITHOUT_LIMIT: u8 = 7;
 
 /// The sending side.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sender {
     buffers: unlimited::Sender,
-    timer_ns: u64,
-    retries: u8,
-    /// Refusals since something was accepted, at most one more than `retries`.
+    /// Refusals since something was accepted, at most one more than there are retries.
     refused: u8,
 }
 
 impl Sender {
-    /// - `timer_ns`: how long to wait after a refusal.
-    /// - `retries`: attempts after the first one; [`WITHOUT_LIMIT`] is for ever.
-    pub(super) fn new(timer_ns: u64, retries: u8) -> Sender {
-        Sender { buffers: unlimited::Sender::default(), timer_ns, retries, refused: 0 }
-    }
-
     /// Buffers known to be free.
     #[inline]
     pub fn room(&self) -> u32 {
@@ -54,16 +46,15 @@ impl Sender {
     }
 
     /// The receiver is not ready.
-    pub fn refused(&mut self, now: Instant) -> NotReady {
-        if self.retries == WITHOUT_LIMIT {
-            return NotReady::RetryAt(now.plus_ns(self.timer_ns));
+    ///
+    /// - `timer_ns`: how long to wait after a refusal.
+    /// - `retries`: attempts after the first one; [`WITHOUT_LIMIT`] is for ever.
+    pub fn refused(&mut self, now: Instant, timer_ns: u64, retries: u8) -> NotReady {
+        if retries == WITHOUT_LIMIT {
+            return NotReady::RetryAt(now.plus_ns(timer_ns));
         }
         self.refused += 1;
-        if self.refused > self.retries {
-            NotReady::GiveUp
-        } else {
-            NotReady::RetryAt(now.plus_ns(self.timer_ns))
-        }
+        if self.refused > retries { NotReady::GiveUp } else { NotReady::RetryAt(now.plus_ns(timer_ns)) }
     }
 }
 
@@ -71,7 +62,7 @@ impl Sender {
 impl Sender {
     /// See `flow/canonical.rs`.
     pub(super) fn canonical(&self) -> [u32; 2] {
-        let Sender { buffers, timer_ns: _, retries: _, refused } = self; // two of them as it was made
+        let Sender { buffers, refused } = self;
         [buffers.room(), u32::from(*refused)]
     }
 }
@@ -80,28 +71,30 @@ impl Sender {
 mod tests {
     use super::*;
 
+    const TIMER_NS: u64 = 10_000;
+
     const fn us(us: u64) -> Instant {
         Instant(us * 1000)
     }
 
     #[test]
     fn a_refusal_is_retried_after_the_timer_so_often_and_no_more() {
-        let mut sender = Sender::new(10_000, 2);
-        assert_eq!(sender.refused(us(0)), NotReady::RetryAt(us(10)));
-        assert_eq!(sender.refused(us(12)), NotReady::RetryAt(us(22)));
-        assert_eq!(sender.refused(us(22)), NotReady::GiveUp);
+        let mut sender = Sender::default();
+        assert_eq!(sender.refused(us(0), TIMER_NS, 2), NotReady::RetryAt(us(10)));
+        assert_eq!(sender.refused(us(12), TIMER_NS, 2), NotReady::RetryAt(us(22)));
+        assert_eq!(sender.refused(us(22), TIMER_NS, 2), NotReady::GiveUp);
     }
 
     #[test]
     fn without_retries_the_first_refusal_is_the_end() {
-        assert_eq!(Sender::new(10_000, 0).refused(us(0)), NotReady::GiveUp);
+        assert_eq!(Sender::default().refused(us(0), TIMER_NS, 0), NotReady::GiveUp);
     }
 
     #[test]
     fn what_is_accepted_starts_the_count_again() {
-        let mut sender = Sender::new(10_000, 1);
+        let mut sender = Sender::default();
         for round in 0..10 {
-            assert_eq!(sender.refused(us(round)), NotReady::RetryAt(us(round + 10)));
+            assert_eq!(sender.refused(us(round), TIMER_NS, 1), NotReady::RetryAt(us(round + 10)));
             sender.found_room(1);
             sender.spend(1);
         }
@@ -110,7 +103,8 @@ mod tests {
 
     #[test]
     fn seven_retries_are_without_limit() {
-        let mut sender = Sender::new(10_000, WITHOUT_LIMIT);
-        assert!((0..1000).all(|round| sender.refused(us(round)) == NotReady::RetryAt(us(round + 10))));
+        let mut sender = Sender::default();
+        let mut refused = |round| sender.refused(us(round), TIMER_NS, WITHOUT_LIMIT);
+        assert!((0..1000).all(|round| refused(round) == NotReady::RetryAt(us(round + 10))));
     }
 }

@@ -81,20 +81,16 @@ pub enum Sender {
 
 impl Sender {
     /// The side of a sender that begins with `start_slots` credits and can own at most `quota_slots` data slots at the
-    /// receiver; with dynamic credits `credit_slots` are guaranteed to it.
-    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32, credit_slots: u32) -> Sender {
+    /// receiver.
+    pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32) -> Sender {
         let credited = || static_credits::Sender::starting_with(start_slots, quota_slots);
         match scheme {
             Scheme::Unlimited => Sender::Unlimited(unlimited::Sender::default()),
             Scheme::Static { .. } => Sender::Static(credited()),
-            Scheme::Hardware { rnr_timer_ns, rnr_retries } => {
-                Sender::Hardware(hardware::Sender::new(rnr_timer_ns, rnr_retries))
-            }
+            Scheme::Hardware { .. } => Sender::Hardware(hardware::Sender::default()),
             Scheme::StaticConnection { .. } => Sender::StaticConnection(credited()),
             Scheme::AdaptiveBacklog { .. } => Sender::AdaptiveBacklog(credited()),
-            Scheme::Dynamic { .. } => {
-                Sender::Dynamic(dynamic_credits::Sender::new(quota_slots, start_slots, credit_slots))
-            }
+            Scheme::Dynamic { .. } => Sender::Dynamic(dynamic_credits::Sender::new(quota_slots, start_slots)),
         }
     }
 
@@ -171,10 +167,11 @@ impl Sender {
         }
     }
 
-    /// Credits that a request can make it give back; `None` if the scheme knows no such requests.
-    pub fn excess(&self) -> Option<u32> {
+    /// Credits that a request can make it give back, those beyond the guaranteed ones, which are as many as there are
+    /// credit slots; `None` if the scheme knows no such requests.
+    pub fn excess(&self, credit_slots: u16) -> Option<u32> {
         match self {
-            Sender::Dynamic(sender) => Some(sender.excess()),
+            Sender::Dynamic(sender) => Some(sender.excess(credit_slots.into())),
             Sender::Unlimited(_)
             | Sender::Hardware(_)
             | Sender::Static(_)
@@ -184,9 +181,11 @@ impl Sender {
     }
 
     /// The link found none.
-    pub fn found_none(&mut self, now: Instant) -> NotReady {
-        match self {
-            Sender::Hardware(sender) => sender.refused(now),
+    pub fn found_none(&mut self, now: Instant, scheme: &Scheme) -> NotReady {
+        match (self, *scheme) {
+            (Sender::Hardware(sender), Scheme::Hardware { rnr_timer_ns, rnr_retries }) => {
+                sender.refused(now, rnr_timer_ns, rnr_retries)
+            }
             _ => NotReady::AskAgain,
         }
     }

@@ -18,7 +18,8 @@ use alloc::vec::Vec;
 use super::slab::{Directory, Link};
 use crate::event::{Pattern, Peer};
 
-/// Links and buckets of a chunk: 48 KiB of either, which are mapped and touched only as they are used.
+/// Links and buckets of a chunk: 48 KiB of either. The first chunk of them grows up to that, because most indexes never need
+/// more than a part of it, and allocators write zeroes also where nothing was yet.
 const CHUNK_LINKS: usize = 8192;
 const CHUNK_BUCKETS: usize = 16_384;
 /// Queues for each bucket, on average. Walking past a few costs less than the bytes that more buckets would.
@@ -98,7 +99,7 @@ pub(super) struct Index {
 impl Index {
     pub fn new(selector: Selector) -> Index {
         let mut buckets = Directory::default();
-        buckets.put(0, vec![Link::NONE.0; CHUNK_BUCKETS]);
+        buckets.put(0, vec![Link::NONE.0]);
         Index {
             selector,
             links: Directory::default(),
@@ -219,8 +220,11 @@ impl Index {
     fn add_bucket(&mut self, key_of: impl Fn(u32) -> Key) {
         let added = self.bucket_count;
         let chunk = added / CHUNK_BUCKETS;
-        if self.buckets.get(chunk).is_none() {
-            self.buckets.put(chunk, vec![Link::NONE.0; CHUNK_BUCKETS]);
+        match self.buckets.get_mut(chunk) {
+            // The first chunk grows; there may be more of it than buckets, if some have been taken away.
+            Some(heads) if heads.len() == added % CHUNK_BUCKETS => heads.push(Link::NONE.0),
+            Some(_) => {}
+            None => self.buckets.put(chunk, vec![Link::NONE.0; CHUNK_BUCKETS]),
         }
         self.bucket_count += 1;
         self.deal_out(Self::partner(added), key_of);
@@ -268,12 +272,16 @@ impl Index {
     }
 
     fn hold(&mut self, slot: u32) {
-        let number = slot as usize / CHUNK_LINKS;
+        let (number, place) = (slot as usize / CHUNK_LINKS, slot as usize % CHUNK_LINKS);
         if self.links.get(number).is_none() {
-            let pairs = vec![[0; 6]; CHUNK_LINKS];
+            let pairs = if number == 0 { Vec::new() } else { vec![[0; 6]; CHUNK_LINKS] };
             self.links.put(number, Links { live: 0, tails: [0; CHUNK_LINKS / 64], pairs });
         }
-        self.links_mut(slot).live += 1;
+        let links = self.links_mut(slot);
+        if links.pairs.len() <= place {
+            links.pairs.resize(place + 1, [0; 6]);
+        }
+        links.live += 1;
     }
 
     fn release(&mut self, slot: u32) {

@@ -126,20 +126,66 @@ struct Standing {
 pub(super) struct Mailbox {
     /// They came before everything in the heap.
     arrived: Arrived,
-    /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
-    heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
-    segments: Vec<Standing>,
-    free: Vec<u32>,
-    order: u64,
+    /// Only if there were ever any: an empty mailbox is small.
+    segments: Option<Box<Segments>>,
     slots: u32,
     peak_slots: u32,
+}
+
+/// Segments of which packets arrive.
+#[derive(Debug, Default)]
+struct Segments {
+    /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
+    heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
+    standing: Vec<Standing>,
+    free: Vec<u32>,
+    order: u64,
+}
+
+impl Segments {
+    /// The first packet of a segment is there.
+    fn begin(&mut self, now: Picoseconds, standing: Standing) {
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.standing[index as usize] = standing;
+                index
+            }
+            None => {
+                self.standing.push(standing);
+                self.standing.len() as u32 - 1
+            }
+        };
+        self.heads.push(Reverse((now, self.order, index)));
+        self.order += 1;
+    }
+
+    fn take(&mut self, now: Picoseconds) -> Option<(TrainId, Option<u32>)> {
+        let &Reverse((at, order, index)) = self.heads.peek()?;
+        if at > now {
+            return None;
+        }
+        let standing = &mut self.standing[index as usize];
+        let packet = (standing.train, standing.next);
+        standing.next = standing.next.map(|next| next + 1);
+        standing.count -= 1;
+        if standing.count == 0 {
+            self.heads.pop();
+            self.free.push(index);
+        } else {
+            // The next of the same segment: usually still the earliest.
+            let next_at = at + standing.spacing_ps;
+            *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
+        }
+        Some(packet)
+    }
 }
 
 impl Mailbox {
     /// The next packet of a train is there, or its next packets begin to arrive.
     #[inline]
     pub fn arrive(&mut self, now: Picoseconds, segment: Segment, chunks: &mut Chunks) {
-        if segment.count > 1 || !self.heads.is_empty() {
+        let stand = self.segments.as_ref().is_some_and(|segments| !segments.heads.is_empty());
+        if segment.count > 1 || stand {
             return self.stand(now, segment, None);
         }
         self.slots += 1;
@@ -157,18 +203,7 @@ impl Mailbox {
         self.slots += count;
         self.peak_slots = self.peak_slots.max(self.slots);
         let standing = Standing { train, next, count, spacing_ps };
-        let index = match self.free.pop() {
-            Some(index) => {
-                self.segments[index as usize] = standing;
-                index
-            }
-            None => {
-                self.segments.push(standing);
-                self.segments.len() as u32 - 1
-            }
-        };
-        self.heads.push(Reverse((now, self.order, index)));
-        self.order += 1;
+        self.segments.get_or_insert_default().begin(now, standing);
     }
 
     /// The trains of the packets that are taken next, whatever comes meanwhile. Returns how many.
@@ -195,7 +230,7 @@ impl Mailbox {
         if !self.arrived.is_empty() {
             return Some(0);
         }
-        self.heads.peek().map(|&Reverse((at, ..))| at)
+        self.segments.as_ref()?.heads.peek().map(|&Reverse((at, ..))| at)
     }
 
     /// Takes the next packet, if it has arrived by `now`: its train, and its number there if it is not the next.
@@ -205,24 +240,9 @@ impl Mailbox {
             self.slots -= 1;
             return Some((train, None));
         }
-        let &Reverse((at, order, index)) = self.heads.peek()?;
-        if at > now {
-            return None;
-        }
-        let standing = &mut self.segments[index as usize];
-        let packet = (standing.train, standing.next);
-        standing.next = standing.next.map(|next| next + 1);
-        standing.count -= 1;
-        self.slots -= 1;
-        if standing.count == 0 {
-            self.heads.pop();
-            self.free.push(index);
-        } else {
-            // The next of the same segment: usually still the earliest.
-            let next_at = at + standing.spacing_ps;
-            *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
-        }
-        Some(packet)
+        let taken = self.segments.as_mut()?.take(now);
+        self.slots -= u32::from(taken.is_some());
+        taken
     }
 
     pub fn peak_slots(&self) -> u32 {

@@ -68,6 +68,8 @@ pub(super) struct Left {
     /// What the machine wants done, and what it is told because of that.
     actions: Vec<Action>,
     events: VecDeque<Event>,
+    /// The packet that is being dealt with, and whose it is.
+    arrived: Option<(u32, Packet)>,
 }
 
 /// A remote get to begin.
@@ -84,6 +86,9 @@ const IDLE_PS: Picoseconds = 1_000_000;
 
 /// Bound: as often a program goes on in one step, so that one that never waits is found out.
 const MOST_AT_ONCE: u32 = 4096;
+
+/// Bound: as many trains a program sends in one step. What has yet to leave takes memory, and there may be a million ranks.
+const MOST_SENT_AT_ONCE: usize = 32;
 
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,6 +109,15 @@ enum Phase {
     Ended(Picoseconds),
 }
 
+/// What the machine is told beside packets.
+#[derive(Default)]
+struct Notices {
+    /// Remote gets that have ended, and whether the memory was there.
+    copied: VecDeque<(u32, bool)>,
+    /// Peers that are lost, of which the machine is told after all that had come by then.
+    lost: VecDeque<(Picoseconds, u32, PeerFault)>,
+}
+
 pub(super) struct Node {
     rank: u32,
     machine: Endpoint,
@@ -114,8 +128,8 @@ pub(super) struct Node {
     /// The program has returned; it has ended when its last calls are performed too.
     returned: bool,
     phase: Phase,
-    /// A send that the network does not take yet.
-    postponed: Option<Call>,
+    /// The next call is a send that the network does not take yet.
+    postponed: bool,
     /// The processor is busy until then.
     free_at: Picoseconds,
     /// The network pushes back: nothing is done until it releases us.
@@ -127,17 +141,13 @@ pub(super) struct Node {
     ahead: Ahead,
     /// Remote gets under way.
     gets: u32,
-    /// Remote gets that have ended, and whether the memory was there.
-    copied: VecDeque<(u32, bool)>,
-    /// Peers that are lost, of which the machine is told after all that had come by then.
-    lost: VecDeque<(Picoseconds, u32, PeerFault)>,
+    /// What few ever hear of.
+    notices: Option<Box<Notices>>,
     crashed: bool,
     /// Operations of the program under way.
     open: u32,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
-    /// The packet that is being dealt with, and whose it is.
-    arrived: (u32, Packet),
     /// The next packet to this rank is there already: it was an attempt.
     flown: Option<u32>,
 }
@@ -153,19 +163,17 @@ impl Node {
             shared,
             returned: false,
             phase: Phase::Running,
-            postponed: None,
+            postponed: false,
             free_at: 0,
             held: false,
             step_at: Some(0),
             mailbox: Mailbox::default(),
             ahead: Ahead::default(),
             gets: 0,
-            copied: VecDeque::new(),
-            lost: VecDeque::new(),
+            notices: None,
             crashed: false,
             open: 0,
             called_at: 0,
-            arrived: (0, Packet::new(Body::Goodbye, 0)),
             flown: None,
         }
     }
@@ -199,7 +207,7 @@ impl Node {
         let at = self.free_at.max(now);
         if self.held
             || self.crashed
-            || (self.phase == Phase::Running && self.postponed.is_none())
+            || (self.phase == Phase::Running && !self.postponed)
             || self.step_at.is_some_and(|due| due <= at)
         {
             return None; // it will look by itself
@@ -226,12 +234,12 @@ impl Node {
 
     /// A remote get has ended.
     pub fn copied(&mut self, number: u32, whole: bool) {
-        self.copied.push_back((number, whole));
+        self.notices.get_or_insert_default().copied.push_back((number, whole));
     }
 
     /// `peer` is lost.
     pub fn lost(&mut self, now: Picoseconds, peer: u32, fault: PeerFault) {
-        self.lost.push_back((now, peer, fault));
+        self.notices.get_or_insert_default().lost.push_back((now, peer, fault));
     }
 
     /// The processor does nothing for a while.
@@ -351,12 +359,16 @@ impl Node {
         let mut ended = false;
         for _ in 0..MOST_AT_ONCE {
             match self.phase {
-                Phase::Running => match self.postponed.take().or_else(|| self.shared.next_call()) {
+                Phase::Running => match self.shared.next_call() {
                     Some(call @ Call::Send { .. }) if around.send_from > now => {
-                        self.postponed = Some(call);
+                        self.shared.postpone(call);
+                        self.postponed = true;
                         self.serve(around);
                     }
-                    Some(call) => self.perform_call(call, around),
+                    Some(call) => {
+                        self.postponed = false;
+                        self.perform_call(call, around);
+                    }
                     None if self.returned || program::run(&mut self.program) => {
                         self.returned = true;
                         if !self.shared.has_calls() {
@@ -375,12 +387,12 @@ impl Node {
             }
         }
         let step_at = match self.phase {
-            Phase::Running if self.postponed.is_some() => {
+            Phase::Running if self.postponed => {
                 let arrival = self.next_at().unwrap_or(Picoseconds::MAX);
                 Some(arrival.min(around.send_from).max(self.free_at))
             }
             Phase::Running => Some(self.free_at),
-            _ if !self.copied.is_empty() || !self.lost.is_empty() => Some(self.free_at),
+            _ if self.is_to_be_told() => Some(self.free_at),
             _ => match self.next_at() {
                 Some(at) => Some(at.max(self.free_at)),
                 None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
@@ -400,11 +412,14 @@ impl Node {
             return false;
         }
         // Hardware and faults come at any time.
-        if self.postponed.is_some() || around.readiness.is_some() || around.may_lose {
+        if self.postponed || around.readiness.is_some() || around.may_lose {
             return false;
         }
         // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
-        around.sends_go_on || injections.is_empty() && attaches.is_empty() && !self.shared.sends_next()
+        if around.sends_go_on {
+            return injections.len() < MOST_SENT_AT_ONCE;
+        }
+        injections.is_empty() && attaches.is_empty() && !self.shared.sends_next()
     }
 
     fn again(&mut self, at: Picoseconds, ended: bool) -> Next {
@@ -414,19 +429,10 @@ impl Node {
 
     /// Takes what has come: the end of a remote get, or a packet.
     fn serve(&mut self, around: &mut Surroundings<'_>) {
-        let cost = around.cost;
-        if let Some((number, whole)) = self.copied.pop_front() {
-            self.free_at += cost.packet_receive_ps;
-            self.gets -= 1;
-            let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
-            self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
-        } else if let Some(&(at, rank, fault)) = self.lost.front()
-            && self.mailbox.next_at().is_none_or(|next| next > at)
-        {
-            self.lost.pop_front();
-            let peer = self.peer(rank);
-            self.handle(Event::Lost { peer, fault }, around);
-        } else if self.looks_ahead(around)
+        if self.notices.is_some() && self.serve_notice(around) {
+            return;
+        }
+        if self.looks_ahead(around)
             && let Some(seen) = self.ahead.take()
         {
             around.taken = true;
@@ -439,6 +445,30 @@ impl Node {
         } else if self.machine.has_company_waiting() {
             self.handle(Event::Idle, around);
         }
+    }
+
+    fn is_to_be_told(&self) -> bool {
+        let waits = |notices: &Notices| !notices.copied.is_empty() || !notices.lost.is_empty();
+        self.notices.as_deref().is_some_and(waits)
+    }
+
+    /// Tells the machine the next thing that it is told beside packets, if that comes before them. Returns whether it did.
+    fn serve_notice(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let Some(Notices { copied, lost }) = self.notices.as_deref_mut() else { return false };
+        if let Some((number, whole)) = copied.pop_front() {
+            self.free_at += around.cost.packet_receive_ps;
+            self.gets -= 1;
+            let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
+            self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
+            return true;
+        }
+        let due = |&mut (at, ..): &mut (Picoseconds, u32, PeerFault)| {
+            self.mailbox.next_at().is_none_or(|next| next > at)
+        };
+        let Some((_, rank, fault)) = lost.pop_front_if(due) else { return false };
+        let peer = self.peer(rank);
+        self.handle(Event::Lost { peer, fault }, around);
+        true
     }
 
     /// Deals with a packet, by a shortcut if the machine knows one.
@@ -466,7 +496,7 @@ impl Node {
                 }
                 Some(Shortcut::Credits { settle }) => settle,
                 None => {
-                    self.arrived = (from, packet);
+                    around.left.arrived = Some((from, packet));
                     return self.handle(Event::Arrived { from: peer, packet }, around);
                 }
             }
@@ -580,8 +610,10 @@ impl Node {
                 self.free_at += cost.receive_call_ps;
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
-                let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
-                self.handle(Event::Posted(Command::Receive(receive)), around);
+                if !self.machine.receive_now(request, &pattern, bytes) {
+                    let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
+                    self.handle(Event::Posted(Command::Receive(receive)), around);
+                }
             }
             Call::Compute { ps } => self.free_at += ps * u64::from(around.percent) / 100,
             Call::Clock { handle } => {
@@ -675,7 +707,7 @@ impl Node {
             }
             Action::AskRoom { to, .. } => self.ask_room(to, around),
             Action::Retire => {
-                let (from, packet) = self.arrived;
+                let (from, packet) = around.left.arrived.take().expect("retired once, after it came");
                 self.retire(from, &packet, around);
             }
             Action::Place { to, bytes } => self.free_at += place_ps(to, bytes, cost),

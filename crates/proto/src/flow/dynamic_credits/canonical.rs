@@ -12,9 +12,8 @@ impl Sender {
     }
 
     pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
-        let Sender { credits, guaranteed } = self;
+        let Sender { credits } = self;
         credits.canonical(words);
-        words.push(*guaranteed);
     }
 }
 

@@ -67,7 +67,7 @@ impl Star {
     fn side(&mut self, number: u32) -> Side {
         let start_slots = self.pool.start_slots;
         let account = self.pool.admit(Peer(number), LANE, start_slots);
-        let sender = Sender::new(LANE, start_slots, self.credit_slots);
+        let sender = Sender::new(LANE, start_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
         Side { account, sender, lane, back, read: 0, asked: false, connected: true }
     }
@@ -160,7 +160,7 @@ impl Star {
         }
         if side.asked && side.sender.credits() > 0 {
             side.asked = false;
-            let excess = side.sender.excess();
+            let excess = side.sender.excess(self.credit_slots);
             side.sender.spend(excess + 1);
             side.lane.push_back(Err(excess));
         }

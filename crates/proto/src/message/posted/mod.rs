@@ -16,6 +16,7 @@ use super::index::{Index, Selector};
 use super::slab::Slab;
 use crate::event::{Pattern, Peer, Request};
 use crate::packet::Space;
+use crate::table::Number;
 
 /// Receives a search looks at before it turns to indexes.
 const WALK: usize = 16;
@@ -28,14 +29,41 @@ const INDEXES: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     order: u64,
-    pub request: Request,
-    pub pattern: Pattern,
     pub capacity_bytes: u64,
-    /// Index in the table of multi-receive buffers.
-    pub multi: Option<u32>,
+    /// The pattern, as small as it goes: thousands of receives may wait.
+    tag: u64,
+    ignore: u64,
+    from: Option<Number>,
+    pub request: Request,
+    multi: Option<Number>,
+    space: Space,
 }
 
-type Entries = Slab<Posted, 512>;
+impl Posted {
+    #[inline]
+    pub fn pattern(&self) -> Pattern {
+        Pattern { space: self.space, from: self.from(), tag: self.tag, ignore: self.ignore }
+    }
+
+    #[inline]
+    pub fn from(&self) -> Option<Peer> {
+        self.from.map(|number| Peer(number.get()))
+    }
+
+    /// Index in the table of multi-receive buffers.
+    #[inline]
+    pub fn multi(&self) -> Option<u32> {
+        self.multi.map(Number::get)
+    }
+
+    #[inline]
+    fn accepts(&self, from: Peer, tag: u64) -> bool {
+        self.pattern().accepts(from, tag)
+    }
+}
+
+/// Chunks of twelve pages.
+type Entries = Slab<Posted, 1024>;
 
 /// Receives by selector and key.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +107,10 @@ impl PostedQueue {
         self.next_order += 1;
         let queue = self.space(pattern.space);
         queue.open_count += u32::from(pattern.from.is_none());
-        let posted = Posted { order, request, pattern, capacity_bytes, multi };
+        let Pattern { space, from, tag, ignore } = pattern;
+        let from = from.map(|peer| Number::of(peer.0));
+        let multi = multi.map(Number::of);
+        let posted = Posted { order, capacity_bytes, tag, ignore, from, request, multi, space };
         match &mut queue.indexed {
             None => queue.list.push_back(posted),
             Some(indexed) => indexed.add(posted),
@@ -90,7 +121,7 @@ impl PostedQueue {
     #[inline]
     pub fn find(&mut self, space: Space, from: Peer, tag: u64) -> Option<(Place, Posted)> {
         let queue = self.space(space);
-        let accepts = |(_, posted): &(usize, &Posted)| posted.pattern.accepts(from, tag);
+        let accepts = |(_, posted): &(usize, &Posted)| posted.accepts(from, tag);
         if let Some((index, posted)) = queue.list.iter().enumerate().take(WALK).find(accepts) {
             return Some((Place { space, index }, *posted));
         }
@@ -120,7 +151,7 @@ impl PostedQueue {
             Space::Tagged => &self.tagged,
         };
         let first = queue.list.front()?;
-        let (index, posted) = match first.pattern.accepts(from, tag) {
+        let (index, posted) = match first.accepts(from, tag) {
             true => (0, first),
             false => queue.find_behind_first(from, tag)?,
         };
@@ -136,8 +167,8 @@ impl PostedQueue {
             0 => queue.list.pop_front(),
             index => queue.list.remove(index),
         };
-        let Some(Posted { pattern, .. }) = removed else { panic!("no receive at a place that was found") };
-        queue.open_count -= u32::from(pattern.from.is_none());
+        let Some(Posted { from, .. }) = removed else { panic!("no receive at a place that was found") };
+        queue.open_count -= u32::from(from.is_none());
     }
 
     /// Takes out the receive of `request`, wherever it stands. Cost: a look at every receive.
@@ -148,7 +179,7 @@ impl PostedQueue {
 
     /// Takes out all directed receives from `peer`, and, if `open_too`, those from anybody.
     pub fn remove_waiting_for(&mut self, peer: Peer, open_too: bool) -> Vec<Posted> {
-        let waits = |posted: &Posted| posted.pattern.from.map_or(open_too, |from| from == peer);
+        let waits = |posted: &Posted| posted.from().map_or(open_too, |from| from == peer);
         let mut removed = self.untagged.take(waits, usize::MAX);
         removed.append(&mut self.tagged.take(waits, usize::MAX));
         removed.sort_by_key(|posted| posted.order);
@@ -159,7 +190,7 @@ impl PostedQueue {
     pub fn awaited_peers(&self) -> impl Iterator<Item = Peer> {
         let mut peers = BTreeSet::new();
         for queue in [&self.untagged, &self.tagged] {
-            peers.extend(queue.iter().filter_map(|posted| posted.pattern.from));
+            peers.extend(queue.iter().filter_map(Posted::from));
         }
         peers.into_iter()
     }
@@ -191,7 +222,7 @@ impl SpaceQueue {
     #[inline(never)]
     fn find_behind_first(&self, from: Peer, tag: u64) -> Option<(usize, &Posted)> {
         let mut listed = self.list.iter().enumerate().take(WALK).skip(1);
-        listed.find(|(_, posted)| posted.pattern.accepts(from, tag))
+        listed.find(|(_, posted)| posted.accepts(from, tag))
     }
 
     /// In no particular order.
@@ -238,7 +269,7 @@ impl SpaceQueue {
     /// A receive is gone.
     #[inline]
     fn removed(&mut self, posted: &Posted) {
-        self.open_count -= u32::from(posted.pattern.from.is_none());
+        self.open_count -= u32::from(posted.from.is_none());
         if self.indexed.as_ref().is_some_and(|indexed| indexed.count <= FEW) {
             self.list_again();
         }
@@ -258,7 +289,7 @@ impl Indexed {
     fn add(&mut self, posted: Posted) {
         let slot = self.entries.insert(posted);
         self.count += 1;
-        let selector = Selector::of(&posted.pattern);
+        let selector = Selector::of(&posted.pattern());
         let entries = &self.entries;
         let known = self.indexes.iter_mut().find(|index| index.selector() == selector);
         match known {
@@ -286,7 +317,7 @@ impl Indexed {
             let selector = index.selector();
             index.first(selector.key(from, tag), |slot| key(entries, selector, slot))
         });
-        let rest = self.rest.iter().copied().find(|&slot| posted(slot).pattern.accepts(from, tag));
+        let rest = self.rest.iter().copied().find(|&slot| posted(slot).accepts(from, tag));
         indexed.chain(rest).map(|slot| (slot, posted(slot))).min_by_key(|(_, posted)| posted.order)
     }
 
@@ -298,7 +329,7 @@ impl Indexed {
 
     #[inline(never)]
     fn remove(&mut self, slot: u32) -> Posted {
-        let selector = Selector::of(&self.entries.get(slot).expect("indexed receives exist").pattern);
+        let selector = Selector::of(&self.entries.get(slot).expect("indexed receives exist").pattern());
         // A selector may have receives in the rest and an index, made later.
         if let Some(place) = self.rest.iter().position(|&other| other == slot) {
             self.rest.remove(place);
@@ -314,6 +345,5 @@ impl Indexed {
 
 #[inline]
 fn key(entries: &Entries, selector: Selector, slot: u32) -> super::index::Key {
-    let pattern = &entries.get(slot).expect("indexed receives exist").pattern;
-    selector.wanted(pattern)
+    selector.wanted(&entries.get(slot).expect("indexed receives exist").pattern())
 }
