@@ -1,27 +1,29 @@
-//! One rank: its program, its endpoint, its mailbox, its processor.
+//! One rank: its program, its endpoint, its mailbox, its processor. What it takes out of the mailbox: [`taking`].
+
+mod taking;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use hdrhistogram::Histogram;
 use weir_proto::{
-    Action, Body, Command, CopyFault, Counters, Destination, Endpoint, Event, Instant, Outcome, Packet, Part,
-    Pattern, Peer, PeerFault, ReceiveCommand, Request, SendCommand, SendLevel, Shortcut, Source, Space,
-    Transfer,
+    Action, Body, Command, Counters, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
+    ReceiveCommand, Request, SendCommand, SendLevel, Source, Space,
 };
 
 use super::acquaintance::Acquaintances;
-use super::ahead::{self, Ahead, Seen};
+use super::ahead::Ahead;
 use super::check::Checks;
-use super::flight::{Flights, Taken};
+use super::flight::Flights;
 use super::mailbox::{Chunks, Mailbox};
-use super::ready::{Attempt, Readiness, Reposted, Told};
+use super::ready::{Attempt, Readiness, Told};
 use super::{Plan, Record};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::{Hold, TrainId};
 use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
+use taking::place_ps;
 
 /// What a node may touch beside itself, and what it leaves for the world to do.
 pub(super) struct Surroundings<'a> {
@@ -427,170 +429,6 @@ impl Node {
         Next { step_at: Some(at), ended }
     }
 
-    /// Takes what has come: the end of a remote get, or a packet.
-    fn serve(&mut self, around: &mut Surroundings<'_>) {
-        if self.notices.is_some() && self.serve_notice(around) {
-            return;
-        }
-        if self.looks_ahead(around)
-            && let Some(seen) = self.ahead.take()
-        {
-            around.taken = true;
-            self.take_seen(&seen, around);
-        } else if let Some((train, index)) = self.mailbox.take(self.free_at, around.chunks) {
-            around.taken = true;
-            let known = &mut self.known;
-            let taken = around.flights.take(train, index, |rank| Peer(known.number(rank)));
-            self.take(taken, around);
-        } else if self.machine.has_company_waiting() {
-            self.handle(Event::Idle, around);
-        }
-    }
-
-    fn is_to_be_told(&self) -> bool {
-        let waits = |notices: &Notices| !notices.copied.is_empty() || !notices.lost.is_empty();
-        self.notices.as_deref().is_some_and(waits)
-    }
-
-    /// Tells the machine the next thing that it is told beside packets, if that comes before them. Returns whether it did.
-    fn serve_notice(&mut self, around: &mut Surroundings<'_>) -> bool {
-        let Some(Notices { copied, lost }) = self.notices.as_deref_mut() else { return false };
-        if let Some((number, whole)) = copied.pop_front() {
-            self.free_at += around.cost.packet_receive_ps;
-            self.gets -= 1;
-            let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
-            self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
-            return true;
-        }
-        let due = |&mut (at, ..): &mut (Picoseconds, u32, PeerFault)| {
-            self.mailbox.next_at().is_none_or(|next| next > at)
-        };
-        let Some((_, rank, fault)) = lost.pop_front_if(due) else { return false };
-        let peer = self.peer(rank);
-        self.handle(Event::Lost { peer, fault }, around);
-        true
-    }
-
-    /// Deals with a packet, by a shortcut if the machine knows one.
-    fn take(&mut self, taken: Taken, around: &mut Surroundings<'_>) {
-        let Taken { from, peer, packet, called_at } = taken;
-        let cost = around.cost;
-        let credit = packet.body.is_credit();
-        self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
-        self.note_taken(from, packet.number, packet.payload_bytes, around.trace);
-        self.called_at = called_at;
-        if let Some(checks) = &mut around.checks {
-            checks.taken(from, self.rank, &packet);
-        }
-        let now = instant(self.free_at);
-        let settle = if let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) {
-            self.free_at += place_ps(to, bytes, cost);
-            settle
-        } else {
-            match self.machine.arrived_now(peer, &packet) {
-                Some(Shortcut::Message { taken: weir_proto::Taken { request, envelope, bytes }, settle }) => {
-                    self.free_at += place_ps(Destination::Request { request, offset: 0 }, bytes, cost);
-                    let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-                    self.complete(request, outcome, around);
-                    settle
-                }
-                Some(Shortcut::Credits { settle }) => settle,
-                None => {
-                    around.left.arrived = Some((from, packet));
-                    return self.handle(Event::Arrived { from: peer, packet }, around);
-                }
-            }
-        };
-        self.retire(from, &packet, around);
-        if settle {
-            self.act(around, |machine, actions| machine.settle(now, peer, actions));
-        }
-    }
-
-    #[inline]
-    fn note_taken(&self, from: u32, number: u32, payload_bytes: u32, trace: &mut Trace) {
-        trace.note(self.free_at);
-        trace.note(u64::from(self.rank) << 32 | u64::from(from));
-        trace.note(u64::from(number) << 32 | u64::from(payload_bytes));
-    }
-
-    /// Takes a packet of which the machine knows already.
-    fn take_seen(&mut self, seen: &Seen, around: &mut Surroundings<'_>) {
-        let &Seen { from, number, payload_bytes, called_at, place_ps, settle, .. } = seen;
-        self.mailbox.leave();
-        self.free_at += around.cost.packet_receive_ps;
-        self.note_taken(from, number, payload_bytes, around.trace);
-        self.called_at = called_at;
-        let now = instant(self.free_at);
-        self.free_at += place_ps;
-        if let Some(peer) = settle {
-            self.act(around, |machine, actions| machine.settle(now, peer, actions));
-        }
-    }
-
-    /// Tells the machine of the packets that are taken next, as far as it can be told before their time. Returns whether there are any.
-    #[inline]
-    fn looks_ahead(&mut self, around: &mut Surroundings<'_>) -> bool {
-        if !self.ahead.is_empty() {
-            return true;
-        }
-        // What the program does next and what a get brings is not known before its time.
-        if around.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
-            self.look_ahead(around);
-        }
-        !self.ahead.is_empty()
-    }
-
-    fn look_ahead(&mut self, around: &mut Surroundings<'_>) {
-        let mut trains = [TrainId(0); ahead::MOST];
-        let count = self.mailbox.peek(around.chunks, &mut trains);
-        if count < ahead::FEWEST {
-            return;
-        }
-        // First all that has to be read from far away, one independent of the other; then what depends on it.
-        let flights = &mut *around.flights;
-        let peers = trains[..count].iter().map_while(|&train| flights.peer(train));
-        let parts =
-            peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
-        let count = parts.count();
-        for &train in &trains[..count] {
-            let Taken { from, peer, packet, called_at } = flights.next(train);
-            let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) else { break };
-            flights.discard(train);
-            self.mailbox.set_aside(around.chunks);
-            self.ahead.push(Seen {
-                from,
-                number: packet.number,
-                payload_bytes: packet.payload_bytes,
-                slots: around.plan.config.geometry.packet_slots(&packet),
-                called_at,
-                place_ps: place_ps(to, bytes, around.cost),
-                settle: settle.then_some(peer),
-            });
-            if settle {
-                break;
-            }
-        }
-    }
-
-    /// When the next packet arrives; 0: one has arrived.
-    #[inline]
-    fn next_at(&self) -> Option<Picoseconds> {
-        if self.ahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
-    }
-
-    /// The slots of a packet are free.
-    #[inline]
-    fn retire(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
-        if let Some(checks) = &mut around.checks {
-            checks.retired(from, self.rank, packet);
-        }
-        if let Some(readiness) = &mut around.readiness {
-            let slots = around.plan.config.geometry.packet_slots(packet);
-            readiness.reposted.push(Reposted { at: self.free_at, from, slots });
-        }
-    }
-
     fn perform_call(&mut self, call: Call, around: &mut Surroundings<'_>) {
         let cost = around.cost;
         match call {
@@ -781,15 +619,6 @@ impl Node {
         if self.shared.complete(handle, status) && self.phase == Phase::Waiting {
             self.phase = Phase::Running;
         }
-    }
-}
-
-/// What it costs to copy `bytes` bytes of a packet to their place.
-#[inline]
-fn place_ps(to: Destination, bytes: u64, cost: &Cost) -> Picoseconds {
-    match to {
-        Destination::Message { .. } => cost.keep_ps(bytes),
-        _ => cost.copy_ps(bytes),
     }
 }
 
