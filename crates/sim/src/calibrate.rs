@@ -12,11 +12,10 @@
 //! A fit ends when the simulated time is within [`CLOSE_ENOUGH`] of the published one, and fails after [`MOST_STEPS`] worlds. No
 //! randomness: the same file gives the same result everywhere.
 
-use weir_proto::{Config, DataRegion, MAX_UNEXPECTED, Scheme};
+use weir_proto::Scheme;
 
 use crate::Picoseconds;
 use crate::cost::Cost;
-use crate::network::Network;
 use crate::network::extoll::Extoll;
 use crate::network::mesh::Mesh;
 use crate::network::parameters::{ExtollWires, Model, Shape};
@@ -117,29 +116,9 @@ impl Reference {
             Shape { mesh: Mesh { size: self.mesh }, ranks_per_node: RANKS_PER_NODE, mailbox_slots: None };
         let parameters = model.extoll(shape).ok_or(Failure::OtherNetwork)?;
         let network = Extoll::new(parameters);
-        let quota_slots = 1 << 30; // no flow control; mailboxes are as large as needed
-        let config = Config {
-            scheme: Scheme::Unlimited,
-            geometry: network.geometry(),
-            credit_slots: 1,
-            eager_bytes: MESSAGE_BYTES,
-            cross_memory: true,
-            remote_inline_bytes: 64,
-            max_unexpected: MAX_UNEXPECTED,
-            unexpected_budget_bytes: u64::MAX,
-            retain_bytes: 0,
-            planned_peers: self.ranks() - 1,
-            planned_quota_slots: quota_slots,
-            region: DataRegion::default(),
-        };
-        let plan = Plan {
-            ranks: self.ranks(),
-            config,
-            quota_slots,
-            start_slots: quota_slots,
-            cost: model.cost,
-            event_limit: 0,
-        };
+        // No flow control; mailboxes are as large as needed.
+        let mut plan = Plan::new(self.ranks(), Scheme::Unlimited, 1 << 30, model.cost);
+        plan.config.eager_bytes = MESSAGE_BYTES;
         let workload = self.workload();
         let report = World::new(plan, network, |rank| workload.program(rank))
             .run()

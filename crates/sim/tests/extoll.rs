@@ -2,10 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use weir_proto::{Config, DataRegion, Growth, Scheme};
+use weir_proto::{Growth, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
-use weir_sim::network::Network;
 use weir_sim::network::extoll::{Extoll, Parameters};
 use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
@@ -43,24 +42,9 @@ fn world<F>(parameters: Parameters, scheme: Scheme, cost: Cost, program: impl Fn
 where
     F: Future<Output = ()> + 'static,
 {
-    let network = Extoll::new(parameters);
-    let config = Config {
-        scheme,
-        geometry: network.geometry(),
-        credit_slots: 2,
-        eager_bytes: 2048,
-        cross_memory: true,
-        remote_inline_bytes: 64,
-        max_unexpected: 1 << 20,
-        unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
-        planned_peers: 1,
-        planned_quota_slots: 1,
-        region: DataRegion::default(),
-    };
     let ranks = parameters.mesh.nodes() * parameters.ranks_per_node;
-    let plan = Plan { ranks, config, quota_slots: 60, start_slots: 60, cost, event_limit: 50_000_000 };
-    World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) })
+    let plan = Plan { event_limit: 50_000_000, ..Plan::new(ranks, scheme, 60, cost) };
+    World::new(plan, Extoll::new(parameters), |rank| -> Program { Box::pin(program(rank)) })
 }
 
 async fn from_first_to_last(rank: Rank, messages: u32, bytes: u64) {

@@ -1,6 +1,6 @@
 //! GOAL schedules: the finishing times of LogGOPSim, and what is refused.
 
-use weir_proto::{Config, DataRegion, Geometry, Scheme};
+use weir_proto::Scheme;
 use weir_sim::goal::Schedule;
 use weir_sim::network::loggops::{LogGops, Parameters};
 use weir_sim::world::{Plan, World};
@@ -19,23 +19,9 @@ const REFERENCES: &[(&str, &str, u64)] = &[
 fn finishing_ns(text: &str) -> u64 {
     let schedule = Schedule::parse(text).expect("a schedule");
     let parameters = Parameters::DEFAULT;
-    let config = Config {
-        scheme: Scheme::Unlimited,
-        geometry: Geometry::EXTOLL, // the network's takes its place
-        credit_slots: 1,
-        eager_bytes: parameters.eager_bytes,
-        cross_memory: true,
-        remote_inline_bytes: 0,
-        max_unexpected: 1 << 20,
-        unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
-        planned_peers: 1,
-        planned_quota_slots: 1,
-        region: DataRegion::default(),
-    };
     let ranks = schedule.ranks();
-    let plan =
-        Plan { ranks, config, quota_slots: 1, start_slots: 1, cost: parameters.cost(), event_limit: 0 };
+    let mut plan = Plan::new(ranks, Scheme::Unlimited, 1, parameters.cost());
+    plan.config.eager_bytes = parameters.eager_bytes;
     let world = World::new(plan, LogGops::new(parameters, ranks), |rank| schedule.program(rank));
     world.run().expect("ends").finished_at / 1000
 }

@@ -1,13 +1,13 @@
 //! The InfiniBand model: times add up, links are shared, reads need no processor of their owner, and a receiver that is not ready
 //! says so.
 
+use weir_proto::Scheme;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
-use weir_proto::{Config, DataRegion, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::Network;
 use weir_sim::network::fat_tree::FatTree;
-use weir_sim::network::infiniband::{COST_2003, GEOMETRY, InfiniBand, Parameters};
+use weir_sim::network::infiniband::{COST_2003, InfiniBand, Parameters};
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::{Plan, Report, World};
 
@@ -17,21 +17,9 @@ const CLUSTER: Parameters = Parameters::CLUSTER_2003;
 const UNHURRIED: Scheme = Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: WITHOUT_LIMIT };
 
 fn plan(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> Plan {
-    let config = Config {
-        scheme,
-        geometry: GEOMETRY,
-        credit_slots: 2,
-        eager_bytes: 2000,
-        cross_memory: true,
-        remote_inline_bytes: 64,
-        max_unexpected: 1 << 20,
-        unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
-        planned_peers: 1,
-        planned_quota_slots: 1,
-        region: DataRegion::default(),
-    };
-    Plan { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 50_000_000 }
+    let mut plan = Plan { event_limit: 50_000_000, ..Plan::new(ranks, scheme, quota_slots, cost) };
+    plan.config.eager_bytes = 2000;
+    plan
 }
 
 /// Twice: the same plan is the same run.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_proto::{Admission, Config, DataRegion, Geometry, Scheme};
+use weir_proto::{Admission, DataRegion, Geometry, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
@@ -26,21 +26,7 @@ const COST: Cost = Cost {
 };
 
 fn plan(ranks: u32, scheme: Scheme) -> Plan {
-    let config = Config {
-        scheme,
-        geometry: Geometry::EXTOLL,
-        credit_slots: 2,
-        eager_bytes: 2048,
-        cross_memory: true,
-        remote_inline_bytes: 64,
-        max_unexpected: 1 << 20,
-        unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
-        planned_peers: 1,
-        planned_quota_slots: 1,
-        region: DataRegion::default(),
-    };
-    Plan { ranks, config, quota_slots: 60, start_slots: 60, cost: COST, event_limit: 0 }
+    Plan::new(ranks, scheme, 60, COST)
 }
 
 fn extoll_like() -> Ideal {

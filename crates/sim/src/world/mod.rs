@@ -24,7 +24,7 @@ use std::fmt;
 
 use hdrhistogram::Histogram;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
-use weir_proto::{Config, Counters, Endpoint, Scheme};
+use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -59,6 +59,26 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Ranks that own `quota_slots` data slots in each mailbox, and otherwise nothing that is scarce: credit packets have two slots,
+    /// messages up to 2 KB travel whole, everything unexpected is kept. What is to be different is set afterwards.
+    pub fn new(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> Plan {
+        let config = Config {
+            scheme,
+            geometry: Geometry::EXTOLL, // the network's takes its place
+            credit_slots: 2,
+            eager_bytes: 2048,
+            cross_memory: true,
+            remote_inline_bytes: 64,
+            max_unexpected: 1 << 20,
+            unexpected_budget_bytes: 1 << 40,
+            retain_bytes: 0,
+            planned_peers: 1,
+            planned_quota_slots: 1,
+            region: DataRegion::default(),
+        };
+        Plan { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0 }
+    }
+
     /// Credits that a sender has before it was granted any.
     pub(crate) fn start_slots(&self) -> u32 {
         match self.config.scheme {

@@ -32,6 +32,11 @@ pub fn workload(toml: &str) -> Workload {
 }
 
 pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
+    let cost =
+        Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
+    // With dynamic credits it is the most that a sender can ever own.
+    let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
+    let plan = Plan::new(ranks, scheme, quota_slots, cost);
     let region = DataRegion {
         slots: 20 * ranks,
         peers: ranks,
@@ -39,25 +44,8 @@ pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
         admission: Admission::Start,
         hold_points: 0,
     };
-    let config = Config {
-        scheme,
-        geometry: Geometry::EXTOLL,
-        credit_slots: 2,
-        eager_bytes: 2048,
-        cross_memory: true,
-        remote_inline_bytes: 64,
-        max_unexpected: 1 << 20,
-        unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
-        planned_peers: ranks,
-        planned_quota_slots: 20,
-        region,
-    };
-    let cost =
-        Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
-    // With dynamic credits it is the most that a sender can ever own.
-    let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
-    Plan { ranks, config, quota_slots, start_slots: 10, cost, event_limit: 50_000_000 }
+    let config = Config { planned_peers: ranks, planned_quota_slots: 20, region, ..plan.config };
+    Plan { config, start_slots: 10, event_limit: 50_000_000, ..plan }
 }
 
 /// Runs any program to its end.

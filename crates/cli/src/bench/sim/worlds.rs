@@ -1,7 +1,7 @@
 //! The worlds that `weir bench sim` measures, each with what it must keep to.
 
 use serde::{Deserialize, Serialize};
-use weir_proto::{Config, DataRegion, Geometry, Scheme};
+use weir_proto::{Config, Geometry, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::Network;
@@ -167,21 +167,7 @@ const COST: Cost = Cost {
 };
 
 fn plan(ranks: u32, scheme: Scheme, quota_slots: u32) -> Plan {
-    let config = Config {
-        scheme,
-        geometry: Geometry::EXTOLL, // the network's takes its place
-        credit_slots: 2,
-        eager_bytes: 2048,
-        cross_memory: true,
-        remote_inline_bytes: 64,
-        max_unexpected: 1 << 20,
-        unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
-        planned_peers: 1,
-        planned_quota_slots: 1,
-        region: DataRegion::default(),
-    };
-    Plan { ranks, config, quota_slots, start_slots: quota_slots, cost: COST, event_limit: 0 }
+    Plan::new(ranks, scheme, quota_slots, COST)
 }
 
 fn with_eager_bytes(eager_bytes: u64, plan: Plan) -> Plan {
