@@ -135,6 +135,8 @@ impl Slot {
     }
 }
 
+/// Operations and calls that there is room for at first: there may be a million ranks, and most send one message and receive one.
+const FEW: usize = 2;
 /// Room for calls that is kept when few wait.
 const SPARE_CALLS: usize = 64;
 
@@ -152,10 +154,21 @@ struct State {
 }
 
 impl State {
+    /// The program has made a call.
+    fn call(&mut self, call: Call) {
+        if self.calls.capacity() == 0 {
+            self.calls.reserve_exact(FEW);
+        }
+        self.calls.push_back(call);
+    }
+
     /// An operation is under way.
     fn begin(&mut self) -> Handle {
         let open = Slot::open(Begun::default());
         let Some(index) = self.free else {
+            if self.slots.capacity() == 0 {
+                self.slots.reserve_exact(FEW);
+            }
             self.slots.push(open);
             return Handle(self.slots.len() as u32 - 1);
         };
@@ -281,8 +294,8 @@ impl Rank {
     }
 
     /// Waits until an operation has ended.
-    pub async fn wait(&self, handle: Handle) -> Status {
-        Wait { shared: &self.0, handle }.await
+    pub fn wait(&self, handle: Handle) -> impl Future<Output = Status> {
+        Wait { shared: &self.0, handle }
     }
 
     /// Waits for all of them.
@@ -314,17 +327,26 @@ impl Rank {
         self.wait(handle).await
     }
 
-    /// Sends to one and receives from another at the same time.
-    pub async fn sendrecv(&self, to: u32, from: u32, tag: u64, send_bytes: u64, receive_bytes: u64) {
+    /// Sends to one and receives from another at the same time. Both begin at once; what is returned waits for them.
+    pub fn sendrecv(
+        &self,
+        to: u32,
+        from: u32,
+        tag: u64,
+        send_bytes: u64,
+        receive_bytes: u64,
+    ) -> impl Future<Output = ()> {
         let receive = self.irecv(Some(from), tag, receive_bytes);
         let send = self.isend(to, tag, send_bytes);
-        self.wait(receive).await;
-        self.wait(send).await;
+        async move {
+            self.wait(receive).await;
+            self.wait(send).await;
+        }
     }
 
     /// Works for `ps` without calling the library.
     pub fn compute(&self, ps: Picoseconds) {
-        self.0.state.borrow_mut().calls.push_back(Call::Compute { ps });
+        self.0.state.borrow_mut().call(Call::Compute { ps });
     }
 
     /// The time, after all calls made so far.
@@ -347,13 +369,13 @@ impl Rank {
 
     /// Leaves a number of a series, such as one for each call.
     pub fn record_of_series(&self, name: &'static str, index: u32, value: f64) {
-        self.0.state.borrow_mut().calls.push_back(Call::Record { name, index, value });
+        self.0.state.borrow_mut().call(Call::Record { name, index, value });
     }
 
     fn call(&self, call: impl FnOnce(Handle) -> Call) -> Handle {
         let state = &mut *self.0.state.borrow_mut();
         let handle = state.begin();
-        state.calls.push_back(call(handle));
+        state.call(call(handle));
         handle
     }
 }

@@ -11,6 +11,9 @@
 const DIGIT_BITS: u32 = 6;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
+/// Room for so many events is kept in an empty bucket. In a large world all there are can stand in one, and soon in another, and each would
+/// keep room for them.
+const MOST_KEPT: usize = 4096;
 
 /// Events by time. `E` should be small: it is moved a few times.
 #[derive(Debug)]
@@ -105,6 +108,9 @@ impl<E: Copy> Queue<E> {
     /// Goes to the next time at which something happens. Returns whether there is one.
     fn advance(&mut self) -> bool {
         self.present.clear();
+        if self.present.capacity() > MOST_KEPT {
+            self.present = Vec::new();
+        }
         self.taken = 0;
         let Some(level) = self.lowest_level() else { return false };
         let digit = self.occupied[level].trailing_zeros() as usize;
@@ -128,7 +134,9 @@ impl<E: Copy> Queue<E> {
             }
         }
         dealt.clear();
-        self.buckets[index] = dealt; // its memory is used again
+        if dealt.capacity() <= MOST_KEPT {
+            self.buckets[index] = dealt; // its memory is used again
+        }
         true
     }
 }

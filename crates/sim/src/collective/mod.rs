@@ -118,8 +118,15 @@ impl Group {
     }
 
     /// Sends to `to` and receives from `from` at the same time.
-    async fn exchange(&self, to: u32, from: u32, tag: u64, send_bytes: u64, receive_bytes: u64) {
-        self.rank.sendrecv(self.global(to), self.global(from), tag, send_bytes, receive_bytes).await;
+    fn exchange(
+        &self,
+        to: u32,
+        from: u32,
+        tag: u64,
+        send_bytes: u64,
+        receive_bytes: u64,
+    ) -> impl Future<Output = ()> {
+        self.rank.sendrecv(self.global(to), self.global(from), tag, send_bytes, receive_bytes)
     }
 
     /// Adds `bytes` bytes that have come to our own.
