@@ -88,7 +88,7 @@ struct Train {
     spacing_ps: Picoseconds,
     /// When the call that sends the message was made.
     called_at: Picoseconds,
-    /// What the receiver's machine calls the sender, once it has taken a packet; [`UNKNOWN`] before.
+    /// What the receiver's machine calls the sender, once it has met it or taken a packet; [`UNKNOWN`] before.
     peer: u32,
     /// Packets that the receiver has taken.
     taken: u32,
@@ -258,6 +258,11 @@ impl Flights {
 
     pub fn destination(&self, id: TrainId) -> u32 {
         self.trains[id.0 as usize].to
+    }
+
+    /// What the receiver's machine calls the sender of a train.
+    pub fn met(&mut self, id: TrainId, peer: Peer) {
+        self.trains[id.0 as usize].peer = peer.0;
     }
 
     /// Packets from number `first` on have arrived. Returns whether all before them had, and they not.

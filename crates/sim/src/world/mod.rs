@@ -514,10 +514,17 @@ impl<N: Network> World<N> {
             self.network.taken(now, rank, &mut self.outputs);
         }
         let mut attaches = std::mem::take(&mut self.left.attaches);
+        let mut injections = self.left.injections.iter();
         for to in attaches.drain(..) {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
-            if !self.has_crashed(to) {
-                self.nodes[to as usize].attached(now, rank, &self.plan);
+            if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
+                let peer = self.nodes[to as usize].attached(now, rank, &self.plan);
+                // What waited for it leaves now, in the same order. So the receiver need not look for its number once more.
+                if let Some(&(_, train)) =
+                    injections.find(|(_, train)| self.flights.destination(*train) == to)
+                {
+                    self.flights.met(train, peer);
+                }
             }
             if let Some(checks) = &mut self.checks {
                 checks.attached(to);

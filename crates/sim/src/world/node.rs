@@ -269,10 +269,11 @@ impl Node {
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
 
-    /// `peer` sends to us from now on.
-    pub fn attached(&mut self, now: Picoseconds, peer: u32, plan: &Plan) {
+    /// The rank `from` sends to us from now on. Returns what the machine calls it.
+    pub fn attached(&mut self, now: Picoseconds, from: u32, plan: &Plan) -> Peer {
+        let peer = self.peer(from);
         let event = Event::Attached {
-            peer: self.peer(peer),
+            peer,
             quota_slots: plan.quota_slots,
             start_slots: plan.start_slots(),
             epoch: 0, // nobody leaves
@@ -280,6 +281,7 @@ impl Node {
         let mut actions = Vec::new();
         self.machine.handle(instant(now), event, &mut actions);
         assert!(actions.is_empty(), "who attaches causes nothing yet");
+        peer
     }
 
     /// What the machine calls `rank`.
@@ -594,26 +596,30 @@ impl Node {
 
     fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
         let handle = Handle(request.0);
-        let Begun { source, tag, bytes, .. } = self.begun(request);
-        let mut status = Status { source, tag, bytes, fault: None };
-        match outcome {
-            Outcome::Done => {}
+        let begun = |node: &Node| {
+            let Begun { source, tag, bytes, .. } = node.begun(request);
+            Status { source, tag, bytes, fault: None }
+        };
+        let status = match outcome {
+            Outcome::Done => begun(self),
+            // Of a receive nothing was noted; in an all-to-all it would have to be read from far away.
             Outcome::Received { envelope, bytes, .. } => {
                 self.free_at += around.cost.match_ps;
                 let source = self.known.rank(envelope.from.0);
-                status = Status { source, tag: envelope.tag, bytes, fault: None };
                 if let Some(checks) = &mut around.checks {
                     checks.received(source, self.rank, envelope.data, envelope.tag, envelope.length);
                 }
                 let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
                 around.latency_ns.saturating_record(latency_ns);
+                Status { source, tag: envelope.tag, bytes, fault: None }
             }
             Outcome::Lost { peer, fault } if around.may_lose => {
+                let status = begun(self);
                 let source = peer.map_or(status.source, |peer| self.known.rank(peer.0));
-                status = Status { source, fault: Some(fault), ..status };
+                Status { source, fault: Some(fault), ..status }
             }
             other => panic!("{other:?} in a world without losses"),
-        }
+        };
         around.trace.note(self.free_at ^ u64::from(handle.0) << 48);
         self.open -= 1;
         if self.shared.complete(handle, status) && self.phase == Phase::Waiting {

@@ -15,6 +15,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::index::{Index, Selector};
@@ -118,11 +119,18 @@ impl Default for Listed {
 /// All unexpected messages of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnexpectedQueue {
+    /// Only if there were ever any: thousands of endpoints in one process may never see one.
+    waiting: Option<Box<Waiting>>,
+    count: u32,
+    kept_bytes: u64,
+}
+
+/// Those that wait, and those that are claimed.
+#[derive(Clone, Debug, Default)]
+struct Waiting {
     entries: Entries,
     wide: Wide,
     spaces: [Listed; 2],
-    count: u32,
-    kept_bytes: u64,
 }
 
 fn space_index(space: Space) -> usize {
@@ -152,28 +160,32 @@ impl UnexpectedQueue {
             let table = listed.indexes.capacity() * size_of::<Used>();
             table + listed.indexes.iter().map(|used| used.index.bytes()).sum::<usize>()
         };
-        size_of::<Self>()
-            + self.entries.bytes()
-            + self.wide.len() * WIDE_BYTES
-            + self.spaces.iter().map(indexes).sum::<usize>()
+        let waiting = |waiting: &Waiting| {
+            size_of::<Waiting>()
+                + waiting.entries.bytes()
+                + waiting.wide.len() * WIDE_BYTES
+                + waiting.spaces.iter().map(indexes).sum::<usize>()
+        };
+        size_of::<Self>() + self.waiting.as_deref().map_or(0, waiting)
     }
 
     /// Adds a message behind all others. It must not be claimed.
     pub fn push(&mut self, message: Unexpected) -> MessageId {
-        let listed = &mut self.spaces[space_index(message.space)];
-        let slot = self.entries.insert(Entry::pack(&message, Link::NONE, listed.last));
-        if self.entries.get(slot).is_some_and(Entry::is_wide) {
-            self.wide.insert(slot, message);
+        let Waiting { entries, wide, spaces } = &mut **self.waiting.get_or_insert_default();
+        let listed = &mut spaces[space_index(message.space)];
+        let slot = entries.insert(Entry::pack(&message, Link::NONE, listed.last));
+        if entries.get(slot).is_some_and(Entry::is_wide) {
+            wide.insert(slot, message);
         }
         match listed.last.slot() {
             None => listed.first = Link::to(slot),
-            Some(last) => self.entries.get_mut(last).expect("listed messages exist").next = Link::to(slot),
+            Some(last) => entries.get_mut(last).expect("listed messages exist").next = Link::to(slot),
         }
         listed.last = Link::to(slot);
         listed.count += 1;
         for used in &mut listed.indexes {
             let selector = used.index.selector();
-            used.index.append(slot, |slot| key(&self.entries, &self.wide, selector, slot));
+            used.index.append(slot, |slot| key(entries, wide, selector, slot));
         }
         self.count += 1;
         self.kept_bytes += message.kept_bytes();
@@ -184,9 +196,94 @@ impl UnexpectedQueue {
     #[inline]
     pub fn find(&mut self, pattern: &Pattern) -> Option<MessageId> {
         // Most receives are posted before their message is there.
-        if self.count == 0 { None } else { self.search(pattern) }
+        if self.count == 0 { None } else { self.waiting.as_deref_mut()?.search(pattern) }
     }
 
+    /// A message by name, if there is one.
+    pub fn get(&self, message: MessageId) -> Option<Unexpected> {
+        let Waiting { entries, wide, .. } = self.waiting.as_deref()?;
+        Some(entries.get(message.0)?.unpack(message.0, wide))
+    }
+
+    /// Changes what is known of a message: its payload, what is acknowledged, whether it was seen.
+    ///
+    /// # Panics
+    /// If the change touches what it is found by.
+    pub fn edit<R>(&mut self, message: MessageId, change: impl FnOnce(&mut Unexpected) -> R) -> Option<R> {
+        let slot = message.0;
+        let Waiting { entries, wide, .. } = self.waiting.as_deref_mut()?;
+        let entry = entries.get_mut(slot)?;
+        let before = entry.unpack(slot, wide);
+        let mut after = before;
+        let result = change(&mut after);
+        assert!(
+            (before.space, before.claimed) == (after.space, after.claimed)
+                && (before.envelope.from, before.envelope.tag) == (after.envelope.from, after.envelope.tag),
+            "{before:?} cannot become {after:?}: it is found by what would change"
+        );
+        if entry.is_wide() {
+            wide.remove(&slot);
+        }
+        *entry = Entry::pack(&after, entry.next, entry.previous);
+        if entry.is_wide() {
+            wide.insert(slot, after);
+        }
+        self.kept_bytes = self.kept_bytes - before.kept_bytes() + after.kept_bytes();
+        Some(result)
+    }
+
+    /// Takes a message out of the lists and keeps it for whoever claimed it.
+    pub fn claim(&mut self, message: MessageId) {
+        let slot = message.0;
+        let claimed = Unexpected { claimed: true, ..self.get(message).expect("claimed messages exist") };
+        let waiting = self.waiting();
+        waiting.unlink(slot, claimed.space);
+        if waiting.wide.get_mut(&slot).map(|message| *message = claimed).is_none() {
+            *waiting.entry(slot) = Entry::pack(&claimed, Link::NONE, Link::NONE);
+        }
+    }
+
+    /// Takes a message out altogether.
+    pub fn remove(&mut self, message: MessageId) -> Unexpected {
+        let removed = self.get(message).expect("removed messages exist");
+        let waiting = self.waiting();
+        if !removed.claimed {
+            waiting.unlink(message.0, removed.space);
+        }
+        if waiting.entries.remove(message.0).is_wide() {
+            waiting.wide.remove(&message.0);
+        }
+        self.count -= 1;
+        self.kept_bytes -= removed.kept_bytes();
+        removed
+    }
+
+    /// The messages of `from` whose payload will not come any more, if it is gone: neither claimed nor whole. In order
+    /// of arrival within each space. Cost: a look at every message, once for each peer that is lost.
+    pub fn incomplete_from(&self, from: Peer) -> Vec<MessageId> {
+        let mut incomplete = Vec::new();
+        let Some(Waiting { entries, wide, spaces }) = self.waiting.as_deref() else { return incomplete };
+        for listed in spaces {
+            let mut link = listed.first;
+            while let Some(slot) = link.slot() {
+                let entry = entries.get(slot).expect("listed messages exist");
+                let message = entry.unpack(slot, wide);
+                if message.envelope.from == from && message.payload != Payload::Whole {
+                    incomplete.push(MessageId(slot));
+                }
+                link = entry.next;
+            }
+        }
+        incomplete
+    }
+
+    fn waiting(&mut self) -> &mut Waiting {
+        self.waiting.as_deref_mut().expect("a message waits")
+    }
+}
+
+impl Waiting {
+    /// The first message that `pattern` accepts.
     fn search(&mut self, pattern: &Pattern) -> Option<MessageId> {
         let selector = Selector::of(pattern);
         if let Some(answer) = self.look_up(pattern, selector) {
@@ -215,79 +312,6 @@ impl UnexpectedQueue {
             listed.visits += walked as u64;
         }
         link.slot().map(MessageId)
-    }
-
-    /// A message by name, if there is one.
-    pub fn get(&self, message: MessageId) -> Option<Unexpected> {
-        Some(self.entries.get(message.0)?.unpack(message.0, &self.wide))
-    }
-
-    /// Changes what is known of a message: its payload, what is acknowledged, whether it was seen.
-    ///
-    /// # Panics
-    /// If the change touches what it is found by.
-    pub fn edit<R>(&mut self, message: MessageId, change: impl FnOnce(&mut Unexpected) -> R) -> Option<R> {
-        let slot = message.0;
-        let entry = self.entries.get_mut(slot)?;
-        let before = entry.unpack(slot, &self.wide);
-        let mut after = before;
-        let result = change(&mut after);
-        assert!(
-            (before.space, before.claimed) == (after.space, after.claimed)
-                && (before.envelope.from, before.envelope.tag) == (after.envelope.from, after.envelope.tag),
-            "{before:?} cannot become {after:?}: it is found by what would change"
-        );
-        if entry.is_wide() {
-            self.wide.remove(&slot);
-        }
-        *entry = Entry::pack(&after, entry.next, entry.previous);
-        if entry.is_wide() {
-            self.wide.insert(slot, after);
-        }
-        self.kept_bytes = self.kept_bytes - before.kept_bytes() + after.kept_bytes();
-        Some(result)
-    }
-
-    /// Takes a message out of the lists and keeps it for whoever claimed it.
-    pub fn claim(&mut self, message: MessageId) {
-        let slot = message.0;
-        let claimed = Unexpected { claimed: true, ..self.get(message).expect("claimed messages exist") };
-        self.unlink(slot, claimed.space);
-        if self.wide.get_mut(&slot).map(|message| *message = claimed).is_none() {
-            *self.entry(slot) = Entry::pack(&claimed, Link::NONE, Link::NONE);
-        }
-    }
-
-    /// Takes a message out altogether.
-    pub fn remove(&mut self, message: MessageId) -> Unexpected {
-        let removed = self.get(message).expect("removed messages exist");
-        if !removed.claimed {
-            self.unlink(message.0, removed.space);
-        }
-        if self.entries.remove(message.0).is_wide() {
-            self.wide.remove(&message.0);
-        }
-        self.count -= 1;
-        self.kept_bytes -= removed.kept_bytes();
-        removed
-    }
-
-    /// The messages of `from` whose payload will not come any more, if it is gone: neither claimed nor whole. In order
-    /// of arrival within each space. Cost: a look at every message, once for each peer that is lost.
-    pub fn incomplete_from(&self, from: Peer) -> Vec<MessageId> {
-        let mut incomplete = Vec::new();
-        for listed in &self.spaces {
-            let mut link = listed.first;
-            while let Some(slot) = link.slot() {
-                let entry = self.entries.get(slot).expect("listed messages exist");
-                let message = entry.unpack(slot, &self.wide);
-                if message.envelope.from == from && message.payload != Payload::Whole {
-                    incomplete.push(MessageId(slot));
-                }
-                link = entry.next;
-            }
-        }
-        incomplete
     }
 
     /// What an index says, if there is one for the selector.
