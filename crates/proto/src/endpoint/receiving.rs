@@ -58,7 +58,7 @@ impl Inbound {
     }
 
     /// Takes the next `bytes` bytes, which do not make it whole. Returns where to place them, and how many of them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
         let (offset, bytes_taken) = (u64::from(self.arrived), u64::from(bytes));
         self.arrived += bytes;

@@ -206,7 +206,7 @@ impl Endpoint {
         if !in_the_middle || !state.is_sent_out() || pool.has_requests() {
             return None;
         }
-        let slots = config.geometry.packet_slots(packet);
+        let slots = config.geometry.slots(config.geometry.more_header_bytes, packet.payload_bytes);
         let settle = data_now(config, state, pool, counters, packet, slots)?;
         counters.packets_received += 1;
         let (to, bytes) = inbound.take_part(packet.payload_bytes, unexpected);

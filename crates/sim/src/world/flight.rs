@@ -104,12 +104,14 @@ impl Train {
             1 => first_offset,
             count => first_offset + self.first_bytes + (count - 2) * self.middle_bytes,
         };
-        let expected = Packet {
-            payload_bytes: packet.payload_bytes,
-            granted_total: packet.granted_total,
-            ..self.packet_with(Body::More { offset: last_offset + self.last_bytes })
-        };
-        if *packet != expected || self.last_granted_total != self.granted_total {
+        let Body::More { offset } = packet.body else { return false };
+        let goes_on = offset == last_offset + self.last_bytes
+            && packet.epoch == self.epoch
+            && packet.credit_packets_read == self.credit_packets_read
+            && packet.origin == self.origin
+            && packet.number == self.number
+            && packet.marks == self.marks;
+        if !goes_on || self.last_granted_total != self.granted_total {
             return false;
         }
         match self.count {

@@ -207,6 +207,12 @@ impl Mailbox {
         self.segments.get_or_insert_default().begin(now, standing);
     }
 
+    /// Whether [`Mailbox::peek`] has anything to tell.
+    #[inline]
+    pub fn stands_in_order(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
     /// The trains of the packets that are taken next, whatever comes meanwhile. Returns how many.
     #[inline]
     pub fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
@@ -237,7 +243,9 @@ impl Mailbox {
     /// Takes the next packet, if it has arrived by `now`: its train, and its number there if it is not the next.
     #[inline]
     pub fn take(&mut self, now: Picoseconds, chunks: &mut Chunks) -> Option<(TrainId, Option<u32>)> {
-        if let Some(train) = self.arrived.pop(chunks) {
+        if !self.arrived.is_empty()
+            && let Some(train) = self.arrived.pop(chunks)
+        {
             self.slots -= 1;
             return Some((train, None));
         }

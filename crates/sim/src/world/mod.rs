@@ -208,6 +208,8 @@ pub struct World<N: Network> {
     sends_go_on: bool,
     /// Machines can be told of packets before their time.
     looks_ahead: bool,
+    /// A sender may give up a receiver that lives.
+    may_give_up: bool,
     /// With the scheme `hardware` only.
     readiness: Option<Readiness>,
     faults: Option<faults::State>,
@@ -251,6 +253,7 @@ impl<N: Network> World<N> {
             left: node::Left::default(),
             sends_go_on,
             looks_ahead: ahead::may_look_ahead(&plan.config),
+            may_give_up: plan.may_give_up(),
             readiness,
             faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
@@ -428,11 +431,17 @@ impl<N: Network> World<N> {
 
     /// Whether ranks may crash or be given up.
     fn may_lose(&self) -> bool {
-        self.faults.is_some() || self.plan.may_give_up()
+        self.faults.is_some() || self.may_give_up
     }
 
     #[inline]
     fn take_outputs(&mut self) {
+        if !self.outputs.is_empty() {
+            self.take_some_outputs();
+        }
+    }
+
+    fn take_some_outputs(&mut self) {
         let mut outputs = std::mem::take(&mut self.outputs);
         for (at, output) in outputs.drain(..) {
             let event = match output {
@@ -503,16 +512,27 @@ impl<N: Network> World<N> {
             left: &mut self.left,
             taken: false,
             flown: None,
-            severed: Vec::new(),
             send_from: self.network.send_from(rank),
             sends_go_on: self.sends_go_on,
             looks_ahead,
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { taken, flown, severed, .. } = surroundings;
+        let node::Surroundings { taken, flown, .. } = surroundings;
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
+        if flown.is_some() || !self.left.is_nothing() {
+            self.see_to_left(now, rank, flown);
+        }
+        self.take_outputs();
+        if self.readiness.is_some() {
+            self.see_to_readiness(now, rank);
+        }
+        result
+    }
+
+    /// Does what a node has left for us to do.
+    fn see_to_left(&mut self, now: Picoseconds, rank: u32, flown: Option<TrainId>) {
         let mut attaches = std::mem::take(&mut self.left.attaches);
         let mut injections = self.left.injections.iter();
         for to in attaches.drain(..) {
@@ -551,12 +571,10 @@ impl<N: Network> World<N> {
             self.network.get(get.at, rank, get.from, get.bytes, number, &mut self.outputs);
         }
         self.take_outputs();
-        for peer in severed {
+        let mut severed = std::mem::take(&mut self.left.severed);
+        for peer in severed.drain(..) {
             self.severed(now, rank, peer);
         }
-        if self.readiness.is_some() {
-            self.see_to_readiness(now, rank);
-        }
-        result
+        self.left.severed = severed;
     }
 }

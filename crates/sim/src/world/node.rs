@@ -53,8 +53,6 @@ pub(super) struct Surroundings<'a> {
     pub taken: bool,
     /// A train that is there already.
     pub flown: Option<TrainId>,
-    /// Peers that we have lost or given up.
-    pub severed: Vec<u32>,
 }
 
 /// What a node leaves for the world to do, and room to work in, the same for all nodes.
@@ -67,11 +65,22 @@ pub(super) struct Left {
     pub attaches: Vec<u32>,
     /// Peers whose slots the program wants to know of.
     pub readings: Vec<(Handle, u32)>,
+    /// Peers that it has lost or given up.
+    pub severed: Vec<u32>,
     /// What the machine wants done, and what it is told because of that.
     actions: Vec<Action>,
     events: VecDeque<Event>,
     /// The packet that is being dealt with, and whose it is.
     arrived: Option<(u32, Packet)>,
+}
+
+impl Left {
+    /// Most steps leave nothing.
+    #[inline]
+    pub fn is_nothing(&self) -> bool {
+        let Left { injections, gets, attaches, readings, severed, .. } = self;
+        injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
+    }
 }
 
 /// A remote get to begin.
@@ -492,38 +501,43 @@ impl Node {
         something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
-            for action in actions.drain(..) {
+            for action in &actions {
                 self.perform(action, &mut train, around);
             }
+            actions.clear();
             let Some(event) = around.left.events.pop_front() else { break };
             self.machine.handle(instant(self.free_at), event, &mut actions);
         }
         around.left.actions = actions;
     }
 
-    fn perform(&mut self, action: Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
+    fn perform(&mut self, action: &Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
         let cost = around.cost;
-        match action {
-            Action::Transmit { to, mut packet, payload } => {
+        match *action {
+            Action::Transmit { to, ref packet, payload } => {
                 let to = self.known.rank(to.0);
-                if let Body::Rendezvous { address, .. } = &mut packet.body {
+                let mut addressed = None;
+                if let Body::Rendezvous { .. } = packet.body
+                    && let Packet { body: Body::Rendezvous { address, .. }, .. } = addressed.insert(*packet)
+                {
                     *address = 1; // any but 0: it can be read, and who reads says how much and whose
                 }
+                let packet = addressed.as_ref().unwrap_or(packet);
                 let credit = packet.body.is_credit();
                 let spacing_ps = if credit { cost.credit_send_ps } else { cost.packet_send_ps };
                 let leaves_at = self.free_at;
                 self.free_at += spacing_ps;
                 if let Some(checks) = &mut around.checks {
-                    checks.sent(self.rank, to, &packet);
+                    checks.sent(self.rank, to, packet);
                 }
-                if train.is_some_and(|train| around.flights.extend(train, to, &packet)) {
+                if train.is_some_and(|train| around.flights.extend(train, to, packet)) {
                     return;
                 }
                 let called_at = match payload {
                     Source::Request { request, .. } => self.begun(request).called_at,
                     _ => self.called_at,
                 };
-                let id = around.flights.begin(self.rank, to, &packet, spacing_ps, called_at);
+                let id = around.flights.begin(self.rank, to, packet, spacing_ps, called_at);
                 if self.flown.take_if(|peer| *peer == to).is_some() {
                     around.flown = Some(id);
                     *train = None; // what follows has yet to fly
@@ -565,7 +579,7 @@ impl Node {
                 self.free_at += cost.keep_ps(bytes);
             }
             Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
-            Action::Sever { peer } if around.may_lose => around.severed.push(self.known.rank(peer.0)),
+            Action::Sever { peer } if around.may_lose => around.left.severed.push(self.known.rank(peer.0)),
             Action::Sever { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }

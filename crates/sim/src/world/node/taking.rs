@@ -120,7 +120,11 @@ impl Node {
             return true;
         }
         // What the program does next and what a get brings is not known before its time.
-        if around.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
+        if around.looks_ahead
+            && self.mailbox.stands_in_order()
+            && self.gets == 0
+            && self.phase != Phase::Running
+        {
             self.look_ahead(around);
         }
         !self.ahead.is_empty()
@@ -167,6 +171,14 @@ impl Node {
     /// The slots of a packet are free.
     #[inline]
     pub(super) fn retire(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
+        if around.checks.is_some() || around.readiness.is_some() {
+            self.retire_seen(from, packet, around);
+        }
+    }
+
+    /// The same, where somebody looks at it.
+    #[cold]
+    fn retire_seen(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
         if let Some(checks) = &mut around.checks {
             checks.retired(from, self.rank, packet);
         }
