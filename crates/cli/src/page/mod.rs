@@ -3,6 +3,7 @@
 //! It is readable at 2 ranks and at 256: few ranks are lines, many are heat maps, bands and the pairs that waited longest.
 //! All numbers that are drawn or listed are in the page once more as JSON (`<script id="weir-data">`).
 
+pub mod chart;
 pub mod figures;
 pub mod markup;
 mod story;

@@ -1,6 +1,7 @@
 //! Records, asked by what worlds have in common: curves and means.
 
 use crate::bench::memory::Row;
+pub use crate::page::chart::Curve;
 use std::collections::{BTreeMap, HashMap};
 use weir_sim::plan::{Record, SchemeName, Settings};
 
@@ -17,10 +18,6 @@ pub struct Evidence<'a> {
 fn text_of(settings: &Settings) -> String {
     serde_json::to_string(settings).expect("settings have names for keys")
 }
-
-/// Values over something that varies, in its order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Curve(pub Vec<(f64, f64)>);
 
 impl<'a> Evidence<'a> {
     /// Of these records.
@@ -85,29 +82,6 @@ pub fn slots(settings: &Settings) -> Option<f64> {
 /// Share of messages that waited for credit; one that waited several times counts as so many, up to all. Unit: percent.
 pub fn delayed(record: &Record) -> Option<f64> {
     Some((100.0 * record.stalls as f64 / record.messages.max(1) as f64).min(100.0))
-}
-
-impl Curve {
-    /// The value at `x`.
-    pub fn at(&self, x: f64) -> Option<f64> {
-        self.0.iter().find(|point| point.0 == x).map(|point| point.1)
-    }
-
-    /// Whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Values from `from` to `to`, both included.
-    pub fn between(&self, from: f64, to: f64) -> Vec<f64> {
-        self.0.iter().filter(|point| (from..=to).contains(&point.0)).map(|point| point.1).collect()
-    }
-
-    /// The first `x` from which on all values satisfy `holds`.
-    pub fn holds_from(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
-        let last_bad = self.0.iter().rposition(|point| !holds(point.1));
-        self.0.get(last_bad.map_or(0, |index| index + 1)).map(|point| point.0)
-    }
 }
 
 /// The middle value, or the mean of the two in the middle.

@@ -3,12 +3,12 @@
 //! An experiment is some plans (in files), points and figures (in [`points`]); points are evaluated from records only. A
 //! point that does not hold is a result like any other: it is printed, marked on the page, and explained in docs/fidelity.md.
 
-mod chart;
 mod evidence;
 mod page;
 mod points;
 
 use crate::failure::Failure;
+use crate::page::chart;
 use crate::run;
 use crate::sim::HowToRun;
 use crate::sim::{execute, places};

@@ -1,10 +1,37 @@
-//! Charts of an experiment: curves of ours, and what was published marked beside them. They know numbers and names only.
+//! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
 
-use super::evidence::Curve;
-use crate::page::figures::{COLOURS, hex, short};
+use super::figures::{COLOURS, hex, short};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::Ranged;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Values over something that varies, in its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve(pub Vec<(f64, f64)>);
+
+impl Curve {
+    /// The value at `x`.
+    pub fn at(&self, x: f64) -> Option<f64> {
+        self.0.iter().find(|point| point.0 == x).map(|point| point.1)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Values from `from` to `to`, both included.
+    pub fn between(&self, from: f64, to: f64) -> Vec<f64> {
+        self.0.iter().filter(|point| (from..=to).contains(&point.0)).map(|point| point.1).collect()
+    }
+
+    /// The first `x` from which on all values satisfy `holds`.
+    pub fn holds_from(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
+        let last_bad = self.0.iter().rposition(|point| !holds(point.1));
+        self.0.get(last_bad.map_or(0, |index| index + 1)).map(|point| point.0)
+    }
+}
 
 /// Something published, at its place.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +67,27 @@ pub struct Chart {
     pub title: String,
     x_title: String,
     y_title: String,
-    curves: Vec<(String, Curve)>,
+    curves: Vec<Drawn>,
     published: Vec<(String, Vec<(f64, f64)>)>,
     marks: Vec<Mark>,
     logarithmic: bool,
     /// Values of x are things that have no order.
     apart: bool,
+    /// What values of x are called.
+    x_name: fn(f64) -> String,
+    /// What x is multiplied by from one label to the next, if the axis goes by powers.
+    x_base: f64,
+    /// Names of things.
+    things: Vec<String>,
+}
+
+/// A curve with its looks.
+struct Drawn {
+    name: String,
+    curve: Curve,
+    /// Least and greatest at some x.
+    spread: Vec<(f64, f64, f64)>,
+    colour: RGBColor,
 }
 
 const SIZE: (u32, u32) = (484, 300);
@@ -68,6 +110,9 @@ impl Chart {
             marks: Vec::new(),
             logarithmic: false,
             apart: false,
+            x_name: short,
+            x_base: 10.0,
+            things: Vec::new(),
         }
     }
 
@@ -75,6 +120,20 @@ impl Chart {
     #[must_use]
     pub fn apart(mut self) -> Chart {
         self.apart = true;
+        self
+    }
+
+    /// The same with names for 0, 1, 2 ...
+    #[must_use]
+    pub fn things(mut self, names: impl IntoIterator<Item = String>) -> Chart {
+        self.things = names.into_iter().collect();
+        self.apart()
+    }
+
+    /// Values of x are powers of two, and called by `name` on the axis.
+    #[must_use]
+    pub fn x_doubling(mut self, name: fn(f64) -> String) -> Chart {
+        (self.x_name, self.x_base) = (name, 2.0);
         self
     }
 
@@ -87,8 +146,19 @@ impl Chart {
 
     /// A curve of ours; one without points is left out.
     pub fn curve(&mut self, name: impl Into<String>, curve: Curve) {
+        self.spread_curve(self.curves.len(), name, curve, Vec::new());
+    }
+
+    /// A curve with the least and the greatest at each x, in the colour of this number; one without points is left out.
+    pub fn spread_curve(
+        &mut self,
+        number: usize,
+        name: impl Into<String>,
+        curve: Curve,
+        spread: Vec<(f64, f64, f64)>,
+    ) {
         if !curve.is_empty() {
-            self.curves.push((name.into(), curve));
+            self.curves.push(Drawn { name: name.into(), curve, spread, colour: colour(number) });
         }
     }
 
@@ -109,8 +179,7 @@ impl Chart {
 
     /// Names and colours.
     pub fn legend(&self) -> Vec<(String, String)> {
-        let ours =
-            self.curves.iter().enumerate().map(|(index, (name, _))| (name.clone(), hex(colour(index))));
+        let ours = self.curves.iter().map(|drawn| (drawn.name.clone(), hex(drawn.colour)));
         ours.chain(self.published.iter().map(|(name, _)| (name.clone(), hex(PUBLISHED)))).collect()
     }
 
@@ -127,10 +196,12 @@ impl Chart {
 
     /// All values, x and y.
     fn range(&self) -> [(f64, f64); 2] {
-        let ours = self.curves.iter().flat_map(|(_, curve)| curve.0.iter());
-        let all = ours.chain(self.published.iter().flat_map(|(_, values)| values.iter()));
+        let ours = self.curves.iter().flat_map(|drawn| drawn.curve.0.iter().copied());
+        let spread = self.curves.iter().flat_map(|drawn| drawn.spread.iter());
+        let ends = spread.flat_map(|&(x, low, high)| [(x, low), (x, high)]);
+        let published = self.published.iter().flat_map(|(_, values)| values.iter().copied());
         let mut range = [(f64::INFINITY, f64::NEG_INFINITY); 2];
-        for &(x, y) in all {
+        for (x, y) in ours.chain(ends).chain(published) {
             for (range, value) in range.iter_mut().zip([x, y]) {
                 *range = (range.0.min(value), range.1.max(value));
             }
@@ -147,7 +218,10 @@ impl Chart {
     }
 
     fn draw_evenly(&self, area: &Area<'_>) -> Result<(), DrawError> {
-        let [x, y] = self.range();
+        let [mut x, y] = self.range();
+        if !self.things.is_empty() {
+            x = (-0.5, self.things.len() as f64 - 0.5);
+        }
         let limits = self
             .marks
             .iter()
@@ -170,7 +244,7 @@ impl Chart {
             .axis_desc_style(font(12))
             .x_labels(8)
             .y_labels(7)
-            .x_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|value| self.x_label(*value))
             .y_label_formatter(&|value| short(*value))
             .x_desc(self.x_title.as_str())
             .y_desc(self.y_title.as_str())
@@ -210,18 +284,7 @@ impl Chart {
             area.draw(&Text::new(label, (left + 3, height + 2 + 12 * line), style))?;
             line = (line + 1) % 3;
         }
-        for (_, values) in &self.published {
-            chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
-            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
-        }
-        for (index, (_, curve)) in self.curves.iter().enumerate() {
-            if !self.apart {
-                chart.draw_series([PathElement::new(curve.0.clone(), colour(index).stroke_width(2))])?;
-            }
-            let radius = if self.apart { 5 } else { 2 };
-            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour(index).filled())))?;
-        }
-        Ok(())
+        self.draw_curves(&mut chart)
     }
 
     fn draw_by_powers(&self, area: &Area<'_>) -> Result<(), DrawError> {
@@ -231,7 +294,7 @@ impl Chart {
             .margin(6)
             .x_label_area_size(34)
             .y_label_area_size(50)
-            .build_cartesian_2d((x.0..x.1).log_scale(), (low..high).log_scale())?;
+            .build_cartesian_2d((x.0..x.1).log_scale().base(self.x_base), (low..high).log_scale())?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -241,23 +304,46 @@ impl Chart {
             .axis_desc_style(font(12))
             .x_labels(6)
             .y_labels(7)
-            .x_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|value| self.x_label(*value))
             .y_label_formatter(&|value| short(*value))
             .x_desc(self.x_title.as_str())
             .y_desc(self.y_title.as_str())
             .draw()?;
+        self.draw_curves(&mut chart)
+    }
+
+    fn draw_curves<'a, X, Y>(
+        &self,
+        chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    ) -> Result<(), DrawError>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
         for (_, values) in &self.published {
             chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
             chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
         }
-        for (index, (_, curve)) in self.curves.iter().enumerate() {
+        for Drawn { curve, spread, colour, .. } in &self.curves {
             if !self.apart {
-                chart.draw_series([PathElement::new(curve.0.clone(), colour(index).stroke_width(2))])?;
+                chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(2))])?;
             }
+            let ends = spread.iter().map(|&(x, low, high)| [(x, low), (x, high)]);
+            chart.draw_series(ends.map(|ends| PathElement::new(ends, colour.mix(0.6).stroke_width(1))))?;
             let radius = if self.apart { 5 } else { 2 };
-            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour(index).filled())))?;
+            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
         }
         Ok(())
+    }
+
+    /// What stands at a place of the x axis.
+    fn x_label(&self, value: f64) -> String {
+        if self.things.is_empty() {
+            return (self.x_name)(value);
+        }
+        let index = value.round();
+        let is_thing = (value - index).abs() < 1e-6 && index >= 0.0;
+        self.things.get(index as usize).filter(|_| is_thing).cloned().unwrap_or_default()
     }
 }
 
@@ -297,6 +383,27 @@ mod tests {
             }
             assert!(!svg.contains("outside"));
             assert_eq!(chart.legend().len(), if is_full { 2 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn things_have_names_and_colours_their_numbers() {
+        let mut chart = Chart::new("t", "", "y").things(["one", "other"].map(String::from));
+        chart.spread_curve(0, "one", Curve::default(), Vec::new());
+        chart.spread_curve(1, "other", Curve(vec![(1.0, 2.0)]), vec![(1.0, 1.0, 3.0)]);
+        let svg = chart.draw();
+        assert!(svg.contains("other") && svg.contains("one"), "{svg}");
+        assert_eq!(chart.legend(), [("other".to_owned(), hex(COLOURS[1]))]);
+    }
+
+    #[test]
+    fn an_axis_of_powers_of_two_is_labelled_by_them() {
+        let mut chart =
+            Chart::new("t", "ranks", "us").logarithmic().x_doubling(|ranks| format!("{ranks} ranks"));
+        chart.curve("ours", Curve(vec![(2.0, 1.0), (4.0, 20.0), (16.0, 4000.0)]));
+        let svg = chart.draw();
+        for label in ["2 ranks", "4 ranks", "8 ranks", "16 ranks"] {
+            assert!(svg.contains(label), "{label}: {svg}");
         }
     }
 }
