@@ -52,8 +52,7 @@ enum Command {
     /// Check what works on this host, and say what to change where something does not.
     Doctor(doctor::DoctorArguments),
     /// Measure weir side by side with the other transports of this machine.
-    #[command(subcommand)]
-    Bench(bench::BenchCommand),
+    Bench(bench::BenchArguments),
     /// Repeat published experiments in the simulator, and compare point by point.
     Reproduce(reproduce::ReproduceArguments),
     /// Fit the modelled networks to published times, and say what is left over.
@@ -99,7 +98,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Bench(command) => bench::run(&command),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Calibrate(command) => calibrate::run(&command),
         Command::Sim(arguments) => sim::run(&arguments),

@@ -3,12 +3,18 @@
 //! All transports run under the same MPICH with the same program, so that what differs is what carries the messages. What is
 //! compared is interleaved, and where the question is a limit, compared in pairs.
 
+mod compare;
+mod contender;
+mod field;
 mod flood;
+mod free_memory;
 mod imb;
 mod jobs;
+mod line;
 pub mod memory;
 mod overhead;
 mod pingpong;
+mod program;
 mod sim;
 mod statistics;
 mod summary;
@@ -17,8 +23,40 @@ mod transport;
 pub use overhead::workload;
 
 use crate::failure::Failure;
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use transport::Transport;
+
+/// Options of `weir bench`.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Without the name of a benchmark, everything is compared with everything: weir, MPICH's own shared memory, libfabric's shm and tcp \
+and UCX, all under the same MPICH, and Open MPI and Intel MPI as they are, if they are found. Each round goes through all \
+of them for each measure, beginning with another one each time. The tables have the median of the rounds, the least and the \
+greatest, and the ratio to weir's median; where spreads overlap, the difference is within noise. Then come weir's targets: \
+reached or missed if that is so for every combination of samples. DIR/bench.html shows the same with figures.
+
+Each job that has ended is a line in DIR/samples.jsonl; the same command goes on where an interrupted one stopped. After a complete \
+run it begins anew. What fails or does not end in time is told, and not tried again in that run.
+
+Needs an MPICH with libfabric, UCX and mpicc (pip install mpich) and a C compiler. Settings of weir are taken from the environment \
+(see `weir settings`). With everything expect some 20 minutes on a quiet machine, with --quick five; do nothing else on it.
+
+Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out (but for the \
+flood, which others need not survive); 2, 126 and 127 as for `weir run`. Targets do not count.
+
+Examples:
+  weir bench --quick
+  weir bench --only weir,mpich-shm,ucx --measure latency,rate --repeat 9
+  weir bench --json bench.json"
+)]
+pub struct BenchArguments {
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+    #[command(flatten)]
+    compare: compare::CompareArguments,
+}
 
 /// Benchmarks.
 #[derive(Subcommand, Debug)]
@@ -37,11 +75,12 @@ pub enum BenchCommand {
     List,
 }
 
-/// Runs a benchmark. The result is the exit status.
+/// Runs a benchmark, or compares everything. The result is the exit status.
 ///
 /// # Errors
 /// [`Failure`].
-pub fn run(command: &BenchCommand) -> Result<u8, Failure> {
+pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
+    let Some(command) = &arguments.command else { return compare::run(&arguments.compare) };
     match command {
         BenchCommand::Pingpong(arguments) => pingpong::run(arguments),
         BenchCommand::Flood(arguments) => flood::run(arguments),
@@ -62,8 +101,11 @@ fn list() {
             println!("  {:14} {}", value.get_name(), value.get_help().unwrap_or_default());
         }
     }
-    lines::<Transport>("Transports (pingpong, flood: --only), under MPICH:");
-    lines::<flood::Foreign>("Other MPIs by themselves, if they are installed (flood: --only):");
+    lines::<Transport>("Transports (without a benchmark's name, pingpong, flood: --only), under MPICH:");
+    lines::<contender::Foreign>(
+        "Other MPIs by themselves, if they are installed (without a benchmark's name, flood: --only):",
+    );
+    lines::<compare::Group>("Measures (without a benchmark's name: --measure):");
     lines::<pingpong::Group>("Measures (pingpong: --measure):");
     lines::<overhead::Part>("Measures (overhead: --measure):");
     lines::<sim::Case>("Worlds (sim: --only):");

@@ -1,7 +1,7 @@
-//! The MPI program that floods: its source is a part of this command and is compiled when it is needed, by the compiler
-//! wrapper of the MPI that runs it, so that an installed `weir` needs nothing but that MPI.
+//! The MPI programs that measure: their sources are a part of this command and are compiled when they are needed, by the
+//! compiler wrapper of the MPI that runs them, so that an installed `weir` needs nothing but that MPI.
 //!
-//! It is compiled anew for each benchmark, into a directory that goes away with it: that takes a few tenths of a second, and
+//! They are compiled anew for each benchmark, into a directory that goes away with it: that takes a few tenths of a second, and
 //! nothing can be out of date.
 
 use crate::job;
@@ -11,27 +11,41 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-const SOURCE: &str = include_str!("../../../../../tests/mpi/flood.c");
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is written in C.
+    pub text: &'static str,
+}
+
+/// Floods a receiver.
+pub const FLOOD: Source = Source { name: "flood", text: include_str!("../../../../tests/mpi/flood.c") };
+/// Measures messages, collectives and memory.
+pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../../tests/mpi/measure.c") };
+
 /// Bound on the compiler.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Compiles the program for `mpi` in `scratch`. A program made for MPICH also runs under Intel MPI, which has the same
+/// Compiles a program for `mpi` in `scratch`. A program made for MPICH also runs under Intel MPI, which has the same
 /// binary interface.
 ///
 /// # Errors
 /// One line: what is missing, or what the compiler says.
-pub fn compile(mpi: &Mpi, scratch: &Path) -> Result<PathBuf, String> {
+pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, String> {
+    let Source { name, text } = program;
     let compiler = mpi.bin_dir().join("mpicc");
     if !is_executable(&compiler) {
         return Err(format!(
-            "{} is missing: the flood program is compiled with the mpicc of its MPI (with distributions, it comes \
+            "{} is missing: the {name} program is compiled with the mpicc of its MPI (with distributions, it comes \
              with the MPI's development package)",
             compiler.display()
         ));
     }
-    let source = scratch.join("flood.c");
-    let program = scratch.join(format!("flood-{}", mpi.kind.word()));
-    std::fs::write(&source, SOURCE).map_err(|error| format!("{}: {error}", source.display()))?;
+    let source = scratch.join(format!("{name}.c"));
+    let program = scratch.join(format!("{name}-{}", mpi.kind.word()));
+    std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
     let mut command = Command::new(&compiler);
     // The library that LD_LIBRARY_PATH names comes before the one it was linked with.
     command.args(["-O2", "-Wl,--enable-new-dtags", "-o"]).arg(&program).arg(&source);
@@ -47,7 +61,7 @@ pub fn compile(mpi: &Mpi, scratch: &Path) -> Result<PathBuf, String> {
     let line = telling.clone().find(|line| line.contains("not found") || line.contains("error"));
     let line = line.or_else(|| telling.clone().next()).unwrap_or("it says nothing");
     Err(format!(
-        "{} could not compile the flood program (is there a C compiler, `cc`?): {line}",
+        "{} could not compile the {name} program (is there a C compiler, `cc`?): {line}",
         compiler.display()
     ))
 }
@@ -76,18 +90,18 @@ mod tests {
     fn the_source_is_compiled_by_the_mpis_own_wrapper() {
         // Stands for a compiler: its "program" is the source it was given.
         let (root, mpi) = mpi_with(Some("cp \"$5\" \"$4\""));
-        let program = compile(&mpi, root.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(program).unwrap(), SOURCE);
-        assert!(SOURCE.contains("MPI_Init") && SOURCE.contains("peak_growth_kib"));
+        let program = compile(FLOOD, &mpi, root.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(program).unwrap(), FLOOD.text);
+        assert!(FLOOD.text.contains("MPI_Init") && FLOOD.text.contains("peak_growth_kib"));
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let (root, mpi) = mpi_with(None);
-        let missing = compile(&mpi, root.path()).unwrap_err();
+        let missing = compile(FLOOD, &mpi, root.path()).unwrap_err();
         assert!(missing.contains("bin/mpicc is missing"), "{missing}");
         let (root, mpi) = mpi_with(Some("echo 'line 9: cc: command not found' >&2; exit 127"));
-        let failed = compile(&mpi, root.path()).unwrap_err();
+        let failed = compile(FLOOD, &mpi, root.path()).unwrap_err();
         assert!(failed.ends_with("`cc`?): line 9: cc: command not found"), "{failed}");
     }
 }

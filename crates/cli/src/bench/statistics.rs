@@ -37,6 +37,15 @@ impl Spread {
     }
 }
 
+/// Jain's fairness index of shares: 1 if all are equal, 1/n if one has everything. `None` without any.
+///
+/// Source: Jain, Chiu, Hawe, DEC Research Report TR-301 (1984), section 3: (sum x)^2 / (n sum x^2).
+pub fn fairness(shares: &[u64]) -> Option<f64> {
+    let sum: f64 = shares.iter().map(|&share| share as f64).sum();
+    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
+}
+
 /// A mean ratio and the interval that holds the true one with 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
@@ -131,6 +140,15 @@ mod tests {
         assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
         assert_eq!(Spread::of(&[4.0, 1.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn fairness_is_one_for_equals_and_a_share_for_one_alone() {
+        assert_eq!(fairness(&[5, 5, 5]), Some(1.0));
+        assert_eq!(fairness(&[9, 0, 0]), Some(1.0 / 3.0));
+        // (1 + 2 + 3)^2 / (3 * 14).
+        assert!(near(fairness(&[1, 2, 3]), 36.0 / 42.0));
+        assert_eq!([fairness(&[]), fairness(&[0, 0])], [None, None]);
     }
 
     #[test]

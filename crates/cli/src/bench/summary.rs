@@ -100,20 +100,63 @@ impl Results {
             Measure::MessagesPerSecond { .. } => quantity::rate(value),
             Measure::HalfRoundTripUs { .. } | Measure::BarrierUs { .. } => quantity::time_ns(value * 1e3),
         };
-        let mut text = format!("{}\n{} .. {}", show(spread.median), show(spread.min), show(spread.max));
-        if transport != Transport::Weir
-            && let Some(weir) = self.spread(measure, Transport::Weir)
-        {
-            let ratio = quantity::three_digits(spread.median / weir.median);
-            let noise = if spread.overlaps(&weir) { "\nwithin noise" } else { "" };
-            text.push_str(&format!("\n{ratio} x weir{noise}"));
-        }
+        let weirs = self.spread(measure, Transport::Weir).filter(|_| transport != Transport::Weir);
+        let Compared { median, range, ratio, within_noise } = Compared::new(&spread, weirs.as_ref(), show);
+        let noise = within_noise.then(|| String::from("within noise"));
+        let lines = [Some(median), Some(range), ratio, noise];
+        let mut text = lines.into_iter().flatten().collect::<Vec<_>>().join("\n");
         // A failure after some good rounds: the numbers stand, and the remark below.
         if self.has_failed(transport, measure.group()) {
             text.push_str("\nthen failed");
         }
         text
     }
+}
+
+/// A spread beside weir's, for a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Median.
+    pub median: String,
+    /// Least and greatest.
+    pub range: String,
+    /// Ratio of the medians.
+    pub ratio: Option<String>,
+    /// Whether that means nothing, since the spreads overlap.
+    pub within_noise: bool,
+}
+
+impl Compared {
+    /// `weirs`: none for weir itself.
+    pub fn new(spread: &Spread, weirs: Option<&Spread>, show: impl Fn(f64) -> String) -> Compared {
+        let ratio = |weir: &Spread| format!("{} x weir", quantity::three_digits(spread.median / weir.median));
+        Compared {
+            median: show(spread.median),
+            range: format!("{} .. {}", show(spread.min), show(spread.max)),
+            ratio: weirs.map(ratio),
+            within_noise: weirs.is_some_and(|weir| spread.overlaps(weir)),
+        }
+    }
+}
+
+/// What to know about interleaved rounds on a machine. `mpis`: who they are, with their versions.
+pub fn notes(machine: &Machine, mpis: &str, rounds: u32) -> Vec<String> {
+    let mut notes = vec![
+        format!(
+            "Median, least .. greatest of {rounds} interleaved rounds; {mpis}, {}, {} cores, Linux {}, load before {}.",
+            machine.processor, machine.cores, machine.kernel, machine.load
+        ),
+        String::from(
+            "Within noise: the spreads overlap, so these rounds do not tell the two apart. Other work on the machine widens them.",
+        ),
+    ];
+    if machine.load > 0.5 {
+        notes.push(format!(
+            "The machine was not idle (load {}): on {} cores the numbers say more about the other work than about transports.",
+            machine.load, machine.cores
+        ));
+    }
+    notes
 }
 
 /// The table, and what to know about it.
@@ -130,24 +173,7 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
         table.add_row(std::iter::once(Cell::new(name(measure))).chain(cells));
     }
     let mut lines = vec![table.to_string()];
-    lines.push(format!(
-        "Median, least .. greatest of {rounds} interleaved rounds; {} {}, {}, {} cores, Linux {}, load before {}.",
-        mpi.kind.name(),
-        mpi.version,
-        machine.processor,
-        machine.cores,
-        machine.kernel,
-        machine.load
-    ));
-    lines.push(String::from(
-        "Within noise: the spreads overlap, so these rounds do not tell the two apart. Other work on the machine widens them.",
-    ));
-    if machine.load > 0.5 {
-        lines.push(format!(
-            "The machine was not idle (load {}): on {} cores the numbers say more about the other work than about transports.",
-            machine.load, machine.cores
-        ));
-    }
+    lines.extend(notes(machine, &format!("{} {}", mpi.kind.name(), mpi.version), rounds));
     lines.extend(results.missing.iter().map(|(transport, why)| format!("{}: {why}", transport.word())));
     let failures = results.failures.iter();
     lines.extend(

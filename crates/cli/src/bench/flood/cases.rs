@@ -1,9 +1,8 @@
-//! What floods whom: the cases, the contenders, and the line that the program prints.
+//! What floods whom: the cases, and the line that the program prints.
 
+use super::super::line::Line;
 use super::super::summary::size;
-use super::super::transport::Transport;
 use crate::quantity::count;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -57,6 +56,12 @@ impl Case {
             Mode::Nonblocking => "non-blocking",
         };
         format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), size(self.bytes))
+    }
+
+    /// Arguments of the program: the receiver comes late.
+    pub fn words(&self) -> Vec<String> {
+        let numbers = [u64::from(self.senders), self.messages, self.bytes].map(|number| number.to_string());
+        numbers.into_iter().chain([self.mode.word(), "late"].map(String::from)).collect()
     }
 
     /// Payload of all messages. Somebody has to keep it until the receiver takes it.
@@ -119,68 +124,6 @@ fn cases_of(numbers: &[(u32, u64, u64)]) -> Vec<Case> {
     numbers.iter().flat_map(both).collect()
 }
 
-/// MPIs that are compared as they are, without weir.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Foreign {
-    /// Open MPI, with what it chooses.
-    OpenMpi,
-    /// Intel MPI, with what it chooses.
-    IntelMpi,
-}
-
-/// Who carries the flood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(untagged)]
-pub enum Contender {
-    /// A transport under MPICH.
-    Mpich(Transport),
-    /// Another MPI.
-    Foreign(Foreign),
-}
-
-impl Contender {
-    /// All of them.
-    pub fn all() -> Vec<Contender> {
-        let mpich = Transport::value_variants().iter().map(|&transport| Contender::Mpich(transport));
-        mpich.chain(Foreign::value_variants().iter().map(|&foreign| Contender::Foreign(foreign))).collect()
-    }
-
-    /// Its word on the command line and in records.
-    pub fn word(self) -> &'static str {
-        match self {
-            Contender::Mpich(transport) => transport.word(),
-            Contender::Foreign(Foreign::OpenMpi) => "open-mpi",
-            Contender::Foreign(Foreign::IntelMpi) => "intel-mpi",
-        }
-    }
-
-    /// Its row.
-    pub fn heading(self) -> String {
-        match self {
-            Contender::Mpich(transport) => transport.heading().replace('\n', " "),
-            Contender::Foreign(Foreign::OpenMpi) => String::from("Open MPI"),
-            Contender::Foreign(Foreign::IntelMpi) => String::from("Intel MPI"),
-        }
-    }
-
-    /// Whether weir's time is measured against it.
-    pub fn is_mpichs_own(self) -> bool {
-        matches!(self, Contender::Mpich(transport) if transport != Transport::Weir)
-    }
-}
-
-impl FromStr for Contender {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Contender, String> {
-        let all = Contender::all();
-        let words = || all.iter().map(|contender| contender.word()).collect::<Vec<_>>().join(", ");
-        let found = all.iter().copied().find(|contender| contender.word() == text);
-        found.ok_or_else(|| format!("possible values: {}", words()))
-    }
-}
-
 /// What one run of the program tells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
@@ -200,23 +143,14 @@ impl Sample {
     /// # Errors
     /// One line: what is missing.
     pub fn parse(output: &str) -> Result<Sample, String> {
-        let line =
-            output.lines().find_map(|line| line.strip_prefix("flood ")).ok_or("it printed no result")?;
-        let value = |key: &str| {
-            let found = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-            found.ok_or_else(|| format!("its result has no {key}"))
-        };
-        let number = |key: &str| {
-            let text = value(key)?;
-            let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-            number.ok_or_else(|| format!("its result has {key}={text}"))
-        };
+        let line = Line::find(output, "flood")?;
         // Memory may also have shrunk: that is no growth.
-        let kibibytes = |key: &str| number(key).map(|number| (number.max(0.0) as u64).saturating_mul(1024));
-        let count = |key: &str| number(key).map(|number| number.max(0.0) as u64);
+        let kibibytes =
+            |key: &str| line.number(key).map(|number| (number.max(0.0) as u64).saturating_mul(1024));
+        let count = |key: &str| line.number(key).map(|number| number.max(0.0) as u64);
         Ok(Sample {
             // It is told in ms; none is no time to divide by.
-            seconds: number("total_s")?.max(0.000_5),
+            seconds: line.number("total_s")?.max(0.000_5),
             growth_bytes: kibibytes("peak_growth_kib")?,
             node_growth_bytes: kibibytes("all_waited_growth_kib")?,
             unmatched_peak: count("senders")?.saturating_mul(count("messages")?),
@@ -248,18 +182,6 @@ mod tests {
         assert_eq!(words.len(), 10);
         assert!(words.contains(&String::from("1x1000000x2048-blocking")));
         assert!(words.contains(&String::from("3x100000x16384-nonblocking")));
-    }
-
-    #[test]
-    fn contenders_are_read_as_they_are_written() {
-        for contender in Contender::all() {
-            assert_eq!(contender.word().parse(), Ok(contender));
-            assert_eq!(serde_json::to_value(contender).unwrap(), contender.word());
-        }
-        assert!("tcp".parse::<Contender>().unwrap_err().contains("ofi-tcp"));
-        let own: Vec<_> =
-            Contender::all().into_iter().filter(|c| c.is_mpichs_own()).map(Contender::word).collect();
-        assert_eq!(own, ["mpich-shm", "ofi-shm", "ofi-tcp", "ucx"]);
     }
 
     const LINE: &str = "flood senders=3 messages=1000 bytes=8 sends=blocking pattern=late start_kib=9000 \

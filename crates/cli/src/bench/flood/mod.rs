@@ -8,24 +8,25 @@
 //! MPICH's list of unexpected messages adds up to a minute. Contenders that do not finish cost their limit, once a case.
 
 mod cases;
-mod memory;
-mod program;
 mod table;
 
-pub use cases::{Foreign, standard_cases};
+pub use cases::{Case, Mode, Sample, standard_cases};
 
+use super::contender::Contender;
+use super::field::Field;
+use super::free_memory;
 use super::jobs::{self, Jobs, Unfinished};
+use super::program::FLOOD;
 use super::summary::Machine;
 use super::transport::Transport;
 use crate::failure::Failure;
-use crate::launch::{Carrier, Launch};
-use crate::mpi::{self, Kind, Mpi, Surroundings};
-use crate::{provider_file, quantity, run, scratch};
-use cases::{Case, Choice, Contender, Sample};
+use crate::mpi::Mpi;
+use crate::{quantity, run, scratch};
+use cases::Choice;
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use table::{CaseResults, Outcome};
 use weir_engine::config::Settings;
@@ -92,20 +93,10 @@ impl FloodArguments {
     }
 }
 
-/// An MPI with the program made for it.
-struct Ready {
-    mpi: Mpi,
-    program: PathBuf,
-}
-
 struct Bench {
     jobs: Jobs,
     repeat: u32,
-    mpich: Ready,
-    foreign: BTreeMap<Foreign, Ready>,
-    /// Directory that holds the plug-in; why not, if it is missing.
-    provider: Result<PathBuf, String>,
-    contenders: Vec<Contender>,
+    field: Field,
     /// What is not measured, and why.
     missing: Vec<String>,
 }
@@ -149,7 +140,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     for case in &results {
         println!("{}\n", table::render(case));
     }
-    let mut notes = table::notes(&results, bench.repeat, &machine, &bench.mpich.mpi);
+    let mut notes = table::notes(&results, bench.repeat, &machine, bench.field.mpich());
     if budget.is_none() {
         notes.push(format!(
             "This weir does not know {BUDGET}; the bound was taken for {}.",
@@ -164,8 +155,8 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
             weir_version: env!("CARGO_PKG_VERSION"),
             time_s: jobs::now_s(),
             machine: &machine,
-            mpi: &bench.mpich.mpi,
-            other_mpis: bench.foreign.values().map(|ready| &ready.mpi).collect(),
+            mpi: bench.field.mpich(),
+            other_mpis: bench.field.other_mpis(),
             repetitions: bench.repeat,
             timeout_s: bench.jobs.limit.as_secs(),
             budget_bytes,
@@ -181,44 +172,14 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
 }
 
 impl Bench {
-    /// Finds the MPIs and makes the program for each.
+    /// Finds the MPIs, and makes the program for each.
     fn prepare(arguments: &FloodArguments, settings: &Settings, scratch: &Path) -> Result<Bench, Failure> {
-        let surroundings = Surroundings::of_process();
-        let mpi = mpi::choose(Some(&arguments.mpi), &surroundings)?;
-        if mpi.kind != Kind::Mpich {
-            return Err(Failure::NoMpi(format!("--mpi {}: {} is no MPICH", arguments.mpi, mpi.describe())));
-        }
-        let program = program::compile(&mpi, scratch).map_err(Failure::NoMpi)?;
-        let mut contenders = jobs::chosen(&Contender::all(), &arguments.only);
-        let mut missing = Vec::new();
-        let provider = match run::find_provider() {
-            Ok(provider) => Ok(provider_file::isolate(&provider, scratch)?),
-            Err(failure) => Err(failure.to_string()),
-        };
-        if let Err(why) = &provider {
-            missing.push(format!("weir is missing: {why}"));
-            contenders.retain(|contender| *contender != Contender::Mpich(Transport::Weir));
-        }
-        let mut foreign = BTreeMap::new();
-        let mut prepare_foreign = |which: Foreign| -> Result<(), String> {
-            let word = if which == Foreign::OpenMpi { Kind::OpenMpi } else { Kind::Intel }.word();
-            let mpi = mpi::choose(Some(word), &surroundings).map_err(|failure| failure.to_string())?;
-            let program = match which {
-                Foreign::OpenMpi => program::compile(&mpi, scratch)?,
-                // Its runtime comes without a compiler; MPICH's has the same binary interface.
-                Foreign::IntelMpi => program.clone(),
-            };
-            foreign.insert(which, Ready { mpi, program });
-            Ok(())
-        };
-        contenders.retain(|contender| {
-            let Contender::Foreign(which) = contender else { return true };
-            let prepared = prepare_foreign(*which);
-            if let Err(why) = &prepared {
-                missing.push(format!("{} is not compared: {why}", contender.heading()));
-            }
-            prepared.is_ok()
+        let field = Field::prepare(&arguments.mpi, &arguments.only, &[FLOOD], scratch)?;
+        let missing = field.missing.iter().map(|(contender, why)| match contender {
+            Contender::Mpich(_) => format!("{} is missing: {why}", contender.heading()),
+            Contender::Foreign(_) => format!("{} is not compared: {why}", contender.heading()),
         });
+        let missing = missing.collect();
         Ok(Bench {
             jobs: Jobs {
                 limit: Duration::from_secs(arguments.timeout.unwrap_or(if arguments.quick {
@@ -229,10 +190,7 @@ impl Bench {
                 shm_dir: settings.shm_dir.clone(),
             },
             repeat: arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 }),
-            mpich: Ready { mpi, program },
-            foreign,
-            provider,
-            contenders,
+            field,
             missing,
         })
     }
@@ -240,13 +198,13 @@ impl Bench {
     /// All repetitions.
     fn measure(&self, cases: &[Case], budget_bytes: u64, quiet: bool) -> Result<Vec<CaseResults>, Failure> {
         let mut results: Vec<CaseResults> =
-            cases.iter().map(|&case| CaseResults::new(case, &self.contenders, budget_bytes)).collect();
-        let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.len()) as u64;
+            cases.iter().map(|&case| CaseResults::new(case, &self.field.contenders, budget_bytes)).collect();
+        let jobs = u64::from(self.repeat) * (cases.len() * self.field.contenders.len()) as u64;
         let bar = jobs::bar(jobs, quiet);
         for repetition in 0..self.repeat as usize {
             for case in &mut results {
-                for turn in 0..self.contenders.len() {
-                    let contender = self.contenders[(turn + repetition) % self.contenders.len()];
+                for turn in 0..self.field.contenders.len() {
+                    let contender = self.field.contenders[(turn + repetition) % self.field.contenders.len()];
                     bar.set_message(format!(
                         "repetition {}: {} over {}",
                         repetition + 1,
@@ -266,21 +224,14 @@ impl Bench {
 
     /// One job.
     fn measure_once(&self, case: Case, contender: Contender) -> Result<Outcome, Failure> {
-        let needed = case.payload_bytes().saturating_add(memory::FLOOR_BYTES);
-        if let Some(available) = memory::available_bytes()
+        let needed = case.payload_bytes().saturating_add(free_memory::FLOOR_BYTES);
+        if let Some(available) = free_memory::available_bytes()
             && available < needed
         {
             return Ok(Outcome::TooLarge { needed_bytes: needed, available_bytes: available });
         }
-        let (ready, carrier) = match contender {
-            Contender::Mpich(transport) => (&self.mpich, jobs::carrier(transport, &self.provider)),
-            Contender::Foreign(which) => (&self.foreign[&which], Carrier::OwnSharedMemory),
-        };
-        let mut launch = Launch::new(&ready.mpi, case.senders + 1, carrier, &[]);
-        let numbers = [u64::from(case.senders), case.messages, case.bytes].map(|number| number.to_string());
-        let words = numbers.into_iter().chain([case.mode.word(), "late"].map(String::from));
-        launch.program(&ready.program, words);
-        Ok(match self.jobs.run(&launch, memory::watch())? {
+        let launch = self.field.launch(contender, case.senders + 1, FLOOD, case.words());
+        Ok(match self.jobs.run(&launch, free_memory::watch())? {
             Err(unfinished) => Outcome::Unfinished(unfinished),
             Ok(output) => match Sample::parse(&output) {
                 Ok(sample) => Outcome::Finished(sample),

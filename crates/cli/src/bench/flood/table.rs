@@ -1,10 +1,11 @@
 //! From samples to the tables: for each case what every contender took, in memory and in time.
 
+use super::super::contender::Contender;
 use super::super::jobs::Unfinished;
 use super::super::statistics::{Ratio, Spread, Verdict};
 use super::super::summary::Machine;
 use super::super::transport::Transport;
-use super::cases::{Case, Contender, Sample};
+use super::cases::{Case, Sample};
 use crate::mpi::Mpi;
 use crate::quantity::{bytes, count, three_digits, time_ns};
 use comfy_table::{

@@ -1,0 +1,235 @@
+//! All numbers of a run, by measure and contender.
+
+use super::measure::{Group, Job, Measure, What};
+use super::store::{Ended, Outcome};
+use crate::bench::contender::Contender;
+use crate::bench::statistics::Spread;
+use crate::bench::transport::Transport;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// weir under MPICH, with which all are compared.
+pub const WEIR: Contender = Contender::Mpich(Transport::Weir);
+
+/// A job of one contender that did not end well.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trouble {
+    /// Whose.
+    pub contender: Contender,
+    /// Which.
+    pub job: String,
+    /// One line.
+    pub why: String,
+}
+
+/// Who sent how much in an incast.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SenderShares {
+    /// How many senders.
+    pub senders: u64,
+    /// Messages of each sender over their mean, the median over the rounds.
+    pub by_contender: BTreeMap<Contender, Vec<f64>>,
+}
+
+/// What a run has brought.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// Those that were measured, in order.
+    pub contenders: Vec<Contender>,
+    /// By round.
+    samples: BTreeMap<Measure, BTreeMap<Contender, BTreeMap<u32, f64>>>,
+    /// Incast, by senders: messages of each sender, by round.
+    by_sender: BTreeMap<u64, BTreeMap<Contender, Vec<Vec<u64>>>>,
+    /// Jobs that failed or did not end.
+    pub troubles: Vec<Trouble>,
+    /// Loads of the machine before the commands that measured.
+    pub loads: Vec<f64>,
+}
+
+impl Results {
+    /// Of these jobs.
+    pub fn new(contenders: &[Contender], ended: &[Ended]) -> Results {
+        let mut results = Results { contenders: contenders.to_vec(), ..Results::default() };
+        for job in ended {
+            results.add(job);
+        }
+        results.relate_incasts();
+        results
+    }
+
+    fn add(&mut self, ended: &Ended) {
+        if !self.loads.contains(&ended.load) {
+            self.loads.push(ended.load);
+        }
+        let contender = ended.contender;
+        match &ended.outcome {
+            Outcome::Failed(why) => {
+                self.troubles.push(Trouble { contender, job: ended.job.clone(), why: why.clone() });
+            }
+            Outcome::Measured(sample) => {
+                for value in &sample.values {
+                    self.put(value.measure, contender, ended.round, value.value);
+                }
+                if !sample.by_sender.is_empty() {
+                    let senders = self.by_sender.entry(sample.by_sender.len() as u64).or_default();
+                    senders.entry(contender).or_default().push(sample.by_sender.clone());
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, measure: Measure, contender: Contender, round: u32, value: f64) {
+        let of_measure = self.samples.entry(measure).or_default();
+        of_measure.entry(contender).or_default().insert(round, value);
+    }
+
+    /// Rates of incasts over those of one sender, round by round.
+    fn relate_incasts(&mut self) {
+        let rate = |at| Measure { what: What::IncastPerS, at };
+        let Some(alone) = self.samples.get(&rate(1)).cloned() else { return };
+        let many: Vec<u64> = self.places(What::IncastPerS).into_iter().filter(|&at| at > 1).collect();
+        for at in many {
+            for (&contender, rounds) in &self.samples[&rate(at)].clone() {
+                for (round, value) in rounds {
+                    if let Some(one) = alone.get(&contender).and_then(|rounds| rounds.get(round)) {
+                        let share = Measure { what: What::IncastShare, at };
+                        self.put(share, contender, *round, value / one);
+                    }
+                }
+            }
+        }
+    }
+
+    /// For which sizes, ranks or senders there are numbers.
+    pub fn places(&self, what: What) -> Vec<u64> {
+        self.samples.keys().filter(|measure| measure.what == what).map(|measure| measure.at).collect()
+    }
+
+    /// The numbers of one contender, by round.
+    pub fn samples(&self, measure: Measure, contender: Contender) -> Vec<f64> {
+        let rounds = self.samples.get(&measure).and_then(|of_measure| of_measure.get(&contender));
+        rounds.map(|rounds| rounds.values().copied().collect()).unwrap_or_default()
+    }
+
+    /// Least, median and greatest.
+    pub fn spread(&self, measure: Measure, contender: Contender) -> Option<Spread> {
+        Spread::of(&self.samples(measure, contender))
+    }
+
+    /// Whether the contender failed at what brings this measure.
+    pub fn has_trouble(&self, measure: Measure, contender: Contender) -> bool {
+        let ranks = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        let ranks = match measure.what.group() {
+            Group::Latency | Group::Bandwidth | Group::Rate => 2,
+            Group::Collectives | Group::Memory => ranks(measure.at),
+            Group::Incast | Group::Flood => ranks(measure.at + 1),
+        };
+        let word = Job { group: measure.what.group(), ranks }.word();
+        self.troubles.iter().any(|trouble| trouble.contender == contender && trouble.job == word)
+    }
+
+    /// Who sent how much in the largest incast.
+    pub fn shares_of_senders(&self) -> Option<SenderShares> {
+        let (&senders, by_contender) = self.by_sender.last_key_value()?;
+        let shares = by_contender.iter().map(|(&contender, rounds)| {
+            let of_sender = |sender: usize| {
+                let shares = rounds.iter().map(|counts| {
+                    let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+                    counts[sender] as f64 / mean
+                });
+                Spread::of(&shares.collect::<Vec<_>>()).map_or(0.0, |spread| spread.median)
+            };
+            (contender, (0..senders as usize).map(of_sender).collect())
+        });
+        Some(SenderShares { senders, by_contender: shares.collect() })
+    }
+
+    /// Whether everything ended well. That others do not finish a flood is a result, not a failure.
+    pub fn is_complete(&self) -> bool {
+        let flood = |trouble: &Trouble| trouble.job.starts_with("flood-") && trouble.contender != WEIR;
+        self.troubles.iter().all(flood)
+    }
+
+    /// For records: a row for each measure and contender.
+    pub fn rows(&self) -> Vec<Row> {
+        let rows = self.samples.iter().flat_map(|(&measure, of_measure)| {
+            of_measure.iter().map(move |(&contender, rounds)| {
+                let samples: Vec<f64> = rounds.values().copied().collect();
+                Row { measure, contender, spread: Spread::of(&samples), samples }
+            })
+        });
+        rows.collect()
+    }
+}
+
+/// One contender's numbers of one measure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    #[serde(flatten)]
+    measure: Measure,
+    contender: Contender,
+    #[serde(flatten)]
+    spread: Option<Spread>,
+    samples: Vec<f64>,
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::measure::{Sample, Value};
+    use super::*;
+
+    pub const SHM: Contender = Contender::Mpich(Transport::OfiShm);
+    pub const UCX: Contender = Contender::Mpich(Transport::Ucx);
+    pub const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
+
+    pub fn ended(contender: Contender, job: &str, round: u32, outcome: Outcome) -> Ended {
+        Ended { run: "r".into(), contender, job: job.into(), round, load: 0.25, outcome }
+    }
+
+    /// Jobs with one number each, in rounds.
+    pub fn measured(contender: Contender, what: What, at: u64, values: &[f64]) -> Vec<Ended> {
+        let measure = Measure { what, at };
+        let sample = |&value: &f64| Sample { values: vec![Value { measure, value }], by_sender: vec![] };
+        let round = |(value, round)| ended(contender, "job", round, Outcome::Measured(sample(value)));
+        values.iter().zip(1..).map(round).collect()
+    }
+
+    #[test]
+    fn incasts_are_related_to_one_to_one_of_their_round() {
+        let rounds = [
+            measured(WEIR, What::IncastPerS, 1, &[10.0, 20.0]),
+            measured(WEIR, What::IncastPerS, 7, &[9.0, 10.0, 99.0]),
+            measured(SHM, What::IncastPerS, 7, &[9.0]),
+        ]
+        .concat();
+        let results = Results::new(&[WEIR, SHM], &rounds);
+        let share = Measure { what: What::IncastShare, at: 7 };
+        assert_eq!(results.samples(share, WEIR), [0.9, 0.5]);
+        assert_eq!(results.samples(share, SHM), [0.0; 0]);
+        assert_eq!(results.places(What::IncastShare), [7]);
+        assert_eq!(results.loads, [0.25]);
+    }
+
+    #[test]
+    fn the_largest_incast_is_told_by_sender() {
+        let sample = |counts: &[u64]| Sample { values: vec![], by_sender: counts.to_vec() };
+        let round = |counts: &[u64]| ended(WEIR, "incast-3", 1, Outcome::Measured(sample(counts)));
+        let results = Results::new(&[WEIR], &[round(&[4]), round(&[1, 3]), round(&[5, 5]), round(&[4, 6])]);
+        let shares = results.shares_of_senders().unwrap();
+        assert_eq!((shares.senders, &shares.by_contender[&WEIR]), (2, &vec![0.8, 1.2]));
+        assert_eq!(Results::default().shares_of_senders(), None);
+    }
+
+    #[test]
+    fn a_flood_that_others_do_not_finish_is_a_result() {
+        let failed = |contender, job: &str| ended(contender, job, 1, Outcome::Failed("no".into()));
+        let complete = |job: Ended| Results::new(&[WEIR, TCP], &[job]).is_complete();
+        assert!(complete(failed(TCP, "flood-4")));
+        assert!(!complete(failed(WEIR, "flood-4")));
+        assert!(!complete(failed(TCP, "incast-4")));
+        let results = Results::new(&[TCP], &[failed(TCP, "incast-8"), failed(TCP, "latency-2")]);
+        assert!(results.has_trouble(Measure { what: What::IncastFairness, at: 7 }, TCP));
+        assert!(results.has_trouble(Measure { what: What::HalfRoundTripUs, at: 2048 }, TCP));
+        assert!(!results.has_trouble(Measure { what: What::BarrierUs, at: 8 }, TCP));
+    }
+}

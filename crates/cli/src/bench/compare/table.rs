@@ -1,0 +1,156 @@
+//! The tables of a run, for a terminal: contenders by sizes, ranks or senders.
+
+use super::measure::{Measure, What};
+use super::results::{Results, WEIR};
+use super::targets::Judged;
+use crate::bench::contender::Contender;
+use crate::bench::summary::Compared;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+
+/// What stands in one table.
+pub const SECTIONS: [(&str, &[What]); 9] = [
+    ("Half round trip", &[What::HalfRoundTripUs]),
+    ("Bandwidth, message rate", &[What::BytesPerS, What::MessagesPerS]),
+    ("Barrier", &[What::BarrierUs]),
+    ("All-reduce of 8 B", &[What::AllreduceUs]),
+    ("All-to-all of 2 KiB", &[What::AlltoallUs]),
+    ("Incast of 2 KiB: messages of all senders together", &[What::IncastPerS]),
+    ("Incast: rate over one to one; Jain's fairness index", &[What::IncastShare, What::IncastFairness]),
+    ("Flood", &[What::FloodS, What::FloodGrowthBytes]),
+    ("Memory of a rank after all-to-alls", &[What::RankBytes]),
+];
+
+/// The measures of a section that there are numbers for.
+pub fn columns(results: &Results, whats: &[What]) -> Vec<Measure> {
+    let of_what = |&what: &What| results.places(what).into_iter().map(move |at| Measure { what, at });
+    whats.iter().flat_map(of_what).collect()
+}
+
+/// The heading of a column: `8 B`; where a section shows several things, `Message rate, 8 B`.
+pub fn heading(measure: Measure, whats: &[What]) -> String {
+    match (whats.len(), measure.what) {
+        (1, what) => what.place(measure.at),
+        (_, What::FloodS) => String::from("time"),
+        (_, What::FloodGrowthBytes) => String::from("growth of the receiver"),
+        (_, What::IncastShare) => format!("rate, {}", measure.what.place(measure.at)),
+        (_, What::IncastFairness) => format!("fairness, {}", measure.what.place(measure.at)),
+        _ => measure.describe(),
+    }
+}
+
+/// Two lines: median and spread; ratio to weir's median and whether that is noise.
+pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [String; 2] {
+    let trouble = results.has_trouble(measure, contender);
+    let samples = results.samples(measure, contender).len();
+    let Some(spread) = results.spread(measure, contender) else {
+        return [String::from(if trouble { "did not end well" } else { "-" }), String::new()];
+    };
+    let weirs = results.spread(measure, WEIR);
+    let weirs = weirs.filter(|_| contender != WEIR && measure.what.is_compared());
+    let compared = Compared::new(&spread, weirs.as_ref(), |value| measure.what.show(value));
+    let first = match samples {
+        1 => compared.median,
+        _ => format!("{} ({})", compared.median, compared.range),
+    };
+    let noise = compared.within_noise.then(|| String::from("within noise"));
+    let trouble = trouble.then(|| String::from("then failed"));
+    let second = [compared.ratio, noise, trouble].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    [first, second]
+}
+
+/// All tables.
+pub fn render(results: &Results) -> String {
+    let mut parts = Vec::new();
+    for (title, whats) in SECTIONS {
+        let columns = columns(results, whats);
+        if columns.is_empty() {
+            continue;
+        }
+        let mut table = empty();
+        let headings = columns.iter().map(|measure| right(heading(*measure, whats)));
+        table.set_header(std::iter::once(Cell::new("")).chain(headings));
+        for &contender in &results.contenders {
+            let cells: Vec<_> = columns.iter().map(|measure| cell(results, *measure, contender)).collect();
+            let second = cells.iter().any(|[_, second]| !second.is_empty());
+            let text = |[first, second_line]: &[String; 2]| match second {
+                true => right(format!("{first}\n{second_line}")),
+                false => right(first.clone()),
+            };
+            let row = std::iter::once(Cell::new(contender.heading())).chain(cells.iter().map(text));
+            table.add_row(row.collect::<Vec<_>>());
+        }
+        parts.push(format!("{title}\n{}", lines(&table)));
+    }
+    parts.join("\n\n")
+}
+
+/// The targets, with what became of each.
+pub fn targets(judged: &[Judged]) -> String {
+    let mut table = empty();
+    table.set_header(["target", "wanted", "found", ""]);
+    for target in judged {
+        table.add_row([&target.text, &target.limit, &target.found, target.verdict.word()]);
+    }
+    format!("Targets: ratios of medians, judged with their spreads\n{}", lines(&table))
+}
+
+fn empty() -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
+        .set_content_arrangement(ContentArrangement::Disabled);
+    table
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::tests::{SHM, TCP, UCX, ended, measured};
+    use super::super::store::Outcome;
+    use super::super::targets;
+    use super::*;
+
+    fn results() -> Results {
+        let what = What::HalfRoundTripUs;
+        let jobs = [
+            measured(WEIR, what, 8, &[1.0, 1.2, 0.9]),
+            measured(SHM, what, 8, &[1.1, 3.0, 2.0]),
+            measured(TCP, what, 8, &[4.0, 5.0, 6.0]),
+            vec![ended(UCX, "latency-2", 1, Outcome::Failed("timed out after 60 s".into()))],
+            measured(WEIR, What::FloodGrowthBytes, 3, &[0.0]),
+            measured(SHM, What::FloodGrowthBytes, 3, &[4096.0]),
+        ];
+        Results::new(&[WEIR, SHM, TCP, UCX], &jobs.concat())
+    }
+
+    #[test]
+    fn cells_have_the_ratio_and_say_what_is_noise() {
+        let results = results();
+        let half = Measure { what: What::HalfRoundTripUs, at: 8 };
+        let of = |contender| cell(&results, half, contender).join(" | ");
+        assert_eq!(of(WEIR), "1.00 us (900 ns .. 1.20 us) | ");
+        assert_eq!(of(SHM), "2.00 us (1.10 us .. 3.00 us) | 2.00 x weir, within noise");
+        assert_eq!(of(TCP), "5.00 us (4.00 us .. 6.00 us) | 5.00 x weir");
+        assert_eq!(of(UCX), "did not end well | ");
+        let growth = Measure { what: What::FloodGrowthBytes, at: 3 };
+        assert_eq!(cell(&results, growth, SHM), ["4.00 KiB".to_owned(), String::new()]);
+        assert_eq!(cell(&results, growth, TCP), ["-".to_owned(), String::new()]);
+    }
+
+    #[test]
+    fn a_table_for_what_there_is() {
+        let text = render(&results());
+        assert!(text.starts_with("Half round trip\n"), "{text}");
+        assert!(text.contains("\n\nFlood\n") && text.contains("growth of the receiver"), "{text}");
+        assert!(!text.contains("Barrier"), "{text}");
+        let targets = targets(&targets::judge(&results()));
+        assert!(targets.contains("not measured") && targets.contains("within noise"), "{targets}");
+    }
+}

@@ -1,0 +1,259 @@
+//! What weir has set itself, and whether a run shows it.
+//!
+//! A target is judged by medians and by spreads: where the spreads leave room for the opposite, the verdict is that noise
+//! hides it, whatever the medians say.
+
+use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, SMALL_BYTES, What};
+use super::results::{Results, WEIR};
+use crate::bench::contender::{Contender, Foreign};
+use crate::bench::statistics::Spread;
+use crate::bench::summary::size;
+use crate::bench::transport::Transport;
+use crate::quantity::three_digits;
+use serde::Serialize;
+
+const SHM: Contender = Contender::Mpich(Transport::OfiShm);
+const UCX: Contender = Contender::Mpich(Transport::Ucx);
+const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
+const INTEL: Contender = Contender::Foreign(Foreign::IntelMpi);
+/// Ranks of the targets for more ranks than cores, and twice as many.
+const CROWD: u64 = 8;
+
+/// What a ratio has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// With what weir is compared.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    /// The best of these at the same.
+    Best(&'static [Contender]),
+    /// Itself at something else.
+    Itself(Measure),
+    /// Nothing: the number is a ratio.
+    Nothing,
+}
+
+/// A target.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    measure: Measure,
+    limit: Limit,
+    beside: Beside,
+}
+
+/// What a run says about a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// In all combinations of the samples.
+    Reached,
+    /// In none.
+    Missed,
+    /// In some.
+    WithinNoise,
+    /// Numbers are missing.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Reached => "reached",
+            Verdict::Missed => "MISSED",
+            Verdict::WithinNoise => "within noise",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// A target with what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged {
+    /// What is compared with what.
+    pub text: String,
+    /// `at most 0.85`.
+    pub limit: String,
+    /// Ratio of the medians, and what they are.
+    pub found: String,
+    /// That ratio.
+    pub ratio: Option<f64>,
+    /// Whether it holds.
+    pub verdict: Verdict,
+}
+
+fn targets() -> Vec<Target> {
+    let target = |what, at, limit, beside| Target { measure: Measure { what, at }, limit, beside };
+    let collectives = [What::BarrierUs, What::AllreduceUs, What::AlltoallUs];
+    let libfabric_and_ucx = Beside::Best(&[SHM, UCX]);
+    // All three attach to the sender's memory, if the kernel lets them.
+    let single_copy = Beside::Best(&[MPICH, SHM, UCX]);
+    let mut targets = vec![
+        target(What::HalfRoundTripUs, SMALL_BYTES, Limit::AtMost(0.85), libfabric_and_ucx),
+        target(What::HalfRoundTripUs, EXCHANGE_BYTES, Limit::AtMost(0.7), libfabric_and_ucx),
+        target(What::MessagesPerS, SMALL_BYTES, Limit::AtLeast(1.3), libfabric_and_ucx),
+        target(What::BytesPerS, LARGE_BYTES, Limit::AtLeast(1.2), single_copy),
+    ];
+    targets.extend(collectives.map(|what| target(what, CROWD, Limit::AtMost(1.2), Beside::Best(&[INTEL]))));
+    targets.extend(collectives.map(|what| {
+        let fewer = Beside::Itself(Measure { what, at: CROWD });
+        target(what, 2 * CROWD, Limit::AtMost(3.0), fewer)
+    }));
+    targets.push(target(What::IncastShare, CROWD - 1, Limit::AtLeast(0.9), Beside::Nothing));
+    targets.push(target(What::IncastFairness, CROWD - 1, Limit::AtLeast(0.95), Beside::Nothing));
+    targets
+}
+
+/// All targets.
+pub fn judge(results: &Results) -> Vec<Judged> {
+    targets().iter().map(|target| target.judge(results)).collect()
+}
+
+impl Target {
+    fn judge(&self, results: &Results) -> Judged {
+        let Measure { what, at } = self.measure;
+        let ours = results.spread(self.measure, WEIR);
+        let (beside, theirs) = match self.beside {
+            Beside::Nothing => {
+                (String::new(), Some((String::new(), Spread { min: 1.0, median: 1.0, max: 1.0 })))
+            }
+            Beside::Itself(other) => {
+                let place = other.what.place(other.at);
+                let theirs = results.spread(other, WEIR).map(|spread| (place.clone(), spread));
+                (format!(" over {place}"), theirs)
+            }
+            Beside::Best(contenders) => {
+                let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
+                let beside = if names.len() == 1 {
+                    format!(" over {}", names[0])
+                } else {
+                    format!(" over the best of {}", names.join(", "))
+                };
+                (beside, self.best(results, contenders))
+            }
+        };
+        let (verdict, found, ratio) = match (ours, theirs) {
+            (Some(ours), Some((name, theirs))) => {
+                let ratio = ours.median / theirs.median;
+                let numbers = match self.beside {
+                    Beside::Nothing => format!("{} .. {}", what.show(ours.min), what.show(ours.max)),
+                    _ => format!("{} / {} {name}", what.show(ours.median), what.show(theirs.median)),
+                };
+                let shown = if what == What::IncastFairness { what.show(ratio) } else { three_digits(ratio) };
+                (self.limit.verdict(&ours, &theirs), format!("{shown} ({numbers})"), Some(ratio))
+            }
+            _ => (Verdict::NotMeasured, String::from("-"), None),
+        };
+        let title = match what {
+            What::MessagesPerS => format!("Rate of {} messages", size(at)),
+            _ => self.measure.describe(),
+        };
+        Judged { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }
+    }
+
+    /// The best by its median.
+    fn best(&self, results: &Results, contenders: &[Contender]) -> Option<(String, Spread)> {
+        let of_each = contenders
+            .iter()
+            .filter_map(|contender| Some((contender.heading(), results.spread(self.measure, *contender)?)));
+        match self.limit {
+            Limit::AtMost(_) => of_each.min_by(|one, other| one.1.median.total_cmp(&other.1.median)),
+            Limit::AtLeast(_) => of_each.max_by(|one, other| one.1.median.total_cmp(&other.1.median)),
+        }
+    }
+}
+
+impl Limit {
+    fn word(self) -> String {
+        match self {
+            Limit::AtMost(limit) => format!("at most {limit}"),
+            Limit::AtLeast(limit) => format!("at least {limit}"),
+        }
+    }
+
+    /// Of `ours` over `theirs`, by the least and the greatest that the ratio can be.
+    fn verdict(self, ours: &Spread, theirs: &Spread) -> Verdict {
+        let (least, greatest) = (ours.min / theirs.max, ours.max / theirs.min);
+        let (always, never) = match self {
+            Limit::AtMost(limit) => (greatest <= limit, least > limit),
+            Limit::AtLeast(limit) => (least >= limit, greatest < limit),
+        };
+        match (always, never) {
+            (true, _) => Verdict::Reached,
+            (_, true) => Verdict::Missed,
+            _ => Verdict::WithinNoise,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::tests::measured;
+    use super::*;
+
+    fn judged(samples: &[(Contender, What, u64, &[f64])], wanted: &str) -> Judged {
+        let all =
+            samples.iter().flat_map(|&(contender, what, at, values)| measured(contender, what, at, values));
+        let results = Results::new(&[WEIR, SHM, UCX, INTEL], &all.collect::<Vec<_>>());
+        let judged = judge(&results);
+        judged.into_iter().find(|target| target.text.starts_with(wanted)).unwrap()
+    }
+
+    fn latency(weir: &[f64], shm: &[f64], ucx: &[f64]) -> Judged {
+        let what = What::HalfRoundTripUs;
+        judged(&[(WEIR, what, 8, weir), (SHM, what, 8, shm), (UCX, what, 8, ucx)], "Half round trip, 8 B")
+    }
+
+    #[test]
+    fn less_is_better_for_times() {
+        let target = latency(&[0.4, 0.41, 0.42], &[0.7, 0.7, 0.7], &[0.5, 0.51, 0.52]);
+        assert_eq!(target.text, "Half round trip, 8 B over the best of libfabric shm, UCX");
+        assert_eq!(target.found, "0.80 (410 ns / 510 ns UCX)");
+        assert_eq!((target.limit.as_str(), target.verdict), ("at most 0.85", Verdict::Reached));
+        assert_eq!(latency(&[0.6, 0.7], &[0.7, 0.7], &[0.5, 0.52]).verdict, Verdict::Missed);
+        // By medians reached; but one of our rounds over one of theirs is not.
+        assert_eq!(latency(&[0.4, 0.4, 0.6], &[0.7], &[0.5, 0.5, 0.5]).verdict, Verdict::WithinNoise);
+        assert_eq!(latency(&[0.4], &[], &[0.5]).verdict, Verdict::Reached, "one of the two is enough");
+        let missing = latency(&[0.4], &[], &[]);
+        assert_eq!((missing.found.as_str(), missing.verdict), ("-", Verdict::NotMeasured));
+        assert_eq!(latency(&[], &[0.4], &[0.4]).verdict, Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn more_is_better_for_rates() {
+        let rate = |weir: &[f64]| {
+            let what = What::MessagesPerS;
+            let target =
+                judged(&[(WEIR, what, 8, weir), (SHM, what, 8, &[6e6]), (UCX, what, 8, &[7e6])], "Rate");
+            (target.found, target.verdict)
+        };
+        assert_eq!(rate(&[14e6]), ("2.00 (14.0 M/s / 7.00 M/s UCX)".to_owned(), Verdict::Reached));
+        assert_eq!(rate(&[7e6]).1, Verdict::Missed);
+        assert_eq!(rate(&[7e6, 14e6]).1, Verdict::WithinNoise);
+    }
+
+    #[test]
+    fn incasts_and_crowds_are_compared_with_themselves() {
+        let share = judged(
+            &[(WEIR, What::IncastPerS, 1, &[10.0, 10.0]), (WEIR, What::IncastPerS, 7, &[9.5, 9.1])],
+            "Incast: rate",
+        );
+        assert_eq!((share.verdict, share.found.as_str()), (Verdict::Reached, "0.93 (0.91 .. 0.95)"));
+        let fair = judged(&[(WEIR, What::IncastFairness, 7, &[0.949])], "Incast: Jain");
+        assert_eq!((fair.verdict, fair.found.as_str()), (Verdict::Missed, "0.949 (0.949 .. 0.949)"));
+        let crowd = judged(
+            &[(WEIR, What::BarrierUs, 8, &[40.0]), (WEIR, What::BarrierUs, 16, &[100.0])],
+            "Barrier, 16 ranks",
+        );
+        assert_eq!(crowd.found, "2.50 (100 us / 40.0 us 8 ranks)");
+        let intel = judged(
+            &[(WEIR, What::BarrierUs, 8, &[40.0]), (INTEL, What::BarrierUs, 8, &[20.0])],
+            "Barrier, 8 ranks over Intel MPI",
+        );
+        assert_eq!(intel.verdict, Verdict::Missed);
+    }
+}

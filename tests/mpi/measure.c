@@ -1,0 +1,292 @@
+/* What messages, collectives and memory cost: the program of `weir bench`.
+ *
+ * usage: measure latency|stream|collectives|incast|memory SECONDS BYTES...
+ *
+ * latency      Half a round trip between two ranks.
+ * stream       From rank 0 to rank 1, a window of messages at a time, each window answered.
+ * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; the mean over the ranks.
+ * incast       All others send to rank 0, which takes what comes; counted until the first sender has finished.
+ * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair, the mean over the ranks.
+ *
+ * Each value is measured for about SECONDS; rank 0 decides beforehand how often that is, so that all ranks do the same. Before
+ * that, everything is done once with every byte checked. Rank 0 prints a line of key=value for each.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4 };
+
+static int rank, ranks, bytes, window;
+static int checking;
+static unsigned char *out, *in;
+static MPI_Request requests[WINDOW];
+
+static void wrong(const char *what, int from, long message) {
+    printf("rank %d: error: %s of rank %d, number %ld, is wrong\n", rank, what, from, message);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+static void usage(void) {
+    if (rank == 0) fprintf(stderr, "usage: measure latency|stream|collectives|incast|memory SECONDS BYTES...\n");
+    MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+static void fill(unsigned char *buffer, int from, long message) {
+    unsigned start = from * 131u + (unsigned)message * 2654435761u;
+    for (int i = 0; i < bytes; i++) buffer[i] = (unsigned char)((start >> 7) + i);
+}
+
+static void check(const unsigned char *buffer, int from, long message) {
+    unsigned start = from * 131u + (unsigned)message * 2654435761u;
+    for (int i = 0; i < bytes; i++)
+        if (buffer[i] != (unsigned char)((start >> 7) + i)) wrong("a message", from, message);
+}
+
+static long resident_kib(void) {
+    static const char *const wanted[] = {"RssAnon:", "RssShmem:"};
+    char line[256];
+    long total = 0, value;
+    FILE *file = fopen("/proc/self/status", "r");
+    if (!file) MPI_Abort(MPI_COMM_WORLD, 2);
+    while (fgets(line, sizeof line, file))
+        for (int i = 0; i < 2; i++)
+            if (!strncmp(line, wanted[i], strlen(wanted[i])) && sscanf(line + strlen(wanted[i]), "%ld", &value) == 1) total += value;
+    fclose(file);
+    return total;
+}
+
+/* The same clock for all processes of a node. */
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* Room for `count` messages either way, touched, so that the first pass pays for no page. */
+static void make_room(long count) {
+    size_t room = (size_t)count * (bytes > 0 ? bytes : 1);
+    free(out);
+    free(in);
+    out = malloc(room);
+    in = malloc(room);
+    if (!out || !in) MPI_Abort(MPI_COMM_WORLD, 2);
+    memset(out, 1, room);
+    memset(in, 0, room);
+}
+
+/* How long one of many takes. `work` does it `count` times, on all ranks. Unit of the result: s. */
+static double measured(void (*work)(long count), double seconds) {
+    long count = 1;
+    for (int tries = 0;;) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double began = now_s();
+        work(count);
+        double took = now_s() - began, sum = 0;
+        MPI_Reduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+        long next = 0;
+        if (rank == 0) {
+            /* Long enough to say how often; then so often. A pass that was disturbed may have said too few: once more. */
+            double mean = sum / ranks;
+            if (mean < seconds / 10)
+                next = count * 4;
+            else if (tries++ == 0 || (mean < seconds / 4 && tries <= TRIES))
+                next = (long)(seconds / mean * count) + 1;
+        }
+        MPI_Bcast(&next, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        if (next == 0) return took / count;
+        count = next;
+    }
+}
+
+static void checked(void (*work)(long count), long count) {
+    checking = 1;
+    work(count);
+    checking = 0;
+}
+
+static void round_trips(long count) {
+    for (long i = 0; i < count; i++) {
+        if (checking) fill(out, rank, i);
+        if (rank == 0) MPI_Send(out, bytes, MPI_BYTE, 1, DATA, MPI_COMM_WORLD);
+        MPI_Recv(in, bytes, MPI_BYTE, 1 - rank, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank == 1) MPI_Send(out, bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD);
+        if (checking) check(in, 1 - rank, i);
+    }
+}
+
+/* `count` windows. Every message of a window has a place of its own. */
+static void stream(long count) {
+    int answer = 0;
+    for (long i = 0; i < count; i++) {
+        for (int w = 0; w < window; w++) {
+            size_t place = (size_t)w * bytes;
+            if (rank == 0) {
+                if (checking) fill(out + place, 0, i * window + w);
+                MPI_Isend(out + place, bytes, MPI_BYTE, 1, DATA, MPI_COMM_WORLD, &requests[w]);
+            } else
+                MPI_Irecv(in + place, bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD, &requests[w]);
+        }
+        MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+        if (rank == 0)
+            MPI_Recv(&answer, 1, MPI_INT, 1, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else {
+            for (int w = 0; checking && w < window; w++) check(in + (size_t)w * bytes, 0, i * window + w);
+            MPI_Send(&answer, 1, MPI_INT, 0, ANSWER, MPI_COMM_WORLD);
+        }
+    }
+}
+
+/* Nobody may leave before the last has entered; each is the late one once. */
+static void barriers(long count) {
+    struct timespec late = {0, 2000000};
+    for (long i = 0; i < count; i++) {
+        if (checking && i == rank) nanosleep(&late, NULL);
+        double entered = now_s(), left, last_entered, first_left;
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (!checking) continue;
+        left = now_s();
+        MPI_Allreduce(&entered, &last_entered, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        MPI_Allreduce(&left, &first_left, 1, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
+        if (first_left < last_entered) wrong("a barrier", rank, i);
+    }
+}
+
+static void reductions(long count) {
+    for (long i = 0; i < count; i++) {
+        double share = rank + 1.0 + i, sum = 0;
+        MPI_Allreduce(&share, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        if (checking && sum != ranks * (ranks + 1) / 2.0 + (double)i * ranks) wrong("a sum", rank, i);
+    }
+}
+
+static void exchanges(long count) {
+    for (long i = 0; i < count; i++) {
+        for (int to = 0; checking && to < ranks; to++) fill(out + (size_t)to * bytes, rank * ranks + to, i);
+        MPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, MPI_COMM_WORLD);
+        for (int from = 0; checking && from < ranks; from++) check(in + (size_t)from * bytes, from * ranks + rank, i);
+    }
+}
+
+/* By sender, of the last incast: what had come when the first sender's last message had; and when that was. */
+static long *counts;
+static double all_sent_s;
+
+/* Each sender has a window of messages under way, and begins each with its number. */
+static void incast_send(long count) {
+    for (long i = 0; i < count + window; i++) {
+        unsigned char *buffer = out + (size_t)(i % window) * bytes;
+        if (i >= window) MPI_Wait(&requests[i % window], MPI_STATUS_IGNORE);
+        if (i >= count) continue;
+        if (checking) fill(buffer, rank, i);
+        if (!checking) memcpy(buffer, &i, sizeof i);
+        MPI_Isend(buffer, bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD, &requests[i % window]);
+    }
+}
+
+static void incast(long count) {
+    for (int w = 0; w < window; w++) requests[w] = MPI_REQUEST_NULL;
+    if (rank != 0) {
+        incast_send(count);
+        return;
+    }
+    long all = count * (ranks - 1), *received = calloc(ranks, sizeof *received), number;
+    double began = now_s();
+    MPI_Status status;
+    all_sent_s = 0;
+    for (long i = 0; i < all + window; i++) {
+        /* Receives are filled in the order in which they are posted. */
+        unsigned char *buffer = in + (size_t)(i % window) * bytes;
+        if (i >= window && i - window < all) {
+            MPI_Wait(&requests[i % window], &status);
+            int from = status.MPI_SOURCE;
+            if (checking) check(buffer, from, received[from]);
+            if (!checking && (memcpy(&number, buffer, sizeof number), number != received[from])) wrong("a message", from, received[from]);
+            if (++received[from] == count && all_sent_s == 0) {
+                all_sent_s = now_s() - began;
+                memcpy(counts, received, ranks * sizeof *counts);
+            }
+        }
+        if (i < all) MPI_Irecv(buffer, bytes, MPI_BYTE, MPI_ANY_SOURCE, DATA, MPI_COMM_WORLD, &requests[i % window]);
+    }
+    free(received);
+}
+
+static void measure_latency(double seconds) {
+    if (ranks != 2) usage();
+    make_room(1);
+    checked(round_trips, 4);
+    double took = measured(round_trips, seconds);
+    if (rank == 0) printf("latency bytes=%d us=%.4f\n", bytes, took / 2 * 1e6);
+}
+
+static void measure_stream(double seconds) {
+    if (ranks != 2) usage();
+    window = bytes > 0 && WINDOW_BYTES / bytes < WINDOW ? WINDOW_BYTES / bytes : WINDOW;
+    if (window < LEAST_WINDOW) window = LEAST_WINDOW;
+    make_room(window);
+    checked(stream, 4);
+    double took = measured(stream, seconds) / window;
+    if (rank == 0) printf("stream bytes=%d window=%d per_s=%.1f bytes_per_s=%.1f\n", bytes, window, 1 / took, bytes / took);
+}
+
+static void measure_collectives(double seconds) {
+    static void (*const works[])(long) = {barriers, reductions, exchanges};
+    static const char *const names[] = {"barrier", "allreduce", "alltoall"};
+    make_room(ranks);
+    for (int i = 0; i < 3; i++) {
+        checked(works[i], i == 0 ? ranks : CALLS);
+        double took = measured(works[i], seconds), sum = 0;
+        MPI_Reduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+        if (rank == 0) printf("%s ranks=%d us=%.3f\n", names[i], ranks, sum / ranks * 1e6);
+    }
+}
+
+static void measure_incast(double seconds) {
+    if (ranks < 2 || bytes < (int)sizeof(long)) usage();
+    window = WINDOW;
+    make_room(window);
+    counts = calloc(ranks, sizeof *counts);
+    checked(incast, 2 * WINDOW);
+    measured(incast, seconds);
+    long sum = 0;
+    for (int from = 1; from < ranks; from++) sum += counts[from];
+    if (rank == 0) {
+        printf("incast senders=%d bytes=%d per_s=%.1f counts=", ranks - 1, bytes, sum / all_sent_s);
+        for (int from = 1; from < ranks; from++) printf("%ld%s", counts[from], from + 1 < ranks ? "," : "\n");
+    }
+    free(counts);
+}
+
+static void measure_memory(double seconds) {
+    (void)seconds;
+    make_room(ranks);
+    checked(exchanges, CALLS);
+    MPI_Barrier(MPI_COMM_WORLD);
+    long own = resident_kib(), sum = 0;
+    MPI_Reduce(&own, &sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) printf("memory ranks=%d mean_kib=%.1f\n", ranks, (double)sum / ranks);
+}
+
+int main(int argc, char **argv) {
+    static const char *const names[] = {"latency", "stream", "collectives", "incast", "memory"};
+    static void (*const measures[])(double) = {measure_latency, measure_stream, measure_collectives, measure_incast, measure_memory};
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    int which = 0;
+    while (argc > 1 && which < 5 && strcmp(argv[1], names[which])) which++;
+    if (argc < 4 || which == 5 || atof(argv[2]) <= 0) usage();
+    for (int i = 3; i < argc; i++) {
+        bytes = atoi(argv[i]);
+        measures[which](atof(argv[2]));
+    }
+    free(out);
+    free(in);
+    MPI_Finalize();
+    return 0;
+}
