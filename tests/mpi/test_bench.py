@@ -1,4 +1,4 @@
-"""`weir bench flood` and `weir bench overhead`, in small: that they measure, and tell what they have measured."""
+"""`weir bench`, also `flood` and `overhead`, in small: that they measure, and tell what they have measured."""
 
 import json
 import shutil
@@ -13,6 +13,39 @@ def bench(tmp_path, *words, timeout):
     assert outcome.status in (0, 1), outcome
     assert not outcome.leftovers, outcome
     return outcome, json.loads(record.read_text())
+
+
+def test_everything_and_going_on(tmp_path, private_shm):
+    """A run is cut after its fifth line, in the middle of the sixth: those five are not measured again."""
+    out = tmp_path / "out"
+    words = ("--quick", "--only", "weir,mpich-shm", "--measure", "latency,collectives,incast,flood,memory", "--ranks", "2",
+             "--repeat", "1", "--out", out)
+    outcome, record = bench(tmp_path, *words, timeout=120)
+    assert outcome.ok, outcome
+    assert "going on" not in outcome.output and "Half round trip" in outcome.output
+    rows = {(row["contender"], row["what"], row["at"]): row for row in record["rows"]}
+    latency = [("half_round_trip_us", size) for size in (8, 2048, 65536, 1 << 20)]
+    others = [("barrier_us", 2), ("allreduce_us", 2), ("alltoall_us", 2), ("incast_per_s", 1), ("flood_s", 3),
+              ("flood_growth_bytes", 3), ("rank_bytes", 2)]
+    assert set(rows) == {(name, *measure) for name in ("weir", "mpich-shm") for measure in latency + others}
+    assert all(len(row["samples"]) == 1 and row["samples"][0] >= 0 for row in rows.values())
+    assert {target["verdict"] for target in record["targets"]} == {"not-measured"}
+    page = (out / "bench.html").read_text()
+    assert page.count("<svg") >= 7 and "Half round trip, 8 B" in page
+
+    samples = out / "samples.jsonl"
+    lines = samples.read_text().splitlines(keepends=True)
+    assert len(lines) == 2 * 5 + 1 and "run_over" in lines[-1]
+    samples.write_text("".join(lines[:5]) + lines[5][:20])
+    outcome, again = bench(tmp_path, *words, timeout=120)
+    assert outcome.ok and "going on: 5 of 10 jobs" in outcome.output, outcome
+    assert samples.read_text().splitlines(keepends=True)[:5] == lines[:5]
+    kept = {(row["contender"], row["what"], row["at"]): row["samples"] for row in again["rows"]}
+    assert set(kept) == set(rows)
+    assert all(kept[key] == rows[key]["samples"] for key in rows if key[1:] in latency), "they were measured again"
+
+    assert "run_over" in samples.read_text().splitlines()[-1], "complete, so that the next one begins anew"
+    assert launch.shm_files(private_shm) == []
 
 
 def test_flood(tmp_path, private_shm):
@@ -72,6 +105,7 @@ def test_overhead_in_instructions(tmp_path, private_shm):
 
 def test_wrong_options_are_one_line(tmp_path):
     for words in (["flood", "--cases", "3x5"], ["flood", "--only", "pigeons"], ["overhead", "--flow", "magic"],
-                  ["overhead", "--flow", "unlimited"], ["overhead", "--limit-time", "-1"]):
+                  ["overhead", "--flow", "unlimited"], ["overhead", "--limit-time", "-1"], ["--only", "pigeons"],
+                  ["--ranks", "1"], ["--quick", "pingpong"]):
         outcome = launch.run([launch.WEIR, "bench", *words], timeout=20)
         assert outcome.status == 2 and len(outcome.output.strip().splitlines()) == 1, outcome

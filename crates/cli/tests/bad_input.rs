@@ -30,6 +30,20 @@ fn wrong_options() {
     );
     check(&["bench", "pingpong", "--sizes", "2147483648"], "--sizes 2147483648: at most 1073741824 bytes");
     check(
+        &["bench", "--ranks", "2,1"],
+        "invalid value '1' for '--ranks <N>': 1 is not in 2..=1024 (see --help)",
+    );
+    check(
+        &["bench", "--only", "weir,pigeons"],
+        "invalid value 'pigeons' for '--only <TRANSPORT>': possible values: weir, mpich-shm, ofi-shm, ofi-tcp, ucx, \
+         open-mpi, intel-mpi (see --help)",
+    );
+    check(
+        &["bench", "--measure", "weight"],
+        "invalid value 'weight' for '--measure <MEASURE>' [possible values: latency, bandwidth, rate, collectives, incast, \
+         flood, memory] (see --help)",
+    );
+    check(
         &["bench", "pingpong", "--ranks-barrier", "1"],
         "invalid value '1' for '--ranks-barrier <N>': 1 is not in 2..=1024 (see --help)",
     );

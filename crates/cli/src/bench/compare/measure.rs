@@ -291,10 +291,10 @@ impl Plan {
                 let line = Line::find(output, "incast")?;
                 by_sender = counts(line.value("counts")?, senders)?;
                 let fairness = fairness(&by_sender).ok_or("its result has no message of anybody")?;
-                vec![
-                    value(What::IncastPerS, senders, line.positive("per_s")?),
-                    value(What::IncastFairness, senders, fairness),
-                ]
+                let rate = value(What::IncastPerS, senders, line.positive("per_s")?);
+                // One sender is as fair as can be.
+                let fairness = (senders > 1).then(|| value(What::IncastFairness, senders, fairness));
+                std::iter::once(rate).chain(fairness).collect()
             }
             Group::Flood => {
                 let flood = flood::Sample::parse(output)?;
@@ -369,6 +369,8 @@ mod tests {
         let sample = plan().read(Job { group: Group::Incast, ranks: 4 }, line).unwrap();
         assert_eq!(sample.by_sender, [1, 2, 3]);
         assert!((sample.values[1].value - 36.0 / 42.0).abs() < 1e-12);
+        let alone = read(Group::Incast, 2, "incast senders=1 per_s=9 counts=7\n").unwrap();
+        assert_eq!(alone, [("Incast of 2 KiB: rate, 1 to 1".to_owned(), 9.0)]);
         let refusal = |line: &str| read(Group::Incast, 4, line).unwrap_err();
         assert_eq!(refusal(&line.replace("1,2,3", "1,2")), "its result has counts=1,2, for 3 senders");
         assert_eq!(refusal(&line.replace("1,2,3", "0,0,0")), "its result has no message of anybody");

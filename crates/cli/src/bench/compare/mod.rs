@@ -145,7 +145,9 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     if arguments.fresh {
         store.close().map_err(Failure::system(&shown))?;
     }
-    bench.measure(&mut store, &shown)?;
+    bench.measure(&mut store, &shown).inspect_err(|_| {
+        eprintln!("what has been measured is in {shown}; the same command goes on from there");
+    })?;
     let results = Results::new(&bench.field.contenders, store.ended());
     bench.tell(&results, &key)?;
     store.close().map_err(Failure::system(&shown))?;

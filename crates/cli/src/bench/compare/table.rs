@@ -50,12 +50,21 @@ pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [Strin
     let compared = Compared::new(&spread, weirs.as_ref(), |value| measure.what.show(value));
     let first = match samples {
         1 => compared.median,
-        _ => format!("{} ({})", compared.median, compared.range),
+        _ => format!("{} ({})", compared.median, shortened(&compared.range)),
     };
     let noise = compared.within_noise.then(|| String::from("within noise"));
     let trouble = trouble.then(|| String::from("then failed"));
     let second = [compared.ratio, noise, trouble].into_iter().flatten().collect::<Vec<_>>().join(", ");
     [first, second]
+}
+
+/// `590 .. 610 ns` for `590 ns .. 610 ns`.
+fn shortened(range: &str) -> String {
+    let ends = range.split_once(" .. ").and_then(|(low, high)| Some((low.split_once(' ')?, high)));
+    match ends {
+        Some(((low, unit), high)) if high.ends_with(&format!(" {unit}")) => format!("{low} .. {high}"),
+        _ => range.to_owned(),
+    }
 }
 
 /// All tables.
@@ -136,8 +145,8 @@ mod tests {
         let half = Measure { what: What::HalfRoundTripUs, at: 8 };
         let of = |contender| cell(&results, half, contender).join(" | ");
         assert_eq!(of(WEIR), "1.00 us (900 ns .. 1.20 us) | ");
-        assert_eq!(of(SHM), "2.00 us (1.10 us .. 3.00 us) | 2.00 x weir, within noise");
-        assert_eq!(of(TCP), "5.00 us (4.00 us .. 6.00 us) | 5.00 x weir");
+        assert_eq!(of(SHM), "2.00 us (1.10 .. 3.00 us) | 2.00 x weir, within noise");
+        assert_eq!(of(TCP), "5.00 us (4.00 .. 6.00 us) | 5.00 x weir");
         assert_eq!(of(UCX), "did not end well | ");
         let growth = Measure { what: What::FloodGrowthBytes, at: 3 };
         assert_eq!(cell(&results, growth, SHM), ["4.00 KiB".to_owned(), String::new()]);
