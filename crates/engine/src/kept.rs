@@ -1,18 +1,17 @@
 //! The payload of unexpected messages, in chains of small blocks: whatever comes and goes in whatever order, what is
-//! resident is what is kept, and one chunk.
+//! resident is what is kept, and a chunk of each kind of block.
 //!
-//! The machine counts what this costs ([`weir_proto::kept_cost_bytes`]): a block of 64 bytes, 4 bytes for the link to the
-//! next, and an entry of the map. Blocks that were freed together are used together again, so most chains are in one
+//! The machine counts what this costs ([`weir_proto::kept_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
+//! words, 4 bytes for the link from a block to the next, and an entry of the map. Blocks that were freed together are used together again, so most chains are in one
 //! piece. A chunk without a block in use goes back to the kernel; one of them is spared for the next message.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_proto::{KEPT_BLOCK_BYTES, MessageId};
+use weir_proto::{MessageId, kept_block_bytes};
 
-const BLOCK_BYTES: usize = KEPT_BLOCK_BYTES as usize;
-/// Blocks of a chunk; 64 KiB of payload.
+/// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 const CHUNK_BLOCKS: usize = 1024;
 const NONE: u32 = u32::MAX;
 
@@ -23,40 +22,41 @@ struct Chain {
     bytes: u32,
 }
 
-#[derive(Debug)]
-struct Chunk {
-    memory: OwnedMemory,
-    /// The next block of the same message, or the next free one of this chunk.
-    next: Vec<u32>,
-    free: u32,
-    used: usize,
-}
-
 /// All kept payload of an endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Kept {
     chains: HashMap<u32, Chain, BuildHasherDefault<Scatter>>,
-    chunks: Vec<Option<Chunk>>,
-    /// Chunks with a free block; the last is filled first.
-    open: Vec<u32>,
-    /// Chunks without memory.
-    absent: Vec<u32>,
+    small: Blocks,
+    large: Blocks,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        let blocks = |bytes| Blocks::of(kept_block_bytes(bytes) as usize);
+        Kept { chains: HashMap::default(), small: blocks(1), large: blocks(u64::MAX) }
+    }
 }
 
 impl Kept {
+    /// Where payload of this length lies.
+    #[inline]
+    fn blocks(&self, bytes: u64) -> &Blocks {
+        if kept_block_bytes(bytes) == self.small.block_bytes as u64 { &self.small } else { &self.large }
+    }
+
+    #[inline]
+    fn blocks_mut(&mut self, bytes: u64) -> &mut Blocks {
+        if kept_block_bytes(bytes) == self.small.block_bytes as u64 {
+            &mut self.small
+        } else {
+            &mut self.large
+        }
+    }
+
     /// Makes room for `bytes` bytes under this name.
     #[inline]
     pub fn keep(&mut self, message: MessageId, bytes: u64) {
-        let blocks = bytes.div_ceil(KEPT_BLOCK_BYTES);
-        let (mut first, mut last) = (NONE, NONE);
-        for _ in 0..blocks {
-            let block = self.take();
-            match last {
-                NONE => first = block,
-                last => self.link(last, block),
-            }
-            last = block;
-        }
+        let first = self.blocks_mut(bytes).chain(bytes as usize);
         let before = self.chains.insert(message.0, Chain { first, bytes: bytes as u32 });
         assert!(before.is_none(), "{message:?} is kept twice");
     }
@@ -68,24 +68,71 @@ impl Kept {
     #[inline]
     pub fn memory(&self, message: MessageId) -> UserMemory {
         let chain = self.chains.get(&message.0).expect("named messages are kept");
-        let (part, rest) = self.stretch(chain.first, chain.bytes as usize);
+        let blocks = self.blocks(u64::from(chain.bytes));
+        let (part, rest) = blocks.stretch(chain.first, chain.bytes as usize);
         match rest {
             None => part,
-            Some(rest) => self.pieces(part, rest),
+            Some(rest) => blocks.pieces(part, rest),
         }
     }
 
     /// Frees the room of a message.
     pub fn forget(&mut self, message: MessageId) {
-        let Some(chain) = self.chains.remove(&message.0) else { return };
-        let mut block = chain.first;
-        for _ in 0..u64::from(chain.bytes).div_ceil(KEPT_BLOCK_BYTES) {
+        let Some(Chain { first, bytes }) = self.chains.remove(&message.0) else { return };
+        self.blocks_mut(u64::from(bytes)).free(first, bytes as usize);
+        if self.chains.is_empty() && self.chains.capacity() > 4096 {
+            self.chains = HashMap::default();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Chunk {
+    memory: OwnedMemory,
+    /// The next block of the same message, or the next free one of this chunk.
+    next: Vec<u32>,
+    free: u32,
+    used: usize,
+}
+
+/// Blocks of one size, in chunks.
+#[derive(Debug)]
+struct Blocks {
+    block_bytes: usize,
+    chunks: Vec<Option<Chunk>>,
+    /// Chunks with a free block; the last is filled first.
+    open: Vec<u32>,
+    /// Chunks without memory.
+    absent: Vec<u32>,
+}
+
+impl Blocks {
+    fn of(block_bytes: usize) -> Blocks {
+        Blocks { block_bytes, chunks: Vec::new(), open: Vec::new(), absent: Vec::new() }
+    }
+
+    /// Takes blocks for `bytes` bytes. Returns the first; it is linked to the next, and so on.
+    #[inline]
+    fn chain(&mut self, bytes: usize) -> u32 {
+        let (mut first, mut last) = (NONE, NONE);
+        for _ in 0..bytes.div_ceil(self.block_bytes) {
+            let block = self.take();
+            match last {
+                NONE => first = block,
+                last => self.link(last, block),
+            }
+            last = block;
+        }
+        first
+    }
+
+    /// Frees a chain.
+    fn free(&mut self, first: u32, bytes: usize) {
+        let mut block = first;
+        for _ in 0..bytes.div_ceil(self.block_bytes) {
             let next = self.next(block);
             self.give(block);
             block = next;
-        }
-        if self.chains.is_empty() && self.chains.capacity() > 4096 {
-            self.chains = HashMap::default();
         }
     }
 
@@ -93,15 +140,15 @@ impl Kept {
     fn stretch(&self, block: u32, bytes: usize) -> (UserMemory, Option<(u32, usize)>) {
         let (index, place) = (block as usize / CHUNK_BLOCKS, block as usize % CHUNK_BLOCKS);
         let chunk = self.chunks[index].as_ref().expect("blocks in use have memory");
-        let blocks = bytes.div_ceil(BLOCK_BYTES);
+        let blocks = bytes.div_ceil(self.block_bytes);
         let mut run = 1;
         while run < blocks && chunk.next[place + run - 1] == block + run as u32 && place + run < CHUNK_BLOCKS
         {
             run += 1;
         }
-        let here = bytes.min(run * BLOCK_BYTES);
+        let here = bytes.min(run * self.block_bytes);
         let rest = (run < blocks).then(|| (chunk.next[place + run - 1], bytes - here));
-        (chunk.memory.part(place * BLOCK_BYTES, here), rest)
+        (chunk.memory.part(place * self.block_bytes, here), rest)
     }
 
     #[cold]
@@ -180,7 +227,7 @@ impl Kept {
 
     #[cold]
     fn add_chunk(&mut self) -> u32 {
-        let memory = OwnedMemory::new(CHUNK_BLOCKS * BLOCK_BYTES);
+        let memory = OwnedMemory::new(CHUNK_BLOCKS * self.block_bytes);
         let chunk = Some(Chunk { memory, next: Vec::new(), free: NONE, used: 0 });
         let index = match self.absent.pop() {
             Some(index) => {
@@ -197,7 +244,9 @@ impl Kept {
     }
 }
 
-/// Hashes numbers that are dense already: one multiplication.
+/// Hashes numbers that are dense already. Those of the same 4096 stand side by side in the table, which picks a place by the
+/// lowest bits: messages are mostly taken in the order in which they came, so that most looks find their cache line there. The
+/// highest bits, which the table compares first, differ among neighbours.
 #[derive(Debug, Default)]
 struct Scatter(u64);
 
@@ -212,8 +261,9 @@ impl Hasher for Scatter {
     }
     #[inline]
     fn write_u32(&mut self, number: u32) {
-        let mixed = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
+        let scatter = |number: u32| (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (scatter(number >> 12) >> 32) + u64::from(number & 0xfff);
+        self.0 = (scatter(number) & !(u64::MAX >> 7)) | place;
     }
 }
 
@@ -234,13 +284,16 @@ mod tests {
             (random >> 33) % below
         };
         let mut held: Vec<(u32, usize)> = Vec::new();
-        let mut most_bytes = 0;
+        let mut most_bytes = [0usize; 2];
         for message in 0..20_000 {
-            let bytes = [1, 8, 64, 65, 2048, 5000, 70_000][draw(7) as usize];
+            let bytes = [1, 8, 48, 49, 64, 65, 2048, 5000, 70_000][draw(9) as usize];
             kept.keep(MessageId(message), bytes as u64);
             kept.memory(MessageId(message)).write(0, &content(message, bytes));
             held.push((message, bytes));
-            most_bytes = most_bytes.max(held.iter().map(|(_, bytes)| bytes.next_multiple_of(64)).sum());
+            for (most, block) in most_bytes.iter_mut().zip([16, 64]) {
+                let of_kind = held.iter().filter(|held| kept_block_bytes(held.1 as u64) == block as u64);
+                *most = (*most).max(of_kind.map(|(_, bytes)| bytes.next_multiple_of(block)).sum());
+            }
             while held.len() > 40 {
                 let (message, bytes) = held.swap_remove(draw(held.len() as u64) as usize);
                 let mut back = vec![0; bytes];
@@ -250,11 +303,16 @@ mod tests {
             }
         }
         // No fragmentation: there never was more memory than the most that was kept, and one chunk.
-        assert!(kept.chunks.len() * CHUNK_BLOCKS * BLOCK_BYTES <= most_bytes + CHUNK_BLOCKS * BLOCK_BYTES);
+        for (blocks, most_bytes) in [&kept.small, &kept.large].into_iter().zip(most_bytes) {
+            let chunk_bytes = CHUNK_BLOCKS * blocks.block_bytes;
+            assert!(blocks.chunks.len() * chunk_bytes <= most_bytes + chunk_bytes);
+        }
         for (message, _) in held {
             kept.forget(MessageId(message));
         }
-        assert!(kept.chunks.iter().flatten().count() <= 1);
+        for blocks in [&kept.small, &kept.large] {
+            assert!(blocks.chunks.iter().flatten().count() <= 1);
+        }
         assert!(kept.chains.is_empty());
     }
 

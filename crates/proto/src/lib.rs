@@ -31,7 +31,7 @@ pub use config::{
 pub use counters::{Counters, PACKET_KINDS};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
-pub use endpoint::holding::{KEPT_BLOCK_BYTES, kept_cost_bytes};
+pub use endpoint::holding::{kept_block_bytes, kept_cost_bytes};
 pub use endpoint::{Endpoint, PairView, Part, Shortcut, Taken};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,

@@ -180,7 +180,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
                 peers,
                 start_slots: start,
                 admission: [Admission::FirstContact, Admission::Start][rng.usize(..2)],
-                hold_points: [0, 1, 4][rng.usize(..3)],
+                hold_points: [0, 0, 0, 4][rng.usize(..4)],
             };
             (start_slots, quota_slots) = (start, start + [0, 3, 40, 1000][rng.usize(..4)]);
         }

@@ -18,18 +18,24 @@ use crate::table::{Number, Table};
 use crate::time::Instant;
 use crate::transfer::State;
 
-/// Unexpected payload is kept in blocks of this size. Unit: bytes.
-pub const KEPT_BLOCK_BYTES: u64 = 64;
-/// What a block costs with the link to the next. Unit: bytes.
-const BLOCK_COST_BYTES: u64 = KEPT_BLOCK_BYTES + 4;
-/// What a kept message costs besides: its envelope, and the driver's note where the payload begins. Unit: bytes.
-const MESSAGE_COST_BYTES: u64 = 64 + 32;
+/// What the link from a block of kept payload to the next one costs. Unit: bytes.
+const LINK_BYTES: u64 = 4;
+/// What a kept message costs besides: the driver's note where the payload begins. Unit: bytes.
+const NOTE_BYTES: u64 = 32;
 
-/// What keeping a message of `bytes` bytes costs; drivers keep within it. Without payload it is only an envelope, which
-/// the budget does not count: those of announced messages are not counted either.
+/// Unexpected payload of `bytes` bytes is kept in blocks of this size: small ones where a large one would be nearly empty.
+/// Unit: bytes.
+#[inline]
+pub fn kept_block_bytes(bytes: u64) -> u64 {
+    if bytes <= 48 { 16 } else { 64 }
+}
+
+/// What keeping a message of `bytes` bytes costs; drivers keep within it. Envelopes are not counted: every unmatched message
+/// has one, whether its payload is here or with its sender, and the bound on memory has 64 bytes for each.
 #[inline]
 pub fn kept_cost_bytes(bytes: u64) -> u64 {
-    if bytes == 0 { 0 } else { MESSAGE_COST_BYTES + bytes.div_ceil(KEPT_BLOCK_BYTES) * BLOCK_COST_BYTES }
+    let block_bytes = kept_block_bytes(bytes);
+    if bytes == 0 { 0 } else { NOTE_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
 }
 
 /// What the payload in one data slot costs at most when it is kept.

@@ -606,8 +606,8 @@ fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
 /// A receiver whose budget has room beyond the reservation for three messages of 100 bytes at most, and one credit slot.
 fn nearly_full(quota_slots: u32) -> Bench {
     let mut bench = with_credits(quota_slots);
-    // 164 for each slot, and for a message of 1000 bytes 96 and sixteen blocks of 68.
-    let reserved = 164 * u64::from(quota_slots) + 96 + 16 * 68;
+    // 84 for each slot (two slots, 80 bytes), and for a message of 1000 bytes 32 and sixteen blocks of 68.
+    let reserved = 84 * u64::from(quota_slots) + 32 + 16 * 68;
     let three = 3 * crate::kept_cost_bytes(100);
     let config = Config {
         unexpected_budget_bytes: reserved + three,
@@ -669,9 +669,9 @@ fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
         receiver.eager(100, 100);
         assert!(!receiver.says_hold(0));
     }
-    receiver.eager(1, 1);
+    receiver.eager(100, 100);
     assert!(receiver.says_hold(1));
-    // Three of four are left, then two, then one of 100 bytes and one of 1.
+    // Three of four are left, then two, then one.
     for still in [true, true, false] {
         receiver.receive(2, 100, None);
         assert_eq!(receiver.says_hold(3), still);

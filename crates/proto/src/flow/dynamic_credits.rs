@@ -91,6 +91,8 @@ struct Account {
     blocked: bool,
     /// So often it is passed over as a victim.
     spared: u8,
+    /// It was active since it was last looked at as a victim.
+    used: bool,
     /// Thresholds crossed since its last monitoring point.
     crossed: u32,
     /// Of the slots that have reached no threshold yet, those of requests and responses.
@@ -273,16 +275,23 @@ impl Pool {
             self.owed_slots += missing - found;
         }
         let index = self.open(self.start_slots, lane_slots);
-        // Half of what nobody has. Later ones find less, and take from the idle once they are active.
         self.refill();
-        let gift =
-            (self.unassigned_slots.saturating_sub(self.missing_slots) / 2).min(lane_slots - self.start_slots);
+        let gift = self.first_share(lane_slots) - self.start_slots;
         self.unassigned_slots -= gift;
         let account = &mut self.accounts[index as usize];
         account.owner = Some(owner);
         account.intended += gift;
         self.limit_piggybacking(index);
         index
+    }
+
+    /// The quota of somebody who comes first: an equal share, as far as it is there. Whoever turns out to be more active than
+    /// others gains the rest, half of it at a time. More than equal from the beginning would be what those who come later
+    /// lack, and take back only one by one.
+    fn first_share(&self, lane_slots: u32) -> u32 {
+        let equal = quota(self.planned_slots, self.planned_senders.max(self.senders()), 0, false);
+        let there = self.start_slots + self.unassigned_slots.saturating_sub(self.missing_slots);
+        equal.min(there).min(lane_slots).max(self.start_slots)
     }
 
     /// Opens an account that holds the starting credits, out of what is reserved.
@@ -310,6 +319,7 @@ impl Pool {
             packets_read: 0,
             blocked: false,
             spared: 0,
+            used: false,
             crossed: 0,
             control: 0,
             thresholds,
@@ -703,6 +713,7 @@ impl Pool {
         if account.control >= account.thresholds[0] {
             return;
         }
+        account.used = self.hold_points > 0;
         account.crossed += 1;
         if account.crossed <= self.credit_slots {
             return;
@@ -742,6 +753,12 @@ impl Pool {
         if robbed.spared > 0 {
             robbed.spared -= 1;
             self.tally.spared += 1;
+            self.activity.move_to_front(victim, Level::Medium);
+            return;
+        }
+        // A second chance for those who have no more than we have and were active since they were last found here: among equally
+        // active senders quota goes from the richer to the poorer only, so that shares become equal.
+        if core::mem::take(&mut robbed.used) && robbed.intended < intended + least {
             self.activity.move_to_front(victim, Level::Medium);
             return;
         }

@@ -95,6 +95,7 @@ impl Account {
             packets_read,
             blocked,
             spared,
+            used,
             crossed,
             control,
             thresholds,
@@ -102,7 +103,7 @@ impl Account {
         } = self;
         words.extend([*retrieved, *piggybacked, *current, *intended, *lane_slots, *piggyback_to]);
         words.extend(base.distances(*granted_total, *packets_sent, *packets_read));
-        words.push(u32::from(*blocked) << 8 | u32::from(*spared));
+        words.push(u32::from(*used) << 9 | u32::from(*blocked) << 8 | u32::from(*spared));
         words.extend([*crossed, *control]);
         words.extend(&thresholds[..=credit_slots as usize]);
         words.push(owner.map_or(u32::MAX, |owner| owner.0));
