@@ -36,7 +36,7 @@ use weir_link::{Address, Link};
 use weir_proto::{
     Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
     Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
-    SendLevel, Space,
+    SendLevel, Space, Transfer,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
@@ -190,6 +190,10 @@ pub struct Engine<L: Link = ShmLink> {
     asking: Vec<Peer>,
     /// Peers at whom we wait for a lane.
     connecting: Vec<Peer>,
+    /// Large messages of ours that their receivers can copy, with whom we may help.
+    announced: VecDeque<(Peer, Transfer)>,
+    /// Copies that a peer has not ended its part of.
+    copying: Vec<(Peer, Transfer)>,
     /// What idle peers may keep of our mailbox. Unit: bytes.
     idle_bytes: u64,
     peak_mailbox_bytes: u64,
@@ -239,6 +243,7 @@ impl Engine<ShmLink> {
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
             full_fences: is_crowded(peers),
+            together: !is_crowded(peers),
             conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;
@@ -313,6 +318,8 @@ impl<L: Link> Engine<L> {
             completions: VecDeque::new(),
             asking: Vec::new(),
             connecting: Vec::new(),
+            announced: VecDeque::new(),
+            copying: Vec::new(),
             idle_bytes: u64::from(settings.idle_bytes),
             peak_mailbox_bytes: 0,
             actions: Vec::new(),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
-use weir_link::{Admission, Arrival, Link, Liveness, Quota};
+use weir_link::{Admission, Arrival, Copied, Link, Liveness, Quota, TOGETHER_BYTES};
 use weir_proto::{
     Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Shortcut,
     Source, Space, Taken, Transfer,
@@ -22,6 +22,8 @@ const QUEUE_NS: u64 = 1_000_000;
 /// Calls of `progress` between two looks at the clock, for programs that never wait: few, since they may call only a thousand
 /// times a second; the clock costs some 25 ns.
 const TICKS_PER_LOOK: u32 = 1 << 8;
+/// Peers that are looked at for copies to help with, in one call.
+const HELP_LOOKS: usize = 4;
 /// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
 /// two receives.
 const IDLE_TICKS: u32 = 16;
@@ -48,7 +50,8 @@ impl<L: Link> Engine<L> {
             handled += 1;
         }
         self.news |= handled > 0;
-        let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len();
+        let copies = self.announced.len() | self.copying.len();
+        let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len() | copies;
         if waiting > 0 || self.machine.next_deadline().is_some() {
             handled += self.look_after_waiting(handled);
         }
@@ -78,6 +81,12 @@ impl<L: Link> Engine<L> {
         }
         if !self.connecting.is_empty() {
             found += self.look_for_lanes();
+        }
+        if !self.announced.is_empty() {
+            found += self.help();
+        }
+        if !self.copying.is_empty() {
+            found += self.look_for_copies();
         }
         if let Some(deadline) = self.machine.next_deadline() {
             found += self.pass_deadline(deadline);
@@ -115,8 +124,7 @@ impl<L: Link> Engine<L> {
                 weir_link::cores::yield_now();
                 self.after_pause(Some(now));
             }
-            // Room shows in the peer's memory, not by a packet: nothing would wake us.
-            Pause::Sleep { .. } if !self.asking.is_empty() => {
+            Pause::Sleep { .. } if self.must_look() => {
                 weir_link::cores::yield_now();
                 self.after_pause(None);
             }
@@ -129,12 +137,17 @@ impl<L: Link> Engine<L> {
 
     /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
-        if self.asking.is_empty() {
-            self.sleep(at_most_ns);
-        } else {
+        if self.must_look() {
             weir_link::cores::yield_now();
+        } else {
+            self.sleep(at_most_ns);
         }
         self.after_pause(None);
+    }
+
+    /// Whether we wait for what shows in the peer's memory and not by a packet: nothing would wake us.
+    fn must_look(&self) -> bool {
+        !self.asking.is_empty() || !self.copying.is_empty()
     }
 
     /// Sends out what is queued, waits (bounded by `FI_WEIR_CLOSE_MS`) until peers have taken what only we hold,
@@ -251,7 +264,13 @@ impl<L: Link> Engine<L> {
             self.now = self.clock(); // somebody may end a stall
         }
         match arrival {
-            Arrival::Packet { from, packet } => self.handle(Event::Arrived { from, packet }),
+            Arrival::Packet { from, packet } => {
+                if let Body::Finished { transfer: first, count, .. } = packet.body {
+                    let ended = |transfer: Transfer| transfer.0.wrapping_sub(first.0) < count;
+                    self.announced.retain(|&(peer, transfer)| peer != from || !ended(transfer));
+                }
+                self.handle(Event::Arrived { from, packet });
+            }
             Arrival::Attached { lane, address, quota, epoch } => {
                 let peer = self.peer(&address);
                 self.link.admit(lane, peer);
@@ -336,12 +355,19 @@ impl<L: Link> Engine<L> {
             },
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("copies serve outstanding operations");
-                let result = self.link.copy(peer, direction, address, &outstanding.memory, offset, bytes);
+                let result =
+                    match self.link.copy(peer, direction, address, &outstanding.memory, offset, bytes) {
+                        Ok(Copied::Pending) => return self.copying.push((peer, transfer)),
+                        Ok(Copied::Done) => Ok(()),
+                        Err(fault) => Err(fault),
+                    };
                 self.events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
                 self.asking.retain(|asking| *asking != peer);
                 self.connecting.retain(|connecting| *connecting != peer);
+                self.announced.retain(|(announced, _)| *announced != peer);
+                self.copying.retain(|(copying, _)| *copying != peer);
                 self.link.forget(peer);
             }
             Action::Notify { from, data, bytes } => {
@@ -358,6 +384,9 @@ impl<L: Link> Engine<L> {
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
         if let Body::Rendezvous { .. } | Body::Located { refused: false, .. } = packet.body {
             let packet = self.addressed(*packet, payload);
+            if let Body::Rendezvous { length: TOGETHER_BYTES.., address: 1.., transfer, .. } = packet.body {
+                self.announced.push_back((to, transfer));
+            }
             return self.link.transmit(to, &packet, None);
         }
         if let Source::Retained { transfer, offset } = payload {
@@ -454,6 +483,34 @@ impl<L: Link> Engine<L> {
             self.handle(Event::Lost { peer, fault });
         }
         unreachable.len()
+    }
+
+    /// Takes a part in copies that receivers of ours are making. Returns with how many.
+    fn help(&mut self) -> usize {
+        let mut helped = 0;
+        for _ in 0..self.announced.len().min(HELP_LOOKS) {
+            let Some(announced) = self.announced.pop_front() else { break };
+            helped += usize::from(self.link.help(announced.0));
+            self.announced.push_back(announced);
+        }
+        helped
+    }
+
+    /// Whether copies have ended that peers had a part in.
+    fn look_for_copies(&mut self) -> usize {
+        let (mut found, mut index) = (0, 0);
+        while let Some(&(peer, transfer)) = self.copying.get(index) {
+            let Some(result) = self.link.copied(peer) else {
+                index += 1;
+                continue;
+            };
+            found += 1;
+            index = 0; // what follows may change the list
+            self.copying.retain(|&ended| ended != (peer, transfer));
+            self.now = self.clock();
+            self.handle(Event::CopyDone { transfer, result });
+        }
+        found
     }
 
     fn look_for_room(&mut self) -> usize {

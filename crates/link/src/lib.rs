@@ -101,6 +101,18 @@ pub enum Liveness {
     Refused,
 }
 
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// Everything is there.
+    Done,
+    /// The peer has taken a part and is at it: ask [`Link::copied`]. Nobody rings when it is done.
+    Pending,
+}
+
+/// Copies of fewer bytes are made by one side. Unit: bytes.
+pub const TOGETHER_BYTES: u64 = 128 << 10;
+
 /// A way for packets between endpoints. One owner at a time; `Send`, so that ownership can be handed over.
 pub trait Link: Send {
     /// What a slot holds.
@@ -150,7 +162,8 @@ pub trait Link: Send {
     /// Frees the slots of the packet last polled.
     fn retire(&mut self);
 
-    /// Copies between our memory and the memory of the peer's process, without the peer's help.
+    /// Copies between our memory and the memory of the peer's process. The peer may take a part in it ([`Link::help`]), and need
+    /// not.
     ///
     /// # Errors
     /// [`CopyFault`].
@@ -162,7 +175,13 @@ pub trait Link: Send {
         memory: &UserMemory,
         offset: u64,
         bytes: u64,
-    ) -> Result<(), CopyFault>;
+    ) -> Result<Copied, CopyFault>;
+
+    /// How a copy with `peer` has ended that was pending; `None`: it still is.
+    fn copied(&mut self, peer: Peer) -> Option<Result<(), CopyFault>>;
+
+    /// Copies a part of what `peer` is copying from us, if it is. Returns whether it was.
+    fn help(&mut self, peer: Peer) -> bool;
 
     /// Whether the endpoint at `address` lives. A system call or two.
     fn liveness(&mut self, address: &Address) -> Liveness;

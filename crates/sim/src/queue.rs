@@ -13,7 +13,7 @@ const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
 /// Room for so many events is kept in an empty bucket. In a large world all there are can stand in one, and soon in another, and each would
 /// keep room for them.
-const MOST_KEPT: usize = 4096;
+const MOST_KEPT: usize = 1 << 15;
 
 /// Events by time. `E` should be small: it is moved a few times.
 #[derive(Debug)]

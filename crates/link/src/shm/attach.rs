@@ -81,8 +81,8 @@ fn call(
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes as usize };
     let pid = pid as libc::pid_t;
     let count = pieces.len() as libc::c_ulong;
-    // SAFETY: the pieces are the program's memory, valid for this by the promise behind `UserMemory`; the lists
-    // live across the call. The remote range is the kernel's to check.
+    // SAFETY: the lists live across the call. Pieces that are written to are the program's memory, valid for this by the promise
+    // behind `UserMemory`; those that are read, and the remote range, are the kernel's to check.
     let moved = unsafe {
         match direction {
             Direction::Get => libc::process_vm_readv(pid, pieces.as_ptr(), count, &raw const remote, 1, 0),
@@ -99,6 +99,22 @@ fn call(
             _ => Err(CopyFault::Forbidden),
         },
     }
+}
+
+/// Copies `bytes` bytes from our address `from` to `to` in process `pid`. Both are the other process's word: the kernel checks
+/// them, and what is not ours to read is an error. Returns whether everything was copied.
+pub fn put_across(pid: u32, from: u64, to: u64, bytes: u64) -> bool {
+    let mut done = 0;
+    while done < bytes {
+        let length = (bytes - done).min(MAX_CALL_BYTES);
+        let piece =
+            libc::iovec { iov_base: from.wrapping_add(done) as *mut libc::c_void, iov_len: length as usize };
+        match call(pid, Direction::Put, to.wrapping_add(done), &[piece], length) {
+            Ok(moved) => done += moved,
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// Copies inside this process.

@@ -10,6 +10,7 @@ use super::inbox::{Inbox, Limits};
 use super::outbox::{Outbox, Step};
 use super::ring::{LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
+use super::together::{Rest, Together};
 use crate::memory::UserMemory;
 
 type Sender = Outbox<Arc<HeapLane>, Arc<Bell>>;
@@ -309,5 +310,55 @@ fn loom_a_stopped_newcomer_delays_the_other_until_it_is_found() {
             lane.own(1);
             other.join().unwrap();
         });
+    }
+}
+
+/// Two copies one after the other of two pieces each, with a helper that looks a few times. A piece is a watched cell: copied
+/// by both at a time, or read by the receiver while the helper still writes, is a race.
+#[test]
+fn loom_two_copy_one_message() {
+    const PIECE: u64 = 32 << 10;
+    explore(2, || {
+        let together = Arc::new(Together::default());
+        let pieces = Arc::new(Pieces(std::array::from_fn(|_| Watched::new(0_u8))));
+        let helper = {
+            let (together, pieces) = (Arc::clone(&together), Arc::clone(&pieces));
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    together.help(|from, to, bytes| {
+                        // Of one copy, not a mixture of two.
+                        assert_eq!((from, bytes), (to, PIECE));
+                        pieces.copy((to as u32 / PIECE as u32) as usize, (to >> 32) as u8);
+                        true
+                    });
+                }
+            })
+        };
+        for round in 1..=2_u64 {
+            let mut offer = together.offer(round << 32, round << 32, 2 * PIECE);
+            while let Some(part) = together.take(&mut offer) {
+                pieces.copy((part.offset / PIECE) as usize, round as u8);
+            }
+            while together.rest(&mut offer) != Rest::Nothing {
+                yield_now();
+            }
+            // SAFETY: all copying has ended; loom checks that.
+            pieces.0.iter().for_each(|piece| piece.with(|byte| assert_eq!(unsafe { *byte }, round as u8)));
+        }
+        helper.join().unwrap();
+    });
+}
+
+struct Pieces([Watched<u8>; 2]);
+
+// SAFETY: each piece is copied by whoever took it; that is what the test checks.
+unsafe impl Sync for Pieces {}
+// SAFETY: plain memory, owned.
+unsafe impl Send for Pieces {}
+
+impl Pieces {
+    fn copy(&self, piece: usize, mark: u8) {
+        // SAFETY: whoever took the piece is alone with it.
+        self.0[piece].with_mut(|byte| unsafe { *byte = mark });
     }
 }

@@ -8,7 +8,7 @@
 //! 4096     claims       8 B   for each lane: whose it is
 //! 65536    lane 0             stride: a whole number of pages
 //! ...      lane 1 ...
-//!          a lane:     256 B  state, owner, epoch, asked (64 B), polled (64 B), retired (64 B), spare
+//!          a lane:     256 B  state, owner, epoch, asked (64 B), polled (64 B), retired (64 B), together (64 B)
 //!                      then data and credit slots and the slot of the last packet, 64 B each
 //! ```
 //! The file is as long as all lanes together but sparse: only lanes that were claimed occupy memory. Whatever a peer
@@ -19,7 +19,7 @@ use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
 /// Version of everything described here.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part.
 pub const FACTS_BYTES: usize = 128;
@@ -348,7 +348,7 @@ mod tests {
             Facts::parse(&bytes, length, 4096)
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
-        assert_eq!(with(8, 4), Err(LayoutError::Version { have: 4 }));
+        assert_eq!(with(8, 5), Err(LayoutError::Version { have: 5 }));
         for (at, word) in
             [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {

@@ -16,6 +16,7 @@
 
 mod attach;
 mod bell;
+mod copying;
 mod gate;
 #[cfg(test)]
 mod heap;
@@ -30,19 +31,21 @@ mod segment;
 #[cfg(test)]
 mod steps;
 pub(crate) mod sync;
+mod together;
 mod told;
 mod turns;
 
 use crate::memory::UserMemory;
-use crate::{Address, Admission, Arrival, Link, Liveness};
+use crate::{Address, Admission, Arrival, Copied, Link, Liveness, TOGETHER_BYTES};
 use bell::call;
+use copying::Awaited;
 use gate::{Ticket, unclaim};
 use inbox::{Inbox, Limits};
 pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
-use ring::{Found, GEOMETRY, Head};
+use ring::{Found, GEOMETRY, Head, LaneMemory};
 use segment::{Absent, OwnSegment, PeerSegment};
 pub use segment::{SystemError, cleanup, owners};
 use std::collections::{HashMap, VecDeque};
@@ -72,6 +75,8 @@ pub struct ShmOptions {
     /// Senders pay a full fence for each packet (some 7 ns), so that going to sleep costs no membarrier (some 17 us
     /// while others run): for nodes with more ranks than cores.
     pub full_fences: bool,
+    /// Large messages are copied by both sides, if both wait: for ranks with a core each.
+    pub together: bool,
     /// No credits: senders look for room ([`Link::room`]), and all slots of a lane are data slots.
     pub conditional: bool,
 }
@@ -174,6 +179,9 @@ pub struct ShmLink {
     shape: Shape,
     dir: PathBuf,
     cross_memory: bool,
+    together: bool,
+    /// Copies whose last pieces the peer has taken.
+    awaited: HashMap<Peer, Awaited>,
     fences_registered: bool,
     pid_namespace: u64,
     pid: u32,
@@ -222,6 +230,8 @@ impl ShmLink {
             shape,
             dir: options.dir.clone(),
             cross_memory: options.cross_memory,
+            together: options.together,
+            awaited: HashMap::new(),
             fences_registered,
             pid_namespace: facts.pid_namespace,
             pid: facts.pid,
@@ -582,7 +592,7 @@ impl Link for ShmLink {
         memory: &UserMemory,
         offset: u64,
         bytes: u64,
-    ) -> Result<(), CopyFault> {
+    ) -> Result<Copied, CopyFault> {
         let (cross_memory, pid, namespace) = (self.cross_memory, self.pid, self.pid_namespace);
         let facts = *self.segment_of(peer)?.facts();
         if facts.pid_namespace != namespace || !cross_memory {
@@ -590,12 +600,26 @@ impl Link for ShmLink {
         }
         if facts.pid == pid {
             attach::copy_inside(direction, address, memory, offset, bytes);
+        } else if self.together && bytes >= TOGETHER_BYTES && direction == Direction::Get {
+            return self.copy_together(peer, facts.pid, address, memory, offset, bytes);
         } else {
             attach::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
-        // Looked at afterwards: the peer says so before its program may use the buffer again, so if it has not said so
-        // by now, what we have copied is what it announced. One that has left us says so in our lane there.
-        if self.abandoned(peer) || self.is_refused(peer) { Err(CopyFault::Gone) } else { Ok(()) }
+        self.as_announced(peer).map(|()| Copied::Done)
+    }
+
+    fn copied(&mut self, peer: Peer) -> Option<Result<(), CopyFault>> {
+        let Some(awaited) = self.awaited.get_mut(&peer) else { return Some(Err(CopyFault::Gone)) };
+        let result = awaited.look()?;
+        self.awaited.remove(&peer);
+        Some(result.and_then(|()| self.as_announced(peer)))
+    }
+
+    #[inline]
+    fn help(&mut self, peer: Peer) -> bool {
+        let Some(Some(outbox)) = self.outboxes.get(peer.0 as usize) else { return false };
+        let together = &outbox.lane().control().together.0;
+        together.is_open() && self.help_with(peer, together)
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
@@ -635,6 +659,7 @@ impl Link for ShmLink {
             self.unwanted.push((segment, ticket));
         }
         self.asked.retain(|asked| *asked != peer);
+        self.end_awaited(peer);
         let known = self.acquaintance(peer);
         let (lane, address) = (known.lane, known.address);
         if let Some(lane) = lane {

@@ -35,6 +35,7 @@
 //! in which the kinds come does not matter.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::together::Together;
 use crate::memory::UserMemory;
 use weir_proto::wire::{self, SLOT_BYTES};
 use weir_proto::{Geometry, Packet};
@@ -49,7 +50,7 @@ const MAX_PAYLOAD_BYTES: u32 = GEOMETRY.max_packet_slots * GEOMETRY.slot_bytes -
 #[derive(Debug, Default)]
 pub struct Line<T>(pub T);
 
-/// The two words of a lane that change while it is in use; the reader writes both.
+/// The words of a lane that change while it is in use; the reader writes the first two.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct LaneControl {
@@ -57,6 +58,8 @@ pub struct LaneControl {
     pub polled: Line<AtomicU32>,
     /// Slots retired since the beginning.
     pub retired: Line<AtomicU64>,
+    /// The copy that both sides make together.
+    pub together: Line<Together>,
 }
 
 /// The memory of one lane: mapped, or on the heap for tests and the model checker.

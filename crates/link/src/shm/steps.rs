@@ -18,6 +18,7 @@ fn options(dir: &Path) -> ShmOptions {
         max_lanes: 64,
         cross_memory: true,
         full_fences: false,
+        together: true,
         conditional: false,
     }
 }

@@ -17,6 +17,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         max_lanes: 16,
         cross_memory: true,
         full_fences: false,
+        together: true,
         conditional: false,
     }
 }
@@ -162,5 +163,25 @@ pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     while !happened() {
         assert!(std::time::Instant::now() < end, "{what} did not happen for 20 s");
         std::thread::yield_now();
+    }
+}
+
+/// From now on `system_call` fails with EPERM in this process. For children only: it cannot be undone.
+pub fn forbid(system_calls: &[libc::c_long]) {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = vec![op(LOAD, 0, 0, 0)];
+    for &call in system_calls {
+        program.push(op(JUMP_EQUAL, 0, 1, call as u32));
+        program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    }
+    program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program and its description live across the calls; the kernel checks them.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
     }
 }

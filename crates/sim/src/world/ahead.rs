@@ -13,6 +13,10 @@
 //! step      [c] is taken as ever
 //! ```
 //! It ends with a packet after which something is to be sent, which is seen to when that packet is taken.
+//!
+//! Messages of one packet are not told before their time: what comes of them is the program's business. But a thousand of them
+//! can stand there as well, each of which has to be read from far away, its sender's state too. So a step that finds several reads all of that at once,
+//! where one need not wait for the other, and notes only how many there are.
 
 use weir_proto::{Config, Peer, Scheme};
 
@@ -44,11 +48,27 @@ pub(super) struct Seen {
 pub(super) struct Ahead {
     seen: Vec<Seen>,
     taken: usize,
+    /// Packets behind these that are messages by themselves: nothing is to be told of them.
+    messages: usize,
 }
 
 impl Ahead {
     pub fn is_empty(&self) -> bool {
         self.taken == self.seen.len()
+    }
+
+    /// Notes that the next packets are messages.
+    #[inline]
+    pub fn note_messages(&mut self, messages: usize) {
+        self.messages = messages;
+    }
+
+    /// Whether the next packet was noted as a message; it is taken now.
+    #[inline]
+    pub fn take_message(&mut self) -> bool {
+        let noted = self.messages > 0;
+        self.messages -= usize::from(noted);
+        noted
     }
 
     /// Notes one more.

@@ -278,7 +278,13 @@ impl Flights {
         in_order
     }
 
-    /// What the receiver's machine calls the sender of a train of which packets were taken.
+    /// Whether a train has one packet.
+    #[inline]
+    pub fn is_single(&self, id: TrainId) -> bool {
+        self.trains[id.0 as usize].count == 1
+    }
+
+    /// What the receiver's machine calls the sender of a train, if that is known.
     #[inline]
     pub fn peer(&self, id: TrainId) -> Option<Peer> {
         let peer = self.trains[id.0 as usize].peer;

@@ -10,8 +10,8 @@ use std::collections::BinaryHeap;
 use crate::Picoseconds;
 use crate::network::{Segment, TrainId};
 
-/// With the link to the next, a chunk is a cache line: most mailboxes hold a few packets.
-const CHUNK_PACKETS: usize = 15;
+/// With the link to the next, a chunk is two cache lines: most mailboxes hold a few packets.
+const CHUNK_PACKETS: usize = 31;
 const NONE: u32 = u32::MAX;
 
 /// Some packets of one mailbox, by train, and the chunk with those behind them.
@@ -276,10 +276,10 @@ mod tests {
             mailbox.arrive(5, segment(index, 0, 1, 0), &mut chunks);
         }
         while mailbox.take(5, &mut chunks).is_some() {}
-        for index in 0..4 * CHUNK_PACKETS as u32 {
+        for index in 0..3 * CHUNK_PACKETS as u32 {
             mailbox.arrive(6, segment(index, 0, 1, 0), &mut chunks);
         }
-        assert_eq!(mailbox.peek(&chunks, &mut seen), 4 * CHUNK_PACKETS);
+        assert_eq!(mailbox.peek(&chunks, &mut seen), 3 * CHUNK_PACKETS);
         while mailbox.take(6, &mut chunks).is_some() {}
         for index in 0..150 {
             mailbox.arrive(10, segment(index, 0, 1, 0), &mut chunks);

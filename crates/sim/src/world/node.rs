@@ -501,8 +501,13 @@ impl Node {
         something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
-            for action in &actions {
-                self.perform(action, &mut train, around);
+            for action in &mut actions {
+                match action {
+                    Action::Transmit { to, packet, payload } => {
+                        self.transmit(*to, packet, *payload, &mut train, around);
+                    }
+                    action => self.perform(action, around),
+                }
             }
             actions.clear();
             let Some(event) = around.left.events.pop_front() else { break };
@@ -511,41 +516,48 @@ impl Node {
         around.left.actions = actions;
     }
 
-    fn perform(&mut self, action: &Action, train: &mut Option<TrainId>, around: &mut Surroundings<'_>) {
+    /// Puts a packet on its way, with those that left right before it if it goes with them.
+    #[inline]
+    fn transmit(
+        &mut self,
+        to: Peer,
+        packet: &mut Packet,
+        payload: Source,
+        train: &mut Option<TrainId>,
+        around: &mut Surroundings<'_>,
+    ) {
+        let to = self.known.rank(to.0);
+        if let Body::Rendezvous { address, .. } = &mut packet.body {
+            *address = 1; // any but 0: it can be read, and who reads says how much and whose
+        }
+        let credit = packet.body.is_credit();
+        let spacing_ps = if credit { around.cost.credit_send_ps } else { around.cost.packet_send_ps };
+        let leaves_at = self.free_at;
+        self.free_at += spacing_ps;
+        if let Some(checks) = &mut around.checks {
+            checks.sent(self.rank, to, packet);
+        }
+        if train.is_some_and(|train| around.flights.extend(train, to, packet)) {
+            return;
+        }
+        let called_at = match payload {
+            Source::Request { request, .. } => self.begun(request).called_at,
+            _ => self.called_at,
+        };
+        let id = around.flights.begin(self.rank, to, packet, spacing_ps, called_at);
+        if self.flown.take_if(|peer| *peer == to).is_some() {
+            around.flown = Some(id);
+            *train = None; // what follows has yet to fly
+            return;
+        }
+        around.left.injections.push((leaves_at, id));
+        *train = Some(id);
+    }
+
+    fn perform(&mut self, action: &Action, around: &mut Surroundings<'_>) {
         let cost = around.cost;
         match *action {
-            Action::Transmit { to, ref packet, payload } => {
-                let to = self.known.rank(to.0);
-                let mut addressed = None;
-                if let Body::Rendezvous { .. } = packet.body
-                    && let Packet { body: Body::Rendezvous { address, .. }, .. } = addressed.insert(*packet)
-                {
-                    *address = 1; // any but 0: it can be read, and who reads says how much and whose
-                }
-                let packet = addressed.as_ref().unwrap_or(packet);
-                let credit = packet.body.is_credit();
-                let spacing_ps = if credit { cost.credit_send_ps } else { cost.packet_send_ps };
-                let leaves_at = self.free_at;
-                self.free_at += spacing_ps;
-                if let Some(checks) = &mut around.checks {
-                    checks.sent(self.rank, to, packet);
-                }
-                if train.is_some_and(|train| around.flights.extend(train, to, packet)) {
-                    return;
-                }
-                let called_at = match payload {
-                    Source::Request { request, .. } => self.begun(request).called_at,
-                    _ => self.called_at,
-                };
-                let id = around.flights.begin(self.rank, to, packet, spacing_ps, called_at);
-                if self.flown.take_if(|peer| *peer == to).is_some() {
-                    around.flown = Some(id);
-                    *train = None; // what follows has yet to fly
-                    return;
-                }
-                around.left.injections.push((leaves_at, id));
-                *train = Some(id);
-            }
+            Action::Transmit { .. } => unreachable!("packets are put on their way by `act`"),
             Action::Connect { to } => {
                 around.left.attaches.push(self.known.rank(to.0));
                 let Plan { quota_slots, ref config, .. } = *around.plan;

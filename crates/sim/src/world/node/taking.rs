@@ -124,6 +124,7 @@ impl Node {
             && self.mailbox.stands_in_order()
             && self.gets == 0
             && self.phase != Phase::Running
+            && !self.ahead.take_message()
         {
             self.look_ahead(around);
         }
@@ -138,6 +139,15 @@ impl Node {
         }
         // First all that has to be read from far away, one independent of the other; then what depends on it.
         let flights = &mut *around.flights;
+        let half_arrived = |peer| self.machine.half_arrived_bytes(peer).is_some();
+        let messages = trains[..count]
+            .iter()
+            .take_while(|&&train| flights.is_single(train) && !flights.peer(train).is_some_and(half_arrived));
+        let messages = messages.count();
+        if messages > 0 {
+            self.ahead.note_messages(messages - 1); // without the one that is taken now
+            return;
+        }
         let peers = trains[..count].iter().map_while(|&train| flights.peer(train));
         let parts =
             peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
