@@ -142,7 +142,10 @@ fn by_place(results: &Results, what: What, unit: f64, mut chart: Chart) -> Chart
 
 /// A point for each contender.
 fn by_contender(results: &Results, measure: Measure, unit: f64, unit_name: &str) -> Chart {
-    let title = format!("{}, {unit_name}", measure.describe());
+    let title = match measure.what {
+        What::IncastFairness => measure.describe(),
+        _ => format!("{}, {unit_name}", measure.describe()),
+    };
     let names = results.contenders.iter().map(|contender| contender.word().to_owned());
     let mut chart = Chart::new(title, "", unit_name).things(names);
     for (number, &contender) in results.contenders.iter().enumerate() {
