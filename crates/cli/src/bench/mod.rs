@@ -43,8 +43,8 @@ run it begins anew. What fails or does not end in time is told, and not tried ag
 Needs an MPICH with libfabric, UCX and mpicc (pip install mpich) and a C compiler. Settings of weir are taken from the environment \
 (see `weir settings`). With everything expect some 20 minutes on a quiet machine, with --quick five; do nothing else on it.
 
-Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out (but for the \
-flood, which others need not survive); 2, 126 and 127 as for `weir run`. Targets do not count.
+Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out (but for flood \
+and incast, which others need not survive); 2, 126 and 127 as for `weir run`. Targets do not count.
 
 Examples:
   weir bench --quick

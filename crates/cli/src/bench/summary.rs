@@ -140,8 +140,8 @@ impl Compared {
 }
 
 /// What to know about interleaved rounds on a machine. `mpis`: who they are, with their versions.
-pub fn notes(machine: &Machine, mpis: &str, rounds: u32) -> Vec<String> {
-    let mut notes = vec![
+pub fn notes(machine: &Machine, mpis: &str, rounds: u32) -> [String; 2] {
+    [
         format!(
             "Median, least .. greatest of {rounds} interleaved rounds; {mpis}, {}, {} cores, Linux {}, load before {}.",
             machine.processor, machine.cores, machine.kernel, machine.load
@@ -149,14 +149,17 @@ pub fn notes(machine: &Machine, mpis: &str, rounds: u32) -> Vec<String> {
         String::from(
             "Within noise: the spreads overlap, so these rounds do not tell the two apart. Other work on the machine widens them.",
         ),
-    ];
-    if machine.load > 0.5 {
-        notes.push(format!(
+    ]
+}
+
+/// That other work has spoilt the numbers, if it has.
+pub fn busy(machine: &Machine) -> Option<String> {
+    (machine.load > 0.5).then(|| {
+        format!(
             "The machine was not idle (load {}): on {} cores the numbers say more about the other work than about transports.",
             machine.load, machine.cores
-        ));
-    }
-    notes
+        )
+    })
 }
 
 /// The table, and what to know about it.
@@ -174,6 +177,7 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
     }
     let mut lines = vec![table.to_string()];
     lines.extend(notes(machine, &format!("{} {}", mpi.kind.name(), mpi.version), rounds));
+    lines.extend(busy(machine));
     lines.extend(results.missing.iter().map(|(transport, why)| format!("{}: {why}", transport.word())));
     let failures = results.failures.iter();
     lines.extend(

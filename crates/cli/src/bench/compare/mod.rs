@@ -39,8 +39,6 @@ use weir_engine::config::Settings;
 const SAMPLES: &str = "samples.jsonl";
 /// Variables that begin so change what the contenders do, and so belong to the key of a run.
 const TELLING: [&str; 8] = ["FI_", "MPIR_CVAR_", "MPICH_", "UCX_", "I_MPI_", "OMPI_", "PRTE_", "PMIX_"];
-/// Load from which the page warns.
-const BUSY: f64 = 0.5;
 
 /// Options of `weir bench` without a benchmark's name.
 #[derive(Args, Debug)]
@@ -281,7 +279,7 @@ impl Bench<'_> {
 
     /// What to know about the numbers.
     fn notes(&self, results: &Results, mpis: &[String]) -> Vec<String> {
-        let mut notes = summary::notes(&self.busiest(results), &mpis.join(", "), self.rounds);
+        let mut notes = summary::notes(&self.busiest(results), &mpis.join(", "), self.rounds).to_vec();
         notes.push(format!("Flood: {}.", self.plan.flood()));
         let missing = self.field.missing.iter();
         notes.extend(
@@ -295,15 +293,9 @@ impl Bench<'_> {
     }
 
     fn warnings(&self, results: &Results) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let Machine { load, cores, .. } = self.busiest(results);
-        if load > BUSY {
-            warnings.push(format!(
-                "Load {load} on {cores} cores before this run: a verdict of it holds for a machine that is busy like that."
-            ));
-        }
-        if self.rounds < 3 {
-            warnings.push(String::from("So few rounds have next to no spread: verdicts say little."));
+        let mut warnings = Vec::from_iter(summary::busy(&self.busiest(results)));
+        if (self.rounds as usize) < targets::LEAST_SAMPLES {
+            warnings.push(String::from("So few rounds have next to no spread: nothing is judged by them."));
         }
         if self.arguments.quick {
             warnings.push(String::from("Quick: each value was measured for a moment only."));
@@ -318,16 +310,16 @@ impl Bench<'_> {
     }
 }
 
-/// `3 of 12 targets reached, 2 missed, 1 within noise, 6 not measured`.
+/// `3 of 12 targets reached, 2 missed, 1 within noise, 6 not measured or in too few rounds`.
 fn summary_of(judged: &[Judged]) -> String {
     let count = |verdict| judged.iter().filter(|target| target.verdict == verdict).count();
     format!(
-        "{} of {} targets reached, {} missed, {} within noise, {} not measured",
+        "{} of {} targets reached, {} missed, {} within noise, {} not measured or in too few rounds",
         count(Verdict::Reached),
         judged.len(),
         count(Verdict::Missed),
         count(Verdict::WithinNoise),
-        count(Verdict::NotMeasured)
+        count(Verdict::NotMeasured) + count(Verdict::TooFewRounds)
     )
 }
 

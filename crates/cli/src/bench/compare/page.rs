@@ -81,46 +81,29 @@ pub fn render(content: &Content<'_>) -> String {
 }
 
 fn charts(results: &Results) -> Vec<Chart> {
-    let ranks = |what: What, unit: &str| {
-        let chart = Chart::new(format!("{} by ranks, {unit}", what.title()), "ranks", unit);
-        by_place(results, what, 1.0, chart.logarithmic().x_doubling(|ranks| format!("{ranks:.0}")))
-    };
+    let mebibyte = f64::from(1 << 20);
     let latency = Chart::new("Half round trip by message size, us", "message", "us");
     let latency = latency.logarithmic().x_doubling(|bytes| size(bytes.round() as u64));
-    let memory = Chart::new("Memory of a rank after all-to-alls, MiB", "ranks", "MiB");
+    let collective = |what: What| {
+        let chart = Chart::new(format!("{} by ranks, us", what.title()), "ranks", "us");
+        by_place(results, what, 1.0, chart.logarithmic().x_doubling(|ranks| format!("{ranks:.0}")))
+    };
+    let points = |what, unit, name| {
+        let measures = table::columns(results, &[what]).into_iter();
+        measures.map(move |measure| by_contender(results, measure, unit, name))
+    };
     let incast = Chart::new("Incast: messages of all senders together, M/s", "senders", "M/s");
-    let mebibyte = f64::from(1 << 20);
+    let memory = Chart::new("Memory of a rank after all-to-alls, MiB", "ranks", "MiB");
+
     let mut charts = vec![by_place(results, What::HalfRoundTripUs, 1.0, latency)];
-    charts.extend(
-        table::columns(results, &[What::BytesPerS])
-            .into_iter()
-            .map(|measure| by_contender(results, measure, 1e9, "GB/s")),
-    );
-    charts.extend(
-        table::columns(results, &[What::MessagesPerS])
-            .into_iter()
-            .map(|measure| by_contender(results, measure, 1e6, "M/s")),
-    );
-    charts.extend([What::BarrierUs, What::AllreduceUs, What::AlltoallUs].map(|what| ranks(what, "us")));
+    charts.extend(points(What::BytesPerS, 1e9, "GB/s"));
+    charts.extend(points(What::MessagesPerS, 1e6, "M/s"));
+    charts.extend([What::BarrierUs, What::AllreduceUs, What::AlltoallUs].map(collective));
     charts.push(by_place(results, What::IncastPerS, 1e6, incast));
-    charts.extend(
-        table::columns(results, &[What::IncastFairness])
-            .into_iter()
-            .rev()
-            .take(1)
-            .map(|measure| by_contender(results, measure, 1.0, "index")),
-    );
+    charts.extend(points(What::IncastFairness, 1.0, "").next_back());
     charts.extend(senders(results));
-    charts.extend(
-        table::columns(results, &[What::FloodS])
-            .into_iter()
-            .map(|measure| by_contender(results, measure, 1.0, "s")),
-    );
-    charts.extend(
-        table::columns(results, &[What::FloodGrowthBytes])
-            .into_iter()
-            .map(|measure| by_contender(results, measure, mebibyte, "MiB")),
-    );
+    charts.extend(points(What::FloodS, 1.0, "s"));
+    charts.extend(points(What::FloodGrowthBytes, mebibyte, "MiB"));
     charts.push(by_place(results, What::RankBytes, mebibyte, memory));
     charts
 }
@@ -142,7 +125,10 @@ fn by_place(results: &Results, what: What, unit: f64, mut chart: Chart) -> Chart
 
 /// A point for each contender.
 fn by_contender(results: &Results, measure: Measure, unit: f64, unit_name: &str) -> Chart {
-    let title = format!("{}, {unit_name}", measure.describe());
+    let title = match unit_name {
+        "" => measure.describe(),
+        _ => format!("{}, {unit_name}", measure.describe()),
+    };
     let names = results.contenders.iter().map(|contender| contender.word().to_owned());
     let mut chart = Chart::new(title, "", unit_name).things(names);
     for (number, &contender) in results.contenders.iter().enumerate() {

@@ -116,8 +116,8 @@ impl Results {
         Spread::of(&self.samples(measure, contender))
     }
 
-    /// Whether the contender failed at what brings this measure.
-    pub fn has_trouble(&self, measure: Measure, contender: Contender) -> bool {
+    /// Why the contender failed at what brings this measure, if it did.
+    pub fn trouble(&self, measure: Measure, contender: Contender) -> Option<&str> {
         let ranks = |at| u32::try_from(at).unwrap_or(u32::MAX);
         let ranks = match measure.what.group() {
             Group::Latency | Group::Bandwidth | Group::Rate => 2,
@@ -125,7 +125,9 @@ impl Results {
             Group::Incast | Group::Flood => ranks(measure.at + 1),
         };
         let word = Job { group: measure.what.group(), ranks }.word();
-        self.troubles.iter().any(|trouble| trouble.contender == contender && trouble.job == word)
+        let found =
+            self.troubles.iter().find(|trouble| trouble.contender == contender && trouble.job == word);
+        found.map(|trouble| trouble.why.as_str())
     }
 
     /// Who sent how much in the largest incast.
@@ -144,10 +146,10 @@ impl Results {
         Some(SenderShares { senders, by_contender: shares.collect() })
     }
 
-    /// Whether everything ended well. That others do not finish a flood is a result, not a failure.
+    /// Whether everything ended well. That others do not survive a flood or an incast is a result, not a failure.
     pub fn is_complete(&self) -> bool {
-        let flood = |trouble: &Trouble| trouble.job.starts_with("flood-") && trouble.contender != WEIR;
-        self.troubles.iter().all(flood)
+        let is_hard = |job: &str| job.starts_with("flood-") || job.starts_with("incast-");
+        self.troubles.iter().all(|trouble| trouble.contender != WEIR && is_hard(&trouble.job))
     }
 
     /// For records: a row for each measure and contender.
@@ -221,15 +223,17 @@ pub mod tests {
     }
 
     #[test]
-    fn a_flood_that_others_do_not_finish_is_a_result() {
+    fn a_flood_or_an_incast_that_others_do_not_survive_is_a_result() {
         let failed = |contender, job: &str| ended(contender, job, 1, Outcome::Failed("no".into()));
         let complete = |job: Ended| Results::new(&[WEIR, TCP], &[job]).is_complete();
         assert!(complete(failed(TCP, "flood-4")));
         assert!(!complete(failed(WEIR, "flood-4")));
-        assert!(!complete(failed(TCP, "incast-4")));
+        assert!(complete(failed(TCP, "incast-4")) && !complete(failed(WEIR, "incast-4")));
+        assert!(!complete(failed(TCP, "latency-2")));
         let results = Results::new(&[TCP], &[failed(TCP, "incast-8"), failed(TCP, "latency-2")]);
-        assert!(results.has_trouble(Measure { what: What::IncastFairness, at: 7 }, TCP));
-        assert!(results.has_trouble(Measure { what: What::HalfRoundTripUs, at: 2048 }, TCP));
-        assert!(!results.has_trouble(Measure { what: What::BarrierUs, at: 8 }, TCP));
+        let trouble = |what, at| results.trouble(Measure { what, at }, TCP);
+        assert_eq!(trouble(What::IncastFairness, 7), Some("no"));
+        assert_eq!(trouble(What::HalfRoundTripUs, 2048), Some("no"));
+        assert_eq!(trouble(What::BarrierUs, 8), None);
     }
 }

@@ -40,10 +40,12 @@ pub fn heading(measure: Measure, whats: &[What]) -> String {
 
 /// Two lines: median and spread; ratio to weir's median and whether that is noise.
 pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [String; 2] {
-    let trouble = results.has_trouble(measure, contender);
+    // `timed out after 60 s`, `failed: status 1`: the rest stands below.
+    let trouble = results.trouble(measure, contender);
+    let trouble = trouble.and_then(|why| why.split(" after ").next()?.split(':').next());
     let samples = results.samples(measure, contender).len();
     let Some(spread) = results.spread(measure, contender) else {
-        return [String::from(if trouble { "did not end well" } else { "-" }), String::new()];
+        return [trouble.unwrap_or("-").to_owned(), String::new()];
     };
     let weirs = results.spread(measure, WEIR);
     let weirs = weirs.filter(|_| contender != WEIR && measure.what.is_compared());
@@ -53,7 +55,7 @@ pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [Strin
         _ => format!("{} ({})", compared.median, shortened(&compared.range)),
     };
     let noise = compared.within_noise.then(|| String::from("within noise"));
-    let trouble = trouble.then(|| String::from("then failed"));
+    let trouble = trouble.map(|trouble| format!("then {trouble}"));
     let second = [compared.ratio, noise, trouble].into_iter().flatten().collect::<Vec<_>>().join(", ");
     [first, second]
 }
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(of(WEIR), "1.00 us (900 ns .. 1.20 us) | ");
         assert_eq!(of(SHM), "2.00 us (1.10 .. 3.00 us) | 2.00 x weir, within noise");
         assert_eq!(of(TCP), "5.00 us (4.00 .. 6.00 us) | 5.00 x weir");
-        assert_eq!(of(UCX), "did not end well | ");
+        assert_eq!(of(UCX), "timed out | ");
         let growth = Measure { what: What::FloodGrowthBytes, at: 3 };
         assert_eq!(cell(&results, growth, SHM), ["4.00 KiB".to_owned(), String::new()]);
         assert_eq!(cell(&results, growth, TCP), ["-".to_owned(), String::new()]);

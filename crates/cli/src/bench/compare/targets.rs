@@ -16,6 +16,8 @@ const SHM: Contender = Contender::Mpich(Transport::OfiShm);
 const UCX: Contender = Contender::Mpich(Transport::Ucx);
 const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
 const INTEL: Contender = Contender::Foreign(Foreign::IntelMpi);
+/// Samples of either side without which there is no verdict.
+pub const LEAST_SAMPLES: usize = 3;
 /// Ranks of the targets for more ranks than cores, and twice as many.
 const CROWD: u64 = 8;
 
@@ -55,6 +57,8 @@ pub enum Verdict {
     Missed,
     /// In some.
     WithinNoise,
+    /// There are too few samples to speak of noise.
+    TooFewRounds,
     /// Numbers are missing.
     NotMeasured,
 }
@@ -66,6 +70,7 @@ impl Verdict {
             Verdict::Reached => "reached",
             Verdict::Missed => "MISSED",
             Verdict::WithinNoise => "within noise",
+            Verdict::TooFewRounds => "too few rounds",
             Verdict::NotMeasured => "not measured",
         }
     }
@@ -113,38 +118,59 @@ pub fn judge(results: &Results) -> Vec<Judged> {
     targets().iter().map(|target| target.judge(results)).collect()
 }
 
+/// How many samples, and where they lie.
+#[derive(Clone, Copy)]
+struct Samples {
+    count: usize,
+    spread: Spread,
+}
+
+/// What a ratio is compared with.
+const ONE: Spread = Spread { min: 1.0, median: 1.0, max: 1.0 };
+
+fn samples(results: &Results, measure: Measure, contender: Contender) -> Option<Samples> {
+    let samples = results.samples(measure, contender);
+    Some(Samples { count: samples.len(), spread: Spread::of(&samples)? })
+}
+
 impl Target {
     fn judge(&self, results: &Results) -> Judged {
         let Measure { what, at } = self.measure;
-        let ours = results.spread(self.measure, WEIR);
+        let ours = samples(results, self.measure, WEIR);
         let (beside, theirs) = match self.beside {
             Beside::Nothing => {
-                (String::new(), Some((String::new(), Spread { min: 1.0, median: 1.0, max: 1.0 })))
+                (String::new(), ours.map(|ours| (String::new(), Samples { spread: ONE, ..ours })))
             }
             Beside::Itself(other) => {
                 let place = other.what.place(other.at);
-                let theirs = results.spread(other, WEIR).map(|spread| (place.clone(), spread));
+                let theirs = samples(results, other, WEIR).map(|theirs| (place.clone(), theirs));
                 (format!(" over {place}"), theirs)
             }
             Beside::Best(contenders) => {
                 let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
-                let beside = if names.len() == 1 {
-                    format!(" over {}", names[0])
-                } else {
-                    format!(" over the best of {}", names.join(", "))
-                };
-                (beside, self.best(results, contenders))
+                let best = if names.len() == 1 { "" } else { "the best of " };
+                (format!(" over {best}{}", names.join(", ")), self.best(results, contenders))
             }
         };
         let (verdict, found, ratio) = match (ours, theirs) {
             (Some(ours), Some((name, theirs))) => {
-                let ratio = ours.median / theirs.median;
+                let ratio = ours.spread.median / theirs.spread.median;
                 let numbers = match self.beside {
-                    Beside::Nothing => format!("{} .. {}", what.show(ours.min), what.show(ours.max)),
-                    _ => format!("{} / {} {name}", what.show(ours.median), what.show(theirs.median)),
+                    Beside::Nothing => {
+                        format!("{} .. {}", what.show(ours.spread.min), what.show(ours.spread.max))
+                    }
+                    _ => format!(
+                        "{} / {} {name}",
+                        what.show(ours.spread.median),
+                        what.show(theirs.spread.median)
+                    ),
                 };
                 let shown = if what == What::IncastFairness { what.show(ratio) } else { three_digits(ratio) };
-                (self.limit.verdict(&ours, &theirs), format!("{shown} ({numbers})"), Some(ratio))
+                let verdict = match ours.count.min(theirs.count) < LEAST_SAMPLES {
+                    true => Verdict::TooFewRounds,
+                    false => self.limit.verdict(&ours.spread, &theirs.spread),
+                };
+                (verdict, format!("{shown} ({numbers})"), Some(ratio))
             }
             _ => (Verdict::NotMeasured, String::from("-"), None),
         };
@@ -156,13 +182,14 @@ impl Target {
     }
 
     /// The best by its median.
-    fn best(&self, results: &Results, contenders: &[Contender]) -> Option<(String, Spread)> {
+    fn best(&self, results: &Results, contenders: &[Contender]) -> Option<(String, Samples)> {
         let of_each = contenders
             .iter()
-            .filter_map(|contender| Some((contender.heading(), results.spread(self.measure, *contender)?)));
+            .filter_map(|contender| Some((contender.heading(), samples(results, self.measure, *contender)?)));
+        let median = |it: &(String, Samples)| it.1.spread.median;
         match self.limit {
-            Limit::AtMost(_) => of_each.min_by(|one, other| one.1.median.total_cmp(&other.1.median)),
-            Limit::AtLeast(_) => of_each.max_by(|one, other| one.1.median.total_cmp(&other.1.median)),
+            Limit::AtMost(_) => of_each.min_by(|one, other| median(one).total_cmp(&median(other))),
+            Limit::AtLeast(_) => of_each.max_by(|one, other| median(one).total_cmp(&median(other))),
         }
     }
 }
@@ -214,10 +241,13 @@ mod tests {
         assert_eq!(target.text, "Half round trip, 8 B over the best of libfabric shm, UCX");
         assert_eq!(target.found, "0.80 (410 ns / 510 ns UCX)");
         assert_eq!((target.limit.as_str(), target.verdict), ("at most 0.85", Verdict::Reached));
-        assert_eq!(latency(&[0.6, 0.7], &[0.7, 0.7], &[0.5, 0.52]).verdict, Verdict::Missed);
+        assert_eq!(latency(&[0.6, 0.7, 0.7], &[0.7, 0.7, 0.7], &[0.5, 0.52, 0.5]).verdict, Verdict::Missed);
         // By medians reached; but one of our rounds over one of theirs is not.
         assert_eq!(latency(&[0.4, 0.4, 0.6], &[0.7], &[0.5, 0.5, 0.5]).verdict, Verdict::WithinNoise);
-        assert_eq!(latency(&[0.4], &[], &[0.5]).verdict, Verdict::Reached, "one of the two is enough");
+        let alone = latency(&[0.4, 0.4, 0.4], &[], &[0.5, 0.5, 0.5]);
+        assert_eq!(alone.verdict, Verdict::Reached, "one of the two is enough");
+        let few = latency(&[0.4, 0.4], &[], &[0.5, 0.5, 0.5]);
+        assert_eq!((few.found.as_str(), few.verdict), ("0.80 (400 ns / 500 ns UCX)", Verdict::TooFewRounds));
         let missing = latency(&[0.4], &[], &[]);
         assert_eq!((missing.found.as_str(), missing.verdict), ("-", Verdict::NotMeasured));
         assert_eq!(latency(&[], &[0.4], &[0.4]).verdict, Verdict::NotMeasured);
@@ -227,31 +257,33 @@ mod tests {
     fn more_is_better_for_rates() {
         let rate = |weir: &[f64]| {
             let what = What::MessagesPerS;
-            let target =
-                judged(&[(WEIR, what, 8, weir), (SHM, what, 8, &[6e6]), (UCX, what, 8, &[7e6])], "Rate");
+            let target = judged(
+                &[(WEIR, what, 8, weir), (SHM, what, 8, &[6e6; 3]), (UCX, what, 8, &[7e6; 3])],
+                "Rate",
+            );
             (target.found, target.verdict)
         };
-        assert_eq!(rate(&[14e6]), ("2.00 (14.0 M/s / 7.00 M/s UCX)".to_owned(), Verdict::Reached));
-        assert_eq!(rate(&[7e6]).1, Verdict::Missed);
-        assert_eq!(rate(&[7e6, 14e6]).1, Verdict::WithinNoise);
+        assert_eq!(rate(&[14e6; 3]), ("2.00 (14.0 M/s / 7.00 M/s UCX)".to_owned(), Verdict::Reached));
+        assert_eq!(rate(&[7e6; 3]).1, Verdict::Missed);
+        assert_eq!(rate(&[7e6, 7e6, 14e6]).1, Verdict::WithinNoise);
     }
 
     #[test]
     fn incasts_and_crowds_are_compared_with_themselves() {
         let share = judged(
-            &[(WEIR, What::IncastPerS, 1, &[10.0, 10.0]), (WEIR, What::IncastPerS, 7, &[9.5, 9.1])],
+            &[(WEIR, What::IncastPerS, 1, &[10.0; 3]), (WEIR, What::IncastPerS, 7, &[9.5, 9.3, 9.1])],
             "Incast: rate",
         );
         assert_eq!((share.verdict, share.found.as_str()), (Verdict::Reached, "0.93 (0.91 .. 0.95)"));
-        let fair = judged(&[(WEIR, What::IncastFairness, 7, &[0.949])], "Incast: Jain");
+        let fair = judged(&[(WEIR, What::IncastFairness, 7, &[0.949; 3])], "Incast: Jain");
         assert_eq!((fair.verdict, fair.found.as_str()), (Verdict::Missed, "0.949 (0.949 .. 0.949)"));
         let crowd = judged(
-            &[(WEIR, What::BarrierUs, 8, &[40.0]), (WEIR, What::BarrierUs, 16, &[100.0])],
+            &[(WEIR, What::BarrierUs, 8, &[40.0; 3]), (WEIR, What::BarrierUs, 16, &[100.0; 3])],
             "Barrier, 16 ranks",
         );
         assert_eq!(crowd.found, "2.50 (100 us / 40.0 us 8 ranks)");
         let intel = judged(
-            &[(WEIR, What::BarrierUs, 8, &[40.0]), (INTEL, What::BarrierUs, 8, &[20.0])],
+            &[(WEIR, What::BarrierUs, 8, &[40.0; 3]), (INTEL, What::BarrierUs, 8, &[20.0; 3])],
             "Barrier, 8 ranks over Intel MPI",
         );
         assert_eq!(intel.verdict, Verdict::Missed);

@@ -1,0 +1,101 @@
+//! `weir bench` with an MPI that is a shell script: what is run, what is kept, what is told.
+#![allow(missing_docs, reason = "test code")]
+
+mod common;
+use common::{World, output};
+
+/// An `mpicc` whose programs print results; over libfabric's tcp they fail.
+fn world() -> World {
+    let world = World::new("");
+    world.script(
+        "mpi/bin/mpicc",
+        "cat > \"$4\" <<'END'\n\
+         #!/bin/sh\n\
+         if [ \"$FI_PROVIDER\" = tcp ]; then echo 'error: no network' >&2; exit 3; fi\n\
+         for bytes in 8 2048 65536 1048576; do echo latency bytes=$bytes us=1.5; done\n\
+         END\n\
+         chmod +x \"$4\"",
+    );
+    world
+}
+
+fn bench(world: &World, words: &[&str]) -> (Option<i32>, String, String) {
+    let (out, mpi) = (world.at("out"), world.at("mpi"));
+    let (out, mpi) = (out.to_str().unwrap(), mpi.to_str().unwrap());
+    let common = ["bench", "--quiet", "--measure", "latency", "--out", out, "--mpi", mpi];
+    output(&mut world.weir(&[&common, words].concat()))
+}
+
+fn launches(world: &World) -> usize {
+    world.launches().lines().count()
+}
+
+#[test]
+fn a_run_goes_on_where_it_was_interrupted_and_begins_anew_when_it_is_complete() {
+    let world = world();
+    let words = ["--only", "weir,mpich-shm", "--repeat", "3"];
+    let (status, stdout, stderr) = bench(&world, &words);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert_eq!(launches(&world), 6);
+    assert!(
+        stdout.contains("1.50 us (1.50 .. 1.50 us)") && stdout.contains("1.00 x weir, within noise"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("0 of 12 targets reached") && world.at("out/bench.html").exists(), "{stdout}");
+
+    let samples = world.at("out/samples.jsonl");
+    let text = std::fs::read_to_string(&samples).unwrap();
+    assert_eq!(text.lines().count(), 7, "six jobs, and that they are all");
+    // As if it had been killed while it wrote its fifth line.
+    let kept: Vec<_> = text.lines().take(4).collect();
+    std::fs::write(&samples, format!("{}\n{{\"run\":", kept.join("\n"))).unwrap();
+    let (status, _, stderr) = bench(&world, &words);
+    assert_eq!((status, launches(&world)), (Some(0), 8));
+    assert!(stderr.starts_with("going on: 4 of 6 jobs are in "), "{stderr}");
+
+    let (status, _, stderr) = bench(&world, &words);
+    assert_eq!((status, stderr.as_str(), launches(&world)), (Some(0), "", 14), "anew");
+
+    // What is not the same shares nothing.
+    std::fs::write(&samples, kept.join("\n")).unwrap();
+    std::fs::write(world.at("libweir-fi.so"), "another build").unwrap();
+    let (_, _, stderr) = bench(&world, &words);
+    assert_eq!((stderr.as_str(), launches(&world)), ("", 20));
+}
+
+#[test]
+fn fresh_forgets_what_there_is() {
+    let world = world();
+    let words = ["--only", "weir", "--repeat", "2"];
+    bench(&world, &words);
+    let samples = world.at("out/samples.jsonl");
+    let text = std::fs::read_to_string(&samples).unwrap();
+    std::fs::write(&samples, text.lines().next().unwrap()).unwrap();
+    let (status, _, stderr) = bench(&world, &[&words[..], &["--fresh"]].concat());
+    assert_eq!((status, stderr.as_str(), launches(&world)), (Some(0), "", 4));
+}
+
+#[test]
+fn what_fails_is_told_and_not_tried_again() {
+    let world = world();
+    let (status, stdout, _) = bench(&world, &["--only", "weir,ofi-tcp", "--repeat", "3"]);
+    assert_eq!((status, launches(&world)), (Some(1), 4), "{stdout}");
+    let line = "libfabric tcp, latency-2: failed: status 3, error: no network; not tried again";
+    assert!(stdout.contains(line), "{stdout}");
+}
+
+#[test]
+fn what_is_not_installed_counts_only_if_it_was_named() {
+    let world = world();
+    // The only MPI that there is here is an MPICH.
+    let run = |only: &str| bench(&world, &["--only", only, "--repeat", "1"]);
+    let (status, stdout, _) = run("weir,intel-mpi");
+    assert_eq!(status, Some(1));
+    assert!(stdout.contains("Intel MPI is not compared: no Intel MPI found"), "{stdout}");
+    std::fs::remove_file(world.at("libweir-fi.so")).unwrap();
+    let (status, stdout, _) = run("mpich-shm");
+    assert_eq!(status, Some(0), "{stdout}");
+    let (status, stdout, _) = run("weir,mpich-shm");
+    assert_eq!(status, Some(1));
+    assert!(stdout.contains("weir is not compared: libweir-fi.so was not found"), "{stdout}");
+}
