@@ -12,8 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
-use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::{Signals, SignalsInfo};
 
 /// How long a launcher gets to end its ranks after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
@@ -34,6 +34,22 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 /// What the operating system says.
 pub fn end_at_closed_pipe() -> io::Result<()> {
     signal_hook::flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true))).map(drop)
+}
+
+/// From now on SIGINT and SIGTERM end this process with 128 and their number, as soon as `farewell`, which gets that number, has
+/// returned: for work that cannot be asked to stop, and may be left wherever it is.
+///
+/// # Errors
+/// What the operating system says.
+pub fn end_when_told(farewell: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            farewell(signal);
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
 }
 
 /// Runs `command` with our own standard streams and waits for it. SIGINT, SIGTERM and SIGHUP that are sent to us are

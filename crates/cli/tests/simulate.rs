@@ -4,6 +4,8 @@
 mod common;
 use common::{World, output};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 const PLAN: &str = r#"title = "small"
 experiment = "mine"
@@ -77,6 +79,38 @@ fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
     let changed = plan(&world, &PLAN.replace("12, 24", "13, 24"));
     let (_, _, progress) = weir(&world, &["sim", &changed]);
     assert!(progress.contains("1 worlds with") && progress.contains("3 more are recorded"), "{progress}");
+}
+
+#[test]
+fn who_interrupts_is_told_that_nothing_is_lost() {
+    let world = World::new("");
+    weir(&world, &["sim", &plan(&world, PLAN)]);
+    // Two more, the second of them the reference, that would take a minute.
+    let long = format!(
+        "{PLAN}\n[[sweep]]\nscheme = \"static\"\nslots_per_peer = 6\nworkload.alltoall.calls = 10000\n"
+    );
+    let path = plan(&world, &long);
+    let records = world.at("results/worlds.jsonl");
+    let told =
+        format!("4 of 6 worlds are kept in {}, and the same command goes on from there\n", records.display());
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        let out = world.at("results").display().to_string();
+        let mut command = world.weir(&["sim", &path, "--quiet", "--out", &out]);
+        command.env("WEIR_EXPERIMENTS_PATH", experiments()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Till the worlds are being run.
+        while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 3 {
+            assert_eq!(child.try_wait().unwrap(), None, "it has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{stderr}");
+        assert!(stderr.ends_with(&format!("weir: ended by signal {}; {told}", status - 128)), "{stderr}");
+    }
+    assert_eq!(std::fs::read_to_string(records).unwrap().lines().count(), 4);
 }
 
 #[test]

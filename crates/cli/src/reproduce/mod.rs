@@ -25,7 +25,8 @@ use weir_sim::plan::{Plan, Record};
 Runs the plans of published experiments (worlds that are recorded are not run again), evaluates their points, and writes \
 DIR/reproduce.html, one page that needs nothing else, and DIR/points.json. What each experiment is: `weir reproduce list`.
 
-Exit status: 0 if everything ran, whether points hold or not; with --strict 1 if one does not.
+Exit status: 0 if everything ran, whether points hold or not; with --strict 1 if one does not; 130 or 143 if it was \
+interrupted (SIGINT, SIGTERM).
 
 Examples:
   weir reproduce E1.2 --quick

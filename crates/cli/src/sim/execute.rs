@@ -2,10 +2,12 @@
 
 use crate::bench::memory;
 use crate::failure::Failure;
+use crate::job;
 use crate::quantity::{count, three_digits};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_sim::plan::record::Store;
 use weir_sim::plan::{Key, Plan, Record, Setup, estimate, run};
@@ -81,7 +83,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
             options.jobs
         );
     }
-    let failures = run_open(&open, options, &mut store, &shown, &mut results)?;
+    let failures = run_open(&open, known, options, &mut store, &shown, &mut results)?;
     if let Some(first) = failures.first() {
         let more =
             if failures.len() > 1 { format!(" (and {} more)", failures.len() - 1) } else { String::new() };
@@ -97,6 +99,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
 
 fn run_open(
     open: &[(&Setup, Key, u64)],
+    known: u64,
     options: &Options,
     store: &mut Store,
     shown: &str,
@@ -108,6 +111,10 @@ fn run_open(
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {msg} (about {eta} left)");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_secs(1));
+    let finished = Arc::new(Mutex::new(known));
+    if !open.is_empty() {
+        tell_when_interrupted(&finished, known + open.len() as u64, &bar, shown)?;
+    }
     let started = Instant::now();
     let (mut ended, mut packets) = (0, 0);
     let mut failures = Vec::new();
@@ -129,7 +136,9 @@ fn run_open(
                     setup.settings.describe()
                 ));
                 results.records.insert(record.key.clone(), record.clone());
+                let mut finished = finished.lock().expect("nobody panics with it");
                 kept = store.add(record);
+                *finished += u64::from(kept.is_ok());
             }
         }
         kept.is_ok()
@@ -146,6 +155,30 @@ fn run_open(
         );
     }
     Ok(failures)
+}
+
+/// On SIGINT or SIGTERM: how many worlds there are and where, and that nothing is lost.
+///
+/// - `finished`: locked while a record is written, so that no line is cut off.
+fn tell_when_interrupted(
+    finished: &Arc<Mutex<u64>>,
+    worlds: u64,
+    bar: &ProgressBar,
+    shown: &str,
+) -> Result<(), Failure> {
+    let (finished, bar, shown) = (Arc::clone(finished), bar.clone(), shown.to_owned());
+    let farewell = move |signal| {
+        let finished = finished.lock().expect("nobody panics with it");
+        bar.finish_and_clear();
+        eprintln!(
+            "weir: {}; {} of {} worlds are kept in {shown}, and the same command goes on from there",
+            Failure::Interrupted(signal),
+            count(*finished),
+            count(worlds)
+        );
+        std::mem::forget(finished); // nothing is written any more
+    };
+    job::end_when_told(farewell).map_err(Failure::system("signals"))
 }
 
 /// Reads plans.

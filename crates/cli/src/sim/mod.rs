@@ -19,7 +19,8 @@ A plan says which worlds to run: networks, schemes, buffers, workloads (docs/exp
 printed before they run. Each finished world is a line in DIR/worlds.jsonl; worlds that are there are not run again, so an \
 interrupted run goes on where it was.
 
-Exit status: 0 if every world ended; 2 if the plan makes no sense; 1 otherwise.
+Exit status: 0 if every world ended; 2 if the plan makes no sense; 130 or 143 if it was interrupted (SIGINT, SIGTERM); 1 \
+otherwise.
 
 Examples:
   weir sim experiments/e1.2.toml --quick
