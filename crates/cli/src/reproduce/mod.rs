@@ -175,20 +175,46 @@ fn render(reproduced: &[Reproduced<'_>]) -> String {
 fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let verdicts = reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict);
     let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::Beside).collect();
-    let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
     let worlds: usize = reproduced.iter().map(|it| it.evidence.records.len()).sum();
-    let mut text = format!(
-        "{} of {} points hold, {} do not, {} are not evaluated; {worlds} worlds",
-        count(Verdict::Holds),
-        verdicts.len(),
-        count(Verdict::DoesNotHold),
-        count(Verdict::NotEvaluated)
-    );
+    let mut text = sentence(&verdicts, worlds);
     if quick {
         text.push_str("\nquick: worlds smaller than published; what a point says about 1024 ranks is not tested by them");
     }
-    if count(Verdict::DoesNotHold) > 0 {
+    if verdicts.contains(&Verdict::DoesNotHold) {
         text.push_str("\nwhy a point does not hold: docs/fidelity.md");
     }
     text
+}
+
+/// `3 of 6 points hold, 1 does not, 2 are not evaluated; 12 worlds`.
+fn sentence(verdicts: &[Verdict], worlds: usize) -> String {
+    let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
+    let several =
+        |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+    let (hold, all) = (count(Verdict::Holds), verdicts.len());
+    format!(
+        "{hold} of {} {}, {}, {}; {}",
+        several(all, "point", "points"),
+        if hold == 1 { "holds" } else { "hold" },
+        several(count(Verdict::DoesNotHold), "does not", "do not"),
+        several(count(Verdict::NotEvaluated), "is not evaluated", "are not evaluated"),
+        several(worlds, "world", "worlds")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_anything_is_singular() {
+        let (yes, no, open) = (Verdict::Holds, Verdict::DoesNotHold, Verdict::NotEvaluated);
+        for (verdicts, said) in [
+            (&[yes][..], "1 of 1 point holds, 0 do not, 0 are not evaluated; 1 world"),
+            (&[yes, no, open], "1 of 3 points holds, 1 does not, 1 is not evaluated; 3 worlds"),
+            (&[yes, yes, no, no], "2 of 4 points hold, 2 do not, 0 are not evaluated; 4 worlds"),
+        ] {
+            assert_eq!(sentence(verdicts, verdicts.len()), said);
+        }
+    }
 }

@@ -33,9 +33,9 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
         ("not evaluated", of(Verdict::NotEvaluated), String::from("their worlds were not run")),
         ("worlds", count(records().count() as u64), format!("{} packets", count(packets))),
         (
-            "time of one core",
+            "real time of all worlds",
             format!("{} min", three_digits(wall_s / 60.0)),
-            String::from("summed over worlds"),
+            String::from("summed, also where several ran at a time"),
         ),
     ]);
     for it in reproduced {

@@ -105,13 +105,11 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let x = "slots per peer, credit slots included";
     let mut charts = Vec::new();
     for (distance, hops) in [DISTANCES[0], DISTANCES[4]] {
+        let apart = if hops == 1 { String::from("1 hop") } else { format!("{hops} hops") };
         let mut cost =
-            Chart::new(format!("Overhead at {hops} hops (Figure 5.3)"), x, "overhead over unlimited (%)");
-        let mut late = Chart::new(
-            format!("Sends that waited for credit, {hops} hops (Figure 5.4)"),
-            x,
-            "delayed sends (%)",
-        );
+            Chart::new(format!("Overhead at {apart} (Figure 5.3)"), x, "overhead over unlimited (%)");
+        let mut late =
+            Chart::new(format!("Sends that waited for credit, {apart} (Figure 5.4)"), x, "delayed sends (%)");
         for n in 1..=5 {
             cost.curve(static_name(n), overhead(evidence, n, distance));
             late.curve(static_name(n), waits(evidence, n, distance));
@@ -124,4 +122,24 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         charts.extend([cost, late]);
     }
     charts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_hop_is_singular() {
+        let titles: Vec<String> =
+            figures(&Evidence::new(Vec::new(), &[])).into_iter().map(|chart| chart.title).collect();
+        assert_eq!(
+            titles,
+            [
+                "Overhead at 1 hop (Figure 5.3)",
+                "Sends that waited for credit, 1 hop (Figure 5.4)",
+                "Overhead at 14 hops (Figure 5.3)",
+                "Sends that waited for credit, 14 hops (Figure 5.4)"
+            ]
+        );
+    }
 }
