@@ -6,7 +6,7 @@
 //! active have been idle for so long that they were asked to leave.
 //!
 //! Expected: per idle peer its address (32 B), 1 to 2 B for how often it was inserted (4 B), 5 to 12 for finding it; per active
-//! peer a lane (20 KiB with 256 slots) and less than 4 KiB of heap. Five sizes take some 20 seconds.
+//! peer a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five sizes take some 20 seconds.
 
 use crate::failure::Failure;
 use crate::run;
@@ -35,7 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[command(after_help = "\
 Static and dynamic are the published formulae for n peers, 4n + 2 + 4096n and 150n + 1024n bytes (Prades, thesis), with a \
 buffer of 64 and of 16 slots for every peer, active or not. weir's lane is as large as the settings say \
-(FI_WEIR_MAILBOX_SLOTS; 256 slots by default), but only active peers have one.
+(FI_WEIR_FLOW, FI_WEIR_MAILBOX_SLOTS; by default 1024 slots in 68 KiB, with static credits 256 in 20 KiB), but only active \
+peers have one.
 
 Exit status: 0 if everything was measured.")]
 pub struct MemoryArguments {

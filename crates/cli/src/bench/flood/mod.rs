@@ -63,13 +63,13 @@ pub struct FloodArguments {
     /// Only these (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
-    /// Small floods, to see in a few minutes that everything works: 2 repetitions, 5 s for a job.
+    /// Small floods, to see in a few minutes that everything works: 2 repetitions, 10 s for a job.
     #[arg(long)]
     quick: bool,
     /// Repetitions; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// Bound on one job, after which it counts as not finished; 120, or 5 with --quick. Unit: seconds.
+    /// Bound on one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
     /// The MPICH to use, as for `weir run`.
