@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 
@@ -25,6 +25,15 @@ pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     // Exit codes have 8 bits; what is neither is a stopped process, which `wait` does not report.
     u8::try_from(code).unwrap_or(1)
+}
+
+/// From now on a closed pipe (`weir doctor | head -1`) ends this process by SIGPIPE, as it ends others; Rust ignores the signal
+/// and then panics in `println!`. Programs that we start do not inherit this: handlers end with `exec`, and the default remains.
+///
+/// # Errors
+/// What the operating system says.
+pub fn end_at_closed_pipe() -> io::Result<()> {
+    signal_hook::flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true))).map(drop)
 }
 
 /// Runs `command` with our own standard streams and waits for it. SIGINT, SIGTERM and SIGHUP that are sent to us are

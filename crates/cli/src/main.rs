@@ -76,11 +76,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = job::end_at_closed_pipe() {
+        eprintln!("weir: SIGPIPE: {error}");
+    }
     let result = match Cli::try_parse() {
         Ok(cli) => perform(cli.command),
         Err(error) if error.use_stderr() => Err(Failure::Usage(one_line(&error.to_string()))),
         Err(help) => {
-            // Help and version: asked for, so not an error. A closed pipe (`| head`) is none either.
+            // Help and version: asked for, so not an error.
             let _ = help.print();
             return ExitCode::SUCCESS;
         }

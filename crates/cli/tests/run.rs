@@ -4,10 +4,13 @@
 mod common;
 use common::{World, is_empty, output};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use weir_engine::stats::{State, Writer};
 use weir_proto::{Counters, Scheme};
+
+const SIGPIPE: i32 = 13;
 
 /// Leaves the counters of two endpoints in `counters` of the world: one closed, one as after SIGKILL.
 fn leave_counters(world: &World) {
@@ -166,6 +169,38 @@ fn a_signal_reaches_the_launcher_and_nothing_is_left() {
     assert_eq!(status.code(), Some(5));
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert!(is_empty(&scratch));
+}
+
+#[test]
+fn a_closed_pipe_ends_the_command_without_a_word() {
+    let world = World::new("");
+    for words in [&["settings"][..], &["doctor"], &["help"], &["reproduce", "list"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = world.weir(words).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.signal(), told.as_str()), (Some(SIGPIPE), ""), "{words:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_what_the_command_starts_too() {
+    let world = World::new("");
+    // Whatever the shell that starts us does about closed pipes.
+    let script = "trap '' PIPE; exec \"$0\" run -q -n 1 -- grep -E 'Sig(Ign|Blk)' /proc/self/status";
+    let command = world.weir(&[]);
+    let weir = command.get_program().to_owned();
+    let envs: Vec<_> =
+        command.get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
+    let mut shell = std::process::Command::new("/bin/sh");
+    let (code, stdout, stderr) = output(shell.args(["-c", script]).arg(weir).env_clear().envs(envs));
+    assert_eq!(code, Some(0), "{stderr}");
+    let sets: Vec<_> = stdout.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(sets.len(), 2, "{stdout}");
+    for set in sets {
+        assert_eq!(u64::from_str_radix(set, 16).unwrap() >> (SIGPIPE - 1) & 1, 0, "{stdout}");
+    }
 }
 
 /// Not a test: a rank for the one below, in a process of its own. Ends without closing, some time after its launcher.

@@ -6,6 +6,7 @@ use crate::job::{self, CaptureError, End};
 use crate::launch::{self, Carrier, Launch, PROVIDER};
 use crate::mpi::{Kind, Mpi, Surroundings};
 use crate::program;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,34 +17,69 @@ pub const RUNS: &str = "runs";
 /// Bound on one trial. Unit: as it says.
 const TRIAL: Duration = Duration::from_secs(30);
 
-/// Whether a libfabric loads the plug-in, by any `fi_info` of this machine.
+/// Whether a libfabric loads the plug-in, by the first `fi_info` of this machine that starts. One that does not start (its
+/// own libfabric is not found, or it is a wrapper around a program that is not there) says nothing about the plug-in.
 pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surroundings) -> Finding {
     const CHECK: &str = "loads";
-    // Intel's is a wrapper around a second one that needs no set-up.
-    let bins = surroundings.private_bins().into_iter().map(|bin| bin.join("libfabric"));
-    let Ok(fi_info) = program::find("fi_info", surroundings.path.as_deref(), &bins.collect::<Vec<_>>())
-    else {
-        return Finding::warn(
-            CHECK,
-            "not tried: there is no fi_info",
-            "nothing, if an MPI runs below (apt-get install libfabric-bin gives fi_info)",
-        );
-    };
-    let mut command = Command::new(&fi_info);
-    command.args(["-p", PROVIDER]).env("FI_PROVIDER_PATH", directory).env_remove("FI_PROVIDER");
-    match job::capture(command, TRIAL) {
-        Err(error) => {
-            Finding::warn(CHECK, format!("not tried: {error}"), format!("see {}", fi_info.display()))
+    const ADVICE: &str = "nothing, if an MPI runs below (apt-get install libfabric-bin gives fi_info)";
+    let mut not_tried = String::from("there is no fi_info");
+    for fi_info in fi_infos(surroundings) {
+        let library_path = library_path(&fi_info);
+        let mut command = Command::new(&fi_info);
+        command.args(["-p", PROVIDER]).env("FI_PROVIDER_PATH", directory).env_remove("FI_PROVIDER");
+        command.envs(library_path.iter().map(|path| ("LD_LIBRARY_PATH", path)));
+        let name = fi_info.display();
+        match job::capture(command, TRIAL) {
+            Err(error) => not_tried = format!("{name}: {error}"),
+            Ok(output) if cannot_start(&output) => {
+                not_tried = format!("{name} does not start: {}", first_line(&output.stderr));
+            }
+            Ok(output) if output.success() && lists_weir(&output.stdout) => {
+                return Finding::ok(CHECK, format!("{name} lists it"));
+            }
+            Ok(output) => {
+                let library = library_path
+                    .map_or_else(String::new, |path| format!("LD_LIBRARY_PATH={} ", path.to_string_lossy()));
+                let path = holder(provider);
+                return Finding::fail(
+                    CHECK,
+                    format!("{name} does not list it: {}", first_line(&output.stderr)),
+                    format!(
+                        "{library}FI_LOG_LEVEL=info FI_PROVIDER_PATH={path} {name} -p {PROVIDER} says why"
+                    ),
+                );
+            }
         }
-        Ok(output) if output.success() && lists_weir(&output.stdout) => {
-            Finding::ok(CHECK, format!("{} lists it", fi_info.display()))
-        }
-        Ok(output) => Finding::fail(
-            CHECK,
-            format!("{} does not list it: {}", fi_info.display(), first_line(&output.stderr)),
-            format!("FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p {PROVIDER} says why", holder(provider)),
-        ),
     }
+    Finding::warn(CHECK, format!("not tried: {not_tried}"), ADVICE)
+}
+
+/// All `fi_info`: those in PATH, then those that Intel MPI keeps in `bin/libfabric`.
+fn fi_infos(surroundings: &Surroundings) -> Vec<PathBuf> {
+    let in_path = program::directories(surroundings.path.as_deref());
+    let bins = in_path.iter().cloned().chain(surroundings.private_bins());
+    let places = in_path.iter().cloned().chain(bins.map(|bin| bin.join("libfabric")));
+    let mut found: Vec<PathBuf> = Vec::new();
+    for fi_info in places.map(|place| place.join("fi_info")).filter(|path| program::is_executable(path)) {
+        if !found.contains(&fi_info) {
+            found.push(fi_info);
+        }
+    }
+    found
+}
+
+/// `LD_LIBRARY_PATH` with which a `fi_info` finds the libfabric of its own installation (`PREFIX/lib` for `PREFIX/bin/fi_info`
+/// and `PREFIX/bin/libfabric/fi_info`): Intel's has no path to it. `None` if there is none, as in the system's directories.
+fn library_path(fi_info: &Path) -> Option<OsString> {
+    let prefixes = fi_info.ancestors().skip(2).take(2);
+    let own = prefixes.map(|prefix| prefix.join("lib")).find(|lib| lib.join("libfabric.so.1").exists())?;
+    let given = program::directories(std::env::var_os("LD_LIBRARY_PATH").as_deref());
+    std::env::join_paths(std::iter::once(own).chain(given)).ok()
+}
+
+/// Whether shells and the loader would say so of this end: 126 and 127.
+fn cannot_start(output: &job::Output) -> bool {
+    matches!(output.end, End::Exited(status) if matches!(status.code(), Some(126 | 127)))
 }
 
 /// The directory of the plug-in, for people: `directory` of the checks is gone when they read about it.
@@ -160,6 +196,7 @@ pub fn first_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Level;
     use super::*;
 
     #[test]
@@ -167,6 +204,48 @@ mod tests {
         assert!(lists_weir("provider: weir\n    fabric: weir\n"));
         assert!(!lists_weir("provider: weird\n"));
         assert!(!lists_weir("provider: tcp;weir\n"));
+    }
+
+    /// A `fi_info` in `place`.
+    fn fake_fi_info(place: &Path, script: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::create_dir_all(place).unwrap();
+        let path = place.join("fi_info");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn an_fi_info_gets_its_own_libfabric_and_one_that_does_not_start_says_nothing_of_the_plug_in() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let mut surroundings = Surroundings { private: Some(at("env")), ..Surroundings::default() };
+        let loads = |surroundings: &Surroundings| {
+            provider_loads(Path::new("/here/libweir-fi.so"), root.path(), surroundings)
+        };
+        assert_eq!(loads(&surroundings).seen, "not tried: there is no fi_info");
+
+        // As Intel's wrapper outside of its own set-up.
+        fake_fi_info(&at("path"), "exec /opt/mpi/libfabric/bin/fi_info");
+        surroundings.path = Some(at("path").into_os_string());
+        let finding = loads(&surroundings);
+        let broken = format!("not tried: {} does not start: ", at("path/fi_info").display());
+        assert!(finding.level == Level::Warn && finding.seen.starts_with(&broken), "{finding:?}");
+
+        // As Intel's own, which has no path to its library.
+        let script = "case $LD_LIBRARY_PATH in */env/intel/lib*) echo provider: weir ;; *) exit 127 ;; esac";
+        fake_fi_info(&at("env/intel/bin/libfabric"), script);
+        assert_eq!(loads(&surroundings).level, Level::Warn);
+        std::fs::create_dir(at("env/intel/lib")).unwrap();
+        std::fs::write(at("env/intel/lib/libfabric.so.1"), "").unwrap();
+        let finding = loads(&surroundings);
+        let whole = at("env/intel/bin/libfabric/fi_info");
+        assert_eq!(finding, Finding::ok("loads", format!("{} lists it", whole.display())));
+
+        fake_fi_info(&at("path"), "echo fi_getinfo: -61 >&2; exit 61");
+        let finding = loads(&surroundings);
+        assert_eq!(finding.level, Level::Fail);
+        assert!(finding.seen.ends_with("does not list it: fi_getinfo: -61"), "{finding:?}");
     }
 
     #[test]

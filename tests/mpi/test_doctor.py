@@ -1,0 +1,25 @@
+"""`weir doctor` on environments as `make env` leaves them: whatever else it finds, it does not say that weir does not work."""
+
+import os
+
+import launch
+import pytest
+
+
+def doctor(env=None):
+    outcome = launch.run([launch.WEIR, "doctor"], timeout=120, env=env)
+    assert outcome.ok and "weir works on this host." in outcome.output, outcome
+    assert "FAIL" not in outcome.output, outcome
+    return outcome
+
+
+def test_fresh_environments_work():
+    outcome = doctor({"WEIR_ENV_PATH": str(launch.OUT / "env"), "VIRTUAL_ENV": "", "WEIR_MPI": "", "I_MPI_ROOT": ""})
+    assert outcome.output.count("ok    runs") >= 3, outcome
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "intel", "openmpi"])
+def test_an_active_environment_works(mpi):
+    """Intel's has an fi_info in PATH that looks for the real one where it is not."""
+    bins = launch.env_dir(mpi) / "bin"
+    doctor({"PATH": f"{bins}:{os.environ['PATH']}", "VIRTUAL_ENV": str(bins.parent), "WEIR_MPI": mpi})
