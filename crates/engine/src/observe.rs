@@ -183,7 +183,7 @@ impl<L: Link> Engine<L> {
     }
 }
 
-fn own_name() -> String {
+pub(crate) fn own_name() -> String {
     let (rank, pid, _) = stats::who_and_when();
     rank.map_or_else(|| format!("process {pid}"), |rank| format!("rank {rank}"))
 }

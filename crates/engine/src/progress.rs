@@ -9,6 +9,7 @@ use weir_proto::{
     Source, Space, Taken, Transfer,
 };
 
+use crate::observe::own_name;
 use crate::operations::Outstanding;
 use crate::waiting::Pause;
 use crate::{Completion, Engine, Operation, Post};
@@ -150,8 +151,9 @@ impl<L: Link> Engine<L> {
         !self.asking.is_empty() || !self.copying.is_empty()
     }
 
-    /// Sends out what is queued, waits (bounded by `FI_WEIR_CLOSE_MS`) until peers have taken what only we hold,
-    /// closes the mailbox. Posted receives are forgotten.
+    /// Sends out what is queued, waits until peers have taken what only we hold, closes the mailbox. Posted receives are forgotten.
+    /// What somebody was told is done is waited for as long as the peer lives and has not closed itself; what is not complete,
+    /// for `FI_WEIR_CLOSE_MS`.
     pub fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;
@@ -160,6 +162,7 @@ impl<L: Link> Engine<L> {
         self.progress_while(deadline, |engine| engine.machine.is_taking());
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
+        self.pay_debts();
         self.sample(Clock::now());
         self.trace = None;
         let state = self.state();
@@ -167,6 +170,24 @@ impl<L: Link> Engine<L> {
             stats.close(self.machine.counters(), &state);
         }
         self.link.close();
+    }
+
+    /// The end of [`Engine::close`]: a receiver may compute for an hour before it receives what was sent to it long ago.
+    fn pay_debts(&mut self) {
+        let debts = self.machine.completed_debts();
+        if debts == 0 {
+            return;
+        }
+        let (who, tell) = (own_name(), self.tell.unwrap_or(|_| ()));
+        tell(&format!(
+            "{who} waits, to close, until {debts} messages that it has sent are taken; their receivers live"
+        ));
+        while self.machine.completed_debts() > 0 {
+            if self.progress() == 0 {
+                self.pause();
+            }
+        }
+        tell(&format!("{who} closes: what it had sent is taken, or its receivers have closed or died"));
     }
 
     /// Lets somebody else run, for callers that wait in their own way.

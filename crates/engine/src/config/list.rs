@@ -193,7 +193,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CLOSE_MS,
         default: "10000",
         allowed: "0 to 600000",
-        help: "How long closing waits for peers to take what was sent to them (unit: milliseconds).",
+        help: "How long closing waits for operations that are not complete. Messages whose sends are complete are waited for as long as their receivers live (unit: milliseconds).",
     },
     SettingInfo {
         variable: SHM_DIR,

@@ -231,6 +231,10 @@ impl Copies {
         self.table.count() == 0
     }
 
+    pub fn count(&self) -> usize {
+        self.table.count()
+    }
+
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }

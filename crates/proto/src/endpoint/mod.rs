@@ -30,7 +30,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::action::{Action, Outcome};
+use crate::action::{Action, Outcome, Source};
 use crate::config::{Config, MAX_UNEXPECTED, Scheme};
 use crate::counters::Counters;
 use crate::event::{Command, Event, MessageId, Peer, PeerFault, Request};
@@ -301,6 +301,24 @@ impl Endpoint {
         self.transfers.owes_payload()
             || !self.copies.is_empty()
             || self.peers.iter().any(|peer| peer.backlog().any(owed) || peer.is_due())
+    }
+
+    /// How many messages would be lost if we closed now although somebody was told that they are done: sends that are complete and
+    /// have not left, or that lie in copies of ours, and words to peers that theirs were taken. Linear in the peers.
+    pub fn completed_debts(&self) -> usize {
+        let completed = |job: &&Job| match job.kind {
+            JobKind::Eager { .. } => {
+                // Copies are counted by themselves.
+                job.complete.is_none() && !matches!(job.payload, Source::Retained { .. })
+            }
+            // Of a copy, or of a send that is not complete.
+            JobKind::Control(Body::Rendezvous { .. } | Body::Goodbye) => false,
+            JobKind::Control(_) => true,
+            JobKind::Pieces { .. } | JobKind::Write { .. } => false,
+        };
+        let waiting = self.peers.iter().map(|peer| peer.backlog().filter(completed).count());
+        let due = self.peers.iter().filter(|peer| peer.is_due()).count();
+        self.copies.count() + waiting.sum::<usize>() + due
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.

@@ -663,6 +663,22 @@ impl Bench {
 }
 
 #[test]
+fn debts_are_what_somebody_was_told_is_done() {
+    let mut sender = with_credits(1);
+    assert_eq!(sender.machine.completed_debts(), 0);
+    sender.send_at(0, 8, SendLevel::Delivered); // has left
+    sender.send_at(1, 8, SendLevel::Delivered); // waits, and its program with it
+    assert_eq!(sender.machine.completed_debts(), 0);
+    assert!(sender.machine.owes());
+    sender.inject(2, 8); // waits, and its program does not know
+    assert_eq!(sender.machine.completed_debts(), 1);
+    sender.arrive_with_hold(true);
+    assert!(sender.machine.completed_debts() >= 1);
+    sender.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
+    assert_eq!(sender.machine.completed_debts(), 0, "nobody is there who could be owed anything");
+}
+
+#[test]
 fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
     let mut receiver = nearly_full(16);
     for _ in 0..3 {

@@ -8,6 +8,7 @@
 //! some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders 3 to 4 minutes, 5 rounds some 20.
 
 mod measure;
+mod others;
 mod page;
 mod results;
 mod store;
@@ -21,17 +22,19 @@ use super::field::Field;
 use super::free_memory;
 use super::jobs::{self, Jobs};
 use super::program::{FLOOD, MEASURE};
+use super::statistics::Spread;
 use super::summary::{self, Machine};
 use crate::failure::Failure;
 use crate::{quantity, run, scratch};
 use clap::Args;
 use measure::{Job, Plan};
+use others::Watch;
 use results::{Results, Row, Trouble};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::{Outcome, Store};
+use store::{Ended, Outcome, Store};
 use targets::{Judged, Verdict};
 use weir_engine::config::Settings;
 
@@ -91,6 +94,8 @@ struct Record<'a> {
     machine: &'a Machine,
     /// Before each of the commands that measured.
     loads: &'a [f64],
+    /// Share of the cores that others took during a job.
+    others: Option<Spread>,
     mpis: &'a [String],
     rounds: u32,
     quick: bool,
@@ -202,9 +207,8 @@ impl Bench<'_> {
                     let contender = contenders[(place + turn) % contenders.len()];
                     bar.set_message(format!("round {round}: {} over {}", job.word(), contender.word()));
                     if store.get(contender, job, round).is_none() && !store.has_failed(contender, job) {
-                        let outcome = self.measure_once(contender, job)?;
-                        let added = store.add(contender, job, round, self.machine.load, outcome);
-                        added.map_err(Failure::system(shown))?;
+                        let ended = self.measure_once(contender, job, round)?;
+                        store.add(ended).map_err(Failure::system(shown))?;
                     }
                     bar.inc(1);
                 }
@@ -214,16 +218,21 @@ impl Bench<'_> {
     }
 
     /// One job.
-    fn measure_once(&self, contender: Contender, job: Job) -> Result<Outcome, Failure> {
+    fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<Ended, Failure> {
         let (program, words) = self.plan.words(job);
         let launch = self.field.launch(contender, job.ranks, program, words);
-        Ok(match self.jobs.run(&launch, free_memory::watch())? {
+        let watch = Watch::begin();
+        let result = self.jobs.run(&launch, free_memory::watch())?;
+        let others = watch.share();
+        let outcome = match result {
             Err(unfinished) => Outcome::Failed(unfinished.to_string()),
             Ok(output) => match self.plan.read(job, &output) {
                 Ok(sample) => Outcome::Measured(sample),
                 Err(why) => Outcome::Failed(format!("not understood: {why}")),
             },
-        })
+        };
+        let (run, load) = (String::new(), self.machine.load);
+        Ok(Ended { run, contender, job: job.word(), round, load, others, outcome })
     }
 
     /// Whether something is missing that has to be there: one of MPICH's transports, or what was asked for by name.
@@ -244,6 +253,7 @@ impl Bench<'_> {
             run: key,
             machine: &self.machine,
             loads: &results.loads,
+            others: results.others(),
             mpis: &mpis,
             rounds: self.rounds,
             quick: self.arguments.quick,
@@ -280,6 +290,13 @@ impl Bench<'_> {
     /// What to know about the numbers.
     fn notes(&self, results: &Results, mpis: &[String]) -> Vec<String> {
         let mut notes = summary::notes(&self.busiest(results), &mpis.join(", "), self.rounds).to_vec();
+        if let Some(others) = results.others() {
+            let percent = |share: f64| quantity::three_digits(100.0 * share);
+            let (median, max) = (percent(others.median), percent(others.max));
+            notes.push(format!(
+                "Other work took {median} % of the cores during a job, {max} % during the worst."
+            ));
+        }
         notes.push(format!("Flood: {}.", self.plan.flood()));
         let missing = self.field.missing.iter();
         notes.extend(
@@ -294,6 +311,12 @@ impl Bench<'_> {
 
     fn warnings(&self, results: &Results) -> Vec<String> {
         let mut warnings = Vec::from_iter(summary::busy(&self.busiest(results)));
+        if let Some(others) = results.others().filter(|others| others.median > others::TOO_MUCH) {
+            warnings.push(format!(
+                "Other work took {} % of the cores while jobs ran: these numbers want a quieter machine.",
+                quantity::three_digits(100.0 * others.median)
+            ));
+        }
         if (self.rounds as usize) < targets::LEAST_SAMPLES {
             warnings.push(String::from("So few rounds have next to no spread: nothing is judged by them."));
         }

@@ -44,6 +44,8 @@ pub struct Results {
     pub troubles: Vec<Trouble>,
     /// Loads of the machine before the commands that measured.
     pub loads: Vec<f64>,
+    /// Shares of the cores that others took while jobs ran that ended well.
+    others: Vec<f64>,
 }
 
 impl Results {
@@ -67,6 +69,7 @@ impl Results {
                 self.troubles.push(Trouble { contender, job: ended.job.clone(), why: why.clone() });
             }
             Outcome::Measured(sample) => {
+                self.others.extend(ended.others);
                 for value in &sample.values {
                     self.put(value.measure, contender, ended.round, value.value);
                 }
@@ -146,6 +149,11 @@ impl Results {
         Some(SenderShares { senders, by_contender: shares.collect() })
     }
 
+    /// Least, median and greatest share of the cores that others took while jobs ran.
+    pub fn others(&self) -> Option<Spread> {
+        Spread::of(&self.others)
+    }
+
     /// Whether everything ended well. That others do not survive a flood or an incast is a result, not a failure.
     pub fn is_complete(&self) -> bool {
         let is_hard = |job: &str| job.starts_with("flood-") || job.starts_with("incast-");
@@ -185,7 +193,7 @@ pub mod tests {
     pub const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
 
     pub fn ended(contender: Contender, job: &str, round: u32, outcome: Outcome) -> Ended {
-        Ended { run: "r".into(), contender, job: job.into(), round, load: 0.25, outcome }
+        Ended { run: "r".into(), contender, job: job.into(), round, load: 0.25, others: Some(0.5), outcome }
     }
 
     /// Jobs with one number each, in rounds.
@@ -209,7 +217,7 @@ pub mod tests {
         assert_eq!(results.samples(share, WEIR), [0.9, 0.5]);
         assert_eq!(results.samples(share, SHM), [0.0; 0]);
         assert_eq!(results.places(What::IncastShare), [7]);
-        assert_eq!(results.loads, [0.25]);
+        assert_eq!((results.loads.as_slice(), results.others().unwrap().median), (&[0.25][..], 0.5));
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct Ended {
     pub round: u32,
     /// Load of the machine when the command began that ran it.
     pub load: f64,
+    /// Share of the cores that others took meanwhile, if that is known.
+    #[serde(default)]
+    pub others: Option<f64>,
     /// What came of it.
     pub outcome: Outcome,
 }
@@ -109,20 +112,12 @@ impl Store {
         self.ended.iter().any(|it| it.contender == contender && it.job == word && failed(it))
     }
 
-    /// Adds a job that has ended.
+    /// Adds a job that has ended, of this run.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn add(
-        &mut self,
-        contender: Contender,
-        job: Job,
-        round: u32,
-        load: f64,
-        outcome: Outcome,
-    ) -> io::Result<()> {
-        let run = self.run.clone();
-        let ended = Ended { run, contender, job: job.word(), round, load, outcome };
+    pub fn add(&mut self, ended: Ended) -> io::Result<()> {
+        let ended = Ended { run: self.run.clone(), ..ended };
         self.write(&Entry::Job(ended.clone()))?;
         self.ended.push(ended);
         Ok(())
@@ -164,12 +159,17 @@ mod tests {
         Outcome::Failed(why.into())
     }
 
+    fn ended(round: u32, outcome: Outcome) -> Ended {
+        let (run, job) = (String::new(), JOB.word());
+        Ended { run, contender: WEIR, job, round, load: 0.5, others: Some(0.25), outcome }
+    }
+
     #[test]
     fn a_run_that_was_interrupted_goes_on_and_one_that_is_over_begins_anew() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = open(&directory, "a");
-        store.add(WEIR, JOB, 1, 0.5, Outcome::Measured(Sample::default())).unwrap();
-        store.add(WEIR, JOB, 2, 0.5, failed("no")).unwrap();
+        store.add(ended(1, Outcome::Measured(Sample::default()))).unwrap();
+        store.add(ended(2, failed("no"))).unwrap();
         let mut again = open(&directory, "a");
         assert_eq!(again.ended(), store.ended());
         assert_eq!(again.get(WEIR, JOB, 2).map(|it| &it.outcome), Some(&failed("no")));
@@ -189,13 +189,13 @@ mod tests {
     fn a_line_that_was_cut_off_is_measured_again() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = open(&directory, "a");
-        (1..=2).for_each(|round| store.add(WEIR, JOB, round, 0.5, failed("no")).unwrap());
+        (1..=2).for_each(|round| store.add(ended(round, failed("no"))).unwrap());
         let path = directory.path().join("samples.jsonl");
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 9]).unwrap();
         let mut store = open(&directory, "a");
         assert_eq!(store.ended().iter().map(|it| it.round).collect::<Vec<_>>(), [1]);
-        store.add(WEIR, JOB, 2, 0.5, failed("no")).unwrap();
+        store.add(ended(2, failed("no"))).unwrap();
         assert_eq!(open(&directory, "a").ended().len(), 2);
     }
 

@@ -1,0 +1,24 @@
+"""Who has sent may end: what its program was told is done arrives, however late the receiver comes for it."""
+
+import launch
+import pytest
+
+SOURCE = launch.ROOT / "tests" / "mpi" / "late.c"
+# Closing waits so long for what is not complete; the receivers here come ten times later.
+CLOSE = ("--set", "FI_WEIR_CLOSE_MS=100")
+SMALL = ("--set", "FI_WEIR_UNEXPECTED_BUDGET=65536")
+
+
+@pytest.mark.parametrize("flow", ["unlimited", "hardware", "static", "static-connection", "adaptive", "dynamic"])
+@pytest.mark.parametrize("budget", [(), SMALL], ids=["default", "64 KiB"])
+def test_a_late_receiver_finds_everything(over_weir, flow, budget):
+    program = [launch.compile_c(SOURCE), "1", "400", "4096", "anybody"]
+    outcome, _ = over_weir(3, program, flags=["--flow", flow, *CLOSE, *budget], timeout=60)
+    assert "all 800 arrived" in outcome.output, outcome
+
+
+@pytest.mark.parametrize("messages,message_bytes", [(1, 8), (2000, 2048), (3, 100_000)])
+def test_whatever_was_sent(over_weir, messages, message_bytes):
+    program = [launch.compile_c(SOURCE), "1", str(messages), str(message_bytes), "directed"]
+    outcome, _ = over_weir(4, program, flags=[*CLOSE, *SMALL], timeout=60)
+    assert f"all {3 * messages} arrived" in outcome.output, outcome
