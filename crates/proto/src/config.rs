@@ -85,6 +85,38 @@ pub struct DataRegion {
     pub hold_points: u8,
 }
 
+impl DataRegion {
+    /// The least data slots of a mailbox, if nobody says how many: a small job has as much as it can use. 256 KiB where a slot
+    /// has 64 B.
+    pub const LEAST_SLOTS: u32 = 4096;
+    /// The most data slots that one sender can hold. More do not make it faster, and the memory of a lane is touched all over
+    /// once it has been used for long.
+    pub const MOST_LANE_SLOTS: u32 = 1024;
+    /// The most credits of a sender that was not heard of before: an eager message of the default size and more.
+    pub const MOST_START_SLOTS: u32 = 256;
+    /// See [`DataRegion::hold_points`] (protocol.md, gap 7).
+    pub const HOLD_POINTS: u8 = 4;
+
+    /// The slots of a region for `peers` senders, if nobody says how many: `slots_per_peer` for each.
+    pub fn default_slots(slots_per_peer: u32, peers: u32) -> u32 {
+        slots_per_peer.saturating_mul(peers).max(DataRegion::LEAST_SLOTS)
+    }
+
+    /// A region as weir uses it; engine and simulator take it from here. Who is admitted at first contact begins with enough
+    /// for most first messages, as long as a quarter of the region is enough for all that are expected; so three quarters are
+    /// there for those who send.
+    pub fn shared(slots: u32, peers: u32, credit_slots: u32, admission: Admission) -> DataRegion {
+        let most_slots = slots.min(DataRegion::MOST_LANE_SLOTS);
+        let start_slots = match admission {
+            Admission::Start => credit_slots,
+            Admission::FirstContact => {
+                (slots / (4 * peers)).clamp(credit_slots, DataRegion::MOST_START_SLOTS).min(most_slots)
+            }
+        };
+        DataRegion { slots, peers, start_slots, admission, hold_points: DataRegion::HOLD_POINTS }
+    }
+}
+
 /// Bound on [`Config::credit_slots`], so that the thresholds of a sender have a place of fixed size.
 pub const MAX_CREDIT_SLOTS: u32 = 16;
 

@@ -17,7 +17,7 @@ use weir_proto::{Admission, Growth, MAX_CREDIT_SLOTS, Scheme};
 use crate::node_memory;
 use list::*;
 pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
-pub use plan::{DEFAULT_SLOTS_PER_SENDER, LEAST_REGION_SLOTS, MOST_LANE_SLOTS, MailboxPlan};
+pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan};
 
 /// All ranks of a node together copy at most this part of its memory: a half.
 const RETAINED_SHARE: u64 = 2;

@@ -2,28 +2,13 @@
 
 use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::flow::static_connection;
-use weir_proto::{Admission, DataRegion, Scheme};
+use weir_proto::{DataRegion, Scheme};
 
 use super::list::MAILBOX_SLOTS;
 use super::{QuotaRest, SettingError, Settings};
 
 /// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
 pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
-
-/// Dynamic credits: the least data slots of a mailbox when `FI_WEIR_MAILBOX_SLOTS` is 0, so that a small job has as much as
-/// it can use. 256 KiB.
-pub const LEAST_REGION_SLOTS: u32 = 4096;
-
-/// Dynamic credits: the most data slots of one sender's lane. A longer one does not make a sender faster, and a lane's memory
-/// is touched all over once it has been used for long.
-pub const MOST_LANE_SLOTS: u32 = 1024;
-
-/// Dynamic credits: the most credits of a sender that was not heard of before. An eager message of the default size and
-/// more, and as many as a fixed quota gives.
-const MOST_START_SLOTS: u32 = DEFAULT_SLOTS_PER_SENDER;
-
-/// Dynamic credits: so many times a sender that has just gained credits is passed over as a victim (protocol.md, gap 7).
-const HOLD_POINTS: u8 = 4;
 
 /// How the slots of one mailbox are shared among its senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +52,8 @@ impl Settings {
         let credit_slots = self.credit_slots;
         let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
         if self.mailbox_slots == 0 && dynamic {
-            let slots = self.slots_per_peer.max(credit_slots) * peers;
-            return Ok(self.shared(slots.max(LEAST_REGION_SLOTS), peers));
+            let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
+            return Ok(self.shared(slots, peers));
         }
         if self.mailbox_slots == 0 {
             return Ok(self.divided(DEFAULT_SLOTS_PER_SENDER, 0));
@@ -107,20 +92,15 @@ impl Settings {
     }
 
     /// A data region of `slots` slots that all lanes share.
-    ///
-    /// Senders that are admitted at first contact begin with enough for most first messages, as long as a quarter of the
-    /// region is enough for all that are expected; so three quarters are there for those who send.
     fn shared(&self, slots: u32, peers: u32) -> MailboxPlan {
-        let Settings { credit_slots, admission, .. } = *self;
-        let base_slots = slots.min(MOST_LANE_SLOTS);
-        let start_slots = match admission {
-            Admission::Start => credit_slots,
-            Admission::FirstContact => {
-                (slots / (4 * peers)).clamp(credit_slots, MOST_START_SLOTS).min(base_slots)
-            }
-        };
-        let region = DataRegion { slots, peers, start_slots, admission, hold_points: HOLD_POINTS };
-        MailboxPlan { base_slots, rest_lanes: 0, start_slots, credit_slots, region }
+        let region = DataRegion::shared(slots, peers, self.credit_slots, self.admission);
+        MailboxPlan {
+            base_slots: slots.min(DataRegion::MOST_LANE_SLOTS),
+            rest_lanes: 0,
+            start_slots: region.start_slots,
+            credit_slots: self.credit_slots,
+            region,
+        }
     }
 
     /// Lanes of `base_slots` data slots of their own, with what the scheme needs besides.

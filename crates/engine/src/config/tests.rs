@@ -1,7 +1,7 @@
 //! All settings, all refusals, all plans.
 
 use super::list::*;
-use super::plan::{MOST_LANE_SLOTS, MailboxPlan};
+use super::plan::MailboxPlan;
 use super::*;
 use weir_proto::DataRegion;
 
@@ -270,7 +270,7 @@ fn a_shared_region_has_16_slots_a_rank_and_at_least_256_kib() {
     for peers in 1..=4096 {
         let MailboxPlan { base_slots, region, .. } = Settings::default().quota(peers).unwrap();
         assert!(region.start_slots * peers <= region.slots / 4, "{region:?}");
-        assert!(region.start_slots <= base_slots && base_slots <= MOST_LANE_SLOTS, "{region:?}");
+        assert!(region.start_slots <= base_slots && base_slots <= DataRegion::MOST_LANE_SLOTS, "{region:?}");
     }
 }
 

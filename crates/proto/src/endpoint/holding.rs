@@ -38,11 +38,12 @@ pub fn kept_cost_bytes(bytes: u64) -> u64 {
     if bytes == 0 { 0 } else { NOTE_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
 }
 
-/// What the payload in one data slot costs at most when it is kept.
-fn dearest_slot_bytes(geometry: &Geometry) -> u64 {
+/// What the payload in one data slot costs at most when it is kept. No message that travels whole is longer than `eager_bytes`,
+/// however large slots are.
+fn dearest_slot_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
     let cost = |slots| {
         let bytes = geometry.payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes - 1), slots);
-        kept_cost_bytes(u64::from(bytes)).div_ceil(u64::from(slots))
+        kept_cost_bytes(u64::from(bytes).min(eager_bytes)).div_ceil(u64::from(slots))
     };
     // Messages of one packet are the dearest by slot: further packets bring payload, and no message.
     (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0)
@@ -51,7 +52,8 @@ fn dearest_slot_bytes(geometry: &Geometry) -> u64 {
 /// What a sender with `quota_slots` data slots of its own can make us keep before it reads what we say.
 fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
     // The message that the last credit begins is charged whole.
-    u64::from(quota_slots) * dearest_slot_bytes(&config.geometry) + kept_cost_bytes(config.eager_bytes)
+    u64::from(quota_slots) * dearest_slot_bytes(&config.geometry, config.eager_bytes)
+        + kept_cost_bytes(config.eager_bytes)
 }
 
 /// What all senders that share a data region can make us keep so, beside the messages that their last credits begin.
@@ -61,7 +63,8 @@ fn region_bytes(config: &Config) -> u64 {
         Scheme::Dynamic { .. } => {
             let first = u64::from(config.region.start_slots)
                 * u64::from(config.planned_peers.max(config.region.peers));
-            (u64::from(config.region.slots) + first) * dearest_slot_bytes(&config.geometry)
+            (u64::from(config.region.slots) + first)
+                * dearest_slot_bytes(&config.geometry, config.eager_bytes)
         }
         _ => 0,
     }

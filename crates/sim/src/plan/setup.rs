@@ -159,10 +159,6 @@ const CREDIT_SLOTS: u32 = 2;
 const RNR_TIMER_NS: u64 = 20_000;
 /// Buffers that an adaptive receiver begins with, if a plan does not say.
 const ADAPTIVE_START_SLOTS: u32 = 4;
-/// weir: so many times a sender that has just gained credits is passed over as a victim. Source: `weir_engine::config`.
-const HOLD_POINTS: u8 = 4;
-/// weir: the most credits that a sender begins with at first contact. Source: `weir_engine::config`.
-const MOST_START_SLOTS: u32 = 64;
 /// weir: budget of unexpected payload. Source: `weir_engine::config`. Unit: bytes.
 const UNEXPECTED_BUDGET_BYTES: u64 = 16 << 20;
 
@@ -246,10 +242,8 @@ impl Setup {
             SchemeName::Weir => {
                 scheme = Scheme::Dynamic { piggyback: true };
                 let slots = data_slots * peers;
-                let start = (slots / (4 * peers)).clamp(credit_slots, MOST_START_SLOTS).min(slots);
-                let admission = Admission::FirstContact;
-                region = DataRegion { slots, peers, start_slots: start, admission, hold_points: HOLD_POINTS };
-                (quota_slots, start_slots) = (slots, start);
+                region = DataRegion::shared(slots, peers, credit_slots, Admission::FirstContact);
+                (quota_slots, start_slots) = (slots.min(DataRegion::MOST_LANE_SLOTS), region.start_slots);
                 budget_bytes = UNEXPECTED_BUDGET_BYTES;
             }
         }

@@ -1,6 +1,6 @@
 //! E1.2: static credits, all-to-all of 2 KB: where the overhead begins to fall and where it is stable.
 
-use super::{Experiment, Point, WEIR, WEIR_SLOTS, percent, static_name};
+use super::{Experiment, Point, WEIR, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, delayed, median, slots};
 use weir_sim::plan::SchemeName;
@@ -87,8 +87,11 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     }
     let most = evidence.most_ranks();
     let weir = evidence.overhead_by_slots(|it| it.scheme == SchemeName::Weir && it.ranks == most);
-    if let Some(overhead) = weir.at(WEIR_SLOTS) {
-        points.push(Point::beside(format!("{most} ranks: weir's defaults"), percent(overhead)));
+    if let Some(overhead) = weir.at(weir_slots(most)) {
+        points.push(Point::beside(
+            format!("{most} ranks: weir's defaults, {} slots", weir_slots(most)),
+            percent(overhead),
+        ));
     }
     points
 }

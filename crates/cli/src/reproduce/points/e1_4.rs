@@ -1,6 +1,6 @@
 //! E1.4: static against dynamic credits where only some of the ranks are active.
 
-use super::{Experiment, Point, WEIR, WEIR_SLOTS, percent};
+use super::{Experiment, Point, WEIR, percent, weir_slots};
 use crate::quantity::count;
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
@@ -89,8 +89,13 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         ));
     }
     for group in groups(evidence) {
-        if let Some(overhead) = curve(evidence, SchemeName::Weir, group).at(WEIR_SLOTS) {
-            let text = format!("{} of {} active: weir's defaults", count(group.into()), count(ranks.into()));
+        if let Some(overhead) = curve(evidence, SchemeName::Weir, group).at(weir_slots(ranks)) {
+            let text = format!(
+                "{} of {} active: weir's defaults, {} slots",
+                count(group.into()),
+                count(ranks.into()),
+                weir_slots(ranks)
+            );
             points.push(Point::beside(text, percent(overhead)));
         }
     }

@@ -19,6 +19,7 @@ mod e2_nas;
 use super::chart::Chart;
 use super::evidence::Evidence;
 use serde::Serialize;
+use weir_proto::DataRegion;
 
 /// Whether a point holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -138,10 +139,13 @@ fn static_name(credit_slots: u32) -> String {
     format!("static, {credit_slots} credit slot{}", if credit_slots == 1 { "" } else { "s" })
 }
 
-/// The name of the curve of weir's own settings, in all figures.
-const WEIR: &str = "weir's defaults (dynamic, piggybacking; 16 data slots)";
-/// Slots per peer, credit slots included, of weir's defaults.
-const WEIR_SLOTS: f64 = 18.0;
+/// The name of the curve of weir's own scheme, in all figures; which of its points is the default depends on the ranks.
+const WEIR: &str = "weir (dynamic, piggybacking, equal shares at first contact)";
+
+/// Slots per peer, credit slots included, that weir ships with for a job of `ranks`: 16 and 2, and more for few ranks.
+fn weir_slots(ranks: u32) -> f64 {
+    f64::from(DataRegion::default_slots(16, ranks) / ranks + 2)
+}
 
 #[cfg(test)]
 mod tests {
