@@ -50,6 +50,11 @@ fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
     assert!(progress.contains("4 worlds with about 2,"), "{progress}");
     assert_eq!(table.matches("static").count(), 3, "{table}");
     assert_eq!(table.matches("unlimited").count(), 1, "{table}");
+    let page = world.at("results/mine.html");
+    assert!(table.ends_with(&format!("page: {}\n", page.display())), "{table}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("<svg").count(), 2, "time and overhead over slots");
+    assert!(page.contains("slots per peer") && page.contains("title = &quot;small&quot;"), "{page}");
 
     let records = world.at("results/worlds.jsonl");
     let lines = std::fs::read_to_string(&records).unwrap();

@@ -1,6 +1,7 @@
-//! `weir sim`: runs the worlds of a plan and prints what came of them.
+//! `weir sim`: runs the worlds of a plan, prints and draws what came of them.
 
 pub mod execute;
+mod page;
 pub mod places;
 mod table;
 
@@ -16,7 +17,7 @@ use weir_sim::plan::Record;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A plan says which worlds to run: networks, schemes, buffers, workloads (docs/experiments.md). The worlds' cost in packets is \
-printed before they run. Each finished world is a line in DIR/worlds.jsonl; worlds that are there are not run again, so an \
+printed before they run. What they took is printed, and drawn on a page: DIR/NAME.html for NAME.toml. Each finished world is a line in DIR/worlds.jsonl; worlds that are there are not run again, so an \
 interrupted run goes on where it was.
 
 Exit status: 0 if every world ended; 2 if the plan makes no sense; 130 or 143 if it was interrupted (SIGINT, SIGTERM); 1 \
@@ -92,9 +93,14 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         };
         run::write_json(&output, target)?;
     }
+    let page = arguments.how.out.join(arguments.plan.file_name().unwrap_or_default()).with_extension("html");
+    if !records.is_empty() {
+        let failed = Failure::system(page.display().to_string());
+        std::fs::write(&page, page::render(&plan, &records)).map_err(failed)?;
+    }
     if arguments.json.as_deref() != Some("-") {
         if !records.is_empty() {
-            println!("{}", table::render(&records));
+            println!("{}\npage: {}", table::render(&records), page.display());
         }
         if !results.memory.is_empty() {
             println!("{}", crate::bench::memory::render(&results.memory));

@@ -5,20 +5,29 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use weir_sim::plan::{Record, SchemeName, Settings};
 
 /// Something in which worlds differ: its heading and its value.
-type Column = (String, Box<dyn Fn(&Settings) -> String>);
+pub type Column = (String, Box<dyn Fn(&Settings) -> String>);
 
 /// The table of these worlds, references among them.
 pub fn render(records: &[&Record]) -> String {
-    let columns: Vec<Column> =
-        columns(records).into_iter().filter(|(_, value)| differ(records, value.as_ref())).collect();
+    let (headings, rows) = rows(records);
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let headings = columns.iter().map(|(heading, _)| heading.as_str());
+    table.set_header(headings.into_iter().map(right));
+    for row in rows {
+        table.add_row(row.into_iter().map(right).collect::<Vec<_>>());
+    }
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// Headings, and a row for each world.
+pub fn rows(records: &[&Record]) -> (Vec<String>, Vec<Vec<String>>) {
+    let columns = differing(records);
     let measured =
         ["time", "overhead", "stalls per 100 sends", "credit packets", "packets", "fullest mailbox"];
-    table.set_header(headings.chain(measured).map(|heading| right(heading.to_owned())));
-    for record in records {
+    let headings = columns.iter().map(|(heading, _)| heading.clone()).chain(measured.map(String::from));
+    let row = |record: &&Record| {
         let settings = &record.settings;
         let share =
             |part: u64, whole: u64| format!("{} %", three_digits(100.0 * part as f64 / whole.max(1) as f64));
@@ -40,10 +49,9 @@ pub fn render(records: &[&Record]) -> String {
             count(record.packets),
             count(record.peak_mailbox_slots.into()),
         ]);
-        table.add_row(cells.map(right).collect::<Vec<_>>());
-    }
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    lines.join("\n")
+        cells.collect()
+    };
+    (headings.collect(), records.iter().map(row).collect())
 }
 
 /// Time over that of the reference, less one; `None` without a reference.
@@ -51,6 +59,17 @@ pub fn overhead(records: &[&Record], record: &Record) -> Option<f64> {
     let reference = record.settings.reference();
     let reference = records.iter().find(|other| other.settings == reference)?;
     Some(record.time_ns / reference.time_ns - 1.0)
+}
+
+/// What the worlds do not all have in common.
+pub fn differing(records: &[&Record]) -> Vec<Column> {
+    columns(records).into_iter().filter(|(_, value)| differ(records, value.as_ref())).collect()
+}
+
+/// The scheme as plans call it.
+pub fn scheme_name(settings: &Settings) -> String {
+    let name = serde_json::to_value(settings.scheme).unwrap_or_default();
+    name.as_str().unwrap_or_default().to_owned()
 }
 
 fn differ(records: &[&Record], value: &dyn Fn(&Settings) -> String) -> bool {
@@ -66,17 +85,14 @@ fn columns(records: &[&Record]) -> Vec<Column> {
         column("network", |it| it.network.clone()),
         column("ranks", |it| it.ranks.to_string()),
         column("mesh", |it| it.mesh_nodes.clone()),
-        column("scheme", |it| {
-            let name = serde_json::to_value(it.scheme).unwrap_or_default();
-            name.as_str().unwrap_or_default().to_owned()
-        }),
+        column("scheme", scheme_name),
         column("piggyback", |it| String::from(if it.piggyback { "yes" } else { "" })),
         column("credit slots", move |it| number(it.credit_slots)),
         column("slots per peer", move |it| number(it.slots_per_peer)),
         column("start slots", move |it| number(it.start_slots)),
-        column("RNR timer", |it| match it.rnr_timer_ns {
+        column("RNR timer (us)", |it| match it.rnr_timer_ns {
             0 => String::new(),
-            ns => time_ns(ns as f64),
+            ns => (ns as f64 / 1e3).to_string(),
         }),
         column("workload", |it| it.workload_name().to_owned()),
     ];
