@@ -169,6 +169,25 @@ fn a_part_of_the_published_experiments_is_repeated() {
     assert_eq!((code, strict), (Some(i32::from(!all_hold)), table));
 }
 
+/// What docs/experiments.md says under "Changing one number", done as it is written there.
+#[test]
+fn a_number_is_changed_as_the_document_says() {
+    let world = World::new("");
+    let document = std::fs::read_to_string(experiments().join("../docs/experiments.md")).unwrap();
+    let recipe = document.split("## Changing one number").nth(1).and_then(|text| text.split("```").nth(1));
+    let script = recipe.and_then(|block| block.strip_prefix("sh\n")).expect("a block of commands");
+    std::os::unix::fs::symlink(experiments().canonicalize().unwrap(), world.at("experiments")).unwrap();
+    let command = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
+    let path = format!("{}:/usr/bin:/bin", command.display());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-ec", script]).current_dir(world.at("")).env("PATH", path);
+    let (code, tables, told) = output(&mut shell);
+    assert_eq!(code, Some(0), "{told}");
+    let with_4_bytes =
+        |time: &str| tables.lines().filter(|row| row.contains(&format!(" 4   {time} "))).count();
+    assert_eq!((with_4_bytes("7.49 us"), with_4_bytes("8.89 us")), (5, 5), "{tables}");
+}
+
 #[test]
 fn experiments_are_listed() {
     let world = World::new("");
