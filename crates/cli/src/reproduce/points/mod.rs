@@ -142,9 +142,10 @@ fn static_name(credit_slots: u32) -> String {
 /// The name of the curve of weir's own scheme, in all figures; which of its points is the default depends on the ranks.
 const WEIR: &str = "weir (dynamic, piggybacking, equal shares at first contact)";
 
-/// Slots per peer, credit slots included, that weir ships with for a job of `ranks`: 16 and 2, and more for few ranks.
+/// Slots per peer, credit slots included, that weir ships with for a job of `ranks` (0: nothing was run): 16 and 2, and more for few
+/// ranks.
 fn weir_slots(ranks: u32) -> f64 {
-    f64::from(DataRegion::default_slots(16, ranks) / ranks + 2)
+    f64::from(DataRegion::default_slots(16, ranks) / ranks.max(1) + 2)
 }
 
 #[cfg(test)]
