@@ -166,6 +166,21 @@ pub enum OpenError {
     },
 }
 
+/// How injected sends without room for a copy get on.
+#[derive(Debug)]
+struct NoRoom {
+    since: Clock,
+    /// How many copies had been released then, ever.
+    released: u64,
+    /// So many more may go over the limit now.
+    allowed: u32,
+    /// So many were allowed last time.
+    last: u32,
+}
+
+/// The most injected sends that go over the limit together.
+const MOST_OVER: u32 = 64;
+
 /// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::owner`].
 pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
@@ -177,8 +192,8 @@ pub struct Engine<L: Link = ShmLink> {
     retained: Retained,
     /// Copies that were released, ever.
     released: u64,
-    /// Since when, and after how many releases, an injected send has been waiting for room for its copy.
-    no_room: Option<(Clock, u64)>,
+    /// An injected send waits for room for its copy, or has waited in vain.
+    no_room: Option<NoRoom>,
     /// Something has arrived since the caller said that it had seen everything.
     news: bool,
     /// Calls of `progress` in a row that found nothing.
@@ -561,24 +576,27 @@ impl<L: Link> Engine<L> {
     }
 
     /// An injected message must be copied and there is no room: says "again" as long as copies are being taken. If none has
-    /// been for a while, what would make the receiver take them may be this very message: it goes over the limit.
+    /// been for a while, what would make the receiver take them may be this very message: it goes over the limit, and after
+    /// the next while two, then four: a program that needs many of them through is not held up by each, and one that floods
+    /// somebody who never comes still fills memory slowly.
     #[cold]
     fn wait_for_room(&mut self) -> Result<(), PostError> {
         let now = Clock::now();
         let again = Err(PostError::Full { limit_bytes: self.machine.config().retain_bytes });
-        match self.no_room {
-            Some((since, released)) if released == self.released => {
-                if now.duration_since(since) < ROOM_PATIENCE {
-                    return again;
-                }
-                self.no_room = None;
-                Ok(())
+        let Some(wait) = self.no_room.as_mut().filter(|wait| wait.released == self.released) else {
+            self.no_room = Some(NoRoom { since: now, released: self.released, allowed: 0, last: 0 });
+            return again;
+        };
+        if wait.allowed == 0 {
+            if now.duration_since(wait.since) < ROOM_PATIENCE {
+                return again;
             }
-            _ => {
-                self.no_room = Some((now, self.released));
-                again
-            }
+            wait.since = now;
+            wait.last = (2 * wait.last).clamp(1, MOST_OVER);
+            wait.allowed = wait.last;
         }
+        wait.allowed -= 1;
+        Ok(())
     }
 
     /// Gives the program its buffer back, if the operation still needs it.
