@@ -78,7 +78,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         status, text = explain("--json")
         assert (told[0], status) == (3, 3), f"{told} {text}"
         outcome, _ = run.result()
-    waits = r"rank 1 waits for credit from rank 0 since \d\.\d s: \d+ messages? \([\d.]+ [KM]?i?B\) behind, \d+ of \d+ credits left"
+    waits = r"rank 1 has waited \d\.\d s for credit from rank 0: \d+ messages? \([\d.]+ [KM]?i?B\) behind, \d+ of \d+ credits left"
     away = r"\d+ granted since the start, \d+ spent; rank 0 has not polled for \d\.\d s"
     cause = "in the end: rank 1, rank 2 wait for rank 0, which waits for nobody"
     assert re.search(waits + ".*" + away, told[1]), told
@@ -92,7 +92,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
     assert job["causes"] == [cause]
     # Each sender has said so once: the stall was over before it was time to say it again.
     for sender in (1, 2):
-        lines = re.findall(rf"^weir: rank {sender} waits for credit from rank 0 since 1\.\d s.*$", outcome.output, re.M)
+        lines = re.findall(rf"^weir: rank {sender} has waited 1\.\d s for credit from rank 0.*$", outcome.output, re.M)
         assert len(lines) == 1, outcome
         assert "; rank 0 has not polled for" in lines[0]
 

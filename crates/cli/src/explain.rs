@@ -299,12 +299,12 @@ mod tests {
         assert!(
             told.stalls[0]
                 .text
-                .starts_with("rank 1 waits for credit from rank 0 since 3.0 s: 12 messages (24 KiB) behind")
+                .starts_with("rank 1 has waited 3.0 s for credit from rank 0: 12 messages (24 KiB) behind")
         );
         assert!(
             told.stalls[1]
                 .text
-                .contains("; rank 1 has not polled for 1.0 s, and waits for 1 peer itself since 3.0 s")
+                .contains("; rank 1 has not polled for 1.0 s, and has itself waited 3.0 s for 1 peer")
         );
         let text = text(&[told], 1.0);
         assert!(text.starts_with("d: 5 of 5 endpoints live\n  rank 1 waits"), "{text}");

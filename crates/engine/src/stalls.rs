@@ -128,8 +128,8 @@ pub fn sentence(
     let age = time(now_ns.saturating_sub(stall.since_ns));
     let backlog = counted(stall.backlog, "message");
     let mut line = match stall.granted_total {
-        Some(_) => format!("{sender} waits for credit from {receiver} since {age}"),
-        None => format!("{sender} waits for room in the mailbox of {receiver} since {age}"),
+        Some(_) => format!("{sender} has waited {age} for credit from {receiver}"),
+        None => format!("{sender} has waited {age} for room in the mailbox of {receiver}"),
     };
     line += &format!(": {backlog} ({}) behind", bytes(stall.backlog_bytes));
     if let (Some(granted), Some(spent)) = (stall.granted_total, stall.spent_total) {
@@ -146,9 +146,9 @@ pub fn sentence(
     if let Some(own) = page.stalls.first() {
         let others = page.stalled_peers.max(1);
         line += &format!(
-            ", and waits for {} itself since {}",
-            counted(others, "peer"),
-            time(now_ns.saturating_sub(own.since_ns))
+            ", and has itself waited {} for {}",
+            time(now_ns.saturating_sub(own.since_ns)),
+            counted(others, "peer")
         );
     }
     line
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_sentence_says_who_owes_whom_what() {
-        let known = "rank 3 waits for credit from rank 0 since 1.4 s: 12 messages (24 KiB) behind, 0 of 256 credits left, \
+        let known = "rank 3 has waited 1.4 s for credit from rank 0: 12 messages (24 KiB) behind, 0 of 256 credits left, \
                      4096 granted since the start, 4352 spent";
         assert_eq!(told(&STALL, None), known);
         let held = "has 40 slots retrieved and not granted (it grants at 86) and 216 slots not retrieved";
@@ -294,7 +294,7 @@ mod tests {
         assert!(told(&STALL, Some(&closed)).ends_with("; rank 0 has closed its endpoint"));
         let own = Stall { since_ns: 9 * S, ..STALL };
         let waiting = EndpointReport { stalls: vec![own], stalled_peers: 3, ..page(11 * S + S / 4) };
-        assert!(told(&STALL, Some(&waiting)).ends_with(", and waits for 3 peers itself since 2.4 s"));
+        assert!(told(&STALL, Some(&waiting)).ends_with(", and has itself waited 2.4 s for 3 peers"));
     }
 
     #[test]
@@ -324,8 +324,7 @@ mod tests {
     #[test]
     fn without_credits_it_is_room_that_is_missing() {
         let stall = Stall { quota_slots: None, granted_total: None, spent_total: None, backlog: 1, ..STALL };
-        let expected =
-            "rank 3 waits for room in the mailbox of rank 0 since 1.4 s: 1 message (24 KiB) behind";
+        let expected = "rank 3 has waited 1.4 s for room in the mailbox of rank 0: 1 message (24 KiB) behind";
         assert_eq!(told(&stall, None), expected);
     }
 

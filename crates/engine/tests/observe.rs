@@ -65,7 +65,11 @@ fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_
     assert!((250..1500).contains(&waited.as_millis()), "told after {waited:?}, 300 ms were asked for");
     let line = TOLD.lock().expect("told")[0].clone();
     let process = format!("process {}", std::process::id());
-    assert!(line.starts_with(&format!("{process} waits for credit from {process} since ")), "{line}");
+    assert!(
+        line.starts_with(&format!("{process} has waited "))
+            && line.contains(&format!(" for credit from {process}")),
+        "{line}"
+    );
     // A quota of 4 slots: 4 messages are there, 6 wait.
     assert!(
         line.contains(": 6 messages (48 B) behind, 0 of 4 credits left, 0 granted since the start, 4 spent"),
