@@ -233,6 +233,10 @@ pub fn full() -> Vec<Case> {
     add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(500_000));
     // Beyond: an answer to one of two senders, so that piggybacking meets short grants.
     add(dynamic(Shape::Answers, 2), &[Piggyback, ShortGrant], Some(500_000));
+    // weir's own rules for victims (gaps 7 and 12), where the others are as published.
+    add(sparing(dynamic(Shape::Star, 2)), &taking, Some(1_000_000));
+    add(sparing(thief(dynamic(Shape::OneWay, 2))), &EVERYTHING_OF_ONE, None);
+    add(sparing(thief(dynamic(Shape::OneWay, 3))), &EVERYTHING_OF_ONE, None);
     // Who comes late, who leaves and comes back.
     add(cold(dynamic(Shape::Star, 2)), &taking, None);
     let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
@@ -281,6 +285,12 @@ fn leaving(setup: Setup, leaving: &[(u32, u32)], overlap: u8) -> Setup {
 /// `setup` with nobody connected at first.
 fn cold(setup: Setup) -> Setup {
     Setup { cold: true, name: setup.name.clone() + ", cold", ..setup }
+}
+
+/// `setup` with victims that are passed over: once after they have gained, and once if they are poorer and were active.
+fn sparing(mut setup: Setup) -> Setup {
+    setup.config.region.hold_points = 1;
+    Setup { name: setup.name.clone() + ", sparing", ..setup }
 }
 
 fn thief(setup: Setup) -> Setup {
