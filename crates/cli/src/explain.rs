@@ -307,7 +307,7 @@ mod tests {
                 .contains("; rank 1 has not polled for 1.0 s, and has itself waited 3.0 s for 1 peer")
         );
         let text = text(&[told], 1.0);
-        assert!(text.starts_with("d: 5 of 5 endpoints live\n  rank 1 waits"), "{text}");
+        assert!(text.starts_with("d: 5 of 5 endpoints live\n  rank 1 has waited"), "{text}");
     }
 
     #[test]
