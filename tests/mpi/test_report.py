@@ -72,7 +72,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         run = pool.submit(over_weir, 3, slow(2.5, 3000, 2000), flags=["--flow", "static"], timeout=60)
         deadline = time.monotonic() + 20
         told = (0, "")
-        while told[1].count(" waits for credit ") < 2 and not run.done() and time.monotonic() < deadline:
+        while told[1].count(" for credit from ") < 2 and not run.done() and time.monotonic() < deadline:
             time.sleep(0.05)
             told = explain()
         status, text = explain("--json")
@@ -99,8 +99,8 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
 
 def test_short_waits_are_not_worth_a_line_and_the_line_can_be_switched_off(over_weir):
     outcome, report = over_weir(2, slow(0.3, 1000, 2000), timeout=60)
-    assert " waits for credit " not in outcome.output, outcome
+    assert " for credit from " not in outcome.output, outcome
     assert report["total"]["counters"]["stalled_ns"] > 0
     flags = ["--set", "FI_WEIR_STALL_MS=0"]
     outcome, _ = over_weir(2, slow(1.6, 1000, 2000), timeout=60, flags=flags)
-    assert " waits for credit " not in outcome.output, outcome
+    assert " for credit from " not in outcome.output, outcome
