@@ -2,8 +2,9 @@
 //! resident is what is kept, and a chunk of each kind of block.
 //!
 //! The machine counts what this costs ([`weir_proto::kept_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
-//! words, 4 bytes for the link from a block to the next, and an entry of the map. Blocks that were freed together are used together again, so most chains are in one
-//! piece. A chunk without a block in use goes back to the kernel; one of them is spared for the next message.
+//! words, 4 bytes for the link from a block to the next, and an entry of the map. Blocks that were freed together are used
+//! together again, so most chains are in one piece. A chunk without a block in use goes back to the kernel; one of each kind is
+//! spared for the next message.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -28,6 +28,8 @@ pub(super) struct Awaited {
     memory: UserMemory,
     offset: u64,
     result: Result<(), CopyFault>,
+    /// Nobody copies any more.
+    ended: bool,
 }
 
 impl Awaited {
@@ -41,13 +43,14 @@ impl Awaited {
 
     /// How it has ended, if it has: nobody copies any more.
     pub fn look(&mut self) -> Option<Result<(), CopyFault>> {
-        loop {
+        while !self.ended {
             match self.lane.control().together.0.rest(&mut self.offer) {
-                Rest::Nothing => return Some(self.result),
+                Rest::Nothing => self.ended = true,
                 Rest::Refused(part) => self.read(part),
                 Rest::Awaited => return None,
             }
         }
+        Some(self.result)
     }
 }
 
@@ -79,7 +82,7 @@ impl ShmLink {
         let lane = reader.lane().clone();
         let offer = lane.control().together.0.offer(address, start as u64 + offset, bytes);
         let memory = memory.clone();
-        let mut copy = Awaited { lane, offer, pid, address, memory, offset, result: Ok(()) };
+        let mut copy = Awaited { lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
         while let Some(part) = copy.lane.control().together.0.take(&mut copy.offer) {
             copy.read(part);
         }

@@ -637,6 +637,10 @@ impl Link for ShmLink {
     fn release(&mut self, peer: Peer) {
         let known = self.acquaintance(peer);
         let (Some(lane), Some(address)) = (known.lane.take(), known.address) else { return };
+        // Whoever left has written all its pieces; the words that say so are the next sender's from now on.
+        if let Some(awaited) = self.awaited.get_mut(&peer) {
+            awaited.look();
+        }
         self.inbox.shut(lane);
         self.free(lane, true);
         self.claimants.remove(&address);
@@ -695,6 +699,10 @@ impl Link for ShmLink {
     }
 
     fn close(&mut self) {
+        // The buffers that helpers write to are the program's again.
+        while let Some(&peer) = self.awaited.keys().next() {
+            self.end_awaited(peer);
+        }
         if let Some(own) = self.own.take() {
             own.close();
         }

@@ -311,10 +311,9 @@ impl Endpoint {
                 // Copies are counted by themselves.
                 job.complete.is_none() && !matches!(job.payload, Source::Retained { .. })
             }
-            // Of a copy, or of a send that is not complete.
-            JobKind::Control(Body::Rendezvous { .. } | Body::Goodbye) => false,
-            JobKind::Control(_) => true,
-            JobKind::Pieces { .. } | JobKind::Write { .. } => false,
+            JobKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
+            // What belongs to an operation of ours that is not complete, or to a copy, and courtesies.
+            JobKind::Control(_) | JobKind::Pieces { .. } | JobKind::Write { .. } => false,
         };
         let waiting = self.peers.iter().map(|peer| peer.backlog().filter(completed).count());
         let due = self.peers.iter().filter(|peer| peer.is_due()).count();
