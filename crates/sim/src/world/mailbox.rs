@@ -160,6 +160,14 @@ impl Segments {
         self.order += 1;
     }
 
+    /// The train of the packet that is taken next, if that has arrived by `now`.
+    #[inline]
+    fn peek(&self, now: Picoseconds) -> Option<TrainId> {
+        let &Reverse((at, _, index)) = self.heads.peek()?;
+        (at <= now).then(|| self.standing[index as usize].train)
+    }
+
+    #[inline]
     fn take(&mut self, now: Picoseconds) -> Option<(TrainId, Option<u32>)> {
         let &Reverse((at, order, index)) = self.heads.peek()?;
         if at > now {
@@ -223,6 +231,20 @@ impl Mailbox {
     #[inline]
     pub fn set_aside(&mut self, chunks: &mut Chunks) {
         self.arrived.pop(chunks).expect("it was seen");
+    }
+
+    /// The train of the packet that is taken next, if it is one of a segment and has arrived by `now`. Whatever comes later is taken
+    /// later.
+    #[inline]
+    pub fn peek_segment(&self, now: Picoseconds) -> Option<TrainId> {
+        self.segments.as_ref().filter(|_| self.arrived.is_empty())?.peek(now)
+    }
+
+    /// The packet of [`Mailbox::peek_segment`] stands somewhere else from now on, as with [`Mailbox::set_aside`].
+    #[inline]
+    pub fn set_aside_of_segment(&mut self, now: Picoseconds) {
+        let taken = self.segments.as_mut().and_then(|segments| segments.take(now));
+        assert!(matches!(taken, Some((_, None))), "it was seen, and is the next of its train");
     }
 
     /// One that was set aside is taken.
@@ -297,6 +319,16 @@ mod tests {
         mailbox.arrive(20, segment(7, 0, 3, 15), &mut chunks);
         // Others may come before the second of these three: only what has arrived is seen.
         assert_eq!((mailbox.slots, mailbox.peek(&chunks, &mut seen)), (4, 1));
+        assert_eq!(mailbox.peek_segment(100), None, "one stands before them");
+        assert!(mailbox.take(20, &mut chunks).is_some());
+        mailbox.arrive(30, segment(8, 0, 2, 1), &mut chunks);
+        let mut next = |now| {
+            let train = mailbox.peek_segment(now).map(|train| train.0);
+            train.inspect(|_| mailbox.set_aside_of_segment(now))
+        };
+        assert_eq!((next(19), next(34), next(34), next(34)), (None, Some(7), Some(8), Some(8)));
+        assert_eq!((next(34), next(50), next(50), next(99)), (None, Some(7), Some(7), None));
+        assert_eq!(mailbox.slots, 5);
     }
 
     #[test]

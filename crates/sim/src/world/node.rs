@@ -406,10 +406,7 @@ impl Node {
             }
             Phase::Running => Some(self.free_at),
             _ if self.is_to_be_told() => Some(self.free_at),
-            _ => match self.next_at() {
-                Some(at) => Some(at.max(self.free_at)),
-                None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
-            },
+            _ => self.serves_at(),
         };
         match step_at {
             Some(at) => self.again(at, ended),
