@@ -253,6 +253,12 @@ impl Shared {
         slot.begun().unwrap_or_else(|| panic!("{handle:?} is not under way: {slot:?}"))
     }
 
+    /// Whether an operation is under way.
+    #[inline]
+    pub fn is_under_way(&self, handle: Handle) -> bool {
+        matches!(self.state.borrow().slots[handle.0 as usize], Slot::Open { .. })
+    }
+
     /// Whether the next call to perform is a send.
     pub fn sends_next(&self) -> bool {
         matches!(self.state.borrow().calls.front(), Some(Call::Send { .. }))

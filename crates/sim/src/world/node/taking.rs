@@ -1,6 +1,10 @@
 //! What a rank takes: packets, one after the other, the ends of remote gets, and the news that somebody is lost.
 
-use weir_proto::{CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Transfer};
+use std::hint::black_box;
+
+use weir_proto::{
+    CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Space, Transfer,
+};
 
 use super::super::ahead::{self, Seen};
 use super::super::flight::Taken;
@@ -9,6 +13,7 @@ use super::{IDLE_PS, Next, Node, Notices, Phase, Surroundings, instant};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
+use crate::program::Handle;
 use crate::trace::Trace;
 
 impl Node {
@@ -138,10 +143,13 @@ impl Node {
         }
         // First all that has to be read from far away, one independent of the other; then what depends on it.
         let flights = &mut *around.flights;
-        let half_arrived = |peer| self.machine.half_arrived_bytes(peer).is_some();
-        let messages = trains[..count]
-            .iter()
-            .take_while(|&&train| flights.is_single(train) && !flights.peer(train).is_some_and(half_arrived));
+        let messages = trains[..count].iter().enumerate().take_while(|&(place, &train)| {
+            let at_rest = |peer| self.machine.is_at_rest(peer);
+            // Most often receives are posted in the order in which messages come. If not, nothing is lost.
+            let receive = self.machine.posted_receive(Space::Tagged, place);
+            black_box(receive.is_some_and(|request| self.shared.is_under_way(Handle(request.0))));
+            flights.is_single(train) && flights.peer(train).is_none_or(at_rest)
+        });
         let messages = messages.count();
         if messages > 0 {
             self.ahead.note_messages(messages - 1); // without the one that is taken now
