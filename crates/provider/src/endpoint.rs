@@ -398,6 +398,9 @@ impl EndpointHandle {
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
+        if !*owes_a_look {
+            engine.see_what_is_there();
+        }
         let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
         let peer =
             if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
