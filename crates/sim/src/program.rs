@@ -109,7 +109,7 @@ pub const MESSAGE_BYTES: u64 = 1 << 48;
 
 /// A number among smaller ones, without the room that eight bytes in a row would leave between them.
 #[derive(Clone, Copy, Debug)]
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 struct Long(u64);
 
 /// One operation. An all-to-all among many has as many as pairs, so what [`Begun`] and [`Status`] say stands here without them
