@@ -394,12 +394,13 @@ impl EndpointHandle {
         act: impl FnOnce(Posting) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.domain.enter();
-        let State { endpoints, vectors, owes_a_look, .. } = &mut *state;
+        let State { endpoints, queues, vectors, owes_a_look, .. } = &mut *state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
         if !*owes_a_look {
-            engine.see_what_is_there();
+            let unread = endpoint.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
+            engine.before_post(!unread);
         }
         let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
         let peer =
