@@ -33,8 +33,8 @@ fn collect(inbox: &mut Inbox<Arc<HeapLane>>, lane: u32) -> Vec<u8> {
 }
 
 fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
-    let mut head = [0; 64];
-    let (packet, found) = reader.look(&mut head).expect("a whole packet");
+    let (mut head, mut packet) = ([0; 64], credit());
+    let found = reader.look(&mut head, &mut packet).expect("a whole packet");
     let mut bytes = vec![0; packet.payload_bytes as usize];
     let length = bytes.len() as u64;
     reader.take(&head, &found, &memory(&mut bytes), 0, length);

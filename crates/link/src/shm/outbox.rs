@@ -31,7 +31,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     }
 
     /// Sends `packet`. The caller owns the slots.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
         let slots = self.writer.fill(packet, payload);
         self.writer.publish(slots);
@@ -39,7 +39,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     }
 
     /// Tells the reader that something has changed in our lane, if it does not look by itself.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&mut self) {
         light_fence(self.full_fences);
         if self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0 {
@@ -96,14 +96,13 @@ impl Step {
 impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     /// [`Outbox::send`] up to and including step `last`, made of the same parts.
     pub fn send_until(&mut self, last: Step, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
-        let mut head = [0; weir_proto::wire::SLOT_BYTES];
-        let (slots, in_head) = self.writer.begin(packet, payload, &mut head);
+        let (slots, in_head) = self.writer.begin(packet);
         let mut quiet = false;
         let mut call = false;
         for step in Step::ALL.into_iter().take_while(|&step| step <= last) {
             match step {
-                Step::Body => self.writer.fill_body(packet, payload, in_head),
-                Step::Head => self.writer.fill_head(&head),
+                Step::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
+                Step::Head => self.writer.fill_head(packet, payload, in_head),
                 Step::Publish => {
                     self.writer.publish(slots);
                     light_fence(self.full_fences);

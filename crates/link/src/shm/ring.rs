@@ -161,25 +161,19 @@ impl<L: LaneMemory> Writer<L> {
     ///
     /// # Panics
     /// If the packet does not fit in the lane or names payload that is not there: bugs of the machine.
-    #[inline]
+    #[inline(always)]
     pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) -> u32 {
-        let mut head = [0; SLOT_BYTES];
-        let (slots, in_head) = self.begin(packet, payload, &mut head);
-        if (in_head as u32) < packet.payload_bytes {
-            self.fill_body(packet, payload, in_head);
+        let (slots, in_head) = self.begin(packet);
+        if in_head < packet.payload_bytes {
+            self.fill_body(packet.payload_bytes, payload, in_head);
         }
-        self.fill_head(&head);
+        self.fill_head(packet, payload, in_head);
         slots
     }
 
-    /// Makes the head in local memory; returns how many slots the packet fills and how many bytes of the payload are in the head.
-    #[inline]
-    pub fn begin(
-        &self,
-        packet: &Packet,
-        payload: Option<(&UserMemory, u64)>,
-        head: &mut [u8; SLOT_BYTES],
-    ) -> (u32, usize) {
+    /// How many slots the packet fills and how many bytes of its payload are in the head.
+    #[inline(always)]
+    pub fn begin(&self, packet: &Packet) -> (u32, u32) {
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
         assert!(
@@ -193,25 +187,18 @@ impl<L: LaneMemory> Writer<L> {
             "slots of position {} are not ours: the machine sent without credit or room",
             self.at.position
         );
-        wire::encode(packet, head);
-        if packet.payload_bytes == 0 {
-            return (slots, 0);
-        }
-        let header_bytes = header_bytes as usize;
-        let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
-        let in_head = (packet.payload_bytes as usize).min(SLOT_BYTES - header_bytes);
-        memory.read(offset, &mut head[header_bytes..header_bytes + in_head]);
-        (slots, in_head)
+        (slots, packet.payload_bytes.min(SLOT_BYTES as u32 - header_bytes))
     }
 
-    /// Writes the payload behind the first `in_head` bytes into the slots after the head.
-    pub fn fill_body(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: usize) {
+    /// Writes the payload, of `payload_bytes` bytes, behind the first `in_head` bytes into the slots after the head.
+    #[inline(never)]
+    pub fn fill_body(&mut self, payload_bytes: u32, payload: Option<(&UserMemory, u64)>, in_head: u32) {
         let Some((memory, offset)) = payload else { return };
         let slots = self.lane.slots();
         let first = wrapped(self.at.slot + 1, slots);
         let mut done = 0;
-        let left = u64::from(packet.payload_bytes) - in_head as u64;
-        memory.for_each_stretch(offset + in_head as u64, left, |from, bytes| {
+        let left = u64::from(payload_bytes - in_head);
+        memory.for_each_stretch(offset + u64::from(in_head), left, |from, bytes| {
             for_each_part(first, done, bytes, slots, |at, skip, bytes| {
                 // SAFETY: the stretch is readable by the promise behind `UserMemory`; `begin` has checked that the run
                 // fits in the lane, so that each part lies inside the slots; the run is ours by credit.
@@ -221,12 +208,42 @@ impl<L: LaneMemory> Writer<L> {
         });
     }
 
-    /// Writes the head except for its first word.
-    #[inline]
-    pub fn fill_head(&mut self, head: &[u8; SLOT_BYTES]) {
+    /// Writes the head, with the first `in_head` bytes of the payload, except for its first word.
+    #[inline(always)]
+    pub fn fill_head(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: u32) {
+        let at = self.at.slot as usize * SLOT_BYTES;
+        match wire::eager_words(packet) {
+            Some((first, words)) => {
+                // SAFETY: bytes 4 to 48 of a slot of the ring; ours by credit, and the reader looks at nothing but the first
+                // word until that is published.
+                unsafe {
+                    self.lane.write(at + 4, first.to_le_bytes().as_ptr(), 4);
+                    for (place, word) in words.iter().enumerate() {
+                        self.lane.write(at + 8 + 8 * place, word.to_le_bytes().as_ptr(), 8);
+                    }
+                }
+            }
+            None => self.fill_header(packet),
+        }
+        if in_head > 0 {
+            let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
+            let mut to = at + GEOMETRY.header_bytes(&packet.body) as usize;
+            memory.for_each_stretch(offset, u64::from(in_head), |from, bytes| {
+                // SAFETY: the stretch is readable by the promise behind `UserMemory`; `in_head` bytes fit behind the
+                // header in the slot, which is ours as above.
+                unsafe { self.lane.write(to, from, bytes) };
+                to += bytes;
+            });
+        }
+    }
+
+    /// Writes the header of a packet of any kind except for its first word.
+    #[inline(never)]
+    fn fill_header(&mut self, packet: &Packet) {
+        let mut head = [0; SLOT_BYTES];
+        wire::encode(packet, &mut head);
         let at = self.at.slot as usize * SLOT_BYTES + 4;
-        // SAFETY: 60 bytes behind the first word of a slot of the ring; ours by credit, and the reader looks at
-        // nothing but the first word until that is published.
+        // SAFETY: 60 bytes behind the first word of a slot of the ring; ours as in `fill_head`.
         unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
     }
 
@@ -300,24 +317,25 @@ impl<L: LaneMemory> Reader<L> {
         self.lane.word(self.at.slot).load(Ordering::Acquire) != 0
     }
 
-    /// Copies the head of the packet at the head of the lane to `head` and checks the copy, after [`Reader::arrived`].
+    /// Copies the head of the packet at the head of the lane to `head` and checks the copy, whose header goes to `packet`; after
+    /// [`Reader::arrived`].
     ///
     /// # Errors
     /// [`NoPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
-    #[inline]
-    pub fn look(&self, head: &mut Head) -> Result<(Packet, Found), NoPacket> {
+    #[inline(always)]
+    pub fn look(&self, head: &mut Head, packet: &mut Packet) -> Result<Found, NoPacket> {
         if self.lane.word(self.at.slot).load(Ordering::Acquire) != publish_word(self.at.position) {
             return Err(NoPacket);
         }
         // SAFETY: one whole slot of the ring, published (the Acquire load above).
         unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
-        let packet = wire::decode(head, MAX_PAYLOAD_BYTES).map_err(|_| NoPacket)?;
+        wire::decode_into(head, MAX_PAYLOAD_BYTES, packet).map_err(|_| NoPacket)?;
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
-        let slots = slots_of(&packet, header_bytes);
+        let slots = slots_of(packet, header_bytes);
         if slots > GEOMETRY.max_packet_slots || slots > self.lane.slots() {
             return Err(NoPacket);
         }
-        Ok((packet, Found { payload_bytes: packet.payload_bytes, header_bytes, slots }))
+        Ok(Found { payload_bytes: packet.payload_bytes, header_bytes, slots })
     }
 
     /// Copies the first `bytes` payload bytes of the packet at the head of the lane to `memory`; `head` and `found` are
@@ -371,7 +389,7 @@ impl<L: LaneMemory> Reader<L> {
     }
 
     /// Frees the slots of `found`, the packet at the head of the lane.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, found: &Found) {
         let slots = self.lane.slots();
         self.lane.word(self.at.slot).store(0, Ordering::Relaxed);
@@ -405,8 +423,8 @@ mod tests {
 
     fn receive(reader: &mut Reader<Arc<HeapLane>>) -> Option<Vec<u8>> {
         reader.arrived().then(|| {
-            let mut head = [0; SLOT_BYTES];
-            let (packet, found) = reader.look(&mut head).expect("a packet");
+            let (mut head, mut packet) = ([0; SLOT_BYTES], credit());
+            let found = reader.look(&mut head, &mut packet).expect("a packet");
             let mut bytes = vec![0; packet.payload_bytes as usize];
             // SAFETY: the vector outlives the view.
             let memory = unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) };
@@ -480,6 +498,6 @@ mod tests {
         writer.fill(&credit(), None);
         writer.lane.word(0).store(9, Ordering::Release);
         assert!(reader.arrived());
-        assert_eq!(reader.look(&mut [0; SLOT_BYTES]).err(), Some(NoPacket));
+        assert_eq!(reader.look(&mut [0; SLOT_BYTES], &mut credit()).err(), Some(NoPacket));
     }
 }
