@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
+mod ahead;
 pub mod config;
 mod kept;
 pub mod node_memory;
@@ -25,6 +26,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant as Clock};
 
 use addresses::AddressTable;
+use ahead::Ahead;
 use config::Settings;
 use kept::Kept;
 use operations::{Operations, Outstanding};
@@ -230,6 +232,7 @@ pub struct Engine<L: Link = ShmLink> {
     released: u64,
     /// An injected send waits for room for its copy, or has waited in vain.
     no_room: Option<NoRoom>,
+    ahead: Ahead,
     /// Something has arrived since the caller said that it had seen everything.
     news: bool,
     /// Calls of `progress` in a row that found nothing.
@@ -255,6 +258,8 @@ pub struct Engine<L: Link = ShmLink> {
     /// while they lived is still valid.
     unreachable: Vec<(Peer, PeerFault)>,
     cross_memory: bool,
+    /// More ranks than cores.
+    crowded: bool,
     waiting: Waiting,
     /// The thread that called last; 0: none yet.
     caller: usize,
@@ -362,6 +367,7 @@ impl<L: Link> Engine<L> {
             retained: Retained::default(),
             released: 0,
             no_room: None,
+            ahead: Ahead::default(),
             news: false,
             idle_ticks: 0,
             regions: HashMap::new(),
@@ -377,6 +383,7 @@ impl<L: Link> Engine<L> {
             events: VecDeque::new(),
             unreachable: Vec::new(),
             cross_memory: settings.cross_memory,
+            crowded: is_crowded(peers),
             waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
             caller: 0,
             origin,
@@ -451,6 +458,7 @@ impl<L: Link> Engine<L> {
             self.notice_caller();
             self.announce(to, packet, &memory);
             self.completions.push_back(Completion::of_send(post, space));
+            self.let_catch_up(to);
             return Ok(());
         }
         self.admit_sends(to, bytes)?;
@@ -465,6 +473,7 @@ impl<L: Link> Engine<L> {
         self.post(Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
         if inject && !announced {
             self.detach(request);
+            self.let_catch_up(to);
         }
         Ok(())
     }

@@ -136,6 +136,22 @@ impl<L: Link> Engine<L> {
         found
     }
 
+    /// Before a post: what is there is older than it, and no answer to it. With more ranks than cores it is worth looking: most
+    /// often the next message of a collective is there when the one before has been handled.
+    #[inline]
+    pub fn see_what_is_there(&mut self) {
+        if self.crowded {
+            self.progress_aside();
+        }
+        self.forget_news();
+    }
+
+    /// [`Engine::progress`] out of line, for callers with more to do.
+    #[inline(never)]
+    fn progress_aside(&mut self) {
+        self.progress();
+    }
+
     /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
     #[inline]
     pub fn has_news(&self) -> bool {
@@ -176,12 +192,17 @@ impl<L: Link> Engine<L> {
 
     /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
+        self.rest(at_most_ns);
+        self.after_pause(None);
+    }
+
+    /// Sleeps, or gives the core away if nothing would wake us.
+    pub(crate) fn rest(&mut self, at_most_ns: u64) {
         if self.must_look() {
             weir_link::cores::yield_now();
         } else {
             self.sleep(at_most_ns);
         }
-        self.after_pause(None);
     }
 
     /// Whether we wait for what shows in the peer's memory and not by a packet: nothing would wake us.

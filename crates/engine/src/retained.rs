@@ -1,19 +1,19 @@
 //! Copies of our messages for receivers that have no room for them, one after the other in chunks. Peers read them by
 //! address, so each is in one piece.
 //!
-//! Most are taken in the order in which they were made, so a chunk is soon empty and goes back; one that was
-//! little used is spared for what comes next. A copy that is never taken holds its chunk: the price of not looking for holes.
+//! Most are taken in the order in which they were made, so a chunk is soon empty. The first chunks are small, and an empty one of
+//! those is spared: a sender that is a little ahead of its receiver all the time copies into the same few pages, which stay in its
+//! cache, and the kernel need not clear new ones. A burst that goes on gets large chunks, which go back. A copy that is never
+//! taken holds its chunk: the price of not looking for holes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 
-/// A huge page. The first chunks are touched as they are filled; a burst that goes on gets huge pages. Unit: bytes.
-const CHUNK_BYTES: usize = 2 << 20;
-/// Chunks in use from which on further ones are of huge pages.
-const BURST_CHUNKS: usize = 2;
-/// Longer copies have a chunk of their own. Unit: bytes.
-const SHARED_BYTES: usize = CHUNK_BYTES / 4;
-/// An empty chunk that has been filled no further is kept for what comes next. Unit: bytes.
-const SPARE_BYTES: usize = CHUNK_BYTES / 8;
+/// The first chunks: a part of a core's second-level cache. Unit: bytes.
+const SMALL_BYTES: usize = 128 << 10;
+/// Those of a burst: a huge page. Unit: bytes.
+const LARGE_BYTES: usize = 2 << 20;
+/// Chunks in use from which on further ones are large.
+const BURST_CHUNKS: usize = 8;
 /// Entries of a page of the directory.
 const PAGE: usize = 4096;
 
@@ -45,8 +45,17 @@ pub(crate) struct Retained {
     pages: Vec<Option<Page>>,
     chunks: Vec<Option<Chunk>>,
     absent: Vec<u32>,
-    /// The chunk that is being filled, and how far.
-    current: Option<(u32, usize)>,
+    /// The chunk that is being filled.
+    current: Option<Filling>,
+    /// An empty small chunk.
+    spare: Option<OwnedMemory>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    chunk: u32,
+    used: usize,
+    bytes: usize,
 }
 
 impl Retained {
@@ -55,11 +64,12 @@ impl Retained {
     pub fn add(&mut self, number: u32, memory: &UserMemory) -> u64 {
         let bytes = memory.bytes() as usize;
         let (chunk, offset) = match self.current {
-            Some((chunk, used)) if used + bytes <= CHUNK_BYTES => {
-                self.current = Some((chunk, (used + bytes).next_multiple_of(16)));
-                (chunk, used)
+            Some(ref mut filling) if filling.used + bytes <= filling.bytes => {
+                let offset = filling.used;
+                filling.used = (offset + bytes).next_multiple_of(16);
+                (filling.chunk, offset)
             }
-            _ => self.begin_chunk(bytes),
+            _ => (self.begin_chunk(bytes), 0),
         };
         let home = self.chunks[chunk as usize].as_mut().expect("the current chunk has memory");
         home.copies += 1;
@@ -96,22 +106,31 @@ impl Retained {
             return;
         }
         match &mut self.current {
-            Some((current, used)) if *current == chunk && *used <= SPARE_BYTES => *used = 0,
+            Some(filling) if filling.chunk == chunk && filling.bytes == SMALL_BYTES => filling.used = 0,
             current => {
-                if current.is_some_and(|(current, _)| current == chunk) {
-                    *current = None;
-                }
-                self.chunks[chunk as usize] = None;
-                self.absent.push(chunk);
+                current.take_if(|filling| filling.chunk == chunk);
+                self.end_chunk(chunk);
             }
         }
     }
 
+    fn end_chunk(&mut self, chunk: u32) {
+        let Some(Chunk { memory, .. }) = self.chunks[chunk as usize].take() else { return };
+        self.absent.push(chunk);
+        if memory.view().bytes() == SMALL_BYTES as u64 && self.spare.is_none() {
+            self.spare = Some(memory);
+        }
+    }
+
+    /// Begins a chunk in which a copy of `bytes` is the first; it is the current one if others fit in as well.
     #[cold]
-    fn begin_chunk(&mut self, bytes: usize) -> (u32, usize) {
-        let own = bytes > SHARED_BYTES;
-        let memory = OwnedMemory::new(if own { bytes } else { CHUNK_BYTES });
-        if !own && self.chunks.len() - self.absent.len() >= BURST_CHUNKS {
+    fn begin_chunk(&mut self, bytes: usize) -> u32 {
+        let in_use = self.chunks.len() - self.absent.len();
+        let shared = if in_use < BURST_CHUNKS { SMALL_BYTES } else { LARGE_BYTES };
+        let own = bytes > shared / 4;
+        let spare = if own || shared != SMALL_BYTES { None } else { self.spare.take() };
+        let memory = spare.unwrap_or_else(|| OwnedMemory::new(if own { bytes } else { shared }));
+        if !own && shared == LARGE_BYTES {
             memory.prefer_huge_pages();
         }
         let chunk = Some(Chunk { memory, copies: 0 });
@@ -126,15 +145,14 @@ impl Retained {
             }
         };
         if !own {
-            if let Some((current, _)) = self.current
-                && self.chunks[current as usize].as_ref().is_some_and(|chunk| chunk.copies == 0)
+            let filling = Filling { chunk: index, used: bytes.next_multiple_of(16), bytes: shared };
+            if let Some(before) = self.current.replace(filling)
+                && self.chunks[before.chunk as usize].as_ref().is_some_and(|chunk| chunk.copies == 0)
             {
-                self.chunks[current as usize] = None;
-                self.absent.push(current);
+                self.end_chunk(before.chunk);
             }
-            self.current = Some((index, bytes.next_multiple_of(16)));
         }
-        (index, 0)
+        index
     }
 
     #[inline]
@@ -181,5 +199,20 @@ mod tests {
             }
             assert!(retained.chunks.iter().flatten().count() <= 1);
         }
+    }
+
+    #[test]
+    fn a_sender_that_is_a_little_ahead_fills_the_same_pages() {
+        let mut retained = Retained::default();
+        let memory = OwnedMemory::new(2048);
+        let mut addresses = std::collections::BTreeSet::new();
+        for number in 0..10_000 {
+            addresses.insert(retained.add(number, &memory.view()) as usize / SMALL_BYTES);
+            if number >= 40 {
+                retained.release(number - 40);
+            }
+        }
+        // Two chunks, which need not begin at a multiple of their size.
+        assert!(addresses.len() <= 4, "{addresses:?}");
     }
 }

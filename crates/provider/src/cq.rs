@@ -147,13 +147,14 @@ extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
 impl QueueHandle {
     /// Reads up to `count` entries, making progress if there are none.
     ///
-    /// Where the program serialises its calls, the first read after a post or a fruitful read only makes progress. MPICH
-    /// has a second source of messages, those of a process to itself, which it looks at when a read of its provider finds
-    /// nothing; what others answer to something that we have done since must not overtake them. (mpi4py's mutex resets a
-    /// variable of its own, queues up, and waits for its successor to set it: it waits for ever if the reset comes last.)
-    /// It costs one more read of some 50 ns, most often while there is nothing to be read anyway. Not where nothing has arrived
-    /// since the program last looked: then what has ended is older than anything that it has done since (a receive of a
-    /// message that was there already). For MPICH yields the core after each empty read, which is dear where others want it.
+    /// Where the program serialises its calls, the first read after a post only makes progress. MPICH has a second source of
+    /// messages, those of a process to itself, which it looks at when a read of its provider finds nothing; what others answer
+    /// to something that we have done since must not overtake them. (mpi4py's mutex resets a variable of its own, queues up,
+    /// and waits for its successor to set it: it waits for ever if the reset comes last.) It costs one more read of some 50 ns,
+    /// most often while there is nothing to be read anyway. Not where nothing has arrived since the first of those posts: then
+    /// what has ended is older than anything that the program has done since it last looked. For MPICH yields the core after
+    /// each empty read, which is dear where others want it; there the first post looks at what is there already
+    /// ([`weir_engine::Engine::see_what_is_there`]).
     fn take(
         &self,
         state: &mut State,
@@ -182,7 +183,6 @@ impl QueueHandle {
                 return Err(Error::Again);
             }
         }
-        state.owes_a_look = true;
         let entries = &mut state.queues[self.index].entries;
         match self.format {
             cq_format::MSG => drain(entries, buffer.cast(), count, sources, |entry| {

@@ -377,11 +377,12 @@ impl EndpointHandle {
         context: usize,
         flags: Flags,
     ) -> Result<Posting<'a>, Error> {
-        let State { endpoints, queues, counters, vectors, .. } = state;
+        let State { endpoints, queues, counters, vectors, owes_a_look, .. } = state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
-        if endpoint.engine.is_none() {
-            return Err(Error::BadState);
+        let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
+        if !*owes_a_look {
+            engine.see_what_is_there();
         }
         let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
         let peer =

@@ -101,7 +101,7 @@ pub struct State {
     pub vectors: Table<AddressVector>,
     /// Memory regions.
     pub regions: HashMap<u64, Region>,
-    /// The program has posted or read something since it last looked at its other sources of messages.
+    /// The program has posted something since it last looked at its other sources of messages.
     pub owes_a_look: bool,
     /// Reads in a row that reported something without looking for what has arrived.
     pub blind_reads: u32,
@@ -152,8 +152,8 @@ impl State {
         happened
     }
 
-    /// Files what posts have ended by themselves, if nothing has arrived since the program last looked at its other sources
-    /// of messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
+    /// Files what has ended, if nothing has arrived since the first post after the program last looked at its other sources of
+    /// messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
     #[inline]
     pub fn file_old_news(&mut self, watch: Watch) -> bool {
         let State { endpoints, queues, counters, vectors, blind_reads, .. } = self;
