@@ -84,7 +84,8 @@ proptest! {
             let words: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
             prop_assert_eq!(&slot[4..48], [&first.to_le_bytes()[..], &words].concat(), "the same, word by word");
         } else {
-            prop_assert!(!matches!(body, Body::Eager { acknowledge: None, .. }));
+            let plain = matches!(body, Body::Eager { acknowledge: None, .. });
+            prop_assert!(!plain, "it has such words");
         }
     }
 

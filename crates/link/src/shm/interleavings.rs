@@ -5,7 +5,7 @@
 
 use super::bell::{Bell, Episode, call};
 use super::gate::{self, Gate};
-use super::heap::{HeapLane, eager};
+use super::heap::{HeapLane, credit, eager};
 use super::inbox::{Inbox, Limits};
 use super::outbox::{Outbox, Step};
 use super::ring::{LaneMemory, Reader, Writer};
