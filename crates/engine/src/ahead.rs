@@ -69,8 +69,7 @@ impl<L: Link> Engine<L> {
             if self.progress() == 0 {
                 looks += 1;
                 if self.crowded && looks > LOOKS_CROWDED {
-                    let left = patience.saturating_sub(began.elapsed());
-                    self.rest(left.as_nanos() as u64);
+                    self.rest(patience.saturating_sub(began.elapsed()).as_nanos() as u64);
                 } else {
                     std::hint::spin_loop();
                 }

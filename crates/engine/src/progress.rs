@@ -136,11 +136,12 @@ impl<L: Link> Engine<L> {
         found
     }
 
-    /// Before a post: what is there is older than it, and no answer to it. With more ranks than cores it is worth looking: most
-    /// often the next message of a collective is there when the one before has been handled.
+    /// Before the first post after the program has looked at all its sources: what has arrived is older than it, and no answer
+    /// to it. With more ranks than cores it is worth looking for more, unless there is something to be read already
+    /// (`look`): most often the next message of a collective is there when the one before has been handled.
     #[inline]
-    pub fn see_what_is_there(&mut self) {
-        if self.crowded {
+    pub fn before_post(&mut self, look: bool) {
+        if self.crowded && look && self.completions.is_empty() {
             self.progress_aside();
         }
         self.forget_news();

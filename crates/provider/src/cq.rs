@@ -154,7 +154,7 @@ impl QueueHandle {
     /// most often while there is nothing to be read anyway. Not where nothing has arrived since the first of those posts: then
     /// what has ended is older than anything that the program has done since it last looked. For MPICH yields the core after
     /// each empty read, which is dear where others want it; there the first post looks at what is there already
-    /// ([`weir_engine::Engine::see_what_is_there`]).
+    /// ([`weir_engine::Engine::before_post`]).
     fn take(
         &self,
         state: &mut State,

@@ -382,7 +382,9 @@ impl EndpointHandle {
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
         if !*owes_a_look {
-            engine.see_what_is_there();
+            let unread =
+                endpoint.filing.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
+            engine.before_post(!unread);
         }
         let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
         let peer =
