@@ -97,41 +97,64 @@ pub enum Call {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
     /// What a send's wait will tell; nothing for a receive.
-    pub source: u32,
-    /// As above.
     pub tag: u64,
-    /// As above. Unit: bytes.
+    /// As above, less than [`MESSAGE_BYTES`]. Unit: bytes.
     pub bytes: u64,
     /// When it was called.
     pub called_at: Picoseconds,
 }
+
+/// Bound: messages are shorter. Unit: bytes.
+pub const MESSAGE_BYTES: u64 = 1 << 48;
+
+/// A number among smaller ones, without the room that eight bytes in a row would leave between them.
+#[derive(Clone, Copy, Debug)]
+#[repr(Rust, packed(4))]
+struct Long(u64);
 
 /// One operation. An all-to-all among many has as many as pairs, so what [`Begun`] and [`Status`] say stands here without them
 /// and their padding.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     /// With the one that is taken after it.
-    Free {
-        next: Option<u32>,
-    },
-    Open {
-        source: u32,
-        tag: u64,
-        bytes: u64,
-        called_at: Picoseconds,
-    },
-    Done {
-        source: u32,
-        tag: u64,
-        bytes: u64,
-        fault: Option<PeerFault>,
-    },
+    Free { next: Option<u32> },
+    /// The length is in two parts.
+    Open { tag: Long, bytes_low: u32, bytes_high: u16, called_at: Long },
+    /// With what [`Status`] says.
+    Done { source: u32, tag: Long, bytes: Long, fault: Option<PeerFault> },
 }
 
+const _: () = assert!(size_of::<Slot>() == 24);
+
 impl Slot {
+    #[inline]
     fn open(begun: Begun) -> Slot {
-        let Begun { source, tag, bytes, called_at } = begun;
-        Slot::Open { source, tag, bytes, called_at }
+        let Begun { tag, bytes, called_at } = begun;
+        assert!(bytes < MESSAGE_BYTES, "a message of {bytes} bytes");
+        let (bytes_low, bytes_high) = (bytes as u32, (bytes >> 32) as u16);
+        Slot::Open { tag: Long(tag), bytes_low, bytes_high, called_at: Long(called_at) }
+    }
+
+    /// What was noted, if it is under way.
+    #[inline]
+    fn begun(self) -> Option<Begun> {
+        let Slot::Open { tag: Long(tag), bytes_low, bytes_high, called_at: Long(called_at) } = self else {
+            return None;
+        };
+        Some(Begun { tag, bytes: u64::from(bytes_high) << 32 | u64::from(bytes_low), called_at })
+    }
+
+    #[inline]
+    fn done(status: Status) -> Slot {
+        let Status { source, tag, bytes, fault } = status;
+        Slot::Done { source, tag: Long(tag), bytes: Long(bytes), fault }
+    }
+
+    /// How it has ended, if it has.
+    #[inline]
+    fn status(self) -> Option<Status> {
+        let Slot::Done { source, tag: Long(tag), bytes: Long(bytes), fault } = self else { return None };
+        Some(Status { source, tag, bytes, fault })
     }
 }
 
@@ -226,10 +249,14 @@ impl Shared {
     /// # Panics
     /// If it is not under way.
     pub fn begun(&self, handle: Handle) -> Begun {
-        match self.state.borrow().slots[handle.0 as usize] {
-            Slot::Open { source, tag, bytes, called_at } => Begun { source, tag, bytes, called_at },
-            slot => panic!("{handle:?} is not under way: {slot:?}"),
-        }
+        let slot = self.state.borrow().slots[handle.0 as usize];
+        slot.begun().unwrap_or_else(|| panic!("{handle:?} is not under way: {slot:?}"))
+    }
+
+    /// Whether an operation is under way.
+    #[inline]
+    pub fn is_under_way(&self, handle: Handle) -> bool {
+        matches!(self.state.borrow().slots[handle.0 as usize], Slot::Open { .. })
     }
 
     /// Whether the next call to perform is a send.
@@ -245,8 +272,7 @@ impl Shared {
     /// An operation has ended. Returns whether the program waits for it.
     pub fn complete(&self, handle: Handle, status: Status) -> bool {
         let state = &mut *self.state.borrow_mut();
-        let Status { source, tag, bytes, fault } = status;
-        state.slots[handle.0 as usize] = Slot::Done { source, tag, bytes, fault };
+        state.slots[handle.0 as usize] = Slot::done(status);
         if let Some(ended) = &mut state.ended {
             ended.push_back(handle);
         }
@@ -391,18 +417,15 @@ impl Future for Wait<'_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Status> {
         let state = &mut *self.shared.state.borrow_mut();
         let index = self.handle.0 as usize;
-        match state.slots[index] {
-            Slot::Done { source, tag, bytes, fault } => {
-                state.free(self.handle);
-                state.awaited = None;
-                Poll::Ready(Status { source, tag, bytes, fault })
-            }
-            Slot::Open { .. } => {
-                state.awaited = Some(self.handle);
-                Poll::Pending
-            }
-            Slot::Free { .. } => panic!("{:?} is waited for twice", self.handle),
+        let slot = state.slots[index];
+        if let Some(status) = slot.status() {
+            state.free(self.handle);
+            state.awaited = None;
+            return Poll::Ready(status);
         }
+        assert!(!matches!(slot, Slot::Free { .. }), "{:?} is waited for twice", self.handle);
+        state.awaited = Some(self.handle);
+        Poll::Pending
     }
 }
 
@@ -418,11 +441,8 @@ impl Future for NextEnded<'_> {
         let next = state.ended.as_mut().expect("take_as_they_end comes first").pop_front();
         state.awaits_any = next.is_none();
         let Some(handle) = next else { return Poll::Pending };
-        match state.free(handle) {
-            Slot::Done { source, tag, bytes, fault } => {
-                Poll::Ready((handle, Status { source, tag, bytes, fault }))
-            }
-            slot => panic!("{handle:?} has ended and is {slot:?}"),
-        }
+        let slot = state.free(handle);
+        let status = slot.status().unwrap_or_else(|| panic!("{handle:?} has ended and is {slot:?}"));
+        Poll::Ready((handle, status))
     }
 }

@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use weir_proto::{Growth, Scheme};
+use weir_proto::{Geometry, Growth, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::extoll::{Extoll, Parameters};
+use weir_sim::network::ideal::Ideal;
 use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::{Plan, Report, World};
@@ -181,17 +182,28 @@ fn a_world_is_the_same_whether_it_is_checked_or_not() {
         connection,
         adaptive,
     ] {
-        let run = |checked| {
+        let one_by_one = |checked| {
             let world = world(parameters([3, 2, 1], 2), scheme, COST, program);
             world.checked(checked).run().expect("ends")
         };
-        let (checked, unchecked) = (run(true), run(false));
-        assert_eq!((checked.trace, checked.events), (unchecked.trace, unchecked.events), "{scheme:?}");
-        assert_eq!(checked.finished, unchecked.finished, "{scheme:?}");
-        assert_eq!(checked.records, unchecked.records, "{scheme:?}");
-        assert_eq!(checked.latency_ns, unchecked.latency_ns, "{scheme:?}");
-        assert_eq!(checked.peak_mailbox_slots, unchecked.peak_mailbox_slots, "{scheme:?}");
-        assert_eq!(checked.counters, unchecked.counters, "{scheme:?}");
-        assert!(checked.peak_mailbox_slots > 100, "{scheme:?}: mailboxes stay empty");
+        // There trains arrive as such, and stand side by side.
+        let side_by_side = |checked| {
+            let network = Ideal::with_geometry(1000 * NS, 100, Geometry::EXTOLL);
+            let plan = Plan::new(12, scheme, 60, COST);
+            let world = World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) });
+            world.checked(checked).run().expect("ends")
+        };
+        are_the_same(one_by_one(true), one_by_one(false), scheme);
+        are_the_same(side_by_side(true), side_by_side(false), scheme);
     }
+}
+
+fn are_the_same(checked: Report, unchecked: Report, scheme: Scheme) {
+    assert_eq!((checked.trace, checked.events), (unchecked.trace, unchecked.events), "{scheme:?}");
+    assert_eq!(checked.finished, unchecked.finished, "{scheme:?}");
+    assert_eq!(checked.records, unchecked.records, "{scheme:?}");
+    assert_eq!(checked.latency_ns, unchecked.latency_ns, "{scheme:?}");
+    assert_eq!(checked.peak_mailbox_slots, unchecked.peak_mailbox_slots, "{scheme:?}");
+    assert_eq!(checked.counters, unchecked.counters, "{scheme:?}");
+    assert!(checked.peak_mailbox_slots > 100, "{scheme:?}: mailboxes stay empty");
 }

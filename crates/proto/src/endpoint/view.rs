@@ -4,8 +4,9 @@
 
 use super::receiving::Inbound;
 use super::{Endpoint, Outbound, PeerState, UnderWay};
-use crate::event::Peer;
+use crate::event::{Peer, Request};
 use crate::flow::{ReceiverView, SenderView};
+use crate::packet::Space;
 use crate::time::Instant;
 
 /// One peer, in both directions.
@@ -61,6 +62,20 @@ impl Endpoint {
     pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
         let number = self.peers.get(peer.0 as usize)?.inbound?;
         self.inbounds.get(number.get()).map(Inbound::arrived_bytes)
+    }
+
+    /// Whether nothing of a message from `peer` is half there and nothing waits to be sent to it.
+    #[inline]
+    pub fn is_at_rest(&self, peer: Peer) -> bool {
+        let state = self.peers.get(peer.0 as usize);
+        state.is_none_or(|state| state.inbound.is_none() && state.is_sent_out())
+    }
+
+    /// The receive that stands at `place` among the posted ones of a space, the oldest first, as long as they are few enough or matched
+    /// in such an order that they need no index.
+    #[inline]
+    pub fn posted_receive(&self, space: Space, place: usize) -> Option<Request> {
+        self.posted.listed(space, place)
     }
 
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its

@@ -1,18 +1,23 @@
 //! Whom a rank knows: its machine numbers peers in the order in which it meets them, as the engine's address vector does.
 //!
 //! What a machine keeps by peer number then grows with those it meets, not with the world: among 262,144 ranks a
-//! barrier makes everybody meet 36.
+//! barrier makes everybody meet 36. Who meets nearly all of a world looks them up by rank: a table for that is smaller than the next
+//! larger hash table, and it needs no second look whether it found the right one.
 
 /// Numbers in a cache line, while they are few.
 const LINE: u32 = 32;
 /// A table of so many places has numbers of two bytes.
 const FEW: usize = 1 << 16;
 
-/// Peer numbers plus one by place, 0 for nobody.
+/// Peer numbers plus one, 0 for nobody.
 #[derive(Debug)]
 enum Numbers {
+    /// By place in a hash table with linear probing, at most three quarters full.
     Few(Vec<u16>),
+    /// The same.
     Many(Vec<u32>),
+    /// By rank, in a world that is not larger than a table of few.
+    All(Vec<u16>),
 }
 
 impl Default for Numbers {
@@ -23,43 +28,60 @@ impl Default for Numbers {
 
 impl Numbers {
     /// A table of nobody.
-    fn with_places(places: usize) -> Numbers {
-        if places <= FEW { Numbers::Few(vec![0; places]) } else { Numbers::Many(vec![0; places]) }
+    fn with_places(places: usize, world: usize) -> Numbers {
+        match places {
+            places if places >= world && world < FEW => Numbers::All(vec![0; world]),
+            places if places <= FEW => Numbers::Few(vec![0; places]),
+            places => Numbers::Many(vec![0; places]),
+        }
     }
 
     #[inline]
     fn places(&self) -> usize {
         match self {
-            Numbers::Few(numbers) => numbers.len(),
+            Numbers::Few(numbers) | Numbers::All(numbers) => numbers.len(),
             Numbers::Many(numbers) => numbers.len(),
         }
+    }
+
+    /// How many it has room for.
+    fn room(&self) -> usize {
+        if let Numbers::All(numbers) = self { numbers.len() } else { self.places() / 4 * 3 }
     }
 
     #[inline]
     fn get(&self, place: usize) -> u32 {
         match self {
-            Numbers::Few(numbers) => numbers[place].into(),
+            Numbers::Few(numbers) | Numbers::All(numbers) => numbers[place].into(),
             Numbers::Many(numbers) => numbers[place],
         }
     }
 
     fn set(&mut self, place: usize, number: u32) {
         match self {
-            Numbers::Few(numbers) => numbers[place] = u16::try_from(number).expect("fewer than places"),
+            Numbers::Few(numbers) | Numbers::All(numbers) => {
+                numbers[place] = u16::try_from(number).expect("no more than places");
+            }
             Numbers::Many(numbers) => numbers[place] = number,
         }
     }
 }
 
 /// Ranks by peer number, and back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Acquaintances {
     ranks: Vec<u32>,
-    /// A hash table with linear probing, at most three quarters full.
     numbers: Numbers,
+    /// Ranks that there are.
+    world: u32,
 }
 
 impl Acquaintances {
+    /// Of somebody who has met nobody, in a world of `world` ranks.
+    pub fn among(world: u32) -> Acquaintances {
+        Acquaintances { ranks: Vec::new(), numbers: Numbers::default(), world }
+    }
+
     /// The rank of a peer that was met.
     #[inline]
     pub fn rank(&self, peer: u32) -> u32 {
@@ -78,6 +100,9 @@ impl Acquaintances {
     /// Where a rank stands in the table: its number, or the place for it.
     #[inline]
     fn find(&self, rank: u32) -> Result<u32, usize> {
+        if let Numbers::All(numbers) = &self.numbers {
+            return u32::from(numbers[rank as usize]).checked_sub(1).ok_or(rank as usize);
+        }
         let Some(mask) = self.numbers.places().checked_sub(1) else { return Err(0) };
         // Fibonacci hashing (Knuth, volume 3, 6.4): the upper bits of the product are mixed best. Ranks of the same line stay
         // together: who meets one meets the next, and of a thousand tables each is looked at rarely.
@@ -98,8 +123,9 @@ impl Acquaintances {
             self.ranks.reserve_exact((self.ranks.len() / 2).max(4));
         }
         self.ranks.push(rank);
-        if 4 * self.ranks.len() > 3 * self.numbers.places() {
-            self.numbers = Numbers::with_places((2 * self.numbers.places()).max(4));
+        if self.ranks.len() > self.numbers.room() {
+            let places = (2 * self.numbers.places()).max(4);
+            self.numbers = Numbers::with_places(places, self.world as usize);
             for number in 0..self.ranks.len() - 1 {
                 let place = self.find(self.ranks[number]).expect_err("each rank is met once");
                 self.numbers.set(place, number as u32 + 1);
@@ -117,14 +143,30 @@ mod tests {
 
     #[test]
     fn ranks_keep_their_numbers() {
-        let mut known = Acquaintances::default();
         let rank = |number: u32| number.wrapping_mul(2_654_435_761) >> 8;
+        let mut known = Acquaintances::among(1 << 24);
         for number in 0..100_000 {
             assert_eq!(known.number(rank(number)), number);
             assert!(known.numbers.places() <= (3 * number as usize).max(4));
         }
         for number in 0..100_000 {
             assert_eq!((known.number(rank(number)), known.rank(number)), (number, rank(number)));
+        }
+    }
+
+    #[test]
+    fn who_meets_all_of_a_world_needs_no_more_places_than_there_are_ranks() {
+        for world in [1, 2, 3, 4, 5, 48, 64, 1000, 1024, 1025, 65_535] {
+            let mut known = Acquaintances::among(world);
+            let rank = |number: u32| world - 1 - number;
+            for number in 0..world {
+                assert_eq!(known.number(rank(number)), number, "of {world}");
+                assert!(known.numbers.places() <= (3 * number as usize).max(4), "of {world}");
+            }
+            assert!(matches!(known.numbers, Numbers::All(_)) && known.numbers.places() == world as usize);
+            for number in 0..world {
+                assert_eq!((known.number(rank(number)), known.rank(number)), (number, rank(number)));
+            }
         }
     }
 }

@@ -3,8 +3,9 @@
 //! In an all-to-all thousands of packets can stand in a mailbox, and each is taken by a step of its own: between two steps of a rank
 //! all other ranks do something, so that a rank's tables are out of the caches whenever its turn comes. What a packet from the middle of
 //! a message does to a machine nobody else can see or change. So a step that finds several of them tells the machine of all, and
-//! notes what it answered; the steps in which they are taken then only look at the notes. These come at the same times and in the same
-//! order as without, so nothing about the world changes: a test compares it with one that is checked, in which this is not done.
+//! notes what it answered; the steps in which they are taken then only look at the notes (`Node::take_foreseen`). These come at the same
+//! times and in the same order as without, so nothing about the world changes: a test compares it with one that is checked, in which
+//! this is not done.
 //!
 //! ```text
 //! mailbox   a1 b1 a2 c1 b2 [c] d0 ...       parts of the messages a, b, c; an explicit credit; the begin of another message
@@ -12,7 +13,8 @@
 //! 4 steps   b1, a2, c1, b2 are taken: prices, trace, the network is told
 //! step      [c] is taken as ever
 //! ```
-//! It ends with a packet after which something is to be sent, which is seen to when that packet is taken.
+//! It ends with a packet after which something is to be sent, which is seen to when that packet is taken. Where trains arrive as such (the
+//! ideal network) their packets are told by the time at which each arrives, as far as they have.
 //!
 //! Messages of one packet are not told before their time: what comes of them is the program's business. But a thousand of them
 //! can stand there as well, each of which has to be read from far away, its sender's state too. So a step that finds several reads all of that at once,
@@ -77,7 +79,13 @@ impl Ahead {
         self.seen.push(seen);
     }
 
-    /// The next one.
+    /// The next one, which stays.
+    #[inline]
+    pub fn next(&self) -> Option<&Seen> {
+        self.seen.get(self.taken)
+    }
+
+    /// Takes the next one.
     #[inline]
     pub fn take(&mut self) -> Option<Seen> {
         let seen = *self.seen.get(self.taken)?;

@@ -1,7 +1,7 @@
 //! What stands in a rank's mailbox, by time of arrival.
 //!
 //! A network that splits trains reports packet by packet, each when it arrives, and in an all-to-all of 1024 ranks nearly all
-//! packets can stand in mailboxes at a time: so what has arrived in order is a list of trains, four bytes for a packet, in chunks
+//! packets can stand in mailboxes at a time: so what has arrived in order is a list of trains, three bytes for a packet, in chunks
 //! that all mailboxes share. Segments, whose packets arrive later one after the other, stand in a heap.
 
 use std::cmp::Reverse;
@@ -10,15 +10,53 @@ use std::collections::BinaryHeap;
 use crate::Picoseconds;
 use crate::network::{Segment, TrainId};
 
-/// With the link to the next, a chunk is two cache lines: most mailboxes hold a few packets.
-const CHUNK_PACKETS: usize = 31;
+/// With what else it has, a chunk is two cache lines: most mailboxes hold a few packets.
+const CHUNK_BYTES: usize = 123;
 const NONE: u32 = u32::MAX;
+/// Stands behind the last packet of a chunk of narrow numbers that is not full, if another chunk follows.
+const NO_MORE: u32 = (1 << 24) - 1;
 
-/// Some packets of one mailbox, by train, and the chunk with those behind them.
+/// Some packets of one mailbox, by train, and the chunk with those behind them. Nearly always three bytes name a train, and tens of millions
+/// of packets can stand in mailboxes; with more trains under way, they take four.
 #[derive(Clone, Debug)]
 struct Chunk {
-    trains: [u32; CHUNK_PACKETS],
+    numbers: [u8; CHUNK_BYTES],
+    wide: bool,
     next: u32,
+}
+
+const _: () = assert!(size_of::<Chunk>() == 128);
+
+impl Chunk {
+    const EMPTY: Chunk = Chunk { numbers: [0; CHUNK_BYTES], wide: false, next: NONE };
+
+    /// Packets that there is room for.
+    #[inline]
+    fn places(&self) -> usize {
+        CHUNK_BYTES / if self.wide { 4 } else { 3 }
+    }
+
+    #[inline]
+    fn get(&self, place: usize) -> u32 {
+        let bytes = |width: usize| &self.numbers[width * place..width * (place + 1)];
+        if self.wide {
+            return u32::from_le_bytes(bytes(4).try_into().expect("four bytes"));
+        }
+        let &[low, middle, high] = bytes(3) else { unreachable!("three bytes") };
+        u32::from_le_bytes([low, middle, high, 0])
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, train: u32) {
+        let width = if self.wide { 4 } else { 3 };
+        self.numbers[width * place..width * (place + 1)].copy_from_slice(&train.to_le_bytes()[..width]);
+    }
+
+    /// Whether nothing stands at `place` or behind it, in a chunk that another one follows.
+    #[inline]
+    fn ends_before(&self, place: usize) -> bool {
+        place == self.places() || !self.wide && self.get(place) == NO_MORE
+    }
 }
 
 /// The chunks of all mailboxes.
@@ -29,11 +67,13 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    fn begin(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.chunks.push(Chunk { trains: [0; CHUNK_PACKETS], next: NONE });
+    fn begin(&mut self, wide: bool) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk::EMPTY);
             self.chunks.len() as u32 - 1
-        })
+        });
+        self.chunks[index as usize].wide = wide;
+        index
     }
 }
 
@@ -60,50 +100,61 @@ impl Arrived {
 
     #[inline]
     fn push(&mut self, train: TrainId, chunks: &mut Chunks) {
-        if self.last == NONE || self.filled as usize == CHUNK_PACKETS {
-            let added = chunks.begin();
-            match self.last {
-                NONE => (self.first, self.taken) = (added, 0),
-                last => chunks.chunks[last as usize].next = added,
-            }
-            (self.last, self.filled) = (added, 0);
+        let wide = train.0 >= NO_MORE;
+        let (filled, last) = (self.filled as usize, chunks.chunks.get_mut(self.last as usize));
+        match last {
+            Some(chunk) if filled < chunk.places() && (chunk.wide || !wide) => chunk.set(filled, train.0),
+            _ => self.push_to_another(train, wide, chunks),
         }
-        chunks.chunks[self.last as usize].trains[self.filled as usize] = train.0;
         self.filled += 1;
+    }
+
+    fn push_to_another(&mut self, train: TrainId, wide: bool, chunks: &mut Chunks) {
+        let added = chunks.begin(wide);
+        match chunks.chunks.get_mut(self.last as usize) {
+            None => (self.first, self.taken) = (added, 0),
+            Some(last) => {
+                if (self.filled as usize) < last.places() {
+                    last.set(self.filled as usize, NO_MORE);
+                }
+                last.next = added;
+            }
+        }
+        (self.last, self.filled) = (added, 0);
+        chunks.chunks[added as usize].set(0, train.0);
     }
 
     /// The trains of the first packets, as many as are asked for or stand here.
     fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
-        let (mut chunk, mut place, mut count) = (self.first, self.taken, 0);
-        while count < trains.len() && chunk != NONE {
-            let end = if chunk == self.last { self.filled } else { CHUNK_PACKETS as u32 };
-            let Chunk { trains: standing, next } = &chunks.chunks[chunk as usize];
-            let standing = &standing[place as usize..end as usize];
-            let more = standing.len().min(trains.len() - count);
-            for (train, &number) in trains[count..].iter_mut().zip(standing) {
-                *train = TrainId(number);
+        let (mut index, mut place, mut count) = (self.first, self.taken as usize, 0);
+        while count < trains.len() && index != NONE {
+            let chunk = &chunks.chunks[index as usize];
+            let ends = |place| {
+                if index == self.last { place == self.filled as usize } else { chunk.ends_before(place) }
+            };
+            while count < trains.len() && !ends(place) {
+                trains[count] = TrainId(chunk.get(place));
+                (place, count) = (place + 1, count + 1);
             }
-            count += more;
-            if chunk == self.last {
+            if index == self.last {
                 break;
             }
-            (chunk, place) = (*next, 0);
+            (index, place) = (chunk.next, 0);
         }
         count
     }
 
     #[inline]
     fn pop(&mut self, chunks: &mut Chunks) -> Option<TrainId> {
-        if self.is_empty() {
-            return None;
-        }
-        let chunk = &chunks.chunks[self.first as usize];
-        let train = TrainId(chunk.trains[self.taken as usize]);
+        let chunk = chunks.chunks.get(self.first as usize)?;
+        let train = TrainId(chunk.get(self.taken as usize));
         self.taken += 1;
-        if self.first == self.last && self.taken == self.filled {
-            chunks.free.push(self.first);
-            *self = Arrived::default();
-        } else if self.taken as usize == CHUNK_PACKETS {
+        if self.first == self.last {
+            if self.taken == self.filled {
+                chunks.free.push(self.first);
+                *self = Arrived::default();
+            }
+        } else if chunk.ends_before(self.taken as usize) {
             chunks.free.push(self.first);
             (self.first, self.taken) = (chunk.next, 0);
         }
@@ -160,6 +211,14 @@ impl Segments {
         self.order += 1;
     }
 
+    /// The train of the packet that is taken next, if that has arrived by `now`.
+    #[inline]
+    fn peek(&self, now: Picoseconds) -> Option<TrainId> {
+        let &Reverse((at, _, index)) = self.heads.peek()?;
+        (at <= now).then(|| self.standing[index as usize].train)
+    }
+
+    #[inline]
     fn take(&mut self, now: Picoseconds) -> Option<(TrainId, Option<u32>)> {
         let &Reverse((at, order, index)) = self.heads.peek()?;
         if at > now {
@@ -225,6 +284,20 @@ impl Mailbox {
         self.arrived.pop(chunks).expect("it was seen");
     }
 
+    /// The train of the packet that is taken next, if it is one of a segment and has arrived by `now`. Whatever comes later is taken
+    /// later.
+    #[inline]
+    pub fn peek_segment(&self, now: Picoseconds) -> Option<TrainId> {
+        self.segments.as_ref().filter(|_| self.arrived.is_empty())?.peek(now)
+    }
+
+    /// The packet of [`Mailbox::peek_segment`] stands somewhere else from now on, as with [`Mailbox::set_aside`].
+    #[inline]
+    pub fn set_aside_of_segment(&mut self, now: Picoseconds) {
+        let taken = self.segments.as_mut().and_then(|segments| segments.take(now));
+        assert!(matches!(taken, Some((_, None))), "it was seen, and is the next of its train");
+    }
+
     /// One that was set aside is taken.
     #[inline]
     pub fn leave(&mut self) {
@@ -270,23 +343,23 @@ mod tests {
     #[test]
     fn those_that_stand_first_are_seen_and_set_aside() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
-        let mut seen = [TrainId(0); 100];
+        let (mut seen, chunk_packets) = ([TrainId(0); 150], Chunk::EMPTY.places() as u32);
         // Chunks that were used before, and a last one that is full.
         for index in 0..400 {
             mailbox.arrive(5, segment(index, 0, 1, 0), &mut chunks);
         }
         while mailbox.take(5, &mut chunks).is_some() {}
-        for index in 0..3 * CHUNK_PACKETS as u32 {
+        for index in 0..3 * chunk_packets {
             mailbox.arrive(6, segment(index, 0, 1, 0), &mut chunks);
         }
-        assert_eq!(mailbox.peek(&chunks, &mut seen), 3 * CHUNK_PACKETS);
+        assert_eq!(mailbox.peek(&chunks, &mut seen), 3 * chunk_packets as usize);
         while mailbox.take(6, &mut chunks).is_some() {}
         for index in 0..150 {
             mailbox.arrive(10, segment(index, 0, 1, 0), &mut chunks);
         }
         for first in 0..150 {
             let count = mailbox.peek(&chunks, &mut seen);
-            assert_eq!(count, (150 - first as usize).min(100));
+            assert_eq!(count, 150 - first as usize);
             assert!(seen[..count].iter().zip(first..).all(|(train, index)| train.0 == index));
             mailbox.set_aside(&mut chunks);
         }
@@ -297,6 +370,43 @@ mod tests {
         mailbox.arrive(20, segment(7, 0, 3, 15), &mut chunks);
         // Others may come before the second of these three: only what has arrived is seen.
         assert_eq!((mailbox.slots, mailbox.peek(&chunks, &mut seen)), (4, 1));
+        assert_eq!(mailbox.peek_segment(100), None, "one stands before them");
+        assert!(mailbox.take(20, &mut chunks).is_some());
+        mailbox.arrive(30, segment(8, 0, 2, 1), &mut chunks);
+        let mut next = |now| {
+            let train = mailbox.peek_segment(now).map(|train| train.0);
+            train.inspect(|_| mailbox.set_aside_of_segment(now))
+        };
+        assert_eq!((next(19), next(34), next(34), next(34)), (None, Some(7), Some(8), Some(8)));
+        assert_eq!((next(34), next(50), next(50), next(99)), (None, Some(7), Some(7), None));
+        assert_eq!(mailbox.slots, 5);
+    }
+
+    #[test]
+    fn trains_have_wide_numbers_where_there_are_many() {
+        let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
+        let number = |index: u32| match index % 300 {
+            0..100 => index,
+            100..105 => NO_MORE - 1 + index % 300 - 100,
+            105..200 => index << 13, // up to 2^23
+            _ => u32::MAX - 1 - index,
+        };
+        for rounds in 0..3 {
+            for index in 0..1000 {
+                mailbox.arrive(10, segment(number(index), 0, 1, 0), &mut chunks);
+            }
+            let mut seen = [TrainId(0); 1000];
+            for index in 0..1000 {
+                if index % 97 == rounds {
+                    let count = mailbox.peek(&chunks, &mut seen);
+                    assert_eq!(count as u32, 1000 - index);
+                    assert!(seen[..count].iter().zip(index..).all(|(train, index)| train.0 == number(index)));
+                }
+                assert_eq!(mailbox.take(10, &mut chunks), Some((TrainId(number(index)), None)));
+            }
+            assert_eq!(mailbox.next_at(), None);
+            assert_eq!(chunks.free.len(), chunks.chunks.len(), "all chunks have gone back");
+        }
     }
 
     #[test]

@@ -470,8 +470,17 @@ impl<N: Network> World<N> {
     }
 
     /// One thing that the processor of `rank` does.
+    #[inline]
     fn step(&mut self, now: Picoseconds, rank: u32) {
-        let next = self.at_node(now, rank, |node, around| node.step(now, around));
+        let foreseen = self.nodes[rank as usize].take_foreseen(now, &self.plan.cost, &mut self.trace);
+        let next = match foreseen {
+            Some(next) => {
+                self.network.taken(now, rank, &mut self.outputs);
+                self.take_outputs();
+                next
+            }
+            None => self.at_node(now, rank, |node, around| node.step(now, around)),
+        };
         self.ended += u32::from(next.ended);
         if let Some(at) = next.step_at {
             self.queue.push(at, Event::Step(rank));

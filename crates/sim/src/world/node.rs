@@ -169,7 +169,7 @@ impl Node {
         Node {
             rank,
             machine: Endpoint::new(plan.config),
-            known: Acquaintances::default(),
+            known: Acquaintances::among(plan.ranks),
             program: program(Rank::new(&shared)),
             shared,
             returned: false,
@@ -406,10 +406,7 @@ impl Node {
             }
             Phase::Running => Some(self.free_at),
             _ if self.is_to_be_told() => Some(self.free_at),
-            _ => match self.next_at() {
-                Some(at) => Some(at.max(self.free_at)),
-                None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
-            },
+            _ => self.serves_at(),
         };
         match step_at {
             Some(at) => self.again(at, ended),
@@ -445,7 +442,7 @@ impl Node {
         match call {
             Call::Send { handle, to, tag, bytes } => {
                 self.called_at = self.free_at;
-                let begun = Begun { source: self.rank, tag, bytes, called_at: self.called_at };
+                let begun = Begun { tag, bytes, called_at: self.called_at };
                 let request = self.begin(handle, begun);
                 self.free_at += cost.send_call_ps;
                 let checks = around.checks.as_mut();
@@ -622,12 +619,12 @@ impl Node {
 
     fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
         let handle = Handle(request.0);
-        let begun = |node: &Node| {
-            let Begun { source, tag, bytes, .. } = node.begun(request);
+        let begun = |node: &Node, source| {
+            let Begun { tag, bytes, .. } = node.begun(request);
             Status { source, tag, bytes, fault: None }
         };
         let status = match outcome {
-            Outcome::Done => begun(self),
+            Outcome::Done => begun(self, self.rank),
             // Of a receive nothing was noted; in an all-to-all it would have to be read from far away.
             Outcome::Received { envelope, bytes, .. } => {
                 self.free_at += around.cost.match_ps;
@@ -640,9 +637,9 @@ impl Node {
                 Status { source, tag: envelope.tag, bytes, fault: None }
             }
             Outcome::Lost { peer, fault } if around.may_lose => {
-                let status = begun(self);
-                let source = peer.map_or(status.source, |peer| self.known.rank(peer.0));
-                Status { source, fault: Some(fault), ..status }
+                // A receive that anybody might have satisfied has no source.
+                let source = peer.map_or(0, |peer| self.known.rank(peer.0));
+                Status { fault: Some(fault), ..begun(self, source) }
             }
             other => panic!("{other:?} in a world without losses"),
         };

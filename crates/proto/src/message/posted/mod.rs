@@ -171,6 +171,16 @@ impl PostedQueue {
         queue.open_count -= u32::from(from.is_none());
     }
 
+    /// The receive at this place of the list.
+    #[inline]
+    pub fn listed(&self, space: Space, place: usize) -> Option<Request> {
+        let queue = match space {
+            Space::Untagged => &self.untagged,
+            Space::Tagged => &self.tagged,
+        };
+        queue.list.get(place).map(|posted| posted.request)
+    }
+
     /// Takes out the receive of `request`, wherever it stands. Cost: a look at every receive.
     pub fn remove_request(&mut self, request: Request) -> Option<Posted> {
         let wanted = |posted: &Posted| posted.request == request;

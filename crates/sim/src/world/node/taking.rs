@@ -1,14 +1,19 @@
 //! What a rank takes: packets, one after the other, the ends of remote gets, and the news that somebody is lost.
 
-use weir_proto::{CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Transfer};
+use std::hint::black_box;
+
+use weir_proto::{
+    CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Space, Transfer,
+};
 
 use super::super::ahead::{self, Seen};
 use super::super::flight::Taken;
 use super::super::ready::Reposted;
-use super::{Node, Notices, Phase, Surroundings, instant};
+use super::{IDLE_PS, Next, Node, Notices, Phase, Surroundings, instant};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
+use crate::program::Handle;
 use crate::trace::Trace;
 
 impl Node {
@@ -120,13 +125,12 @@ impl Node {
             return true;
         }
         // What the program does next and what a get brings is not known before its time.
-        if around.looks_ahead
-            && self.mailbox.stands_in_order()
-            && self.gets == 0
-            && self.phase != Phase::Running
-            && !self.ahead.take_message()
-        {
-            self.look_ahead(around);
+        if around.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
+            if !self.mailbox.stands_in_order() {
+                self.look_into_segments(around);
+            } else if !self.ahead.take_message() {
+                self.look_ahead(around);
+            }
         }
         !self.ahead.is_empty()
     }
@@ -139,10 +143,13 @@ impl Node {
         }
         // First all that has to be read from far away, one independent of the other; then what depends on it.
         let flights = &mut *around.flights;
-        let half_arrived = |peer| self.machine.half_arrived_bytes(peer).is_some();
-        let messages = trains[..count]
-            .iter()
-            .take_while(|&&train| flights.is_single(train) && !flights.peer(train).is_some_and(half_arrived));
+        let messages = trains[..count].iter().enumerate().take_while(|&(place, &train)| {
+            let at_rest = |peer| self.machine.is_at_rest(peer);
+            // Most often receives are posted in the order in which messages come. If not, nothing is lost.
+            let receive = self.machine.posted_receive(Space::Tagged, place);
+            black_box(receive.is_some_and(|request| self.shared.is_under_way(Handle(request.0))));
+            flights.is_single(train) && flights.peer(train).is_none_or(at_rest)
+        });
         let messages = messages.count();
         if messages > 0 {
             self.ahead.note_messages(messages - 1); // without the one that is taken now
@@ -153,22 +160,76 @@ impl Node {
             peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
         let count = parts.count();
         for &train in &trains[..count] {
-            let Taken { from, peer, packet, called_at } = flights.next(train);
-            let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) else { break };
-            flights.discard(train);
+            let Some(goes_on) = self.foresee(train, around) else { break };
             self.mailbox.set_aside(around.chunks);
-            self.ahead.push(Seen {
-                from,
-                number: packet.number,
-                payload_bytes: packet.payload_bytes,
-                slots: around.plan.config.geometry.packet_slots(&packet),
-                called_at,
-                place_ps: place_ps(to, bytes, around.cost),
-                settle: settle.then_some(peer),
-            });
-            if settle {
+            if !goes_on {
                 break;
             }
+        }
+    }
+
+    /// The same where trains stand side by side, of which packets have arrived by turns.
+    fn look_into_segments(&mut self, around: &mut Surroundings<'_>) {
+        for _ in 0..ahead::MOST {
+            let Some(train) = self.mailbox.peek_segment(self.free_at) else { break };
+            if around.flights.peer(train).is_none() {
+                break; // of a message that has yet to begin
+            }
+            let Some(goes_on) = self.foresee(train, around) else { break };
+            self.mailbox.set_aside_of_segment(self.free_at);
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    /// Tells the machine of the next packet of a train whose sender it knows, if that can be told before its time. Returns whether those
+    /// behind it can be told as well.
+    #[inline]
+    fn foresee(&mut self, train: TrainId, around: &mut Surroundings<'_>) -> Option<bool> {
+        let Taken { from, peer, packet, called_at } = around.flights.next(train);
+        let Part { to, bytes, settle } = self.machine.part_now(peer, &packet)?;
+        around.flights.discard(train);
+        self.ahead.push(Seen {
+            from,
+            number: packet.number,
+            payload_bytes: packet.payload_bytes,
+            slots: around.plan.config.geometry.packet_slots(&packet),
+            called_at,
+            place_ps: place_ps(to, bytes, around.cost),
+            settle: settle.then_some(peer),
+        });
+        Some(!settle)
+    }
+
+    /// All that a step does, if that is to take a packet of which the machine knows already and after which nothing is sent: nearly
+    /// all steps of long messages.
+    #[inline]
+    pub fn take_foreseen(&mut self, now: Picoseconds, cost: &Cost, trace: &mut Trace) -> Option<Next> {
+        let Seen { from, number, payload_bytes, called_at, place_ps, settle: None, .. } =
+            *self.ahead.next()?
+        else {
+            return None;
+        };
+        if self.step_at != Some(now) || self.held || self.free_at > now || self.is_to_be_told() {
+            return None;
+        }
+        self.ahead.take();
+        self.mailbox.leave();
+        self.free_at = now + cost.packet_receive_ps;
+        self.note_taken(from, number, payload_bytes, trace);
+        self.called_at = called_at;
+        self.free_at += place_ps;
+        self.step_at = self.serves_at();
+        Some(Next { step_at: self.step_at, ended: false })
+    }
+
+    /// When there is something to serve for a program that waits, as far as is known.
+    #[inline]
+    pub(super) fn serves_at(&self) -> Option<Picoseconds> {
+        match self.next_at() {
+            Some(at) => Some(at.max(self.free_at)),
+            None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
         }
     }
 
