@@ -96,6 +96,31 @@ pub struct Completion {
     pub buffer: usize,
 }
 
+/// Keeps completions elsewhere than in the engine, in a form of its own: what it takes is written once.
+pub trait Taker {
+    /// Takes a completion as it happens, in order. `false`: not this one; [`Engine::next_completion`] will give it, and as long
+    /// as there is one to be had, this is not asked.
+    fn take(&mut self, completion: &Completion) -> bool;
+}
+
+/// Takes none.
+pub struct Nobody;
+
+impl Taker for Nobody {
+    #[inline(always)]
+    fn take(&mut self, _completion: &Completion) -> bool {
+        false
+    }
+}
+
+impl Completion {
+    /// That of a message which has left at once.
+    #[inline(always)]
+    fn of_send(post: Post, space: Space) -> Completion {
+        Completion { post, operation: Operation::Send, space, outcome: Outcome::Done, buffer: 0 }
+    }
+}
+
 /// A message to send.
 #[derive(Debug)]
 pub struct SendArguments {
@@ -113,6 +138,17 @@ pub struct SendArguments {
     pub memory: UserMemory,
     /// The buffer is the program's again on return: what cannot leave at once is copied.
     pub inject: bool,
+}
+
+impl SendArguments {
+    /// When it completes, what is injected being complete as soon as it is taken.
+    #[inline(always)]
+    fn level_in_force(&self) -> SendLevel {
+        match (self.inject, self.level) {
+            (true, SendLevel::Injected | SendLevel::Buffered | SendLevel::Delivered) => SendLevel::Injected,
+            (_, level) => level,
+        }
+    }
 }
 
 /// A remote read or write.
@@ -384,22 +420,45 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
-        let SendArguments { to, space, tag, data, mut level, memory, inject } = arguments;
+        self.send_to(post, arguments, &mut Nobody)
+    }
+
+    /// [`Engine::send`] that offers the completion of a message which leaves at once to `taker`.
+    ///
+    /// # Errors
+    /// [`PostError::Again`].
+    #[inline(always)]
+    pub fn send_to(
+        &mut self,
+        post: Post,
+        arguments: SendArguments,
+        taker: &mut impl Taker,
+    ) -> Result<(), PostError> {
+        let in_force = arguments.level_in_force();
+        let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
         let bytes = memory.bytes();
-        if inject && level != SendLevel::Matched {
-            level = SendLevel::Injected;
-        }
-        if let Some(ref packet) = self.machine.send_now(to, space, tag, data, bytes, level) {
+        let Some(packet) = self.machine.send_now(to, space, tag, data, bytes, in_force) else {
+            // Put together again here, so that what leaves at once is never a structure in memory.
+            let arguments = SendArguments { to, space, tag, data, level, memory, inject };
+            return self.send_slowly(post, arguments);
+        };
+        self.notice_caller();
+        self.link.transmit(to, &packet, (bytes > 0).then_some((&memory, 0)));
+        progress::offer(&mut self.completions, Completion::of_send(post, space), taker);
+        Ok(())
+    }
+
+    /// [`Engine::send`] of what cannot leave at once.
+    #[inline(never)]
+    fn send_slowly(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
+        let level = arguments.level_in_force();
+        let SendArguments { to, space, tag, data, memory, inject, .. } = arguments;
+        let bytes = memory.bytes();
+        if let Some(packet) = self.machine.announce_now(to, space, tag, data, bytes, level) {
             self.notice_caller();
-            match packet.body {
-                Body::Rendezvous { .. } => self.announce(to, *packet, &memory),
-                _ => self.link.transmit(to, packet, (bytes > 0).then_some((&memory, 0))),
-            }
-            let (operation, outcome) = (Operation::Send, Outcome::Done);
-            self.completions.push_back(Completion { post, operation, space, outcome, buffer: 0 });
-            if let Body::Rendezvous { .. } = packet.body {
-                self.let_catch_up(to);
-            }
+            self.announce(to, packet, &memory);
+            self.completions.push_back(Completion::of_send(post, space));
+            self.let_catch_up(to);
             return Ok(());
         }
         self.admit_sends(to, bytes)?;
@@ -433,7 +492,7 @@ impl<L: Link> Engine<L> {
     ///
     /// # Errors
     /// [`PostError::Again`].
-    #[inline]
+    #[inline(always)]
     pub fn receive(
         &mut self,
         post: Post,
@@ -448,8 +507,13 @@ impl<L: Link> Engine<L> {
             self.notice_caller();
             return Ok(());
         }
-        self.post(Command::Receive(ReceiveCommand { request, pattern, capacity_bytes, multi }));
+        self.post_receive(ReceiveCommand { request, pattern, capacity_bytes, multi });
         Ok(())
+    }
+
+    #[inline(never)]
+    fn post_receive(&mut self, receive: ReceiveCommand) {
+        self.post(Command::Receive(receive));
     }
 
     /// Looks for an unexpected message (after making progress); always ends in one completion, `Found` or `Absent`
@@ -541,6 +605,12 @@ impl<L: Link> Engine<L> {
         self.regions.remove(&key);
     }
 
+    /// Whether [`Engine::next_completion`] would give one.
+    #[inline]
+    pub fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
     /// Takes the next completion, in order.
     #[inline]
     pub fn next_completion(&mut self) -> Option<Completion> {
@@ -556,7 +626,7 @@ impl<L: Link> Engine<L> {
         *self.machine.counters()
     }
 
-    #[inline]
+    #[inline(always)]
     fn begin(
         &mut self,
         post: Post,
@@ -624,9 +694,7 @@ impl<L: Link> Engine<L> {
     /// then wait for a lock of the program's while the other sleeps in here.
     #[inline]
     pub(crate) fn notice_caller(&mut self) {
-        thread_local!(static HERE: u8 = const { 0 });
-        // Threads are told apart by the address of something that each has once.
-        let caller = HERE.with(|here| std::ptr::from_ref(here) as usize);
+        let caller = weir_link::cores::this_thread();
         if caller != self.caller {
             if self.caller != 0 {
                 self.waiting.share();

@@ -14,7 +14,8 @@ pub(crate) struct Outstanding {
     pub space: Space,
     /// Declared before `bounce`, so that a view is dropped before what it looks at.
     pub memory: UserMemory,
-    bounce: Option<OwnedMemory>,
+    /// Boxed: few operations have one, and all are written and read.
+    bounce: Option<Box<OwnedMemory>>,
 }
 
 impl Outstanding {
@@ -27,7 +28,7 @@ impl Outstanding {
     pub fn detach(&mut self) {
         let bounce = OwnedMemory::copy_of(&self.memory);
         self.memory = bounce.view();
-        self.bounce = Some(bounce);
+        self.bounce = Some(Box::new(bounce));
     }
 }
 
@@ -56,6 +57,12 @@ impl Operations {
 
     pub fn get_mut(&mut self, request: Request) -> Option<&mut Outstanding> {
         self.table.get_mut(request.0)
+    }
+
+    /// Forgets an operation, after `act` has seen it. It must be outstanding.
+    #[inline(always)]
+    pub fn end_with<R>(&mut self, request: Request, act: impl FnOnce(&Outstanding) -> R) -> R {
+        self.table.discard_with(request.0, act).expect("matched receives are outstanding")
     }
 
     /// Forgets an operation. It must be outstanding.

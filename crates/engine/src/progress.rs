@@ -1,18 +1,18 @@
 //! Progress: events to the machine, actions from it, and what to do when there are none.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
-use weir_link::{Admission, Arrival, Copied, Link, Liveness, Quota, TOGETHER_BYTES};
+use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
 use weir_proto::{
     Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Shortcut,
     Source, Space, Taken, Transfer,
 };
 
 use crate::observe::own_name;
-use crate::operations::Outstanding;
 use crate::waiting::Pause;
-use crate::{Completion, Engine, Operation, Post};
+use crate::{Completion, Engine, Nobody, Operation, Post, Taker};
 
 /// Arrivals handled in one call, so that completions are not kept waiting.
 const BATCH: usize = 64;
@@ -34,6 +34,20 @@ fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
 
+/// Gives a completion to `taker`, if nothing waits before it; if that does not take it, it waits itself.
+#[inline(always)]
+pub(crate) fn offer(waiting: &mut VecDeque<Completion>, completion: Completion, taker: &mut impl Taker) {
+    if !waiting.is_empty() || !taker.take(&completion) {
+        waiting.push_back(completion);
+    }
+}
+
+/// [`Link::transmit`] out of line, for all but the shortcut of sends.
+#[inline(never)]
+fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+    link.transmit(to, packet, payload);
+}
+
 /// The number of a copy that the machine has named.
 fn copy_number(transfer: Transfer) -> u32 {
     transfer.copy().expect("copies have names of their own")
@@ -43,21 +57,45 @@ impl<L: Link> Engine<L> {
     /// Handles what has arrived. Returns how many things happened. Never sleeps.
     #[inline]
     pub fn progress(&mut self) -> usize {
+        self.progress_to(&mut Nobody)
+    }
+
+    /// [`Engine::progress`] that offers completions to `taker` as they happen.
+    #[inline(always)]
+    pub fn progress_to(&mut self, taker: &mut impl Taker) -> usize {
         let mut handled = 0;
         while handled < BATCH
-            && let Some(arrival) = self.link.poll()
+            && let Some(polled) = self.link.poll_in_place()
         {
-            self.arrived(arrival);
+            match polled {
+                Polled::Packet { from } => self.packet_arrived(from, taker),
+                Polled::Else(arrival) => self.arrived_slowly(*arrival),
+            }
             handled += 1;
         }
-        self.news |= handled > 0;
+        if handled > 0 {
+            self.news = true;
+            self.waiting.reset();
+            self.idle_ticks = 0;
+        }
+        self.ticks = self.ticks.wrapping_add(1);
         let copies = self.announced.len() | self.copying.len();
         let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len() | copies;
+        let look = self.ticks.is_multiple_of(TICKS_PER_LOOK);
+        if waiting > 0 || look || self.machine.waits_for_time() {
+            return self.look_further(handled, waiting, look);
+        }
+        handled
+    }
+
+    /// The part of [`Engine::progress`] that most calls do without: for what waits for something else than a packet, and for the
+    /// clock (`look`). Returns how many things have happened in this call; `handled` before.
+    #[inline(never)]
+    fn look_further(&mut self, mut handled: usize, waiting: usize, look: bool) -> usize {
         if waiting > 0 || self.machine.next_deadline().is_some() {
             handled += self.look_after_waiting(handled);
         }
-        self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(TICKS_PER_LOOK) {
+        if look {
             handled += self.watch_if_due(Clock::now());
         }
         if handled > 0 {
@@ -104,9 +142,15 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn before_post(&mut self, look: bool) {
         if self.crowded && look && self.completions.is_empty() {
-            self.progress();
+            self.progress_aside();
         }
         self.forget_news();
+    }
+
+    /// [`Engine::progress`] out of line, for callers with more to do.
+    #[inline(never)]
+    fn progress_aside(&mut self) {
+        self.progress();
     }
 
     /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
@@ -251,36 +295,41 @@ impl<L: Link> Engine<L> {
         self.watch_if_due(now);
     }
 
-    #[inline]
-    fn arrived(&mut self, arrival: Arrival) {
-        match arrival {
-            Arrival::Packet { from, ref packet } => match self.machine.arrived_now(from, packet) {
-                Some(Shortcut::Message { taken, settle }) => self.took(from, taken, settle),
-                Some(Shortcut::Credits { settle }) => {
-                    self.link.retire();
-                    if settle {
-                        self.settle(from);
-                    }
+    #[inline(always)]
+    fn packet_arrived(&mut self, from: Peer, taker: &mut impl Taker) {
+        match self.machine.arrived_now(from, self.link.polled()) {
+            Some(Shortcut::Message { taken, settle }) => self.took(from, taken, settle, taker),
+            Some(Shortcut::Credits { settle }) => {
+                self.link.retire();
+                if settle {
+                    self.settle(from);
                 }
-                None => self.arrived_slowly(arrival),
-            },
-            _ => self.arrived_slowly(arrival),
+            }
+            None => self.packet_arrived_slowly(from),
         }
     }
 
+    #[inline(never)]
+    fn packet_arrived_slowly(&mut self, from: Peer) {
+        let packet = *self.link.polled();
+        self.arrived_slowly(Arrival::Packet { from, packet });
+    }
+
     /// A message has matched a receive, and nothing else is to be done for it.
-    #[inline]
-    fn took(&mut self, from: Peer, taken: Taken, settle: bool) {
+    #[inline(always)]
+    fn took(&mut self, from: Peer, taken: Taken, settle: bool, taker: &mut impl Taker) {
         let Taken { request, envelope, bytes } = taken;
-        let outstanding = self.operations.get(request).expect("matched receives are outstanding");
-        if bytes > 0 {
-            self.link.take(&outstanding.memory, 0, bytes);
-        }
-        let Outstanding { post, operation, space, ref memory, .. } = *outstanding;
-        let buffer = memory.contiguous_address().unwrap_or(0);
+        let Engine { operations, link, completions, .. } = self;
+        // Only receives for one message take shortcuts.
+        let operation = Operation::Receive;
+        let (post, space, buffer) = operations.end_with(request, |outstanding| {
+            if bytes > 0 {
+                link.take(&outstanding.memory, 0, bytes);
+            }
+            (outstanding.post, outstanding.space, outstanding.memory.contiguous_address().unwrap_or(0))
+        });
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-        self.completions.push_back(Completion { post, operation, space, outcome, buffer });
-        self.operations.end(request);
+        offer(completions, Completion { post, operation, space, outcome, buffer }, taker);
         self.link.retire();
         if settle {
             self.settle(from);
@@ -424,11 +473,11 @@ impl<L: Link> Engine<L> {
             if let Body::Rendezvous { length: TOGETHER_BYTES.., address: 1.., transfer, .. } = packet.body {
                 self.announced.push_back((to, transfer));
             }
-            return self.link.transmit(to, &packet, None);
+            return put(&mut self.link, to, &packet, None);
         }
         if let Source::Retained { transfer, offset } = payload {
             let copy = self.retained.memory(copy_number(transfer));
-            return self.link.transmit(to, packet, Some((&copy, offset)));
+            return put(&mut self.link, to, packet, Some((&copy, offset)));
         }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
@@ -439,7 +488,7 @@ impl<L: Link> Engine<L> {
             }
             Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
         };
-        link.transmit(to, packet, from);
+        put(link, to, packet, from);
     }
 
     /// The packet with the address in our memory that it announces.

@@ -86,6 +86,18 @@ pub enum Arrival {
     },
 }
 
+/// What [`Link::poll_in_place`] found.
+#[derive(Debug)]
+pub enum Polled {
+    /// A packet, which [`Link::polled`] shows.
+    Packet {
+        /// Who sent it.
+        from: Peer,
+    },
+    /// Something else. Boxed, since it is rare and what is looked at for every packet is to be small.
+    Else(Box<Arrival>),
+}
+
 /// Whether an endpoint still lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
@@ -151,7 +163,18 @@ pub trait Link: Send {
 
     /// The next thing that has arrived: first what we have sent to ourselves, then fairly among senders; `None` if
     /// nothing has.
-    fn poll(&mut self) -> Option<Arrival>;
+    fn poll(&mut self) -> Option<Arrival> {
+        Some(match self.poll_in_place()? {
+            Polled::Packet { from } => Arrival::Packet { from, packet: *self.polled() },
+            Polled::Else(arrival) => *arrival,
+        })
+    }
+
+    /// [`Link::poll`] that leaves a packet where it is: for drivers that look at most of them once.
+    fn poll_in_place(&mut self) -> Option<Polled>;
+
+    /// The packet last polled, until the next poll.
+    fn polled(&self) -> &Packet;
 
     /// Names the owner of a lane that was reported as attached.
     fn admit(&mut self, lane: u32, peer: Peer);

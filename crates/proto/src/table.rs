@@ -148,12 +148,18 @@ impl<T> Table<T> {
     /// As [`Table::remove`], for an entry that nobody wants. Returns whether there was one.
     #[inline(always)]
     pub fn discard(&mut self, number: u32) -> bool {
+        self.discard_with(number, |_| ()).is_some()
+    }
+
+    /// As [`Table::discard`], after `act` has seen the entry. Returns what that does.
+    #[inline(always)]
+    pub fn discard_with<R>(&mut self, number: u32, act: impl FnOnce(&T) -> R) -> Option<R> {
         let (index, place) = Self::place(number);
-        let entry = self.pages.get_mut(index).and_then(|page| page.entries.get_mut(place));
-        let Some(entry @ Some(_)) = entry else { return false };
+        let entry = self.pages.get_mut(index)?.entries.get_mut(place)?;
+        let result = act(entry.as_ref()?);
         *entry = None;
         self.vacate(index, place);
-        true
+        Some(result)
     }
 
     /// A place is empty that was not.

@@ -13,6 +13,12 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
+    /// Whether no timer is set.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_time.is_empty()
+    }
+
     /// When the first is due.
     #[inline]
     pub fn earliest(&self) -> Option<Instant> {

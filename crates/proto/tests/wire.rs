@@ -80,6 +80,13 @@ proptest! {
         wire::encode(&packet, &mut slot);
         prop_assert_eq!(&slot[..4], &[0xee; 4], "the sequence is the link's");
         prop_assert_eq!(wire::decode(&slot, 100), Ok(packet));
+        if let Some((first, words)) = wire::eager_words(&packet) {
+            let words: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+            prop_assert_eq!(&slot[4..48], [&first.to_le_bytes()[..], &words].concat(), "the same, word by word");
+        } else {
+            let plain = matches!(body, Body::Eager { acknowledge: None, .. });
+            prop_assert!(!plain, "it has such words");
+        }
     }
 
     #[test]

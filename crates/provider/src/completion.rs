@@ -45,6 +45,7 @@ pub struct Report {
 }
 
 /// Flags that say what an operation was.
+#[inline(always)]
 fn nature(completion: &Completion) -> (Side, u64) {
     let space = match completion.space {
         _ if completion.post.cookie & UNTAGGED_CLAIM != 0 => flags::MSG,
@@ -63,6 +64,7 @@ fn nature(completion: &Completion) -> (Side, u64) {
 }
 
 /// Which counter an operation counts for.
+#[inline(always)]
 fn counter_of(operation: Operation) -> Option<u64> {
     match operation {
         Operation::Send => Some(flags::SEND),
@@ -73,7 +75,8 @@ fn counter_of(operation: Operation) -> Option<u64> {
     }
 }
 
-/// Translates one completion.
+/// Translates one completion. Inlined, so that where the operation is known little is left of it.
+#[inline(always)]
 pub fn report(completion: &Completion) -> Report {
     let (side, nature) = nature(completion);
     let multi = completion.operation == Operation::MultiReceive;
@@ -133,6 +136,7 @@ pub fn report(completion: &Completion) -> Report {
     Report { side, entry, queued, counted, envelope: about }
 }
 
+#[inline(always)]
 fn describe(entry: &mut Entry, envelope: &Envelope) {
     entry.tag = envelope.tag;
     if let Some(data) = envelope.data {
@@ -141,6 +145,7 @@ fn describe(entry: &mut Entry, envelope: &Envelope) {
     }
 }
 
+#[inline(always)]
 fn fail(entry: &mut Entry, error: c_int) {
     entry.error = error;
 }

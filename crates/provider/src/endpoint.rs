@@ -10,25 +10,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_engine::{Engine, Operation, Post};
 use weir_link::ADDRESS_BYTES;
+use weir_link::owner::Guard;
 use weir_proto::{MessageId, Outcome, Peer, SendLevel};
 
 use crate::av::{AddressVector, VectorHandle};
-use crate::completion::{self, Side, WANTED};
+use crate::completion::{Side, WANTED};
 use crate::counter::{Counter, CounterHandle};
 use crate::cq::{CompletionQueue, QueueHandle};
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, amount, status};
 use crate::ffi::*;
+use crate::filing::{Binding, Bound, COUNTED, Desk, Filing};
 use crate::handle::{Domain, Mode, State, Table, leave_to_parent};
 use crate::{atomic, collective, log, message, rma, tagged};
-
-/// A completion queue bound to one side of an endpoint.
-#[derive(Clone, Copy)]
-struct Binding {
-    queue: usize,
-    /// Only operations that ask for it make entries.
-    selective: bool,
-}
 
 /// What the program asked for when it opened the endpoint.
 #[derive(Clone, Copy)]
@@ -65,26 +59,13 @@ pub struct Endpoint {
     engine: Option<Engine>,
     counted: Option<Counted>,
     wishes: Wishes,
-    transmit: Option<Binding>,
-    receive: Option<Binding>,
-    /// Counters, by operation: [`counter_place`].
-    counters: [Option<usize>; COUNTED.len()],
+    filing: Filing,
     vector: Option<usize>,
     min_multi_recv: usize,
     /// Peer of each entry of the address vector, where known.
     peers: Vec<Option<Peer>>,
-    /// Entry of each peer, where known.
-    numbers: Vec<FiAddr>,
     /// Messages that a peek has claimed, by the context of the peek.
     claimed: HashMap<usize, MessageId>,
-}
-
-/// Operations that counters can be bound to. Not what peers do to our memory: most of that happens without our knowledge
-/// (copies between processes), so that a count would be wrong and somebody waiting for it would wait for ever.
-const COUNTED: [u64; 4] = [flags::SEND, flags::RECV, flags::READ, flags::WRITE];
-
-fn counter_place(operation: u64) -> Option<usize> {
-    COUNTED.iter().position(|&counted| counted == operation)
 }
 
 /// Flags of an operation: where they come from.
@@ -104,13 +85,10 @@ impl Endpoint {
             engine: None,
             counted: None,
             wishes,
-            transmit: None,
-            receive: None,
-            counters: [None; COUNTED.len()],
+            filing: Filing::new(wishes.caps & caps::SOURCE != 0),
             vector: None,
             min_multi_recv: 64,
             peers: Vec::new(),
-            numbers: Vec::new(),
             claimed: HashMap::new(),
         }
     }
@@ -128,24 +106,41 @@ impl Endpoint {
     /// The vector's numbers have changed.
     pub fn forget_numbers(&mut self) {
         self.peers.clear();
-        self.numbers.clear();
+        self.filing.forget_numbers();
     }
 
-    /// Handles what has arrived and files what has ended. Returns how many things happened.
-    #[inline]
+    /// Handles what has arrived and files what has ended. Returns how many things happened. One copy of it, and all the hot
+    /// path of a message that arrives in it.
+    #[inline(never)]
     pub fn progress(
         &mut self,
         queues: &mut Table<CompletionQueue>,
         counters: &mut Table<Counter>,
         vectors: &Table<AddressVector>,
     ) -> usize {
-        let Some(engine) = &mut self.engine else { return 0 };
-        engine.progress() + self.file(queues, counters, vectors)
+        let mut happened = self.file(queues, counters, vectors);
+        let Endpoint { engine: Some(engine), filing, .. } = self else { return happened };
+        let bound = Bound { queues: &mut *queues, counters: &mut *counters };
+        happened += engine.progress_to(&mut Desk { filing, bound });
+        happened + self.file(queues, counters, vectors)
     }
 
-    /// Files what has ended. Returns how much that is.
-    #[inline]
+    /// Files what has ended and waits in the engine. Returns how much that is.
+    #[inline(always)]
     pub fn file(
+        &mut self,
+        queues: &mut Table<CompletionQueue>,
+        counters: &mut Table<Counter>,
+        vectors: &Table<AddressVector>,
+    ) -> usize {
+        match &self.engine {
+            Some(engine) if engine.has_completions() => self.file_waiting(queues, counters, vectors),
+            _ => 0,
+        }
+    }
+
+    #[inline(never)]
+    fn file_waiting(
         &mut self,
         queues: &mut Table<CompletionQueue>,
         counters: &mut Table<Counter>,
@@ -154,30 +149,16 @@ impl Endpoint {
         let mut happened = 0;
         while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
             happened += 1;
-            let mut report = completion::report(&ended);
             if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
                 (ended.operation, ended.outcome)
             {
                 self.claimed.insert(ended.post.context, message);
             }
-            if let Some(operation) = report.counted
-                && let Some(counter) = counter_place(operation).and_then(|place| self.counters[place])
-            {
-                match report.entry.error {
-                    0 => counters[counter].value += 1,
-                    _ => counters[counter].errors += 1,
-                }
-            }
-            let binding = match report.side {
-                Side::Transmit => self.transmit,
-                Side::Receive => self.receive,
-            };
-            if let Some(binding) = binding.filter(|_| report.queued) {
-                if let Some(envelope) = report.envelope {
-                    report.entry.source = self.source(envelope.from, vectors);
-                }
-                queues[binding.queue].entries.push_back(report.entry);
-            }
+            let Endpoint { engine, filing, vector, .. } = self;
+            let bound = &mut Bound { queues: &mut *queues, counters: &mut *counters };
+            filing.file_late(&ended, bound, |peer| {
+                vectors[(*vector)?].number(&engine.as_ref()?.address_of(peer))
+            });
         }
         happened
     }
@@ -214,32 +195,13 @@ impl Endpoint {
         self.counted = None;
     }
 
-    /// The entry of a peer in the address vector, if the program asked to be told.
-    fn source(&mut self, peer: Peer, vectors: &Table<AddressVector>) -> FiAddr {
-        if self.wishes.caps & caps::SOURCE == 0 {
-            return ADDR_UNSPEC;
-        }
-        let place = peer.0 as usize;
-        if let Some(&number) = self.numbers.get(place)
-            && number != ADDR_UNSPEC
-        {
-            return number;
-        }
-        // Not known yet, or not inserted yet: look again each time until it is.
-        let (Some(engine), Some(vector)) = (&self.engine, self.vector) else { return ADDR_UNSPEC };
-        let Some(number) = vectors[vector].number(&engine.address_of(peer)) else { return ADDR_UNSPEC };
-        if self.numbers.len() <= place {
-            self.numbers.resize(place + 1, ADDR_UNSPEC);
-        }
-        self.numbers[place] = number;
-        number
-    }
-
     /// Readies an operation: everything but the call to the engine.
+    #[inline(always)]
     fn post(&self, side: Side, context: usize, flags: Flags) -> (Post, u64) {
-        let (binding, default) = match side {
-            Side::Transmit => (self.transmit, self.wishes.transmit_flags),
-            Side::Receive => (self.receive, self.wishes.receive_flags),
+        let binding = self.filing.binding(side);
+        let default = match side {
+            Side::Transmit => self.wishes.transmit_flags,
+            Side::Receive => self.wishes.receive_flags,
         };
         let given = match flags {
             Flags::Default => default,
@@ -249,6 +211,20 @@ impl Endpoint {
         let silent = matches!(flags, Flags::Inject)
             || binding.is_some_and(|binding| binding.selective) && given & flags::COMPLETION == 0;
         (Post { context, cookie: if silent { 0 } else { WANTED } }, given)
+    }
+
+    /// The peer at an address that was not used before.
+    #[cold]
+    fn find_peer(&mut self, address: FiAddr, vectors: &Table<AddressVector>) -> Result<Peer, Error> {
+        let vector = self.vector.ok_or(Error::NoVector)?;
+        let known = vectors[vector].address(address).ok_or(Error::Invalid)?;
+        let peer = self.engine.as_mut().ok_or(Error::BadState)?.peer(&known);
+        let place = address as usize;
+        if self.peers.len() <= place {
+            self.peers.resize(place + 1, None);
+        }
+        self.peers[place] = Some(peer);
+        Ok(peer)
     }
 }
 
@@ -266,10 +242,13 @@ pub struct Posting<'a> {
     pub min_multi_recv: u64,
     /// Messages that a peek has claimed.
     pub claimed: &'a mut HashMap<usize, MessageId>,
+    /// Where it is filed if it ends at once.
+    pub desk: Desk<'a>,
 }
 
 impl Posting<'_> {
     /// When a send with these flags completes.
+    #[inline(always)]
     pub fn level(&self) -> SendLevel {
         if self.flags & flags::MATCH_COMPLETE != 0 {
             SendLevel::Matched
@@ -379,27 +358,32 @@ extern "C" fn control(handle: &EndpointHandle, command: c_int, _argument: *mut c
 }
 
 impl EndpointHandle {
-    /// Readies an operation and hands it to `act`, which gives it to the engine. `address` names the peer;
-    /// [`ADDR_UNSPEC`] names none.
+    /// Enters the domain, for a call that hands an operation to the engine.
+    #[inline(always)]
+    pub fn enter(&self) -> Guard<'_, State> {
+        self.domain.enter()
+    }
+
+    /// Readies an operation for the engine. `address` names the peer; [`ADDR_UNSPEC`] names none.
     ///
     /// # Errors
-    /// The endpoint is not enabled, or the address is not in the vector; else what `act` says.
-    #[inline]
-    pub fn post<R>(
+    /// The endpoint is not enabled, or the address is not in the vector.
+    #[inline(always)]
+    pub fn ready<'a>(
         &self,
+        state: &'a mut State,
         side: Side,
         address: FiAddr,
         context: usize,
         flags: Flags,
-        act: impl FnOnce(Posting) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut state = self.domain.enter();
-        let State { endpoints, queues, vectors, owes_a_look, .. } = &mut *state;
+    ) -> Result<Posting<'a>, Error> {
+        let State { endpoints, queues, counters, vectors, owes_a_look, .. } = state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
         if !*owes_a_look {
-            let unread = endpoint.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
+            let unread =
+                endpoint.filing.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
             engine.before_post(!unread);
         }
         let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
@@ -409,21 +393,31 @@ impl EndpointHandle {
             } else if let Some(&Some(peer)) = endpoint.peers.get(address as usize) {
                 Some(peer)
             } else {
-                let vector = endpoint.vector.ok_or(Error::NoVector)?;
-                let known = vectors[vector].address(address).ok_or(Error::Invalid)?;
-                let peer = engine.peer(&known);
-                let place = address as usize;
-                if endpoint.peers.len() <= place {
-                    endpoint.peers.resize(place + 1, None);
-                }
-                endpoint.peers[place] = Some(peer);
-                Some(peer)
+                Some(endpoint.find_peer(address, vectors)?)
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
-        let result =
-            act(Posting { engine, post, flags, peer, min_multi_recv, claimed: &mut endpoint.claimed });
-        // A caller that is told "again" waits: its next read may sleep.
-        *owes_a_look |= !matches!(result, Err(Error::Again));
+        let Endpoint { engine, claimed, filing, .. } = endpoint;
+        let engine = engine.as_mut().ok_or(Error::BadState)?;
+        let desk = Desk { filing, bound: Bound { queues, counters } };
+        Ok(Posting { engine, post, flags, peer, min_multi_recv, claimed, desk })
+    }
+
+    /// [`EndpointHandle::ready`], and `act`, which hands the operation to the engine.
+    ///
+    /// # Errors
+    /// As there; else what `act` says.
+    #[inline]
+    pub fn post<R>(
+        &self,
+        side: Side,
+        address: FiAddr,
+        context: usize,
+        flags: Flags,
+        act: impl FnOnce(Posting) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut state = self.enter();
+        let result = act(self.ready(&mut state, side, address, context, flags)?);
+        state.has_posted(&result);
         result
     }
 
@@ -456,7 +450,9 @@ impl EndpointHandle {
         let binding = Binding { queue: queue.index, selective: flags & flags::SELECTIVE_COMPLETION != 0 };
         let mut state = self.domain.enter();
         let endpoint = &mut state.endpoints[self.index];
-        for (bit, side) in [(flags::SEND, &mut endpoint.transmit), (flags::RECV, &mut endpoint.receive)] {
+        for (bit, side) in
+            [(flags::SEND, &mut endpoint.filing.transmit), (flags::RECV, &mut endpoint.filing.receive)]
+        {
             if flags & bit != 0 {
                 if side.is_some() {
                     return Err(Error::Invalid);
@@ -481,7 +477,7 @@ impl EndpointHandle {
         let mut state = self.domain.enter();
         let places = COUNTED.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);
         for (place, _) in places {
-            state.endpoints[self.index].counters[place] = Some(counter.index);
+            state.endpoints[self.index].filing.counters[place] = Some(counter.index);
         }
         note(&mut state.counters[counter.index].endpoints, self.index);
         Ok(())
@@ -495,7 +491,7 @@ impl EndpointHandle {
             return Ok(());
         }
         let vector = endpoint.vector.ok_or(Error::NoVector)?;
-        if endpoint.transmit.is_none() && endpoint.receive.is_none() {
+        if endpoint.filing.transmit.is_none() && endpoint.filing.receive.is_none() {
             return Err(Error::NoQueue);
         }
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);

@@ -19,6 +19,7 @@ use crate::av::AddressVector;
 use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::endpoint::Endpoint;
+use crate::errno::Error;
 
 /// How many threads may call into a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +120,13 @@ pub enum Watch {
 }
 
 impl State {
+    /// The program has posted something. A caller that is told "again" waits: its next read may sleep.
+    #[inline(always)]
+    pub fn has_posted<R>(&mut self, result: &Result<R, Error>) {
+        self.owes_a_look |= !matches!(result, Err(Error::Again));
+    }
+
+    #[inline(always)]
     fn watched(&self, watch: Watch) -> &[usize] {
         match watch {
             Watch::Queue(index) => &self.queues[index].endpoints,
@@ -127,7 +135,16 @@ impl State {
     }
 
     /// Makes progress on the endpoints of a queue or counter and files their completions. Returns how much happened.
+    #[inline(always)]
     pub fn progress(&mut self, watch: Watch) -> usize {
+        match *self.watched(watch) {
+            [only] => self.progress_endpoint(only),
+            _ => self.progress_several(watch),
+        }
+    }
+
+    #[inline(never)]
+    fn progress_several(&mut self, watch: Watch) -> usize {
         let mut happened = 0;
         for nth in 0..self.watched(watch).len() {
             happened += self.progress_endpoint(self.watched(watch)[nth]);
@@ -154,13 +171,25 @@ impl State {
     }
 
     /// The program is told that there is nothing, so it looks elsewhere now: what has arrived is no news any more.
-    #[inline]
+    #[inline(always)]
     pub fn looked(&mut self, watch: Watch) {
+        match *self.watched(watch) {
+            [only] => self.forget_news(only),
+            _ => self.looked_at_several(watch),
+        }
+    }
+
+    #[inline(always)]
+    fn forget_news(&mut self, index: usize) {
+        if let Some(engine) = self.endpoints[index].engine() {
+            engine.forget_news();
+        }
+    }
+
+    #[inline(never)]
+    fn looked_at_several(&mut self, watch: Watch) {
         for nth in 0..self.watched(watch).len() {
-            let index = self.watched(watch)[nth];
-            if let Some(engine) = self.endpoints[index].engine() {
-                engine.forget_news();
-            }
+            self.forget_news(self.watched(watch)[nth]);
         }
     }
 

@@ -23,6 +23,7 @@ pub mod eq;
 pub mod errno;
 pub mod fabric;
 pub mod ffi;
+mod filing;
 pub mod handle;
 pub mod info;
 pub mod log;

@@ -5,9 +5,10 @@ use weir_link::memory::UserMemory;
 use weir_proto::{Pattern, PeekThen, Space};
 
 use crate::completion::{Side, UNTAGGED_CLAIM};
-use crate::endpoint::{EndpointHandle, Flags};
+use crate::endpoint::{EndpointHandle, Flags, Posting};
 use crate::errno::{Error, amount};
 use crate::ffi::*;
+use crate::handle::State;
 use crate::info::IOV_LIMIT;
 
 /// A send, tagged or not, as the call gave it.
@@ -29,18 +30,33 @@ pub struct Send {
 }
 
 impl Send {
-    /// Hands the send to the engine. Returns what the call returns.
-    #[inline]
+    /// Hands the send to the engine. Returns what the call returns. Inlined where MPI libraries call most: with the flags known,
+    /// and nothing moved.
+    #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
+        let mut state = endpoint.enter();
+        let result = self.hand_over(endpoint, &mut state);
+        state.has_posted(&result);
+        amount(result)
+    }
+
+    #[inline(always)]
+    fn hand_over(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
         let Send { space, memory, to, tag, data, context, flags } = self;
-        amount(endpoint.post(Side::Transmit, to, context, flags, |posting| {
-            let to = posting.peer.ok_or(Error::Invalid)?;
-            let inject = posting.flags & flags::INJECT != 0;
-            let level = posting.level();
-            let arguments = SendArguments { to, space, tag, data, level, memory, inject };
-            posting.engine.send(posting.post, arguments)?;
-            Ok(0)
-        }))
+        let posting = endpoint.ready(state, Side::Transmit, to, context, flags)?;
+        let to = posting.peer.ok_or(Error::Invalid)?;
+        let inject = posting.flags & flags::INJECT != 0;
+        let level = posting.level();
+        let arguments = SendArguments { to, space, tag, data, level, memory, inject };
+        let Posting { engine, post, mut desk, .. } = posting;
+        engine.send_to(post, arguments, &mut desk)?;
+        Ok(0)
+    }
+
+    /// [`Send::post`] for calls that are seldom used.
+    #[inline(never)]
+    pub fn post_seldom(self, endpoint: &EndpointHandle) -> isize {
+        self.post(endpoint)
     }
 }
 
@@ -72,38 +88,59 @@ impl Receive {
     ///
     /// A message that `FI_PEEK | FI_CLAIM` found is known by the context of that call from then on; what else a
     /// later `FI_CLAIM` says is not looked at.
-    #[inline]
+    #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
-        let Receive { space, memory, from, tag, ignore, context, flags } = self;
-        amount(endpoint.post(Side::Receive, from, context, flags, |posting| {
-            let pattern = Pattern { space, from: posting.peer, tag, ignore };
-            let flag = |bit| posting.flags & bit != 0;
-            if flag(flags::PEEK) {
-                let then = match (flag(flags::CLAIM), flag(flags::DISCARD)) {
-                    (true, _) => PeekThen::Claim,
-                    (false, true) => PeekThen::Discard,
-                    (false, false) if pattern.from.is_none() => PeekThen::LeaveUntilSeenTwice,
-                    (false, false) => PeekThen::Leave,
-                };
-                posting.engine.peek(posting.post, pattern, then)?;
-            } else if flag(flags::CLAIM) {
-                let message = *posting.claimed.get(&context).ok_or(Error::Invalid)?;
-                let mut post = posting.post;
-                if space == Space::Untagged {
-                    post.cookie |= UNTAGGED_CLAIM;
-                }
-                match flag(flags::DISCARD) {
-                    true => posting.engine.discard_claimed(post, message)?,
-                    false => posting.engine.receive_claimed(post, message, memory)?,
-                }
-                posting.claimed.remove(&context);
-            } else {
-                let multi = flag(flags::MULTI_RECV).then_some(posting.min_multi_recv);
-                posting.engine.receive(posting.post, pattern, memory, multi)?;
-            }
-            Ok(0)
-        }))
+        let mut state = endpoint.enter();
+        let result = self.hand_over(endpoint, &mut state);
+        state.has_posted(&result);
+        amount(result)
     }
+
+    #[inline(always)]
+    fn hand_over(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
+        let Receive { space, memory, from, tag, ignore, context, flags } = self;
+        let posting = endpoint.ready(state, Side::Receive, from, context, flags)?;
+        let pattern = Pattern { space, from: posting.peer, tag, ignore };
+        if posting.flags & (flags::PEEK | flags::CLAIM) != 0 {
+            return look(posting, pattern, memory, context);
+        }
+        let multi = (posting.flags & flags::MULTI_RECV != 0).then_some(posting.min_multi_recv);
+        posting.engine.receive(posting.post, pattern, memory, multi)?;
+        Ok(0)
+    }
+
+    /// [`Receive::post`] for calls that are seldom used.
+    #[inline(never)]
+    pub fn post_seldom(self, endpoint: &EndpointHandle) -> isize {
+        self.post(endpoint)
+    }
+}
+
+/// A peek, or what follows one that has claimed a message.
+#[inline(never)]
+fn look(posting: Posting, pattern: Pattern, memory: UserMemory, context: usize) -> Result<usize, Error> {
+    let flag = |bit| posting.flags & bit != 0;
+    if flag(flags::PEEK) {
+        let then = match (flag(flags::CLAIM), flag(flags::DISCARD)) {
+            (true, _) => PeekThen::Claim,
+            (false, true) => PeekThen::Discard,
+            (false, false) if pattern.from.is_none() => PeekThen::LeaveUntilSeenTwice,
+            (false, false) => PeekThen::Leave,
+        };
+        posting.engine.peek(posting.post, pattern, then)?;
+    } else {
+        let message = *posting.claimed.get(&context).ok_or(Error::Invalid)?;
+        let mut post = posting.post;
+        if pattern.space == Space::Untagged {
+            post.cookie |= UNTAGGED_CLAIM;
+        }
+        match flag(flags::DISCARD) {
+            true => posting.engine.discard_claimed(post, message)?,
+            false => posting.engine.receive_claimed(post, message, memory)?,
+        }
+        posting.claimed.remove(&context);
+    }
+    Ok(0)
 }
 
 /// A scattered buffer of a call.
@@ -129,7 +166,7 @@ fn send_untagged(
     context: usize,
     flags: Flags,
 ) -> isize {
-    Send { space: Space::Untagged, memory, to, tag: 0, data, context, flags }.post(endpoint)
+    Send { space: Space::Untagged, memory, to, tag: 0, data, context, flags }.post_seldom(endpoint)
 }
 
 fn receive_untagged(
@@ -139,7 +176,7 @@ fn receive_untagged(
     context: usize,
     flags: Flags,
 ) -> isize {
-    Receive { space: Space::Untagged, memory, from, tag: 0, ignore: 0, context, flags }.post(endpoint)
+    Receive { space: Space::Untagged, memory, from, tag: 0, ignore: 0, context, flags }.post_seldom(endpoint)
 }
 
 /// The table that endpoints carry.

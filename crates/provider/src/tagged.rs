@@ -60,7 +60,7 @@ extern "C" fn recvv(
     context: usize,
 ) -> isize {
     match scattered(pieces, count) {
-        Ok(memory) => plain_receive(memory, from, tag, ignore, context).post(endpoint),
+        Ok(memory) => plain_receive(memory, from, tag, ignore, context).post_seldom(endpoint),
         Err(error) => error.code() as isize,
     }
 }
@@ -70,7 +70,8 @@ extern "C" fn recvmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u
     match scattered(msg_iov, iov_count) {
         Ok(memory) => {
             let flags = Flags::Given(flags);
-            Receive { space: Space::Tagged, memory, from: addr, tag, ignore, context, flags }.post(endpoint)
+            Receive { space: Space::Tagged, memory, from: addr, tag, ignore, context, flags }
+                .post_seldom(endpoint)
         }
         Err(error) => error.code() as isize,
     }
@@ -98,7 +99,7 @@ extern "C" fn sendv(
     context: usize,
 ) -> isize {
     match scattered(pieces, count) {
-        Ok(memory) => plain_send(memory, to, tag, None, context).post(endpoint),
+        Ok(memory) => plain_send(memory, to, tag, None, context).post_seldom(endpoint),
         Err(error) => error.code() as isize,
     }
 }
@@ -109,7 +110,7 @@ extern "C" fn sendmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u
         Ok(memory) => {
             let data = data_of(flags, data);
             let flags = Flags::Given(flags);
-            Send { space: Space::Tagged, memory, to: addr, tag, data, context, flags }.post(endpoint)
+            Send { space: Space::Tagged, memory, to: addr, tag, data, context, flags }.post_seldom(endpoint)
         }
         Err(error) => error.code() as isize,
     }

@@ -174,7 +174,7 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     /// What [`Inbox::next`] gives while [`Inbox::is_calm`].
-    #[inline]
+    #[inline(always)]
     pub fn next_polled(&mut self) -> Option<u32> {
         self.polls += 1;
         match self.own {
@@ -211,7 +211,7 @@ impl<L: LaneMemory> Inbox<L> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_active(&mut self) -> Option<u32> {
         // One lane, most often.
         let first = self.active.get_mut(self.cursor)?;

@@ -5,7 +5,7 @@
 
 use super::bell::{Bell, Episode, call};
 use super::gate::{self, Gate};
-use super::heap::{HeapLane, eager};
+use super::heap::{HeapLane, credit, eager};
 use super::inbox::{Inbox, Limits};
 use super::outbox::{Outbox, Step};
 use super::ring::{LaneMemory, Reader, Writer};
@@ -33,8 +33,8 @@ fn collect(inbox: &mut Inbox<Arc<HeapLane>>, lane: u32) -> Vec<u8> {
 }
 
 fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
-    let mut head = [0; 64];
-    let (packet, found) = reader.look(&mut head).expect("a whole packet");
+    let (mut head, mut packet) = ([0; 64], credit());
+    let found = reader.look(&mut head, &mut packet).expect("a whole packet");
     let mut bytes = vec![0; packet.payload_bytes as usize];
     let length = bytes.len() as u64;
     reader.take(&head, &found, &memory(&mut bytes), 0, length);
@@ -47,7 +47,7 @@ fn mailbox(limits: Limits) -> (Arc<Bell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
     let bell = Arc::new(Bell::default());
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
-        let memory = Arc::new(HeapLane::new(3));
+        let memory = Arc::new(HeapLane::new(4)); // one is set aside
         inbox.open(lane, Arc::clone(&memory));
         Outbox::new(lane, memory, Arc::clone(&bell), false)
     });

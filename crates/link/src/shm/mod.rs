@@ -10,7 +10,7 @@
 //! B: poll          -> Attached { lane: 5, address: A, quota }     B: admit(5, peer 0)
 //! A: transmit      slot written, word published; announced, since the lane is quiet
 //! B: poll          takes the announcement, polls lane 5 from now on -> Packet { from: 0, .. }
-//! B: take, retire  payload copied, slot zeroed
+//! B: take, retire  payload copied, slot free
 //! A: transmit      slot written, word published: nothing else to do
 //! ```
 
@@ -36,7 +36,7 @@ mod told;
 mod turns;
 
 use crate::memory::UserMemory;
-use crate::{Address, Admission, Arrival, Copied, Link, Liveness, TOGETHER_BYTES};
+use crate::{Address, Admission, Arrival, Copied, Link, Liveness, Polled, TOGETHER_BYTES};
 use bell::call;
 use copying::Awaited;
 use gate::{Ticket, unclaim};
@@ -53,7 +53,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sync::Ordering;
 use turns::{Stay, Turns};
-use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
+use weir_proto::{Body, CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
 /// How a mailbox is made.
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ enum Look {
     Arrival(Arrival),
 }
 
-/// The packet last polled.
+/// The packet last polled. Its header is beside it.
 #[derive(Debug)]
 struct Current {
     lane: u32,
@@ -159,6 +159,8 @@ pub struct ShmLink {
     current: Option<Current>,
     /// Its head, copied out.
     head: Head,
+    /// Its header, checked.
+    packet: Packet,
     bell: MappedHeader,
     /// Up to the highest that was ever taken.
     lanes: Vec<Lane>,
@@ -215,6 +217,7 @@ impl ShmLink {
             inbox: Inbox::new(Limits { full_fences, ..Limits::default() }),
             current: None,
             head: [0; _],
+            packet: Packet::new(Body::Credit, 0),
             bell: own.header(),
             lanes: Vec::new(),
             claimants: HashMap::new(),
@@ -502,7 +505,7 @@ impl Link for ShmLink {
         self.acquaintance(to).admission = None;
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
         if let Some(Some(outbox)) = self.outboxes.get_mut(to.0 as usize) {
             outbox.send(packet, payload);
@@ -516,8 +519,8 @@ impl Link for ShmLink {
         }
     }
 
-    #[inline]
-    fn poll(&mut self) -> Option<Arrival> {
+    #[inline(always)]
+    fn poll_in_place(&mut self) -> Option<Polled> {
         assert!(self.current.is_none(), "poll before the last packet was retired");
         let calm = self.turns.nobody_waits() && self.asked.is_empty() && self.inbox.is_calm(&self.bell);
         let lane = if calm {
@@ -525,20 +528,25 @@ impl Link for ShmLink {
         } else {
             match self.look_around()? {
                 Look::Lane(lane) => lane,
-                Look::Arrival(arrival) => return Some(arrival),
+                Look::Arrival(arrival) => return Some(Polled::Else(Box::new(arrival))),
             }
         };
         let Lane::Open(Stay { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
-        match self.inbox.reader(lane)?.look(&mut self.head) {
-            Ok((packet, found)) => {
+        match self.inbox.reader(lane)?.look(&mut self.head, &mut self.packet) {
+            Ok(found) => {
                 self.current = Some(Current { lane, found });
-                Some(Arrival::Packet { from, packet })
+                Some(Polled::Packet { from })
             }
             Err(ring::NoPacket) => {
                 self.refuse(lane);
-                Some(Arrival::Malformed { from })
+                Some(Polled::Else(Box::new(Arrival::Malformed { from })))
             }
         }
+    }
+
+    #[inline(always)]
+    fn polled(&self) -> &Packet {
+        &self.packet
     }
 
     fn admit(&mut self, lane: u32, peer: Peer) {
@@ -574,7 +582,7 @@ impl Link for ShmLink {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn retire(&mut self) {
         // After `forget` there is no reader any more, and nothing to retire.
         if let Some(Current { lane, found }) = self.current.take()

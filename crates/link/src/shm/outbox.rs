@@ -4,7 +4,7 @@
 //! the lane's `polled`, one load of the mailbox's `asleep` (both shared and seldom written, so cached here): no
 //! locked instruction, no system call, nothing allocated.
 //!
-//! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, announce
+//! The steps, each a point at which a sender may be stopped or killed for good: body, head, clear, publish, announce
 //! lane, announce summary, wake. `tests` stops it after every one.
 
 use super::bell::{Bell, Woken};
@@ -31,7 +31,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     }
 
     /// Sends `packet`. The caller owns the slots.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
         let slots = self.writer.fill(packet, payload);
         self.writer.publish(slots);
@@ -39,7 +39,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     }
 
     /// Tells the reader that something has changed in our lane, if it does not look by itself.
-    #[inline]
+    #[inline(always)]
     pub fn ring(&mut self) {
         light_fence(self.full_fences);
         if self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0 {
@@ -72,6 +72,7 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
 pub enum Step {
     Body,
     Head,
+    Clear,
     Publish,
     AnnounceLane,
     AnnounceSummary,
@@ -81,9 +82,10 @@ pub enum Step {
 
 #[cfg(test)]
 impl Step {
-    pub const ALL: [Step; 7] = [
+    pub const ALL: [Step; 8] = [
         Step::Body,
         Step::Head,
+        Step::Clear,
         Step::Publish,
         Step::AnnounceLane,
         Step::AnnounceSummary,
@@ -96,14 +98,14 @@ impl Step {
 impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     /// [`Outbox::send`] up to and including step `last`, made of the same parts.
     pub fn send_until(&mut self, last: Step, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
-        let mut head = [0; weir_proto::wire::SLOT_BYTES];
-        let (slots, in_head) = self.writer.begin(packet, payload, &mut head);
+        let (slots, in_head) = self.writer.begin(packet);
         let mut quiet = false;
         let mut call = false;
         for step in Step::ALL.into_iter().take_while(|&step| step <= last) {
             match step {
-                Step::Body => self.writer.fill_body(packet, payload, in_head),
-                Step::Head => self.writer.fill_head(&head),
+                Step::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
+                Step::Head => self.writer.fill_head(packet, payload, in_head),
+                Step::Clear => self.writer.clear_behind(packet, slots),
                 Step::Publish => {
                     self.writer.publish(slots);
                     light_fence(self.full_fences);

@@ -6,25 +6,30 @@
 //! A worked exchange, on a lane of 4 slots; `w` is the first word of a slot, 0 means empty:
 //! ```text
 //!                                   slot 0   slot 1   slot 2   slot 3
-//! fresh                             w=0      w=0      w=0      w=0
-//! writer: packet of 1 slot at 0     w=1
-//! writer: packet of 2 slots at 1             w=2      (payload)
-//! reader: reads 0, zeroes it        w=0
-//! reader: reads 1..3, zeroes both   w=0      w=0      w=0
+//! fresh                             w=0      ?        ?        ?
+//! writer: packet of 1 slot at 0     w=1      w=0
+//! writer: packet of 2 slots at 1             w=2      (payload) w=0
+//! reader: reads 0, then 1..3
 //!         gives 3 credits back
-//! writer: packet of 3 at 3          (pay)    (load)            w=4    the run wraps
+//! writer: packet of 2 at 3          (load)   w=0               w=4    the run wraps
 //! ```
 //!
 //! **Why a stale word is never taken for a packet.** Only the head of a run has a publish word; in the other slots of
 //! the run the same four bytes are payload, of any value. So the sequence number alone decides nothing. What
-//! does is this invariant: *a slot that the writer may fill holds zero in its first word.* It holds at
-//! the start (a new file is zero) and the reader restores it: it zeroes the first word of every slot it
-//! retires, before it gives the credit back. The order is kept across the two processes: the zero stores come before
-//! the credit return in the reader's program; that return is itself a packet, published with Release and
-//! read with Acquire (without credits: the `retired` word, stored with Release, loaded with Acquire), and
-//! the writer refills the slot after reading it. The reader, in turn, looks at the first word of position `p`
-//! only when everything before `p` is retired, so it looks at a slot that is empty or whose head is at `p`: the
-//! writer fills slots in order, and a run that covers the slot as a body would start before `p`.
+//! does is this invariant: *the slot behind the last published packet holds zero in its first word.* It holds at
+//! the start (slot 0 of a fresh lane is zero) and the writer keeps it: before it publishes a packet it zeroes the first word of the
+//! slot behind the run, where its next head will be. The reader looks at the first word of position `p` only when it has
+//! read everything before `p`: it has seen the publish word of the packet that ends there (Acquire) and so the zero, which was stored
+//! before (Release), or what the writer has published there since.
+//!
+//! *The slot behind the run is the writer's.* The ring is one slot longer than what is ever unread (below), so that slot was
+//! retired before, and the writer knows it. With credits: of `P` positions that it has filled, those that the grants that it has
+//! read and the totals of credit packets read beside them do not show as retired are at most the quota and the credit slots, one
+//! less than the ring; and packets are retired in order. Without: as many as `room` has counted. Only the last packet of
+//! a stay (`Leave`) fills the slot that is set aside, and behind that comes nothing.
+//!
+//! So the reader writes nothing to the slots. It would have to take each of the lines over from the writer once more, and its own
+//! next packet would queue up behind those stores.
 //!
 //! The word is `position + 1` in 32 bits, 0 replaced by 1. A zero test finds packets; that the word is the expected one is a
 //! check of input (a writer out of step is malformed), so that two positions that are 2^32 apart, or the two
@@ -38,7 +43,7 @@ use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::together::Together;
 use crate::memory::UserMemory;
 use weir_proto::wire::{self, SLOT_BYTES};
-use weir_proto::{Geometry, Packet};
+use weir_proto::{Body, Geometry, Packet};
 
 /// What a slot holds here.
 pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
@@ -157,61 +162,50 @@ impl<L: LaneMemory> Writer<L> {
         &self.lane
     }
 
-    /// Writes a packet up to the point of publishing it: payload in the run's body, then the head. Returns the slots it fills.
+    /// Writes a packet up to the point of publishing it: payload in the run's body, the head, the zero behind. Returns the slots
+    /// it fills.
     ///
     /// # Panics
     /// If the packet does not fit in the lane or names payload that is not there: bugs of the machine.
-    #[inline]
+    #[inline(always)]
     pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) -> u32 {
-        let mut head = [0; SLOT_BYTES];
-        let (slots, in_head) = self.begin(packet, payload, &mut head);
-        if (in_head as u32) < packet.payload_bytes {
-            self.fill_body(packet, payload, in_head);
+        let (slots, in_head) = self.begin(packet);
+        if in_head < packet.payload_bytes {
+            self.fill_body(packet.payload_bytes, payload, in_head);
         }
-        self.fill_head(&head);
+        self.fill_head(packet, payload, in_head);
+        self.clear_behind(packet, slots);
         slots
     }
 
-    /// Makes the head in local memory; returns how many slots the packet fills and how many bytes of the payload are in the head.
-    #[inline]
-    pub fn begin(
-        &self,
-        packet: &Packet,
-        payload: Option<(&UserMemory, u64)>,
-        head: &mut [u8; SLOT_BYTES],
-    ) -> (u32, usize) {
+    /// How many slots the packet fills and how many bytes of its payload are in the head.
+    #[inline(always)]
+    pub fn begin(&self, packet: &Packet) -> (u32, u32) {
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
         assert!(
-            slots <= self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
+            slots < self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
             "a packet of {slots} slots in a lane of {}",
             self.lane.slots()
         );
         debug_assert!(
-            self.at.position + u64::from(slots)
+            self.at.position + u64::from(slots) + u64::from(packet.body != Body::Leave)
                 <= self.lane.control().retired.0.load(Ordering::Acquire) + u64::from(self.lane.slots()),
             "slots of position {} are not ours: the machine sent without credit or room",
             self.at.position
         );
-        wire::encode(packet, head);
-        if packet.payload_bytes == 0 {
-            return (slots, 0);
-        }
-        let header_bytes = header_bytes as usize;
-        let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
-        let in_head = (packet.payload_bytes as usize).min(SLOT_BYTES - header_bytes);
-        memory.read(offset, &mut head[header_bytes..header_bytes + in_head]);
-        (slots, in_head)
+        (slots, packet.payload_bytes.min(SLOT_BYTES as u32 - header_bytes))
     }
 
-    /// Writes the payload behind the first `in_head` bytes into the slots after the head.
-    pub fn fill_body(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: usize) {
+    /// Writes the payload, of `payload_bytes` bytes, behind the first `in_head` bytes into the slots after the head.
+    #[inline(never)]
+    pub fn fill_body(&mut self, payload_bytes: u32, payload: Option<(&UserMemory, u64)>, in_head: u32) {
         let Some((memory, offset)) = payload else { return };
         let slots = self.lane.slots();
         let first = wrapped(self.at.slot + 1, slots);
         let mut done = 0;
-        let left = u64::from(packet.payload_bytes) - in_head as u64;
-        memory.for_each_stretch(offset + in_head as u64, left, |from, bytes| {
+        let left = u64::from(payload_bytes - in_head);
+        memory.for_each_stretch(offset + u64::from(in_head), left, |from, bytes| {
             for_each_part(first, done, bytes, slots, |at, skip, bytes| {
                 // SAFETY: the stretch is readable by the promise behind `UserMemory`; `begin` has checked that the run
                 // fits in the lane, so that each part lies inside the slots; the run is ours by credit.
@@ -221,19 +215,58 @@ impl<L: LaneMemory> Writer<L> {
         });
     }
 
-    /// Writes the head except for its first word.
-    #[inline]
-    pub fn fill_head(&mut self, head: &[u8; SLOT_BYTES]) {
+    /// Writes the head, with the first `in_head` bytes of the payload, except for its first word.
+    #[inline(always)]
+    pub fn fill_head(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: u32) {
+        let at = self.at.slot as usize * SLOT_BYTES;
+        match wire::eager_words(packet) {
+            Some((first, words)) => {
+                // SAFETY: bytes 4 to 48 of a slot of the ring; ours by credit, and the reader looks at nothing but the first
+                // word until that is published.
+                unsafe {
+                    self.lane.write(at + 4, first.to_le_bytes().as_ptr(), 4);
+                    for (place, word) in words.iter().enumerate() {
+                        self.lane.write(at + 8 + 8 * place, word.to_le_bytes().as_ptr(), 8);
+                    }
+                }
+            }
+            None => self.fill_header(packet),
+        }
+        if in_head > 0 {
+            let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
+            let mut to = at + GEOMETRY.header_bytes(&packet.body) as usize;
+            memory.for_each_stretch(offset, u64::from(in_head), |from, bytes| {
+                // SAFETY: the stretch is readable by the promise behind `UserMemory`; `in_head` bytes fit behind the
+                // header in the slot, which is ours as above.
+                unsafe { self.lane.write(to, from, bytes) };
+                to += bytes;
+            });
+        }
+    }
+
+    /// Writes the header of a packet of any kind except for its first word.
+    #[inline(never)]
+    fn fill_header(&mut self, packet: &Packet) {
+        let mut head = [0; SLOT_BYTES];
+        wire::encode(packet, &mut head);
         let at = self.at.slot as usize * SLOT_BYTES + 4;
-        // SAFETY: 60 bytes behind the first word of a slot of the ring; ours by credit, and the reader looks at
-        // nothing but the first word until that is published.
+        // SAFETY: 60 bytes behind the first word of a slot of the ring; ours as in `fill_head`.
         unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
+    }
+
+    /// Zeroes the first word of the slot behind the packet of `slots` slots, if anything can follow.
+    #[inline(always)]
+    pub fn clear_behind(&mut self, packet: &Packet, slots: u32) {
+        if packet.body != Body::Leave {
+            let behind = wrapped(self.at.slot + slots, self.lane.slots());
+            self.lane.word(behind).store(0, Ordering::Relaxed);
+        }
     }
 
     /// Publishes the packet of `slots` slots that has been filled in and moves on.
     #[inline]
     pub fn publish(&mut self, slots: u32) {
-        // Release: whoever sees the word sees the run.
+        // Release: whoever sees the word sees the run, and the zero behind it.
         self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
         self.at.advance(slots, self.lane.slots());
     }
@@ -243,7 +276,7 @@ impl<L: LaneMemory> Writer<L> {
     /// retired what was never written is believed nothing.
     pub fn room(&mut self) -> u32 {
         let slots = u64::from(self.lane.slots()) - 1;
-        // Acquire: the zeroes that the reader left in the slots come before what we write into them.
+        // Acquire: what the reader has read of the slots comes before what we write into them.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
         if retired > self.at.position {
             return 0;
@@ -300,24 +333,25 @@ impl<L: LaneMemory> Reader<L> {
         self.lane.word(self.at.slot).load(Ordering::Acquire) != 0
     }
 
-    /// Copies the head of the packet at the head of the lane to `head` and checks the copy, after [`Reader::arrived`].
+    /// Copies the head of the packet at the head of the lane to `head` and checks the copy, whose header goes to `packet`; after
+    /// [`Reader::arrived`].
     ///
     /// # Errors
     /// [`NoPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
-    #[inline]
-    pub fn look(&self, head: &mut Head) -> Result<(Packet, Found), NoPacket> {
+    #[inline(always)]
+    pub fn look(&self, head: &mut Head, packet: &mut Packet) -> Result<Found, NoPacket> {
         if self.lane.word(self.at.slot).load(Ordering::Acquire) != publish_word(self.at.position) {
             return Err(NoPacket);
         }
         // SAFETY: one whole slot of the ring, published (the Acquire load above).
         unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
-        let packet = wire::decode(head, MAX_PAYLOAD_BYTES).map_err(|_| NoPacket)?;
+        wire::decode_into(head, MAX_PAYLOAD_BYTES, packet).map_err(|_| NoPacket)?;
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
-        let slots = slots_of(&packet, header_bytes);
+        let slots = slots_of(packet, header_bytes);
         if slots > GEOMETRY.max_packet_slots || slots > self.lane.slots() {
             return Err(NoPacket);
         }
-        Ok((packet, Found { payload_bytes: packet.payload_bytes, header_bytes, slots }))
+        Ok(Found { payload_bytes: packet.payload_bytes, header_bytes, slots })
     }
 
     /// Copies the first `bytes` payload bytes of the packet at the head of the lane to `memory`; `head` and `found` are
@@ -357,29 +391,11 @@ impl<L: LaneMemory> Reader<L> {
         });
     }
 
-    /// Zeroes the first words of the slots of a run, all but the first.
-    fn clear_behind_head(&self, run_slots: u32) {
-        let slots = self.lane.slots();
-        let (begin, end) = (self.at.slot + 1, self.at.slot + run_slots);
-        for slot in begin..end.min(slots) {
-            self.lane.word(slot).store(0, Ordering::Relaxed);
-        }
-        // The run wraps.
-        for slot in begin.max(slots)..end {
-            self.lane.word(slot - slots).store(0, Ordering::Relaxed);
-        }
-    }
-
     /// Frees the slots of `found`, the packet at the head of the lane.
-    #[inline]
+    #[inline(always)]
     pub fn retire(&mut self, found: &Found) {
-        let slots = self.lane.slots();
-        self.lane.word(self.at.slot).store(0, Ordering::Relaxed);
-        if found.slots > 1 {
-            self.clear_behind_head(found.slots);
-        }
-        self.at.advance(found.slots, slots);
-        // Release: the zeroes come first. A plain store to a line that only writers without credit read.
+        self.at.advance(found.slots, self.lane.slots());
+        // Release: what we have read comes first. A plain store to a line that only writers without credit read.
         self.lane.control().retired.0.store(self.at.position, Ordering::Release);
     }
 }
@@ -405,8 +421,8 @@ mod tests {
 
     fn receive(reader: &mut Reader<Arc<HeapLane>>) -> Option<Vec<u8>> {
         reader.arrived().then(|| {
-            let mut head = [0; SLOT_BYTES];
-            let (packet, found) = reader.look(&mut head).expect("a packet");
+            let (mut head, mut packet) = ([0; SLOT_BYTES], credit());
+            let found = reader.look(&mut head, &mut packet).expect("a packet");
             let mut bytes = vec![0; packet.payload_bytes as usize];
             // SAFETY: the vector outlives the view.
             let memory = unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) };
@@ -418,7 +434,7 @@ mod tests {
 
     #[test]
     fn runs_of_every_length_wrap_around() {
-        let (mut writer, mut reader) = pair(7);
+        let (mut writer, mut reader) = pair(8); // one is set aside
         for round in 0..2_000_u32 {
             let length = (round * 37 % (7 * 64 - 48)) as usize;
             let bytes: Vec<u8> = (0..length).map(|i| (i as u32 * 7 + round) as u8).collect();
@@ -480,6 +496,6 @@ mod tests {
         writer.fill(&credit(), None);
         writer.lane.word(0).store(9, Ordering::Release);
         assert!(reader.arrived());
-        assert_eq!(reader.look(&mut [0; SLOT_BYTES]).err(), Some(NoPacket));
+        assert_eq!(reader.look(&mut [0; SLOT_BYTES], &mut credit()).err(), Some(NoPacket));
     }
 }

@@ -238,6 +238,13 @@ impl Endpoint {
         self.timers.earliest()
     }
 
+    /// Whether something waits for a time or for nothing else to happen: a deadline, or word for a peer that goes with the next
+    /// packet or by itself.
+    #[inline(always)]
+    pub fn waits_for_time(&self) -> bool {
+        !self.timers.is_empty() || self.has_company_waiting()
+    }
+
     /// The settings it was made with.
     #[inline]
     pub fn config(&self) -> &Config {

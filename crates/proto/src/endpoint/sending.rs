@@ -141,10 +141,10 @@ impl Endpoint {
     }
 
     /// The packet of a message that can leave at once: it fits in one packet, the credits are there and nothing waits
-    /// before it. `None`: post it. The effects are those of `handle` with `Posted(Send)` whose actions would be one
-    /// `Transmit` and one `Complete`, and before them one `Retain` if the packet is a rendezvous, whose address the driver
-    /// fills in; the driver is spared a request for a message that is gone when it returns.
-    #[inline]
+    /// before it. `None`: try [`Endpoint::announce_now`], then post it. The effects are those of `handle` with `Posted(Send)` whose
+    /// actions would be one `Transmit` and one `Complete`; the driver is spared a request for a message that is gone when it
+    /// returns.
+    #[inline(always)]
     pub fn send_now(
         &mut self,
         to: Peer,
@@ -156,12 +156,9 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        if state.held && bytes > 0 {
-            return self.announce_now(to, space, tag, data, bytes, level);
-        }
-        let has_backlog = state.has_backlog();
+        let waits = state.has_backlog() || (state.held && bytes > 0);
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
-        if bytes > *one_packet_bytes || level == SendLevel::Matched || has_backlog {
+        if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
         }
         let (geometry, length) = (&config.geometry, bytes as u32);
@@ -169,24 +166,29 @@ impl Endpoint {
         if !sender.try_spend(slots) {
             return None;
         }
-        let body = Body::Eager { space, tag, data, length, acknowledge: None };
-        let mut packet = Packet {
-            epoch: state.stays.here,
-            credit_packets_read: state.credit_packets_read,
-            number: state.next_number,
-            ..Packet::new(body, length)
-        };
-        packet.marks.hold = state.to_hold || budget.is_pressed();
-        carry_credits(geometry, &mut packet, slots, true, state.receiver.as_mut(), pool, counters);
-        state.next_number = state.next_number.wrapping_add(1);
+        let used_bytes = geometry.eager_header_bytes + length;
+        let receiver = state.receiver.as_mut();
+        let granted_total = granted_with(geometry, used_bytes, slots, true, receiver, pool, counters);
+        let number = state.next_number;
+        state.next_number = number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
-        Some(packet)
+        Some(Packet {
+            epoch: state.stays.here,
+            credit_packets_read: state.credit_packets_read,
+            granted_total,
+            origin: 0,
+            number,
+            payload_bytes: length,
+            marks: Marks { hold: state.to_hold || budget.is_pressed(), backlogged: false },
+            body: Body::Eager { space, tag, data, length, acknowledge: None },
+        })
     }
 
-    /// [`Endpoint::send_now`] for a receiver without room.
+    /// [`Endpoint::send_now`] for a receiver without room: the packet is a rendezvous, whose address the driver fills in, and
+    /// before its `Transmit` and `Complete` there would have been one `Retain`.
     #[cold]
-    fn announce_now(
+    pub fn announce_now(
         &mut self,
         to: Peer,
         space: Space,
@@ -197,6 +199,9 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, copies, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
+        if !state.held || bytes == 0 {
+            return None;
+        }
         let waits = state.has_backlog() || state.is_due();
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
@@ -464,7 +469,6 @@ impl Endpoint {
 /// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
 /// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
 /// form every packet's header has a place for it.
-#[inline]
 pub(super) fn carry_credits(
     geometry: &Geometry,
     packet: &mut Packet,
@@ -474,22 +478,35 @@ pub(super) fn carry_credits(
     pool: &mut flow::Pool,
     counters: &mut Counters,
 ) {
+    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
+    packet.granted_total = granted_with(geometry, used_bytes, slots, last, receiver, pool, counters);
+}
+
+/// The same for a packet of `used_bytes` bytes that is still to be made. Returns the total that goes into it.
+#[inline(always)]
+fn granted_with(
+    geometry: &Geometry,
+    used_bytes: u32,
+    slots: u32,
+    last: bool,
+    receiver: Option<&mut flow::Receiver>,
+    pool: &mut flow::Pool,
+    counters: &mut Counters,
+) -> u32 {
     counters.packets_sent += 1;
     counters.slots_sent += u64::from(slots);
-    let Some(receiver) = receiver else { return };
-    let used_bytes = geometry.header_bytes(&packet.body) + packet.payload_bytes;
+    let Some(receiver) = receiver else { return 0 };
     let leaves_room = || slots * geometry.slot_bytes >= used_bytes + geometry.piggyback_bytes;
     let has_room = || last && (geometry.piggyback_bytes == 0 || leaves_room());
     let (credits, granted_total) = match *receiver {
         flow::Receiver::Dynamic(account) => {
             if let Some(granted_total) = pool.settled_total(account) {
-                packet.granted_total = granted_total;
-                return;
+                return granted_total;
             }
             pool.carry(account, has_room())
         }
         _ => receiver.carry(has_room()),
     };
     counters.piggybacked_credits_sent += u64::from(credits);
-    packet.granted_total = granted_total;
+    granted_total
 }

@@ -66,7 +66,7 @@ pub struct Part {
 }
 
 /// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
-#[inline]
+#[inline(always)]
 pub(super) fn heed(state: &mut PeerState, packet: &Packet) -> bool {
     match &mut state.outbound {
         Outbound::Connected(sender) => hear(sender, &mut state.stays, &mut state.held, packet),
@@ -126,7 +126,7 @@ fn data_now(
 impl Endpoint {
     /// Posts a receive for one message, if nothing that waits or has happened concerns it. `false`: nothing has changed, post it
     /// by `handle`. The effects are those of `handle` with `Posted(Receive)` that has no actions.
-    #[inline]
+    #[inline(always)]
     pub fn receive_now(&mut self, request: Request, pattern: &Pattern, capacity_bytes: u64) -> bool {
         if self.unexpected.count() > 0 || self.pool.has_requests() || self.hopeless(pattern).is_some() {
             return false;
@@ -137,7 +137,7 @@ impl Endpoint {
 
     /// Takes a packet that needs no more than a look. `None`: nothing has changed, or nothing that hearing the packet again
     /// would change; pass it to `handle`. The effects are those of `handle` with `Arrived`.
-    #[inline]
+    #[inline(always)]
     pub fn arrived_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
         match packet.body {
             Body::Eager { acknowledge: None, length, .. } if length == packet.payload_bytes => {
@@ -148,7 +148,7 @@ impl Endpoint {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn message_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
         let Body::Eager { space, tag, data, length, .. } = packet.body else { return None };
         let Endpoint { config, peers, posted, counters, pool, .. } = self;
@@ -173,7 +173,7 @@ impl Endpoint {
         Some(Shortcut::Message { taken: Taken { request, envelope, bytes }, settle })
     }
 
-    #[inline]
+    #[inline(always)]
     fn credits_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
         let Endpoint { peers, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;

@@ -121,6 +121,10 @@ impl Sender {
     /// The credits, in schemes that have any: the same calculator in all of them.
     #[inline(always)]
     fn credited(&mut self) -> Option<&mut static_credits::Sender> {
+        // The usual one without a table of branches.
+        if let Sender::Dynamic(sender) = self {
+            return Some(sender.credits_mut());
+        }
         match self {
             Sender::Static(sender) | Sender::StaticConnection(sender) | Sender::AdaptiveBacklog(sender) => {
                 Some(sender)
@@ -133,11 +137,11 @@ impl Sender {
     /// [`Sender::spend`], if there are so many.
     #[inline(always)]
     pub fn try_spend(&mut self, slots: u32) -> bool {
-        if let Sender::Unlimited(sender) = self {
-            return sender.try_spend(slots);
-        }
         if let Some(credits) = self.credited() {
             return credits.try_spend(slots);
+        }
+        if let Sender::Unlimited(sender) = self {
+            return sender.try_spend(slots);
         }
         let enough = self.credits() >= slots;
         if enough {

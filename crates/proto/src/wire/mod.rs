@@ -92,29 +92,52 @@ pub enum PacketError {
 
 type Slot = [u8; SLOT_BYTES];
 
+#[inline(always)]
 fn put<const N: usize>(slot: &mut Slot, at: usize, bytes: [u8; N]) {
     slot[at..at + N].copy_from_slice(&bytes);
 }
+#[inline(always)]
 fn take<const N: usize>(slot: &Slot, at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&slot[at..at + N]);
     bytes
 }
+#[inline(always)]
 fn take_u32(slot: &Slot, at: usize) -> u32 {
     u32::from_le_bytes(take(slot, at))
 }
+#[inline(always)]
 fn take_u64(slot: &Slot, at: usize) -> u64 {
     u64::from_le_bytes(take(slot, at))
 }
 
+/// The header of an eager packet that nobody acknowledges, as most are: bytes 4 to 7, and the five words of eight bytes behind
+/// them. For writers that put them into shared memory one by one: bytes that are collected first and read again in other
+/// portions cost the core more than all that is computed here. `None`: [`encode`].
+#[inline(always)]
+pub fn eager_words(packet: &Packet) -> Option<(u32, [u64; 5])> {
+    let Body::Eager { space, tag, data, length, acknowledge: None } = packet.body else { return None };
+    let flags = mark_flags(packet.marks) | space_flag(space) | data_flag(data);
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let first = u32::from(VERSION << 4) | u32::from(EAGER) << 8 | u32::from(flags) << 16;
+    let counts = u32::from(packet.epoch) | u32::from(packet.credit_packets_read) << 16;
+    let words = [
+        pair(counts, packet.granted_total),
+        pair(packet.origin, packet.number),
+        pair(packet.payload_bytes, length),
+        tag,
+        data.unwrap_or(0),
+    ];
+    Some((first, words))
+}
+
 /// Writes the header of `packet` into the first bytes of `slot`; the payload follows at
 /// [`crate::Geometry::header_bytes`] of [`crate::Geometry::SHARED_MEMORY`].
-#[inline]
 pub fn encode(packet: &Packet, slot: &mut Slot) {
-    // The commonest kind without a table of branches.
-    let (kind, kind_flags) = match packet.body {
+    let mut flags = 0;
+    let kind = match packet.body {
         Body::Eager { space, tag, data, length, acknowledge } => {
-            let mut flags = space_flag(space) | data_flag(data);
+            flags |= space_flag(space) | data_flag(data);
             put(slot, 28, length.to_le_bytes());
             put(slot, 32, tag.to_le_bytes());
             put(slot, 40, data.unwrap_or(0).to_le_bytes());
@@ -122,27 +145,8 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
                 flags |= ACKNOWLEDGE;
                 put(slot, 48, transfer.0.to_le_bytes());
             }
-            (EAGER, flags)
+            EAGER
         }
-        _ => encode_other(&packet.body, slot),
-    };
-    let flags = mark_flags(packet.marks) | kind_flags;
-    put(slot, 4, [VERSION << 4, kind]);
-    put(slot, 6, flags.to_le_bytes());
-    put(slot, 8, packet.epoch.to_le_bytes());
-    put(slot, 10, packet.credit_packets_read.to_le_bytes());
-    put(slot, 12, packet.granted_total.to_le_bytes());
-    put(slot, 16, packet.origin.to_le_bytes());
-    put(slot, 20, packet.number.to_le_bytes());
-    put(slot, 24, packet.payload_bytes.to_le_bytes());
-}
-
-/// The part by kind of all kinds but the commonest. Returns the kind and its flags.
-#[inline(never)]
-fn encode_other(body: &Body, slot: &mut Slot) -> (u8, u16) {
-    let mut flags = 0;
-    let kind = match *body {
-        Body::Eager { .. } => unreachable!("it is encoded by the caller"),
         Body::More { offset } => {
             put(slot, 28, offset.to_le_bytes());
             MORE
@@ -219,15 +223,26 @@ fn encode_other(body: &Body, slot: &mut Slot) -> (u8, u16) {
             WRITTEN
         }
     };
-    (kind, flags)
+    let flags = mark_flags(packet.marks) | flags;
+    put(slot, 4, [VERSION << 4, kind]);
+    put(slot, 6, flags.to_le_bytes());
+    put(slot, 8, packet.epoch.to_le_bytes());
+    put(slot, 10, packet.credit_packets_read.to_le_bytes());
+    put(slot, 12, packet.granted_total.to_le_bytes());
+    put(slot, 16, packet.origin.to_le_bytes());
+    put(slot, 20, packet.number.to_le_bytes());
+    put(slot, 24, packet.payload_bytes.to_le_bytes());
 }
 
+#[inline(always)]
 fn space_flag(space: Space) -> u16 {
     if space == Space::Tagged { TAGGED } else { 0 }
 }
+#[inline(always)]
 fn mark_flags(marks: Marks) -> u16 {
     (if marks.hold { HOLD } else { 0 }) | (if marks.backlogged { BACKLOGGED } else { 0 })
 }
+#[inline(always)]
 fn data_flag(data: Option<u64>) -> u16 {
     if data.is_some() { HAS_DATA } else { 0 }
 }
@@ -236,8 +251,17 @@ fn data_flag(data: Option<u64>) -> u16 {
 ///
 /// # Errors
 /// [`PacketError`], with what came and what is allowed.
-#[inline]
 pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError> {
+    let mut packet = Packet::new(Body::Credit, 0);
+    decode_into(slot, max_payload_bytes, &mut packet).map(|()| packet)
+}
+
+/// [`decode`] into `packet`, for readers that decode many: its parts are written where they are looked at.
+///
+/// # Errors
+/// As [`decode`]; `packet` is anything then.
+#[inline(always)]
+pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> Result<(), PacketError> {
     let [version, kind] = take(slot, 4);
     if version != VERSION << 4 {
         return Err(PacketError::Version { have: version >> 4 });
@@ -248,37 +272,34 @@ pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError
     }
     let payload_bytes = take_u32(slot, 24);
     // The commonest kind without a table of branches.
-    let body = if kind == EAGER { eager(slot, flags) } else { decode_other(slot, kind, flags)? };
-    let allowed_bytes = match body {
-        Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => max_payload_bytes,
-        _ => 0,
-    };
-    if payload_bytes > allowed_bytes {
-        return Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes });
+    if kind == EAGER {
+        let length_bytes = take_u32(slot, 28);
+        if payload_bytes > max_payload_bytes {
+            return Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes: max_payload_bytes });
+        }
+        if payload_bytes > length_bytes {
+            return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes });
+        }
+        packet.body = eager(slot, flags);
+    } else {
+        packet.body = decode_other(slot, kind, flags, payload_bytes, max_payload_bytes)?;
     }
-    if let Body::Eager { length, .. } = body
-        && payload_bytes > length
-    {
-        return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes: length });
-    }
-    Ok(Packet {
-        epoch: u16::from_le_bytes(take(slot, 8)),
-        credit_packets_read: u16::from_le_bytes(take(slot, 10)),
-        granted_total: take_u32(slot, 12),
-        origin: take_u32(slot, 16),
-        number: take_u32(slot, 20),
-        payload_bytes,
-        marks: Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 },
-        body,
-    })
+    packet.epoch = u16::from_le_bytes(take(slot, 8));
+    packet.credit_packets_read = u16::from_le_bytes(take(slot, 10));
+    packet.granted_total = take_u32(slot, 12);
+    packet.origin = take_u32(slot, 16);
+    packet.number = take_u32(slot, 20);
+    packet.payload_bytes = payload_bytes;
+    packet.marks = Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 };
+    Ok(())
 }
 
-#[inline]
+#[inline(always)]
 fn space_of(flags: u16) -> Space {
     if flags & TAGGED != 0 { Space::Tagged } else { Space::Untagged }
 }
 
-#[inline]
+#[inline(always)]
 fn eager(slot: &Slot, flags: u16) -> Body {
     Body::Eager {
         space: space_of(flags),
@@ -289,9 +310,27 @@ fn eager(slot: &Slot, flags: u16) -> Body {
     }
 }
 
-/// The part by kind of all kinds but the commonest.
+/// The part by kind of all kinds but the commonest, with the bytes that such a packet may carry checked.
 #[inline(never)]
-fn decode_other(slot: &Slot, kind: u8, flags: u16) -> Result<Body, PacketError> {
+fn decode_other(
+    slot: &Slot,
+    kind: u8,
+    flags: u16,
+    payload_bytes: u32,
+    max_payload_bytes: u32,
+) -> Result<Body, PacketError> {
+    let body = body_of_other(slot, kind, flags)?;
+    let allowed_bytes = match body {
+        Body::More { .. } | Body::Piece { .. } | Body::Write { .. } => max_payload_bytes,
+        _ => 0,
+    };
+    match payload_bytes > allowed_bytes {
+        true => Err(PacketError::Payload { have_bytes: payload_bytes, allowed_bytes }),
+        false => Ok(body),
+    }
+}
+
+fn body_of_other(slot: &Slot, kind: u8, flags: u16) -> Result<Body, PacketError> {
     let space = space_of(flags);
     let last = flags & LAST != 0;
     let refused = flags & REFUSED != 0;

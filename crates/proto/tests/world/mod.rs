@@ -212,11 +212,14 @@ impl World {
         self.handle(node, Event::Posted(command));
     }
 
-    /// Sends by `send_now` where that is possible, else by posting.
+    /// Sends by `send_now` or `announce_now` where that is possible, else by posting.
     pub fn send_quickly(&mut self, from: u32, send: SendCommand) {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         let machine = &mut self.nodes[from as usize].machine;
-        match machine.send_now(to, space, tag, data, bytes, level) {
+        let packet = machine
+            .send_now(to, space, tag, data, bytes, level)
+            .or_else(|| machine.announce_now(to, space, tag, data, bytes, level));
+        match packet {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
                 let mut payload = Source::Request { request, offset: 0 };

@@ -101,7 +101,7 @@ pub(crate) struct Place {
 }
 
 impl PostedQueue {
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, request: Request, pattern: Pattern, capacity_bytes: u64, multi: Option<u32>) {
         let order = self.next_order;
         self.next_order += 1;
