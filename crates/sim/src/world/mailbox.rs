@@ -77,13 +77,14 @@ impl Chunks {
     }
 }
 
-/// Packets that have arrived in order, first in first out.
+/// Packets that have arrived in order, first in first out. One alone needs no chunk: most mailboxes of a large world hold no more.
 #[derive(Debug)]
 struct Arrived {
     first: u32,
     last: u32,
-    /// Packets taken out of the first chunk, and put into the last.
+    /// Packets taken out of the first chunk; without a chunk, the train of the one packet.
     taken: u32,
+    /// Packets put into the last chunk; without one, how many there are.
     filled: u32,
 }
 
@@ -94,12 +95,32 @@ impl Default for Arrived {
 }
 
 impl Arrived {
+    #[inline]
     fn is_empty(&self) -> bool {
-        self.first == NONE
+        self.filled == 0
+    }
+
+    /// The only packet, if it needs no chunk.
+    #[inline]
+    fn alone(&self) -> Option<TrainId> {
+        (self.first == NONE && self.filled == 1).then_some(TrainId(self.taken))
     }
 
     #[inline]
     fn push(&mut self, train: TrainId, chunks: &mut Chunks) {
+        if self.is_empty() {
+            (self.taken, self.filled) = (train.0, 1);
+            return;
+        }
+        if let Some(before) = self.alone() {
+            self.filled = 0;
+            self.push_to_chunk(before, chunks);
+        }
+        self.push_to_chunk(train, chunks);
+    }
+
+    #[inline]
+    fn push_to_chunk(&mut self, train: TrainId, chunks: &mut Chunks) {
         let wide = train.0 >= NO_MORE;
         let (filled, last) = (self.filled as usize, chunks.chunks.get_mut(self.last as usize));
         match last {
@@ -126,6 +147,10 @@ impl Arrived {
 
     /// The trains of the first packets, as many as are asked for or stand here.
     fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
+        if let (Some(alone), [first, ..]) = (self.alone(), &mut *trains) {
+            *first = alone;
+            return 1;
+        }
         let (mut index, mut place, mut count) = (self.first, self.taken as usize, 0);
         while count < trains.len() && index != NONE {
             let chunk = &chunks.chunks[index as usize];
@@ -146,7 +171,12 @@ impl Arrived {
 
     #[inline]
     fn pop(&mut self, chunks: &mut Chunks) -> Option<TrainId> {
-        let chunk = chunks.chunks.get(self.first as usize)?;
+        if self.first == NONE {
+            let alone = self.alone();
+            *self = Arrived::default();
+            return alone;
+        }
+        let chunk = &chunks.chunks[self.first as usize];
         let train = TrainId(chunk.get(self.taken as usize));
         self.taken += 1;
         if self.first == self.last {
