@@ -16,6 +16,7 @@ pub mod node_memory;
 mod observe;
 mod operations;
 mod progress;
+mod read_ahead;
 mod retained;
 pub mod stalls;
 pub mod stats;
@@ -30,6 +31,7 @@ use ahead::Ahead;
 use config::Settings;
 use kept::Kept;
 use operations::{Operations, Outstanding};
+use read_ahead::ReadAhead;
 use retained::Retained;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
@@ -228,6 +230,8 @@ pub struct Engine<L: Link = ShmLink> {
     kept: Kept,
     /// Copies of our messages for receivers without room.
     retained: Retained,
+    /// What others have announced, in rows.
+    read_ahead: ReadAhead,
     /// Copies that were released, ever.
     released: u64,
     /// An injected send waits for room for its copy, or has waited in vain.
@@ -365,6 +369,7 @@ impl<L: Link> Engine<L> {
             operations: Operations::default(),
             kept: Kept::default(),
             retained: Retained::default(),
+            read_ahead: ReadAhead::default(),
             released: 0,
             no_room: None,
             ahead: Ahead::default(),
