@@ -271,4 +271,20 @@ unsafe impl LaneMemory for MappedLane {
             core::ptr::copy_nonoverlapping(from, to, bytes);
         }
     }
+
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    fn expect_read(&self, slot: u32) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint; it changes nothing that a program sees, and the address is inside the mapping.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(self.word(slot)).cast()) };
+    }
+
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    fn expect_write(&self, slot: u32) {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: as above. Processors without this hint ignore it.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(core::ptr::from_ref(self.word(slot)).cast()) };
+    }
 }

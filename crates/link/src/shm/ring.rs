@@ -50,6 +50,10 @@ pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
 /// The most payload that any packet carries: that with the shortest header. Unit: bytes.
 const MAX_PAYLOAD_BYTES: u32 = GEOMETRY.max_packet_slots * GEOMETRY.slot_bytes - GEOMETRY.more_header_bytes;
 
+/// So many slots ahead of the next packet the writer has lines fetched that it will write: the one behind the next packet, if that
+/// is as short as most. At most the shortest ring.
+const WRITE_AHEAD: u32 = 1;
+
 /// A cache line of its own.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
@@ -89,6 +93,12 @@ pub unsafe trait LaneMemory {
     /// # Safety
     /// `to` is writable; the range lies inside the slots; the caller is the lane's reader and has seen them published.
     unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize);
+    /// Has the cache line of a slot fetched meanwhile, which will be read soon.
+    #[inline(always)]
+    fn expect_read(&self, _slot: u32) {}
+    /// The same for a line that will be written soon.
+    #[inline(always)]
+    fn expect_write(&self, _slot: u32) {}
 }
 
 /// [`Geometry::packet_slots`] of a packet whose header is known to have `header_bytes`: every header fits in one slot.
@@ -269,6 +279,8 @@ impl<L: LaneMemory> Writer<L> {
         // Release: whoever sees the word sees the run, and the zero behind it.
         self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
         self.at.advance(slots, self.lane.slots());
+        // The reader has it since it read what was there a lap ago, and looks at none that far ahead.
+        self.lane.expect_write(wrapped(self.at.slot + WRITE_AHEAD, self.lane.slots()));
     }
 
     /// Slots that have become free since the last call; the first call counts the whole lane but the slot that is set aside for
@@ -351,6 +363,8 @@ impl<L: LaneMemory> Reader<L> {
         if slots > GEOMETRY.max_packet_slots || slots > self.lane.slots() {
             return Err(NoPacket);
         }
+        // What comes next, most often, and what we look at next in any case: the line crosses while we handle this one.
+        self.lane.expect_read(wrapped(self.at.slot + slots, self.lane.slots()));
         Ok(Found { payload_bytes: packet.payload_bytes, header_bytes, slots })
     }
 
