@@ -549,6 +549,11 @@ impl Link for ShmLink {
         &self.packet
     }
 
+    #[inline]
+    fn anything(&self) -> bool {
+        !self.asked.is_empty() || self.inbox.anything(&self.bell)
+    }
+
     fn admit(&mut self, lane: u32, peer: Peer) {
         let Some(state) = self.lanes.get_mut(lane as usize) else { return };
         if !matches!(state, Lane::Waiting(..)) {
