@@ -11,6 +11,7 @@ mod job;
 mod launch;
 mod mailboxes;
 mod mpi;
+mod native;
 mod page;
 mod program;
 mod provider_file;
@@ -21,6 +22,7 @@ mod run;
 mod scratch;
 mod settings;
 mod sim;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -53,6 +55,8 @@ enum Command {
     Doctor(doctor::DoctorArguments),
     /// Measure weir side by side with the other transports of this machine.
     Bench(bench::BenchArguments),
+    /// Measure what is best on this host, and keep it for `weir run`.
+    Tune(tune::TuneArguments),
     /// Repeat published experiments in the simulator, and compare point by point.
     Reproduce(reproduce::ReproduceArguments),
     /// Fit the modelled networks to published times, and say what is left over.
@@ -70,6 +74,9 @@ enum Command {
     /// Helper process of `weir doctor`.
     #[command(hide = true)]
     Probe(doctor::memory::ProbeArguments),
+    /// Helper process of `weir tune` and `weir bench native`: the other side.
+    #[command(hide = true, name = native::HELPER)]
+    NativePeer(native::HelperArguments),
     /// Helper process of `weir bench overhead`, to be run under callgrind.
     #[command(hide = true, name = "bench-instructions")]
     BenchInstructions(bench::workload::WorkloadArguments),
@@ -102,6 +109,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Calibrate(command) => calibrate::run(&command),
         Command::Sim(arguments) => sim::run(&arguments),
@@ -112,6 +120,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
+        Command::NativePeer(arguments) => native::help(&arguments),
         Command::BenchInstructions(arguments) => bench::workload::run(&arguments),
     }
 }

@@ -9,6 +9,7 @@ use crate::launch::{Carrier, Launch};
 use crate::mpi::{self, Mpi, Surroundings};
 use crate::page;
 use crate::report::Job;
+use crate::tune::saved::{self, Saved};
 use crate::{job, mailboxes, program, provider_file, scratch};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -39,6 +40,8 @@ pub enum Switch {
 #[command(after_help = "\
 Exit status: the program's (128 and the signal's number if a signal ended the launcher); 2 for a wrong option or setting, \
 126 or 127 if the program or the MPI cannot be run or found, 1 for other failures of weir itself.
+
+What `weir tune --save` has kept for this host holds where neither an option nor the environment gives the setting.
 
 The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), the installation that the program lies in (PREFIX/bin/mpiexec \
 for PREFIX/bin/python; not /usr, /usr/local or the home directory), an active Python virtual environment, PATH, I_MPI_ROOT, \
@@ -114,6 +117,8 @@ struct Record<'a> {
 struct Checked {
     settings: Settings,
     chosen: BTreeMap<String, String>,
+    /// What of that `weir tune` has saved, and where.
+    tuned: Option<String>,
     mpi: Mpi,
     provider: PathBuf,
     program: PathBuf,
@@ -157,6 +162,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     launch.program(&checked.program, &arguments.command[1..]);
     for line in launch.overridden(|variable| std::env::var_os(variable)) {
         note(&format!("note: {line}"));
+    }
+    if let Some(tuned) = &checked.tuned {
+        note(tuned);
     }
     note(&format!(
         "{} on {} under {}",
@@ -218,7 +226,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
 /// Checks everything that can be checked without starting the program.
 fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     check_json_target(arguments.json.as_deref())?;
-    let chosen = chosen_settings(arguments)?;
+    let mut chosen = chosen_settings(arguments)?;
+    let tuned = add_tuned(&mut chosen)?;
     let inherited = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     config::check_names(inherited.chain(chosen.keys().cloned()))?;
     let settings = Settings::from_lookup(|variable| {
@@ -237,7 +246,7 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     also.dedup();
     let program = program::find(&arguments.command[0], surroundings.path.as_deref(), &also)?;
     let provider = find_provider()?;
-    Ok(Checked { settings, chosen, mpi, provider, program })
+    Ok(Checked { settings, chosen, tuned, mpi, provider, program })
 }
 
 /// Where the plug-in is, for this process.
@@ -283,6 +292,23 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
         }
     }
     Ok(chosen)
+}
+
+/// Adds what `weir tune` has saved for this host, as far as neither the options nor the environment say something else. Returns
+/// a note of it.
+fn add_tuned(chosen: &mut BTreeMap<String, String>) -> Result<Option<String>, Failure> {
+    let Some(Saved { path, settings: saved }) = saved::of_this_host()? else { return Ok(None) };
+    config::check_names(saved.keys().cloned())
+        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    let given = |variable: &str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    let taken: Vec<_> = saved
+        .into_iter()
+        .filter(|(variable, _)| !chosen.contains_key(variable) && !given(variable))
+        .collect();
+    let words: Vec<_> = taken.iter().map(|(variable, value)| format!("{variable}={value}")).collect();
+    chosen.extend(taken);
+    Ok((!words.is_empty())
+        .then(|| format!("{} (saved by `weir tune` in {})", words.join(" "), path.display())))
 }
 
 /// Removes stale mailboxes; `processes` have just been told to end.

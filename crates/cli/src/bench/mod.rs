@@ -9,15 +9,16 @@ mod field;
 mod flood;
 mod free_memory;
 mod imb;
-mod jobs;
+pub mod jobs;
 mod line;
 pub mod memory;
+mod native;
 mod overhead;
 mod pingpong;
 mod program;
 mod sim;
-mod statistics;
-mod summary;
+pub mod statistics;
+pub mod summary;
 mod transport;
 
 pub use overhead::workload;
@@ -67,6 +68,8 @@ pub enum BenchCommand {
     Flood(flood::FloodArguments),
     /// What a receiver occupies for 1K to 256K peers, idle and with 64 active ones, beside the published formulae.
     Memory(memory::MemoryArguments),
+    /// Half round trips through the engine itself, without an MPI, beside what a cache line takes from core to core.
+    Native(native::NativeArguments),
     /// What one flow-control scheme costs over another: instructions for a message, and time in paired runs.
     Overhead(overhead::OverheadArguments),
     /// What the simulator takes: events, packets, hops and messages per second, memory, beside what it has to keep to.
@@ -85,6 +88,7 @@ pub fn run(arguments: &BenchArguments) -> Result<u8, Failure> {
         BenchCommand::Pingpong(arguments) => pingpong::run(arguments),
         BenchCommand::Flood(arguments) => flood::run(arguments),
         BenchCommand::Memory(arguments) => memory::run(arguments),
+        BenchCommand::Native(arguments) => native::run(arguments),
         BenchCommand::Overhead(arguments) => overhead::run(arguments),
         BenchCommand::Sim(arguments) => sim::run(arguments),
         BenchCommand::List => {

@@ -1,0 +1,61 @@
+"""`weir tune` and `weir bench native`: two processes of weir without an MPI, and what `weir run` makes of the result."""
+
+import json
+
+import launch
+import pytest
+
+
+def weir(*words, timeout=60):
+    outcome = launch.run([launch.WEIR, *words], timeout=timeout)
+    assert not outcome.leftovers, outcome
+    return outcome
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "weir"
+
+
+def test_what_is_saved_is_used_until_it_is_forgotten(config, tmp_path, private_shm):
+    record = tmp_path / "record.json"
+    outcome = weir("tune", "--repeat", "1", "--save", "--quiet", "--json", record)
+    assert outcome.ok, outcome
+    tuned = json.loads(record.read_text())
+    assert all(len(size["whole_ns"]) == len(size["announced_ns"]) == 1 for size in tuned["sizes"])
+    assert all(time > 0 for size in tuned["sizes"] for time in size["whole_ns"] + size["announced_ns"])
+    setting = f"FI_WEIR_EAGER_BYTES={tuned['eager_bytes']}"
+    assert setting in outcome.output
+    [saved] = config.iterdir()
+    assert setting in saved.read_text()
+
+    run = ("run", "-n", "2", "--", "IMB-MPI1", "PingPong", "-iter", "10", "-msglen", "/dev/null")
+    assert f"{setting} (saved by `weir tune` in {saved})" in weir(*run).output
+    overridden = weir("run", "-n", "2", "--set", "FI_WEIR_EAGER_BYTES=4096", *run[3:])
+    assert "saved by" not in overridden.output
+
+    saved.write_text("FI_WEIR_EAGER_BITES=1\n")
+    refused = weir(*run)
+    assert refused.status == 2 and str(saved) in refused.output and "FI_WEIR_EAGER_BITES" in refused.output
+
+    assert f"removed {saved}" in weir("tune", "--forget").output
+    assert "nothing was saved" in weir("tune", "--forget").output
+    assert launch.shm_files(private_shm) == []
+
+
+def test_native_round_trips(tmp_path, private_shm):
+    record = tmp_path / "record.json"
+    outcome = weir("bench", "native", "--sizes", "0,8,100000", "--repeat", "2", "--quiet", "--json", record)
+    assert outcome.ok and "too few rounds" in outcome.output, outcome
+    measured = json.loads(record.read_text())
+    assert len(measured["cache_line_ns"]) == 2 and min(measured["cache_line_ns"]) > 1
+    assert [size["bytes"] for size in measured["sizes"]] == [0, 8, 100000]
+    assert all(len(size["half_round_trip_ns"]) == 2 and min(size["half_round_trip_ns"]) > 1 for size in measured["sizes"])
+    assert launch.shm_files(private_shm) == []
+
+
+def test_one_core_is_too_few(private_shm):
+    for command in (("tune",), ("bench", "native")):
+        outcome = launch.run(["taskset", "-c", "0", launch.WEIR, *command], timeout=20)
+        assert outcome.status == 1 and "one core only" in outcome.output, outcome
