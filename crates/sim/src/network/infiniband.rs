@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use weir_proto::Geometry;
 
 use super::fat_tree::{End, FatTree};
+use super::line::{Line, Packets, Place};
 use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -159,13 +160,27 @@ struct Crossing {
     holds: u32,
 }
 
-/// Something that carries one packet at a time.
+/// Where a channel leads.
+#[derive(Clone, Copy, Debug)]
+enum Leads {
+    /// From the memory of this host to its adapter.
+    In(u32),
+    /// From an adapter to this switch.
+    Up(u32),
+    /// From an adapter to memory.
+    Out,
+    /// From a switch.
+    On(End),
+}
+
+/// Something that carries one packet at a time. What every hop looks at fits into a cache line.
 #[derive(Clone, Debug)]
 struct Channel {
+    leads: Leads,
     /// Packets that wait for it. Unused from memory to adapter: those wait in the sources.
-    queue: VecDeque<Crossing>,
+    queue: Line,
     /// Packets whose heads are on the way through it, in order.
-    crossing: VecDeque<Crossing>,
+    crossing: Line,
     free_at: Picoseconds,
     /// When it looks again by itself.
     look_at: Option<Picoseconds>,
@@ -214,14 +229,15 @@ pub enum Event {
 pub struct InfiniBand {
     parameters: Parameters,
     channels: Vec<Channel>,
+    packets: Packets<Crossing>,
     /// By host: those of its ranks, and of the adapter itself, which answers reads.
     sources: Vec<VecDeque<Outgoing>>,
+    /// By host: what waits in its sources.
+    outgoing: Vec<u32>,
     /// By host: the source whose turn it is.
     turns: Vec<u32>,
     /// By switch and host: the port by which a packet leaves.
     ports: Vec<u16>,
-    /// By switch and port: where it leads.
-    ends: Vec<End>,
     gets: Vec<Get>,
     free_gets: Vec<u32>,
     packet_hops: u64,
@@ -241,38 +257,33 @@ impl InfiniBand {
             GEOMETRY.slot_bytes
         );
         let hosts = tree.hosts();
-        let channel = |index: u32| Channel {
-            queue: VecDeque::new(),
-            crossing: VecDeque::new(),
+        let channel = |leads| Channel {
+            leads,
+            queue: Line::EMPTY,
+            crossing: Line::EMPTY,
             free_at: 0,
             look_at: None,
-            room: if index < hosts * HOST_CHANNELS && index % HOST_CHANNELS == OUT {
-                u32::MAX // memory takes everything
-            } else {
-                buffer_packets
-            },
+            room: if matches!(leads, Leads::Out) { u32::MAX } else { buffer_packets }, // memory takes everything
         };
-        let switch_ports = || (0..tree.switches()).flat_map(|s| (0..tree.ports()).map(move |port| (s, port)));
-        let channels = hosts * HOST_CHANNELS + tree.switches() * tree.ports();
+        // In the order of IN, UP and OUT, then the ports of the switches.
+        let of_hosts = (0..hosts).flat_map(|host| [Leads::In(host), Leads::Up(tree.leaf(host)), Leads::Out]);
+        let switch_ports = (0..tree.switches()).flat_map(|s| (0..tree.ports()).map(move |port| (s, port)));
+        // No route leads up from the top.
+        let of_switches =
+            switch_ports.map(|(s, port)| Leads::On(tree.end(s, port).unwrap_or(End::Host(NOWHERE))));
         let routes = (0..tree.switches()).flat_map(|s| (0..hosts).map(move |to| tree.port(s, to) as u16));
         InfiniBand {
             parameters,
-            channels: (0..channels).map(channel).collect(),
+            channels: of_hosts.chain(of_switches).map(channel).collect(),
+            packets: Packets::default(),
             sources: vec![VecDeque::new(); (hosts * (ranks_per_node + 1)) as usize],
+            outgoing: vec![0; hosts as usize],
             turns: vec![0; hosts as usize],
             ports: routes.collect(),
-            // No route leads up from the top.
-            ends: switch_ports().map(|(s, port)| tree.end(s, port).unwrap_or(End::Host(NOWHERE))).collect(),
             gets: Vec::new(),
             free_gets: Vec::new(),
             packet_hops: 0,
         }
-    }
-
-    /// Whether a channel leads from memory to the adapter, and the host.
-    fn host_channel(&self, channel: u32) -> Option<(u32, u32)> {
-        let hosts = self.turns.len() as u32;
-        (channel < hosts * HOST_CHANNELS).then_some((channel / HOST_CHANNELS, channel % HOST_CHANNELS))
     }
 
     fn source(&mut self, host: u32, place: u32) -> &mut VecDeque<Outgoing> {
@@ -287,20 +298,15 @@ impl InfiniBand {
         hosts * HOST_CHANNELS + switch * self.parameters.tree.ports() + u32::from(port)
     }
 
-    /// What a packet for host `to` takes behind `channel`.
+    /// What a packet for host `to` takes behind a channel.
     #[inline]
-    fn next_channel(&self, channel: u32, to: u32) -> u32 {
-        match self.host_channel(channel) {
+    fn next_channel(&self, leads: Leads, to: u32) -> u32 {
+        match leads {
             // The adapter keeps what is for its own host.
-            Some((host, IN)) => host * HOST_CHANNELS + if to == host { OUT } else { UP },
-            Some((host, _)) => self.switch_channel(self.parameters.tree.leaf(host), to),
-            None => {
-                let port = channel - self.turns.len() as u32 * HOST_CHANNELS;
-                match self.ends[port as usize] {
-                    End::Host(host) => host * HOST_CHANNELS + OUT,
-                    End::Switch(switch) => self.switch_channel(switch, to),
-                }
-            }
+            Leads::In(host) => host * HOST_CHANNELS + if to == host { OUT } else { UP },
+            Leads::Up(switch) | Leads::On(End::Switch(switch)) => self.switch_channel(switch, to),
+            Leads::On(End::Host(host)) => host * HOST_CHANNELS + OUT,
+            Leads::Out => unreachable!("nothing is behind memory"),
         }
     }
 
@@ -308,46 +314,38 @@ impl InfiniBand {
     /// channel that leads there may start as well, and so on back to an adapter.
     fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<Event>) {
         loop {
-            let Channel { free_at, room, .. } = self.channels[channel as usize];
+            let Channel { leads, free_at, room, ref mut queue, .. } = self.channels[channel as usize];
             if room == 0 {
                 return; // what frees a buffer starts it
             }
             if free_at > now {
                 return self.look_at(channel, free_at, outputs);
             }
-            let packet = match self.host_channel(channel) {
-                Some((host, IN)) => match self.fetch(now, host) {
-                    Ok(packet) => packet,
+            let place = match leads {
+                Leads::In(host) => match self.fetch(now, host) {
+                    Ok(packet) => self.packets.add(packet),
                     Err(Some(ready_at)) => return self.look_at(channel, ready_at, outputs),
                     Err(None) => return,
                 },
-                _ => match self.channels[channel as usize].queue.pop_front() {
-                    Some(packet) => packet,
+                _ => match self.packets.take_first(queue) {
+                    Some(place) => place,
                     None => return,
                 },
             };
-            self.carry(now, channel, packet, outputs);
-            let free_at = self.channels[channel as usize].free_at;
-            if self.has_more(channel) {
+            let held = self.packets[place].holds;
+            let free_at = self.carry(now, channel, place, outputs);
+            let more = match leads {
+                Leads::In(host) => self.outgoing[host as usize] > 0,
+                _ => !self.channels[channel as usize].queue.is_empty(),
+            };
+            if more {
                 self.look_at(channel, free_at, outputs);
             }
-            if packet.holds == NOWHERE {
+            if held == NOWHERE {
                 return;
             }
-            self.channels[packet.holds as usize].room += 1;
-            channel = packet.holds;
-        }
-    }
-
-    /// Whether packets wait for a channel.
-    fn has_more(&self, channel: u32) -> bool {
-        match self.host_channel(channel) {
-            Some((host, IN)) => {
-                let places = self.parameters.ranks_per_node as usize + 1;
-                let first = host as usize * places;
-                self.sources[first..first + places].iter().any(|source| !source.is_empty())
-            }
-            _ => !self.channels[channel as usize].queue.is_empty(),
+            self.channels[held as usize].room += 1;
+            channel = held;
         }
     }
 
@@ -364,8 +362,7 @@ impl InfiniBand {
         let places = self.parameters.ranks_per_node + 1;
         let first = self.turns[host as usize];
         let mut ready_at = None;
-        for step in 0..places {
-            let place = (first + step) % places;
+        for place in (first..places).chain(0..first) {
             let source = self.source(host, place);
             let Some(outgoing) = source.front_mut() else { continue };
             if outgoing.ready_at > now {
@@ -379,39 +376,53 @@ impl InfiniBand {
             outgoing.ready_at += spacing_ps;
             if last {
                 source.pop_front();
+                self.outgoing[host as usize] -= 1;
             }
-            self.turns[host as usize] = (place + 1) % places;
+            self.turns[host as usize] = if place + 1 == places { 0 } else { place + 1 };
             let bytes = if last { last_bytes } else { packet_bytes };
             return Ok(Crossing { what, index: next, last, to, bytes, holds: NOWHERE });
         }
         Err(ready_at)
     }
 
-    /// Puts a packet on a channel.
-    fn carry(&mut self, now: Picoseconds, channel: u32, packet: Crossing, outputs: &mut Outputs<Event>) {
+    /// Puts a packet on a channel. Returns when that is free again.
+    #[inline]
+    fn carry(
+        &mut self,
+        now: Picoseconds,
+        channel: u32,
+        place: Place,
+        outputs: &mut Outputs<Event>,
+    ) -> Picoseconds {
         let parameters = &self.parameters;
-        let place = self.host_channel(channel).map(|(_, place)| place);
         self.packet_hops += 1;
-        let (busy_ps, behind_ps) = match place {
-            Some(IN | OUT) => {
-                let busy_ps = parameters.host_ps(packet.bytes);
+        let Crossing { to, bytes, .. } = self.packets[place];
+        let leads = self.channels[channel as usize].leads;
+        let (busy_ps, behind_ps) = match leads {
+            Leads::In(_) | Leads::Out => {
+                let busy_ps = parameters.host_ps(bytes);
                 (busy_ps, busy_ps)
             }
             _ => {
-                let busy_ps = parameters.link_ps(packet.bytes);
+                let busy_ps = parameters.link_ps(bytes);
                 // The adapter at its end waits for the whole packet.
-                let to_host = self.next_channel(channel, packet.to) == packet.to * HOST_CHANNELS + OUT;
+                let to_host = self.next_channel(leads, to) == to * HOST_CHANNELS + OUT;
                 (busy_ps, parameters.hop_ps + if to_host { busy_ps } else { 0 })
             }
         };
-        self.channels[channel as usize].free_at = now + busy_ps;
-        if place == Some(OUT) {
-            return self.deliver(now + busy_ps, packet, outputs);
-        }
+        let free_at = now + busy_ps;
         let channel_state = &mut self.channels[channel as usize];
+        channel_state.free_at = free_at;
+        if matches!(leads, Leads::Out) {
+            let packet = self.packets.remove(place);
+            self.deliver(free_at, packet, outputs);
+            return free_at;
+        }
         channel_state.room -= 1;
-        channel_state.crossing.push_back(Crossing { holds: channel, ..packet });
+        self.packets[place].holds = channel;
+        self.packets.append(&mut channel_state.crossing, place);
         outputs.push((now + behind_ps, Output::Internal(Event::Behind(channel))));
+        free_at
     }
 
     /// A packet is in memory, or in the adapter if that deals with it, at `at`.
@@ -436,6 +447,7 @@ impl InfiniBand {
     fn send_own(&mut self, now: Picoseconds, host: u32, outgoing: Outgoing, outputs: &mut Outputs<Event>) {
         let own = self.parameters.ranks_per_node;
         self.source(host, own).push_back(outgoing);
+        self.outgoing[host as usize] += 1;
         self.start(now, host * HOST_CHANNELS + IN, outputs);
     }
 }
@@ -463,6 +475,7 @@ impl Network for InfiniBand {
         };
         let place = from % self.parameters.ranks_per_node;
         self.source(host, place).push_back(outgoing);
+        self.outgoing[host as usize] += 1;
         self.start(now, host * HOST_CHANNELS + IN, outputs);
         Hold::Until(now + u64::from(packets) * spacing_ps)
     }
@@ -500,10 +513,10 @@ impl Network for InfiniBand {
                 self.start(now, channel, outputs);
             }
             Event::Behind(channel) => {
-                let crossing = &mut self.channels[channel as usize].crossing;
-                let packet = crossing.pop_front().expect("packets come out in order");
-                let next = self.next_channel(channel, packet.to);
-                self.channels[next as usize].queue.push_back(packet);
+                let Channel { leads, ref mut crossing, .. } = self.channels[channel as usize];
+                let place = self.packets.take_first(crossing).expect("packets come out in order");
+                let next = self.next_channel(leads, self.packets[place].to);
+                self.packets.append(&mut self.channels[next as usize].queue, place);
                 self.start(now, next, outputs);
             }
             Event::Begin(get) => {

@@ -16,11 +16,12 @@
 //! It ends with a packet after which something is to be sent, which is seen to when that packet is taken. Where trains arrive as such (the
 //! ideal network) their packets are told by the time at which each arrives, as far as they have.
 //!
-//! Messages of one packet are not told before their time: what comes of them is the program's business. But a thousand of them
-//! can stand there as well, each of which has to be read from far away, its sender's state too. So a step that finds several reads all of that at once,
-//! where one need not wait for the other, and notes only how many there are.
+//! Of messages of one packet a thousand can stand there as well, each of which has to be read from far away, its sender's state too. So a
+//! step that finds several reads all of that at once, where one need not wait for the other. What comes of them is the program's business, so
+//! where packets carry credits it notes only how many there are. Without credits the machine is told of them too: a receive that it
+//! matches was posted before, and none that the program posts meanwhile can come before that. The program hears of it when the packet is taken.
 
-use weir_proto::{Config, Peer, Scheme};
+use weir_proto::{Config, Peer, Request, Scheme};
 
 use crate::Picoseconds;
 
@@ -29,7 +30,7 @@ pub(super) const MOST: usize = 32;
 /// Fewer are not worth it.
 pub(super) const FEWEST: usize = 4;
 
-/// A packet from the middle of a message of which the machine knows already.
+/// A packet of which the machine knows already: from the middle of a message, or a whole one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub from: u32,
@@ -41,8 +42,21 @@ pub(super) struct Seen {
     pub called_at: Picoseconds,
     /// What placing it costs.
     pub place_ps: Picoseconds,
-    /// Something is to be sent to its sender when it is taken.
-    pub settle: Option<Peer>,
+    pub then: Then,
+}
+
+/// What is to be done when a packet is taken of which the machine knows already.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Then {
+    Nothing,
+    /// Something is to be sent to its sender.
+    Settle(Peer),
+    /// It is a message, for this receive.
+    Complete {
+        request: Request,
+        tag: u64,
+        bytes: u32,
+    },
 }
 
 /// Those of one rank, in the order in which they are taken.
@@ -101,6 +115,11 @@ impl Ahead {
     pub fn slots_of(&self, from: u32) -> u32 {
         self.seen[self.taken..].iter().filter(|seen| seen.from == from).map(|seen| seen.slots).sum()
     }
+}
+
+/// Whether a machine can be told of whole messages too.
+pub(super) fn may_tell_messages(config: &Config) -> bool {
+    matches!(config.scheme, Scheme::Unlimited)
 }
 
 /// Whether what a packet says is between its two ranks alone: with dynamic credits all senders share, with an adaptive backlog quotas

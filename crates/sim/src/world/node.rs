@@ -618,7 +618,6 @@ impl Node {
     }
 
     fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
-        let handle = Handle(request.0);
         let begun = |node: &Node, source| {
             let Begun { tag, bytes, .. } = node.begun(request);
             Status { source, tag, bytes, fault: None }
@@ -627,14 +626,12 @@ impl Node {
             Outcome::Done => begun(self, self.rank),
             // Of a receive nothing was noted; in an all-to-all it would have to be read from far away.
             Outcome::Received { envelope, bytes, .. } => {
-                self.free_at += around.cost.match_ps;
                 let source = self.known.rank(envelope.from.0);
                 if let Some(checks) = &mut around.checks {
                     checks.received(source, self.rank, envelope.data, envelope.tag, envelope.length);
                 }
-                let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
-                around.latency_ns.saturating_record(latency_ns);
-                Status { source, tag: envelope.tag, bytes, fault: None }
+                let status = Status { source, tag: envelope.tag, bytes, fault: None };
+                return self.received(request, status, around);
             }
             Outcome::Lost { peer, fault } if around.may_lose => {
                 // A receive that anybody might have satisfied has no source.
@@ -643,6 +640,22 @@ impl Node {
             }
             other => panic!("{other:?} in a world without losses"),
         };
+        self.end(request, status, around);
+    }
+
+    /// A receive has its message.
+    #[inline]
+    fn received(&mut self, request: Request, status: Status, around: &mut Surroundings<'_>) {
+        self.free_at += around.cost.match_ps;
+        let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
+        around.latency_ns.saturating_record(latency_ns);
+        self.end(request, status, around);
+    }
+
+    /// An operation of the program has ended.
+    #[inline]
+    fn end(&mut self, request: Request, status: Status, around: &mut Surroundings<'_>) {
+        let handle = Handle(request.0);
         around.trace.note(self.free_at ^ u64::from(handle.0) << 48);
         self.open -= 1;
         if self.shared.complete(handle, status) && self.phase == Phase::Waiting {

@@ -3,17 +3,17 @@
 use std::hint::black_box;
 
 use weir_proto::{
-    CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Space, Transfer,
+    Body, CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Space, Transfer,
 };
 
-use super::super::ahead::{self, Seen};
+use super::super::ahead::{self, Seen, Then};
 use super::super::flight::Taken;
 use super::super::ready::Reposted;
 use super::{IDLE_PS, Next, Node, Notices, Phase, Surroundings, instant};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
-use crate::program::Handle;
+use crate::program::{Handle, Status};
 use crate::trace::Trace;
 
 impl Node {
@@ -106,15 +106,20 @@ impl Node {
 
     /// Takes a packet of which the machine knows already.
     fn take_seen(&mut self, seen: &Seen, around: &mut Surroundings<'_>) {
-        let &Seen { from, number, payload_bytes, called_at, place_ps, settle, .. } = seen;
+        let &Seen { from, number, payload_bytes, called_at, place_ps, then, .. } = seen;
         self.mailbox.leave();
         self.free_at += around.cost.packet_receive_ps;
         self.note_taken(from, number, payload_bytes, around.trace);
         self.called_at = called_at;
         let now = instant(self.free_at);
         self.free_at += place_ps;
-        if let Some(peer) = settle {
-            self.act(around, |machine, actions| machine.settle(now, peer, actions));
+        match then {
+            Then::Nothing => {}
+            Then::Settle(peer) => self.act(around, |machine, actions| machine.settle(now, peer, actions)),
+            Then::Complete { request, tag, bytes } => {
+                let status = Status { source: from, tag, bytes: bytes.into(), fault: None };
+                self.received(request, status, around);
+            }
         }
     }
 
@@ -152,7 +157,11 @@ impl Node {
         });
         let messages = messages.count();
         if messages > 0 {
-            self.ahead.note_messages(messages - 1); // without the one that is taken now
+            if !ahead::may_tell_messages(&around.plan.config)
+                || !self.foresee_messages(&trains[..messages], around)
+            {
+                self.ahead.note_messages(messages - 1); // without the one that is taken now
+            }
             return;
         }
         let peers = trains[..count].iter().map_while(|&train| flights.peer(train));
@@ -197,23 +206,54 @@ impl Node {
             slots: around.plan.config.geometry.packet_slots(&packet),
             called_at,
             place_ps: place_ps(to, bytes, around.cost),
-            settle: settle.then_some(peer),
+            then: if settle { Then::Settle(peer) } else { Then::Nothing },
         });
         Some(!settle)
+    }
+
+    /// Tells the machine of messages of one packet each, as far as each has a receive. Returns whether there are any.
+    fn foresee_messages(&mut self, trains: &[TrainId], around: &mut Surroundings<'_>) -> bool {
+        for &train in trains {
+            if around.flights.peer(train).is_none() {
+                let peer = self.peer(around.flights.source(train));
+                around.flights.met(train, peer);
+            }
+            let Taken { from, peer, packet, called_at } = around.flights.next(train);
+            if !matches!(packet.body, Body::Eager { .. }) {
+                break;
+            }
+            let Some(Shortcut::Message { taken, settle }) = self.machine.arrived_now(peer, &packet) else {
+                break;
+            };
+            assert!(!settle, "nobody returns credits");
+            let weir_proto::Taken { request, envelope, bytes } = taken;
+            around.flights.discard(train);
+            self.mailbox.set_aside(around.chunks);
+            self.ahead.push(Seen {
+                from,
+                number: packet.number,
+                payload_bytes: packet.payload_bytes,
+                slots: around.plan.config.geometry.packet_slots(&packet),
+                called_at,
+                place_ps: place_ps(Destination::Request { request, offset: 0 }, bytes, around.cost),
+                then: Then::Complete { request, tag: envelope.tag, bytes: bytes as u32 },
+            });
+        }
+        !self.ahead.is_empty()
     }
 
     /// All that a step does, if that is to take a packet of which the machine knows already and after which nothing is sent: nearly
     /// all steps of long messages.
     #[inline]
     pub fn take_foreseen(&mut self, now: Picoseconds, cost: &Cost, trace: &mut Trace) -> Option<Next> {
-        let Seen { from, number, payload_bytes, called_at, place_ps, settle: None, .. } =
-            *self.ahead.next()?
-        else {
+        let seen = *self.ahead.next()?;
+        let Seen { from, number, payload_bytes, called_at, place_ps, then: Then::Nothing, .. } = seen else {
             return None;
         };
         if self.step_at != Some(now) || self.held || self.free_at > now || self.is_to_be_told() {
             return None;
         }
+        assert!(self.phase != Phase::Running, "parts of messages do not let a program go on");
         self.ahead.take();
         self.mailbox.leave();
         self.free_at = now + cost.packet_receive_ps;
