@@ -281,6 +281,8 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
             return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes });
         }
         packet.body = eager(slot, flags);
+    } else if kind == CREDIT && payload_bytes == 0 {
+        packet.body = Body::Credit;
     } else {
         packet.body = decode_other(slot, kind, flags, payload_bytes, max_payload_bytes)?;
     }
