@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -73,6 +74,7 @@ class Outcome:
     status: int | None
     output: str
     seconds: float
+    processor_seconds: float
     leftovers: list = field(default_factory=list)
 
     @property
@@ -89,12 +91,18 @@ def new_mark():
     return f"{os.getpid()}.{next(_numbers)}"
 
 
+def processor_seconds():
+    """Processor time of all descendants that have ended and were waited for by their parents."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime
+
+
 def run(command, *, timeout, env=None, cwd=None, mark=None):
     """Runs `command` to its end, or to the end of its `timeout` (seconds); output and errors together."""
     command = [str(word) for word in command]
     mark = mark or new_mark()
     full = {**os.environ, **(env or {}), MARK: mark}
-    start = time.monotonic()
+    start, used = time.monotonic(), processor_seconds()
     with tempfile.TemporaryFile() as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
                                    env=full, cwd=cwd, start_new_session=True)
@@ -107,7 +115,7 @@ def run(command, *, timeout, env=None, cwd=None, mark=None):
         process.wait()
         file.seek(0)
         output = file.read().decode(errors="replace")
-    return Outcome(command, status, output, seconds, leftovers)
+    return Outcome(command, status, output, seconds, processor_seconds() - used, leftovers)
 
 
 def marked(mark):

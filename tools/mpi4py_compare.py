@@ -5,7 +5,8 @@ A test counts as passing on a rank if the rank said so; a test that only passes 
 whether weir's run failed, crashed or hung in it. Each test file is a run of its own with its own time limit, and
 results stay in out/mpi4py, so that a broken-off comparison goes on where it stopped: results without weir are
 kept for good, results with weir until the provider changes. Where every test passes on every rank with weir, the run without
-is left out: it could not show a difference.
+is left out: it could not show a difference. Beside the time stands what the run has cost in processor time, for each rank; with several
+numbers of ranks the last lines compare them.
 """
 
 import argparse
@@ -81,7 +82,8 @@ def outcomes(mpi, ranks, transport, flow, name, limit):
         path = pathlib.Path(f"{prefix}.{rank}")
         lines = path.read_text().splitlines() if path.exists() else []
         tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last word on a test holds
-    record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1), "tests": tests}
+    record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1),
+              "processor_seconds": round(result.processor_seconds, 2), "tests": tests}
     record = json.loads(json.dumps(record))  # the form in which it is read back: ranks are strings
     kept.write_text(json.dumps(record))
     return record
@@ -114,10 +116,10 @@ def is_clean(record, ranks):
 
 
 def compare(mpi, ranks, names, limit, transport, flow):
-    """Prints one line per test file and returns what differs."""
+    """Prints one line per test file. Returns what differs, and the processor seconds of a rank."""
     print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}{f', {flow}' * (transport == 'weir')}", flush=True)
-    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8}")
-    total = {}
+    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11}")
+    total, processor = {}, 0.0
     for name in names:
         after = outcomes(mpi, ranks, transport, flow, name, limit)
         # Without weir a file can take minutes where ranks outnumber cores: only asked where it can tell something.
@@ -125,12 +127,15 @@ def compare(mpi, ranks, names, limit, transport, flow):
         found = differences(before, after)
         total |= found
         count = len(before["tests"]["0"]) - 1
+        cost = after.get("processor_seconds", float("nan")) / ranks
+        processor += cost
         bad = len({test for test, _, _ in failing(before)}) + (before["status"] is None)
-        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f}", flush=True)
+        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f}", flush=True)
         for test, ranks_of in sorted(found.items()):
             print(f"    passes without {transport} only: {test} "
                   f"({', '.join(f'rank {rank}: {how}' for rank, how in sorted(ranks_of.items()))})", flush=True)
-    return total
+    print(f"  {'all files':34} {'':46} {processor:11.2f}", flush=True)
+    return total, processor
 
 
 def main():
@@ -154,13 +159,17 @@ def main():
     if options.fresh:
         for old in (WORK / "results").glob("*/*"):
             old.unlink()
-    total = {}
+    total, costs = {}, {}
     for mpi in mpis:
         names = QUICK if options.quick else test_files(mpi, options.only)
         for ranks in map(int, options.ranks.split(",")):
             for flow in options.flow.split(","):
-                found = compare(mpi, ranks, names, options.timeout, options.against, flow)
+                found, costs[mpi, flow, ranks] = compare(mpi, ranks, names, options.timeout, options.against, flow)
                 total |= {f"{mpi} {ranks} {flow} {test}": how for test, how in found.items()}
+    for (mpi, flow, ranks), cost in costs.items():
+        fewest = min(count for other, scheme, count in costs if (other, scheme) == (mpi, flow))
+        if ranks > fewest:
+            print(f"{mpi}, {flow}: processor seconds of a rank with {ranks} ranks are {cost / costs[mpi, flow, fewest]:.2f} x those with {fewest}")
     print(f"\n{len(total)} differences" + ("" if total else f": every test that passes without {options.against} passes with it"))
     return 1 if total else 0
 

@@ -17,6 +17,7 @@ pub mod node_memory;
 mod observe;
 mod operations;
 mod progress;
+mod read_ahead;
 mod retained;
 pub mod stalls;
 pub mod stats;
@@ -32,6 +33,7 @@ use config::Settings;
 use kept::Kept;
 use lingering::Lingering;
 use operations::{Operations, Outstanding};
+use read_ahead::ReadAhead;
 use retained::Retained;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
@@ -230,6 +232,8 @@ pub struct Engine<L: Link = ShmLink> {
     kept: Kept,
     /// Copies of our messages for receivers without room.
     retained: Retained,
+    /// What others have announced, in rows.
+    read_ahead: ReadAhead,
     /// Copies that were released, ever.
     released: u64,
     /// An injected send waits for room for its copy, or has waited in vain.
@@ -368,6 +372,7 @@ impl<L: Link> Engine<L> {
             operations: Operations::default(),
             kept: Kept::default(),
             retained: Retained::default(),
+            read_ahead: ReadAhead::default(),
             released: 0,
             no_room: None,
             ahead: Ahead::default(),

@@ -139,10 +139,10 @@ impl<L: Link> Engine<L> {
 
     /// Before the first post after the program has looked at all its sources: what has arrived is older than it, and no answer
     /// to it. With more ranks than cores it is worth looking for more, unless there is something to be read already
-    /// (`look`): most often the next message of a collective is there when the one before has been handled.
+    /// (`look`) or received: most often the next message of a collective is there when the one before has been handled.
     #[inline]
     pub fn before_post(&mut self, look: bool) {
-        if self.crowded && look && self.completions.is_empty() {
+        if self.crowded && look && self.completions.is_empty() && !self.machine.has_unexpected() {
             self.progress_aside();
         }
         self.forget_news();
@@ -389,6 +389,9 @@ impl<L: Link> Engine<L> {
                     let ended = |transfer: Transfer| transfer.0.wrapping_sub(first.0) < count;
                     self.announced.retain(|&(peer, transfer)| peer != from || !ended(transfer));
                 }
+                if let Body::Rendezvous { address, length, .. } = packet.body {
+                    self.read_ahead.announced(from, address, length);
+                }
                 self.handle(Event::Arrived { from, packet });
             }
             Arrival::Attached { lane, address, quota, epoch } => {
@@ -475,12 +478,25 @@ impl<L: Link> Engine<L> {
             },
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("copies serve outstanding operations");
-                let result =
+                let receives = matches!(outstanding.operation, Operation::Receive) && offset == 0;
+                let taken = receives
+                    && Engine::take_announced(
+                        &mut self.link,
+                        &mut self.read_ahead,
+                        peer,
+                        address,
+                        outstanding,
+                        bytes,
+                    );
+                let result = if taken {
+                    Ok(())
+                } else {
                     match self.link.copy(peer, direction, address, &outstanding.memory, offset, bytes) {
                         Ok(Copied::Pending) => return self.copying.push((peer, transfer)),
                         Ok(Copied::Done) => Ok(()),
                         Err(fault) => Err(fault),
-                    };
+                    }
+                };
                 self.events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
@@ -488,6 +504,7 @@ impl<L: Link> Engine<L> {
                 self.connecting.retain(|connecting| *connecting != peer);
                 self.announced.retain(|(announced, _)| *announced != peer);
                 self.copying.retain(|(copying, _)| *copying != peer);
+                self.read_ahead.forget(peer);
                 self.link.forget(peer);
             }
             Action::Notify { from, data, bytes } => {

@@ -291,6 +291,12 @@ impl Endpoint {
         self.unexpected.bytes()
     }
 
+    /// Whether there are unexpected messages.
+    #[inline]
+    pub fn has_unexpected(&self) -> bool {
+        self.unexpected.count() > 0
+    }
+
     /// What posted receives occupy here. Unit: bytes.
     pub fn posted_bytes(&self) -> usize {
         self.posted.bytes()
