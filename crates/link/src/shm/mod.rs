@@ -10,7 +10,7 @@
 //! B: poll          -> Attached { lane: 5, address: A, quota }     B: admit(5, peer 0)
 //! A: transmit      slot written, word published; announced, since the lane is quiet
 //! B: poll          takes the announcement, polls lane 5 from now on -> Packet { from: 0, .. }
-//! B: take, retire  payload copied, slot free
+//! B: take, retire  payload copied, slot zeroed
 //! A: transmit      slot written, word published: nothing else to do
 //! ```
 
