@@ -21,7 +21,7 @@
 //! where packets carry credits it notes only how many there are. Without credits the machine is told of them too: a receive that it
 //! matches was posted before, and none that the program posts meanwhile can come before that. The program hears of it when the packet is taken.
 
-use weir_proto::{Config, Peer, Request, Scheme};
+use weir_proto::{Config, Geometry, Peer, Request, Scheme};
 
 use crate::Picoseconds;
 
@@ -36,8 +36,6 @@ pub(super) struct Seen {
     pub from: u32,
     pub number: u32,
     pub payload_bytes: u32,
-    /// Slots that it fills until it is taken.
-    pub slots: u32,
     /// When its message was sent.
     pub called_at: Picoseconds,
     /// What placing it costs.
@@ -112,8 +110,13 @@ impl Ahead {
     }
 
     /// Slots that packets of `from` still fill, though the machine thinks that they are retrieved.
-    pub fn slots_of(&self, from: u32) -> u32 {
-        self.seen[self.taken..].iter().filter(|seen| seen.from == from).map(|seen| seen.slots).sum()
+    pub fn slots_of(&self, from: u32, geometry: &Geometry) -> u32 {
+        let slots = |seen: &Seen| match (seen.payload_bytes, seen.then) {
+            (0, _) => 1, // every header fits in one slot
+            (bytes, Then::Complete { .. }) => geometry.slots(geometry.eager_header_bytes, bytes),
+            (bytes, _) => geometry.slots(geometry.more_header_bytes, bytes),
+        };
+        self.seen[self.taken..].iter().filter(|seen| seen.from == from).map(slots).sum()
     }
 }
 

@@ -13,49 +13,65 @@ use crate::network::{Segment, TrainId};
 /// With what else it has, a chunk is two cache lines: most mailboxes hold a few packets.
 const CHUNK_BYTES: usize = 123;
 const NONE: u32 = u32::MAX;
-/// Stands behind the last packet of a chunk of narrow numbers that is not full, if another chunk follows.
-const NO_MORE: u32 = (1 << 24) - 1;
+/// Trains with smaller numbers are narrow: three bytes name one.
+const FIRST_WIDE: u32 = 1 << 24;
 
 /// Some packets of one mailbox, by train, and the chunk with those behind them. Nearly always three bytes name a train, and tens of millions
 /// of packets can stand in mailboxes; with more trains under way, they take four.
 #[derive(Clone, Debug)]
 struct Chunk {
     numbers: [u8; CHUNK_BYTES],
-    wide: bool,
+    /// Packets that there is room for, or that stand here if another chunk follows; [`WIDE`] is added if their trains may be wide.
+    places: u8,
     next: u32,
 }
 
-const _: () = assert!(size_of::<Chunk>() == 128);
+const WIDE: u8 = 1 << 7;
+
+const _: () = assert!(size_of::<Chunk>() == 128 && CHUNK_BYTES / 3 < WIDE as usize);
 
 impl Chunk {
-    const EMPTY: Chunk = Chunk { numbers: [0; CHUNK_BYTES], wide: false, next: NONE };
-
-    /// Packets that there is room for.
-    #[inline]
-    fn places(&self) -> usize {
-        CHUNK_BYTES / if self.wide { 4 } else { 3 }
+    fn empty(wide: bool) -> Chunk {
+        let places = if wide { WIDE | (CHUNK_BYTES / 4) as u8 } else { (CHUNK_BYTES / 3) as u8 };
+        Chunk { numbers: [0; CHUNK_BYTES], places, next: NONE }
     }
 
     #[inline]
-    fn get(&self, place: usize) -> u32 {
-        let bytes = |width: usize| &self.numbers[width * place..width * (place + 1)];
-        if self.wide {
-            return u32::from_le_bytes(bytes(4).try_into().expect("four bytes"));
+    fn is_wide(&self) -> bool {
+        self.places & WIDE != 0
+    }
+
+    #[inline]
+    fn places(&self) -> u32 {
+        u32::from(self.places & !WIDE)
+    }
+
+    /// Nothing is put behind the first `filled` packets any more.
+    fn close(&mut self, filled: u32) {
+        self.places = self.places & WIDE | filled as u8;
+    }
+
+    #[inline]
+    fn get(&self, place: u32) -> TrainId {
+        let place = place as usize;
+        let number = if self.is_wide() {
+            let bytes = &self.numbers[4 * place..4 * place + 4];
+            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        } else {
+            let bytes = &self.numbers[3 * place..3 * place + 3];
+            u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])
+        };
+        TrainId(number)
+    }
+
+    #[inline]
+    fn set(&mut self, place: u32, train: TrainId) {
+        let (place, bytes) = (place as usize, train.0.to_le_bytes());
+        if self.is_wide() {
+            self.numbers[4 * place..4 * place + 4].copy_from_slice(&bytes);
+        } else {
+            self.numbers[3 * place..3 * place + 3].copy_from_slice(&bytes[..3]);
         }
-        let &[low, middle, high] = bytes(3) else { unreachable!("three bytes") };
-        u32::from_le_bytes([low, middle, high, 0])
-    }
-
-    #[inline]
-    fn set(&mut self, place: usize, train: u32) {
-        let width = if self.wide { 4 } else { 3 };
-        self.numbers[width * place..width * (place + 1)].copy_from_slice(&train.to_le_bytes()[..width]);
-    }
-
-    /// Whether nothing stands at `place` or behind it, in a chunk that another one follows.
-    #[inline]
-    fn ends_before(&self, place: usize) -> bool {
-        place == self.places() || !self.wide && self.get(place) == NO_MORE
     }
 }
 
@@ -68,22 +84,28 @@ pub(super) struct Chunks {
 
 impl Chunks {
     fn begin(&mut self, wide: bool) -> u32 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.chunks.push(Chunk::EMPTY);
-            self.chunks.len() as u32 - 1
-        });
-        self.chunks[index as usize].wide = wide;
-        index
+        let begun = Chunk::empty(wide);
+        match self.free.pop() {
+            Some(index) => {
+                self.chunks[index as usize].places = begun.places;
+                index
+            }
+            None => {
+                self.chunks.push(begun);
+                self.chunks.len() as u32 - 1
+            }
+        }
     }
 }
 
-/// Packets that have arrived in order, first in first out.
+/// Packets that have arrived in order, first in first out. One alone needs no chunk: most mailboxes of a large world hold no more.
 #[derive(Debug)]
 struct Arrived {
     first: u32,
     last: u32,
-    /// Packets taken out of the first chunk, and put into the last.
+    /// Packets taken out of the first chunk; without a chunk, the train of the one packet.
     taken: u32,
+    /// Packets put into the last chunk; without one, how many there are.
     filled: u32,
 }
 
@@ -94,16 +116,37 @@ impl Default for Arrived {
 }
 
 impl Arrived {
+    #[inline]
     fn is_empty(&self) -> bool {
-        self.first == NONE
+        self.filled == 0
+    }
+
+    /// The only packet, if it needs no chunk.
+    #[inline]
+    fn alone(&self) -> Option<TrainId> {
+        (self.first == NONE && self.filled == 1).then_some(TrainId(self.taken))
     }
 
     #[inline]
     fn push(&mut self, train: TrainId, chunks: &mut Chunks) {
-        let wide = train.0 >= NO_MORE;
-        let (filled, last) = (self.filled as usize, chunks.chunks.get_mut(self.last as usize));
-        match last {
-            Some(chunk) if filled < chunk.places() && (chunk.wide || !wide) => chunk.set(filled, train.0),
+        if self.is_empty() {
+            (self.taken, self.filled) = (train.0, 1);
+            return;
+        }
+        if let Some(before) = self.alone() {
+            self.filled = 0;
+            self.push_to_chunk(before, chunks);
+        }
+        self.push_to_chunk(train, chunks);
+    }
+
+    #[inline]
+    fn push_to_chunk(&mut self, train: TrainId, chunks: &mut Chunks) {
+        let wide = train.0 >= FIRST_WIDE;
+        match chunks.chunks.get_mut(self.last as usize) {
+            Some(last) if self.filled < last.places() && (!wide || last.is_wide()) => {
+                last.set(self.filled, train)
+            }
             _ => self.push_to_another(train, wide, chunks),
         }
         self.filled += 1;
@@ -114,27 +157,27 @@ impl Arrived {
         match chunks.chunks.get_mut(self.last as usize) {
             None => (self.first, self.taken) = (added, 0),
             Some(last) => {
-                if (self.filled as usize) < last.places() {
-                    last.set(self.filled as usize, NO_MORE);
-                }
+                last.close(self.filled);
                 last.next = added;
             }
         }
         (self.last, self.filled) = (added, 0);
-        chunks.chunks[added as usize].set(0, train.0);
+        chunks.chunks[added as usize].set(0, train);
     }
 
     /// The trains of the first packets, as many as are asked for or stand here.
     fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
-        let (mut index, mut place, mut count) = (self.first, self.taken as usize, 0);
+        if let (Some(alone), [first, ..]) = (self.alone(), &mut *trains) {
+            *first = alone;
+            return 1;
+        }
+        let (mut index, mut place, mut count) = (self.first, self.taken, 0);
         while count < trains.len() && index != NONE {
             let chunk = &chunks.chunks[index as usize];
-            let ends = |place| {
-                if index == self.last { place == self.filled as usize } else { chunk.ends_before(place) }
-            };
-            while count < trains.len() && !ends(place) {
-                trains[count] = TrainId(chunk.get(place));
-                (place, count) = (place + 1, count + 1);
+            let end = if index == self.last { self.filled } else { chunk.places() };
+            for (train, place) in trains[count..].iter_mut().zip(place..end) {
+                *train = chunk.get(place);
+                count += 1;
             }
             if index == self.last {
                 break;
@@ -146,15 +189,20 @@ impl Arrived {
 
     #[inline]
     fn pop(&mut self, chunks: &mut Chunks) -> Option<TrainId> {
-        let chunk = chunks.chunks.get(self.first as usize)?;
-        let train = TrainId(chunk.get(self.taken as usize));
+        if self.first == NONE {
+            let alone = self.alone();
+            *self = Arrived::default();
+            return alone;
+        }
+        let chunk = &chunks.chunks[self.first as usize];
+        let train = chunk.get(self.taken);
         self.taken += 1;
         if self.first == self.last {
             if self.taken == self.filled {
                 chunks.free.push(self.first);
                 *self = Arrived::default();
             }
-        } else if chunk.ends_before(self.taken as usize) {
+        } else if self.taken == chunk.places() {
             chunks.free.push(self.first);
             (self.first, self.taken) = (chunk.next, 0);
         }
@@ -343,7 +391,7 @@ mod tests {
     #[test]
     fn those_that_stand_first_are_seen_and_set_aside() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
-        let (mut seen, chunk_packets) = ([TrainId(0); 150], Chunk::EMPTY.places() as u32);
+        let (mut seen, chunk_packets) = ([TrainId(0); 150], Chunk::empty(false).places());
         // Chunks that were used before, and a last one that is full.
         for index in 0..400 {
             mailbox.arrive(5, segment(index, 0, 1, 0), &mut chunks);
@@ -387,7 +435,7 @@ mod tests {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         let number = |index: u32| match index % 300 {
             0..100 => index,
-            100..105 => NO_MORE - 1 + index % 300 - 100,
+            100..105 => FIRST_WIDE - 2 + index % 300 - 100,
             105..200 => index << 13, // up to 2^23
             _ => u32::MAX - 1 - index,
         };

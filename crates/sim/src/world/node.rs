@@ -302,7 +302,7 @@ impl Node {
     /// Slots of our mailbox that are `rank`'s.
     pub fn slots_of(&mut self, rank: u32) -> u32 {
         let peer = self.peer(rank);
-        let ahead = self.ahead.slots_of(rank);
+        let ahead = self.ahead.slots_of(rank, &self.machine.config().geometry);
         self.machine.receiving(peer).and_then(|view| view.current).map_or(0, |slots| slots + ahead)
     }
 

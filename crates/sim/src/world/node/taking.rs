@@ -203,7 +203,6 @@ impl Node {
             from,
             number: packet.number,
             payload_bytes: packet.payload_bytes,
-            slots: around.plan.config.geometry.packet_slots(&packet),
             called_at,
             place_ps: place_ps(to, bytes, around.cost),
             then: if settle { Then::Settle(peer) } else { Then::Nothing },
@@ -233,7 +232,6 @@ impl Node {
                 from,
                 number: packet.number,
                 payload_bytes: packet.payload_bytes,
-                slots: around.plan.config.geometry.packet_slots(&packet),
                 called_at,
                 place_ps: place_ps(Destination::Request { request, offset: 0 }, bytes, around.cost),
                 then: Then::Complete { request, tag: envelope.tag, bytes: bytes as u32 },
@@ -246,10 +244,10 @@ impl Node {
     /// all steps of long messages.
     #[inline]
     pub fn take_foreseen(&mut self, now: Picoseconds, cost: &Cost, trace: &mut Trace) -> Option<Next> {
-        let seen = *self.ahead.next()?;
-        let Seen { from, number, payload_bytes, called_at, place_ps, then: Then::Nothing, .. } = seen else {
+        let &Seen { from, number, payload_bytes, called_at, place_ps, then, .. } = self.ahead.next()?;
+        if !matches!(then, Then::Nothing) {
             return None;
-        };
+        }
         if self.step_at != Some(now) || self.held || self.free_at > now || self.is_to_be_told() {
             return None;
         }
