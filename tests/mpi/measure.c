@@ -4,7 +4,8 @@
  *
  * latency      Half a round trip between two ranks.
  * stream       From rank 0 to rank 1, a window of messages at a time, each window answered.
- * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; the mean over the ranks.
+ * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; the mean over the ranks. Beside it what a rank needs for
+ *              one: how often it lost the core, slept, and processor time in the program and in the kernel.
  * incast       All others send to rank 0, which takes what comes; counted until the first sender has finished.
  * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair, the mean over the ranks.
  *
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4 };
@@ -79,14 +81,29 @@ static void make_room(long count) {
     memset(in, 0, room);
 }
 
+/* What one of the last many has needed: lost cores, sleeps, processor time in the program and in the kernel in us. */
+static double used[4];
+
+static void note_use(double values[4]) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    values[0] = usage.ru_nivcsw;
+    values[1] = usage.ru_nvcsw;
+    values[2] = usage.ru_utime.tv_sec * 1e6 + usage.ru_utime.tv_usec;
+    values[3] = usage.ru_stime.tv_sec * 1e6 + usage.ru_stime.tv_usec;
+}
+
 /* How long one of many takes. `work` does it `count` times, on all ranks. Unit of the result: s. */
 static double measured(void (*work)(long count), double seconds) {
     long count = 1;
     for (int tries = 0;;) {
         MPI_Barrier(MPI_COMM_WORLD);
-        double began = now_s();
+        double before[4], began = now_s();
+        note_use(before);
         work(count);
         double took = now_s() - began, sum = 0;
+        note_use(used);
+        for (int k = 0; k < 4; k++) used[k] = (used[k] - before[k]) / count;
         MPI_Reduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
         long next = 0;
         if (rank == 0) {
@@ -240,9 +257,13 @@ static void measure_collectives(double seconds) {
     make_room(ranks);
     for (int i = 0; i < 3; i++) {
         checked(works[i], i == 0 ? ranks : CALLS);
-        double took = measured(works[i], seconds), sum = 0;
-        MPI_Reduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-        if (rank == 0) printf("%s ranks=%d us=%.3f\n", names[i], ranks, sum / ranks * 1e6);
+        double took = measured(works[i], seconds), mine[5], sum[5];
+        mine[0] = took * 1e6;
+        memcpy(mine + 1, used, sizeof used);
+        MPI_Reduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+        for (int k = 0; k < 5; k++) sum[k] /= ranks;
+        if (rank == 0)
+            printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", names[i], ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
     }
 }
 

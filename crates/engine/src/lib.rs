@@ -12,6 +12,7 @@ pub mod addresses;
 mod ahead;
 pub mod config;
 mod kept;
+mod lingering;
 pub mod node_memory;
 mod observe;
 mod operations;
@@ -30,6 +31,7 @@ use addresses::AddressTable;
 use ahead::Ahead;
 use config::Settings;
 use kept::Kept;
+use lingering::Lingering;
 use operations::{Operations, Outstanding};
 use read_ahead::ReadAhead;
 use retained::Retained;
@@ -265,6 +267,7 @@ pub struct Engine<L: Link = ShmLink> {
     /// More ranks than cores.
     crowded: bool,
     waiting: Waiting,
+    lingering: Lingering,
     /// The thread that called last; 0: none yet.
     caller: usize,
     origin: Clock,
@@ -390,6 +393,7 @@ impl<L: Link> Engine<L> {
             cross_memory: settings.cross_memory,
             crowded: is_crowded(peers),
             waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
+            lingering: Lingering::new(weir_link::cores::TICKS && !is_crowded(peers) && !several_threads),
             caller: 0,
             origin,
             now: Instant(0),
@@ -703,6 +707,7 @@ impl<L: Link> Engine<L> {
         if caller != self.caller {
             if self.caller != 0 {
                 self.waiting.share();
+                self.lingering.forbid();
             }
             self.caller = caller;
         }

@@ -76,6 +76,7 @@ impl<L: Link> Engine<L> {
         if handled > 0 {
             self.news = true;
             self.waiting.reset();
+            self.lingering.arrived();
             self.idle_ticks = 0;
         }
         self.ticks = self.ticks.wrapping_add(1);
@@ -163,6 +164,39 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn forget_news(&mut self) {
         self.news = false;
+    }
+
+    /// A read of the program has found nothing and is over.
+    #[inline]
+    pub fn found_nothing(&mut self) {
+        self.forget_news();
+        self.lingering.leave(weir_link::cores::ticks);
+    }
+
+    /// Called when a read of the program found nothing: looks a moment longer whether something arrives, if the caller waits (see
+    /// [`crate::lingering`]). Returns whether it has.
+    #[inline]
+    pub fn linger(&mut self) -> bool {
+        self.lingering.begin(weir_link::cores::ticks) && !self.has_other_work() && self.look_a_moment_longer()
+    }
+
+    #[inline(never)]
+    fn look_a_moment_longer(&mut self) -> bool {
+        self.notice_caller();
+        while !self.link.anything() {
+            std::hint::spin_loop();
+            if self.lingering.is_over(weir_link::cores::ticks()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether something is to be looked at that shows nowhere in our mailbox.
+    fn has_other_work(&self) -> bool {
+        let copies = self.announced.len() | self.copying.len();
+        let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len() | copies;
+        waiting > 0 || self.machine.waits_for_time()
     }
 
     /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or

@@ -176,6 +176,9 @@ pub trait Link: Send {
     /// The packet last polled, until the next poll.
     fn polled(&self) -> &Packet;
 
+    /// Whether a poll may find something. Cheap, for those who wait.
+    fn anything(&self) -> bool;
+
     /// Names the owner of a lane that was reported as attached.
     fn admit(&mut self, lane: u32, peer: Peer);
 

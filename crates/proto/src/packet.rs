@@ -268,7 +268,7 @@ impl Geometry {
     }
 
     /// Slots that `payload_bytes` of payload behind a header of `header_bytes` fill, at least 1.
-    #[inline]
+    #[inline(always)]
     pub fn slots(&self, header_bytes: u32, payload_bytes: u32) -> u32 {
         let bytes = header_bytes + payload_bytes;
         match self.slot_bytes {

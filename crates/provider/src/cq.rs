@@ -174,7 +174,10 @@ impl QueueHandle {
             return Err(Error::Again);
         }
         if count == 0 || state.queues[self.index].entries.is_empty() {
-            let happened = state.progress(watch);
+            let mut happened = state.progress(watch);
+            if happened == 0 && pause && state.linger(watch) {
+                happened = state.progress(watch);
+            }
             if state.queues[self.index].entries.is_empty() {
                 state.looked(watch);
                 if happened == 0 && pause {

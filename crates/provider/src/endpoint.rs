@@ -163,6 +163,16 @@ impl Endpoint {
         happened
     }
 
+    /// Nothing was found: see [`Engine::linger`]. Not with other engines in the process, for the same reason as in
+    /// [`Endpoint::pause`].
+    #[inline]
+    pub fn linger(&mut self) -> bool {
+        match &mut self.engine {
+            Some(engine) => OPEN_ENGINES.load(Ordering::Relaxed) == 1 && engine.linger(),
+            None => false,
+        }
+    }
+
     /// Nothing was found: see [`Engine::pause`]. With other engines in the process (MPICH with several VCIs, Open MPI with
     /// its mtl and btl) the caller most likely polls them in turn, and a sleep on the doorbell of one would be deaf to
     /// the others' for up to a millisecond. Then nobody sleeps: yields leave the core to other ranks all the same, at the

@@ -174,22 +174,22 @@ impl State {
     #[inline(always)]
     pub fn looked(&mut self, watch: Watch) {
         match *self.watched(watch) {
-            [only] => self.forget_news(only),
+            [only] => self.found_nothing(only),
             _ => self.looked_at_several(watch),
         }
     }
 
     #[inline(always)]
-    fn forget_news(&mut self, index: usize) {
+    fn found_nothing(&mut self, index: usize) {
         if let Some(engine) = self.endpoints[index].engine() {
-            engine.forget_news();
+            engine.found_nothing();
         }
     }
 
     #[inline(never)]
     fn looked_at_several(&mut self, watch: Watch) {
         for nth in 0..self.watched(watch).len() {
-            self.forget_news(self.watched(watch)[nth]);
+            self.found_nothing(self.watched(watch)[nth]);
         }
     }
 
@@ -205,6 +205,16 @@ impl State {
     fn progress_endpoint(&mut self, index: usize) -> usize {
         let State { endpoints, queues, counters, vectors, .. } = self;
         endpoints[index].progress(queues, counters, vectors)
+    }
+
+    /// Nothing was found: looks a moment longer, if the engine thinks fit. Returns whether something has arrived. With several
+    /// endpoints nobody lingers at one.
+    #[inline(always)]
+    pub fn linger(&mut self, watch: Watch) -> bool {
+        match *self.watched(watch) {
+            [only] => self.endpoints[only].linger(),
+            _ => false,
+        }
     }
 
     /// Nothing was found: lets others have the core, as the engine thinks fit. With several endpoints none may

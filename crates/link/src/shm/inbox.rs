@@ -329,7 +329,8 @@ impl<L: LaneMemory> Inbox<L> {
         self.episode = episode;
     }
 
-    fn anything(&self, bell: &Bell) -> bool {
+    /// Whether something has come, or is announced.
+    pub fn anything(&self, bell: &Bell) -> bool {
         bell.announced()
             || !self.queue.is_empty()
             || !self.strangers.is_empty()

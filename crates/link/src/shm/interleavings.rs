@@ -47,7 +47,7 @@ fn mailbox(limits: Limits) -> (Arc<Bell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
     let bell = Arc::new(Bell::default());
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
-        let memory = Arc::new(HeapLane::new(4)); // one is set aside
+        let memory = Arc::new(HeapLane::new(3));
         inbox.open(lane, Arc::clone(&memory));
         Outbox::new(lane, memory, Arc::clone(&bell), false)
     });

@@ -222,14 +222,16 @@ impl MappedLane {
         self.header().asked.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// Makes the lane as good as new. Of the slots only the first is looked at before its new owner has written it.
-    pub fn reset(&self) {
+    /// Makes the lane as good as new, if its last owner has left: all its slots were retired. `wipe`: they may not have been.
+    pub fn reset(&self, wipe: bool) {
         let header = self.header();
         for word in [&header.state, &header.epoch, &header.asked, &header.control.0.polled.0] {
             word.store(0, Ordering::Relaxed);
         }
         header.control.0.retired.0.store(0, Ordering::Relaxed);
-        self.word(0).store(0, Ordering::Relaxed);
+        for slot in 0..if wipe { self.slots } else { 0 } {
+            self.word(slot).store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 //! B: poll          -> Attached { lane: 5, address: A, quota }     B: admit(5, peer 0)
 //! A: transmit      slot written, word published; announced, since the lane is quiet
 //! B: poll          takes the announcement, polls lane 5 from now on -> Packet { from: 0, .. }
-//! B: take, retire  payload copied, slot free
+//! B: take, retire  payload copied, slot zeroed
 //! A: transmit      slot written, word published: nothing else to do
 //! ```
 
@@ -547,6 +547,11 @@ impl Link for ShmLink {
     #[inline(always)]
     fn polled(&self) -> &Packet {
         &self.packet
+    }
+
+    #[inline]
+    fn anything(&self) -> bool {
+        !self.asked.is_empty() || self.inbox.anything(&self.bell)
     }
 
     fn admit(&mut self, lane: u32, peer: Peer) {

@@ -4,7 +4,7 @@
 //! the lane's `polled`, one load of the mailbox's `asleep` (both shared and seldom written, so cached here): no
 //! locked instruction, no system call, nothing allocated.
 //!
-//! The steps, each a point at which a sender may be stopped or killed for good: body, head, clear, publish, announce
+//! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, announce
 //! lane, announce summary, wake. `tests` stops it after every one.
 
 use super::bell::{Bell, Woken};
@@ -72,7 +72,6 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
 pub enum Step {
     Body,
     Head,
-    Clear,
     Publish,
     AnnounceLane,
     AnnounceSummary,
@@ -82,10 +81,9 @@ pub enum Step {
 
 #[cfg(test)]
 impl Step {
-    pub const ALL: [Step; 8] = [
+    pub const ALL: [Step; 7] = [
         Step::Body,
         Step::Head,
-        Step::Clear,
         Step::Publish,
         Step::AnnounceLane,
         Step::AnnounceSummary,
@@ -105,7 +103,6 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
             match step {
                 Step::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
                 Step::Head => self.writer.fill_head(packet, payload, in_head),
-                Step::Clear => self.writer.clear_behind(packet, slots),
                 Step::Publish => {
                     self.writer.publish(slots);
                     light_fence(self.full_fences);

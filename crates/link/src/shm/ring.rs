@@ -6,30 +6,25 @@
 //! A worked exchange, on a lane of 4 slots; `w` is the first word of a slot, 0 means empty:
 //! ```text
 //!                                   slot 0   slot 1   slot 2   slot 3
-//! fresh                             w=0      ?        ?        ?
-//! writer: packet of 1 slot at 0     w=1      w=0
-//! writer: packet of 2 slots at 1             w=2      (payload) w=0
-//! reader: reads 0, then 1..3
+//! fresh                             w=0      w=0      w=0      w=0
+//! writer: packet of 1 slot at 0     w=1
+//! writer: packet of 2 slots at 1             w=2      (payload)
+//! reader: reads 0, zeroes it        w=0
+//! reader: reads 1..3, zeroes both   w=0      w=0      w=0
 //!         gives 3 credits back
-//! writer: packet of 2 at 3          (load)   w=0               w=4    the run wraps
+//! writer: packet of 3 at 3          (pay)    (load)            w=4    the run wraps
 //! ```
 //!
 //! **Why a stale word is never taken for a packet.** Only the head of a run has a publish word; in the other slots of
 //! the run the same four bytes are payload, of any value. So the sequence number alone decides nothing. What
-//! does is this invariant: *the slot behind the last published packet holds zero in its first word.* It holds at
-//! the start (slot 0 of a fresh lane is zero) and the writer keeps it: before it publishes a packet it zeroes the first word of the
-//! slot behind the run, where its next head will be. The reader looks at the first word of position `p` only when it has
-//! read everything before `p`: it has seen the publish word of the packet that ends there (Acquire) and so the zero, which was stored
-//! before (Release), or what the writer has published there since.
-//!
-//! *The slot behind the run is the writer's.* The ring is one slot longer than what is ever unread (below), so that slot was
-//! retired before, and the writer knows it. With credits: of `P` positions that it has filled, those that the grants that it has
-//! read and the totals of credit packets read beside them do not show as retired are at most the quota and the credit slots, one
-//! less than the ring; and packets are retired in order. Without: as many as `room` has counted. Only the last packet of
-//! a stay (`Leave`) fills the slot that is set aside, and behind that comes nothing.
-//!
-//! So the reader writes nothing to the slots. It would have to take each of the lines over from the writer once more, and its own
-//! next packet would queue up behind those stores.
+//! does is this invariant: *a slot that the writer may fill holds zero in its first word.* It holds at
+//! the start (a new file is zero) and the reader restores it: it zeroes the first word of every slot it
+//! retires, before it gives the credit back. The order is kept across the two processes: the zero stores come before
+//! the credit return in the reader's program; that return is itself a packet, published with Release and
+//! read with Acquire (without credits: the `retired` word, stored with Release, loaded with Acquire), and
+//! the writer refills the slot after reading it. The reader, in turn, looks at the first word of position `p`
+//! only when everything before `p` is retired, so it looks at a slot that is empty or whose head is at `p`: the
+//! writer fills slots in order, and a run that covers the slot as a body would start before `p`.
 //!
 //! The word is `position + 1` in 32 bits, 0 replaced by 1. A zero test finds packets; that the word is the expected one is a
 //! check of input (a writer out of step is malformed), so that two positions that are 2^32 apart, or the two
@@ -43,7 +38,7 @@ use super::sync::{AtomicU32, AtomicU64, Ordering};
 use super::together::Together;
 use crate::memory::UserMemory;
 use weir_proto::wire::{self, SLOT_BYTES};
-use weir_proto::{Body, Geometry, Packet};
+use weir_proto::{Geometry, Packet};
 
 /// What a slot holds here.
 pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
@@ -162,8 +157,7 @@ impl<L: LaneMemory> Writer<L> {
         &self.lane
     }
 
-    /// Writes a packet up to the point of publishing it: payload in the run's body, the head, the zero behind. Returns the slots
-    /// it fills.
+    /// Writes a packet up to the point of publishing it: payload in the run's body, then the head. Returns the slots it fills.
     ///
     /// # Panics
     /// If the packet does not fit in the lane or names payload that is not there: bugs of the machine.
@@ -174,7 +168,6 @@ impl<L: LaneMemory> Writer<L> {
             self.fill_body(packet.payload_bytes, payload, in_head);
         }
         self.fill_head(packet, payload, in_head);
-        self.clear_behind(packet, slots);
         slots
     }
 
@@ -184,12 +177,12 @@ impl<L: LaneMemory> Writer<L> {
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
         assert!(
-            slots < self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
+            slots <= self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
             "a packet of {slots} slots in a lane of {}",
             self.lane.slots()
         );
         debug_assert!(
-            self.at.position + u64::from(slots) + u64::from(packet.body != Body::Leave)
+            self.at.position + u64::from(slots)
                 <= self.lane.control().retired.0.load(Ordering::Acquire) + u64::from(self.lane.slots()),
             "slots of position {} are not ours: the machine sent without credit or room",
             self.at.position
@@ -254,19 +247,10 @@ impl<L: LaneMemory> Writer<L> {
         unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
     }
 
-    /// Zeroes the first word of the slot behind the packet of `slots` slots, if anything can follow.
-    #[inline(always)]
-    pub fn clear_behind(&mut self, packet: &Packet, slots: u32) {
-        if packet.body != Body::Leave {
-            let behind = wrapped(self.at.slot + slots, self.lane.slots());
-            self.lane.word(behind).store(0, Ordering::Relaxed);
-        }
-    }
-
     /// Publishes the packet of `slots` slots that has been filled in and moves on.
     #[inline]
     pub fn publish(&mut self, slots: u32) {
-        // Release: whoever sees the word sees the run, and the zero behind it.
+        // Release: whoever sees the word sees the run.
         self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
         self.at.advance(slots, self.lane.slots());
     }
@@ -276,7 +260,7 @@ impl<L: LaneMemory> Writer<L> {
     /// retired what was never written is believed nothing.
     pub fn room(&mut self) -> u32 {
         let slots = u64::from(self.lane.slots()) - 1;
-        // Acquire: what the reader has read of the slots comes before what we write into them.
+        // Acquire: the zeroes that the reader left in the slots come before what we write into them.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
         if retired > self.at.position {
             return 0;
@@ -391,11 +375,29 @@ impl<L: LaneMemory> Reader<L> {
         });
     }
 
+    /// Zeroes the first words of the slots of a run, all but the first.
+    fn clear_behind_head(&self, run_slots: u32) {
+        let slots = self.lane.slots();
+        let (begin, end) = (self.at.slot + 1, self.at.slot + run_slots);
+        for slot in begin..end.min(slots) {
+            self.lane.word(slot).store(0, Ordering::Relaxed);
+        }
+        // The run wraps.
+        for slot in begin.max(slots)..end {
+            self.lane.word(slot - slots).store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Frees the slots of `found`, the packet at the head of the lane.
     #[inline(always)]
     pub fn retire(&mut self, found: &Found) {
-        self.at.advance(found.slots, self.lane.slots());
-        // Release: what we have read comes first. A plain store to a line that only writers without credit read.
+        let slots = self.lane.slots();
+        self.lane.word(self.at.slot).store(0, Ordering::Relaxed);
+        if found.slots > 1 {
+            self.clear_behind_head(found.slots);
+        }
+        self.at.advance(found.slots, slots);
+        // Release: the zeroes come first. A plain store to a line that only writers without credit read.
         self.lane.control().retired.0.store(self.at.position, Ordering::Release);
     }
 }
@@ -434,7 +436,7 @@ mod tests {
 
     #[test]
     fn runs_of_every_length_wrap_around() {
-        let (mut writer, mut reader) = pair(8); // one is set aside
+        let (mut writer, mut reader) = pair(7);
         for round in 0..2_000_u32 {
             let length = (round * 37 % (7 * 64 - 48)) as usize;
             let bytes: Vec<u8> = (0..length).map(|i| (i as u32 * 7 + round) as u8).collect();

@@ -213,7 +213,7 @@ impl OwnSegment {
         let offset = shape.lane_offset(lane);
         let view = MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane));
         if keep {
-            view.reset();
+            view.reset(false);
             return;
         }
         // SAFETY: an open file and a range inside it. Views of the lane stay mapped; they read zero from now on.
@@ -226,7 +226,7 @@ impl OwnSegment {
             )
         };
         if punched != 0 {
-            view.reset(); // a file system without holes
+            view.reset(true); // a file system without holes
         }
     }
 

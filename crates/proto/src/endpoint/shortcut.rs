@@ -109,8 +109,11 @@ fn data_now(
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
     }
-    if let Some(receiver) = &mut state.receiver {
-        let read = state.stays.credit_packets_read();
+    let read = state.stays.credit_packets_read();
+    if let Some(flow::Receiver::Dynamic(account)) = state.receiver {
+        // The usual scheme, in which it makes no difference that a message has waited.
+        settle |= pool.retrieved_and_due(account, slots, read).ok()?;
+    } else if let Some(receiver) = &mut state.receiver {
         settle |= receiver.retrieved_and_due(slots, read, pool).ok()?;
         if packet.marks.backlogged
             && let Some(quota_slots) = receiver.had_waited()

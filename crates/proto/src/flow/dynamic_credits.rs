@@ -438,7 +438,7 @@ impl Pool {
 
     /// The same; the result is whether a threshold is reached.
     #[inline(always)]
-    pub(super) fn retrieved_and_due(
+    pub(crate) fn retrieved_and_due(
         &mut self,
         index: u32,
         slots: u32,

@@ -297,17 +297,14 @@ impl Receiver {
     /// As [`Receiver::retrieved`].
     #[inline(always)]
     pub fn retrieved_and_due(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
-        if let Receiver::Dynamic(account) = self {
-            return pool.retrieved_and_due(*account, slots, read);
-        }
         match self {
             Receiver::Unlimited => Ok(false),
-            _ => self.retrieved_otherwise(slots, read, pool),
+            _ => self.retrieved_with_credits(slots, read, pool),
         }
     }
 
     #[inline(never)]
-    fn retrieved_otherwise(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
+    fn retrieved_with_credits(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<bool, SpendError> {
         self.retrieved(slots, read, pool).map(|()| self.is_due(pool))
     }
 

@@ -112,8 +112,8 @@ fn take_u64(slot: &Slot, at: usize) -> u64 {
 }
 
 /// The header of an eager packet that nobody acknowledges, as most are: bytes 4 to 7, and the five words of eight bytes behind
-/// them. For writers that put them into shared memory one by one: bytes that are collected first and read again in other
-/// portions cost the core more than all that is computed here. `None`: [`encode`].
+/// them. For writers that put them into shared memory one by one: bytes that are collected in small portions and read again in
+/// larger ones wait until they have left the core's store buffer. `None`: [`encode`].
 #[inline(always)]
 pub fn eager_words(packet: &Packet) -> Option<(u32, [u64; 5])> {
     let Body::Eager { space, tag, data, length, acknowledge: None } = packet.body else { return None };
@@ -281,6 +281,8 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
             return Err(PacketError::Length { have_bytes: payload_bytes, length_bytes });
         }
         packet.body = eager(slot, flags);
+    } else if kind == CREDIT && payload_bytes == 0 {
+        packet.body = Body::Credit;
     } else {
         packet.body = decode_other(slot, kind, flags, payload_bytes, max_payload_bytes)?;
     }

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Where the instructions of a message go: tests/mpi/measure.c over weir, one rank under callgrind, counted by layer.
+
+usage: tools/budget.py [latency|stream]:RANK:BYTES...       (docs/performance.md, "The measured budget")
+
+A row is one rank: rank 0 of a stream sends, rank 1 receives, in a round trip each does both. Only the function of measure.c that moves
+messages is counted, and only in this rank; the other runs by itself, so that the counted one hardly waits. `reads` are calls of
+fi_cq_read, `empty` those that found nothing and waited. Lines of Rust's library count for the layer into whose function they were
+compiled, which is the provider's where everything is one function. Needs valgrind and `make build env-mpich`.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MPI = ROOT / "out/env/mpich"
+SECONDS = "0.5"
+FUNCTIONS = {"latency": "round_trips", "stream": "stream"}
+SIZES = (8, 2048, 65536, 1048576)
+DEFAULT = [f"{job}:{size}" for size in SIZES for job in ("stream:0", "stream:1", "latency:0")]
+LAYERS = ["provider", "engine", "proto", "link"]
+# Calls of the provider that post a message; one send of rank 0 is one message, in a round trip also one receive.
+POSTS = re.compile(r"weir_fi::(tagged|message)::(inject|injectdata|send|senddata|sendmsg|recv|recvmsg)$")
+
+
+class Profile:
+    """What callgrind wrote: self cost by layer, and how often functions were called."""
+
+    def __init__(self, path):
+        self.layers = Counter()
+        self.functions = Counter()
+        self.calls = Counter()
+        self.inclusive = Counter()
+        self._names = {}
+        self._read(path)
+
+    def _name(self, kind, text):
+        number, _, name = text.partition(" ")
+        if name:
+            self._names[kind, number] = name
+        return self._names[kind, number]
+
+    @staticmethod
+    def _layer(file, home, binary):
+        for place in (file, home):
+            found = re.search(r"crates/(\w+)/src/", place)
+            if found:
+                return found[1]
+        if "libweir" in binary:
+            return "library"  # of Rust, not inlined
+        return "MPI" if "libmpi" in binary else "program" if binary.endswith("measure") else "libc"
+
+    def _read(self, path):
+        binary = home = file = function = ""
+        called = None
+        for line in open(path):
+            line = line.rstrip("\n")
+            key, equals, value = line.partition("=")
+            if equals and key in ("ob", "cob", "fl", "fi", "fe", "cfi", "cfl", "fn", "cfn", "calls"):
+                if key == "ob":
+                    binary = self._name("ob", value)
+                elif key == "fl":
+                    home = file = self._name("fl", value)
+                elif key in ("fi", "fe"):
+                    file = self._name("fl", value)
+                elif key in ("cfi", "cfl"):
+                    self._name("fl", value)
+                elif key == "cob":
+                    self._name("ob", value)
+                elif key == "fn":
+                    function = self._name("fn", value)
+                elif key == "cfn":
+                    called = self._name("fn", value)
+                else:
+                    self.calls[called] += int(value.split()[0])
+                continue
+            numbers = line.split()
+            if len(numbers) != 2 or not re.match(r"[\d+*-]", numbers[0]):
+                continue
+            if called is not None:  # the line after `calls=`: what the call cost
+                self.inclusive[called] += int(numbers[1])
+                if self._layer("", home, binary) in LAYERS + ["library"] and re.search(r"mem(cpy|move|set)", called):
+                    self.layers["memcpy"] += int(numbers[1])
+                    self.layers["libc"] -= int(numbers[1])
+                called = None
+                continue
+            self.layers[self._layer(file, home, binary)] += int(numbers[1])
+            self.functions[function] += int(numbers[1])
+
+
+def counted(what, rank, size, scratch):
+    profile = scratch / f"{what}.{rank}.{size}"
+    wrapper = scratch / "one-rank.sh"
+    wrapper.write_text(
+        '#!/bin/sh\n[ "${PMI_RANK:-}" = "$COUNTED" ] || exec "$@"\n'
+        'exec valgrind --quiet --tool=callgrind --collect-atstart=no "--toggle-collect=$INSIDE" '
+        '"--callgrind-out-file=$PROFILE" "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    environment = dict(os.environ, COUNTED=str(rank), INSIDE=FUNCTIONS[what], PROFILE=str(profile))
+    command = [ROOT / "out/bin/weir", "run", "-q", "--mpi", "mpich", "-n", "2", "--", wrapper, scratch / "measure", what]
+    subprocess.run([*command, SECONDS, str(size)], env=environment, check=True, stdout=subprocess.DEVNULL)
+    return Profile(profile)
+
+
+def main():
+    jobs = sys.argv[1:] or DEFAULT
+    with tempfile.TemporaryDirectory(prefix="weir-budget-") as scratch:
+        scratch = Path(scratch)
+        subprocess.run([MPI / "bin/mpicc", "-O2", "-o", scratch / "measure", ROOT / "tests/mpi/measure.c"], check=True)
+        columns = ["weir", *LAYERS, "library", "memcpy", "libc", "MPI"]
+        print(f"{'':20}{'messages':>9}{'reads':>7}{'empty':>7}" + "".join(f"{name:>9}" for name in columns))
+        for job in jobs:
+            what, rank, size = job.split(":")
+            profile = counted(what, rank, size, scratch)
+            if os.environ.get("KEEP"):
+                (Path(os.environ["KEEP"]) / job).write_bytes((scratch / f"{what}.{rank}.{size}").read_bytes())
+            posts = {name: calls for name, calls in profile.calls.items() if POSTS.search(name)}
+            messages = max(posts.values())
+            layers = profile.layers
+            layers["weir"] = sum(layers[name] for name in [*LAYERS, "library", "memcpy"])
+            reads = profile.calls["weir_fi::cq::read"] / messages
+            pauses = profile.calls["weir_fi::handle::State::pause"] / messages
+            row = "".join(f"{layers[name] / messages:9.1f}" for name in columns)
+            print(f"{job:20}{messages:9}{reads:7.2f}{pauses:7.2f}{row}")
+            calls = [name for name in posts if posts[name] * 2 > messages] + ["weir_fi::cq::read"]
+            print("    " + ", ".join(f"{name} {profile.inclusive[name] / messages:.0f}" for name in calls))
+
+
+if __name__ == "__main__":
+    main()
