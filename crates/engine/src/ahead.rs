@@ -64,6 +64,8 @@ impl<L: Link> Engine<L> {
     fn wait_until_caught_up(&mut self, to: Peer) {
         let (before, began) = (self.released, Clock::now());
         let patience = if self.crowded { PATIENCE_CROWDED } else { PATIENCE_ALONE };
+        // Other threads may wait for what this one holds.
+        let patience = patience.min(self.waiting.longest_sleep());
         let mut looks = 0;
         loop {
             if self.progress() == 0 {

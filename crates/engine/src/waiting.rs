@@ -92,6 +92,11 @@ impl Waiting {
         self.sleep_ns = self.sleep_ns.min(SHARED_SLEEP_NS);
     }
 
+    /// How long this endpoint may sleep at a time.
+    pub fn longest_sleep(&self) -> Duration {
+        Duration::from_nanos(self.sleep_ns)
+    }
+
     /// Something happened: begin again.
     #[inline]
     pub fn reset(&mut self) {
