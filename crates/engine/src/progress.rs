@@ -174,7 +174,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// Called when a read of the program found nothing: looks a moment longer whether something arrives, if the caller waits (see
-    /// [`crate::lingering`]). Returns whether it has.
+    /// `lingering.rs`). Returns whether it has.
     #[inline]
     pub fn linger(&mut self) -> bool {
         self.lingering.begin(weir_link::cores::ticks) && !self.has_other_work() && self.look_a_moment_longer()
