@@ -62,7 +62,7 @@ impl<L: Link> Engine<L> {
 
     #[cold]
     fn wait_until_caught_up(&mut self, to: Peer) {
-        let (before, began) = (self.released, Clock::now());
+        let (before, began) = (self.machine.copies_for(to), Clock::now());
         let patience = if self.crowded { PATIENCE_CROWDED } else { PATIENCE_ALONE };
         // Other threads may wait for what this one holds.
         let patience = patience.min(self.waiting.longest_sleep());
@@ -80,7 +80,8 @@ impl<L: Link> Engine<L> {
                 break;
             }
         }
-        self.ahead.waited(self.released != before);
+        // What others have taken meanwhile says nothing about this receiver.
+        self.ahead.waited(self.machine.copies_for(to) < before);
     }
 }
 

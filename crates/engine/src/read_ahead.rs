@@ -20,7 +20,7 @@ use crate::operations::Outstanding;
 const HELD_BYTES: u64 = 64 << 10;
 /// Longer messages are copied one by one. Unit: bytes.
 const LONGEST_BYTES: u64 = HELD_BYTES / 4;
-/// Rows that are known of a peer. More: the oldest is forgotten, and its messages are copied one by one.
+/// Rows that are known of a peer. More: the one at the lowest address is forgotten, and its messages are copied one by one.
 const MOST_ROWS: usize = 4096;
 /// Copies begin at multiples of this. Unit: bytes.
 const ALIGNMENT: u64 = 16;
@@ -70,14 +70,17 @@ impl Rows {
         }
     }
 
-    /// The end of the row in which something lies there.
-    fn end_of(&self, address: u64) -> Option<u64> {
-        self.ends.range(..=address).next_back().map(|(_, &end)| end).filter(|&end| end > address)
+    /// Start and end of the row in which something lies there.
+    fn row_at(&self, address: u64) -> Option<(u64, u64)> {
+        let (&start, &end) = self.ends.range(..=address).next_back()?;
+        (address < end).then_some((start, end))
     }
 
-    /// The first of a row is gone; the rest begins at `after`.
-    fn shorten(&mut self, start: u64, after: u64) {
-        let Some(end) = self.ends.remove(&start) else { return };
+    /// What lies there is taken: its row begins at `after` from now on. What was skipped is copied by itself, so that no row stays
+    /// when its last message has been taken.
+    fn shorten(&mut self, address: u64, after: u64) {
+        let Some((start, end)) = self.row_at(address) else { return };
+        self.ends.remove(&start);
         if after < end {
             self.ends.insert(after, end);
             if self.last == Some(start) {
@@ -143,8 +146,8 @@ impl ReadAhead {
         {
             return Plan::Held;
         }
-        match self.rows.get(&peer).and_then(|rows| rows.end_of(address)) {
-            Some(end) if follows == Some((peer, address)) && address + bytes < end => {
+        match self.rows.get(&peer).and_then(|rows| rows.row_at(address)) {
+            Some((_, end)) if follows == Some((peer, address)) && address + bytes < end => {
                 Plan::Read((end - address).min(HELD_BYTES))
             }
             _ => Plan::Alone,
@@ -190,7 +193,8 @@ impl<L: Link> Engine<L> {
         outstanding: &Outstanding,
         bytes: u64,
     ) -> bool {
-        if bytes == 0 || bytes > LONGEST_BYTES {
+        // The address comes from the peer.
+        if bytes == 0 || bytes > LONGEST_BYTES || address.checked_add(bytes + ALIGNMENT).is_none() {
             return false;
         }
         let plan = ahead.plan(peer, address, bytes);
@@ -272,6 +276,17 @@ mod tests {
         take(&mut ahead, 0x10800);
         assert_eq!(take(&mut ahead, 0x12000), Plan::Held);
         assert_ne!(take(&mut ahead, 0x11000), Plan::Held);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_row_whose_messages_were_skipped_or_taken_in_part() {
+        let mut ahead = ReadAhead::default();
+        row(&mut ahead, 0x10000, 4);
+        take(&mut ahead, 0x10800);
+        ahead.plan(FROM, 0x11000, 100);
+        ahead.taken(FROM, 0x11000, 100);
+        take(&mut ahead, 0x11800);
+        assert!(ahead.rows.is_empty() && ahead.held.is_none());
     }
 
     #[test]
