@@ -1,5 +1,6 @@
 """What all MPI-level tests share. They need out/bin/weir, out/lib/libweir-fi.so and out/env: `make test-mpi`."""
 
+import os
 import pathlib
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import pytest  # noqa: E402
 
 
 def pytest_sessionstart():
+    os.environ["XDG_CONFIG_HOME"] = "/nonexistent"  # what `weir tune --save` has left here is not to be tested
     launch.require(launch.WEIR, launch.PROVIDER, *map(launch.env_dir, ("mpich", "intel", "openmpi")))
 
 
