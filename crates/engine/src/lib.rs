@@ -266,6 +266,10 @@ pub struct Engine<L: Link = ShmLink> {
     cross_memory: bool,
     /// More ranks than cores.
     crowded: bool,
+    /// Yields of our caller that are of no use may be left out.
+    skips_yields: bool,
+    /// A core for every rank, and one thread that calls: nobody is waiting for this core.
+    alone: bool,
     waiting: Waiting,
     lingering: Lingering,
     /// The thread that called last; 0: none yet.
@@ -392,6 +396,8 @@ impl<L: Link> Engine<L> {
             unreachable: Vec::new(),
             cross_memory: settings.cross_memory,
             crowded: is_crowded(peers),
+            skips_yields: settings.skip_yields,
+            alone: !is_crowded(peers) && !several_threads,
             waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
             lingering: Lingering::new(weir_link::cores::TICKS && !is_crowded(peers) && !several_threads),
             caller: 0,
@@ -708,6 +714,7 @@ impl<L: Link> Engine<L> {
             if self.caller != 0 {
                 self.waiting.share();
                 self.lingering.forbid();
+                self.alone = false;
             }
             self.caller = caller;
         }

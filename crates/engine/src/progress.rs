@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
+use weir_link::yields;
 use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
 use weir_proto::{
     Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Shortcut,
@@ -166,11 +167,23 @@ impl<L: Link> Engine<L> {
         self.news = false;
     }
 
-    /// A read of the program has found nothing and is over.
+    /// A read of the program has found nothing and is over. With a core for every rank we give ours away ourselves, when it is
+    /// time ([`Engine::pause`]).
     #[inline]
     pub fn found_nothing(&mut self) {
         self.forget_news();
         self.lingering.leave(weir_link::cores::ticks);
+        if self.skips_yields {
+            yields::next_is_needless(self.alone);
+        }
+    }
+
+    /// A read of the program is over and has found something: what the program waits for may have come.
+    #[inline]
+    pub fn found_something(&mut self) {
+        if self.skips_yields {
+            yields::next_is_needless(true);
+        }
     }
 
     /// Called when a read of the program found nothing: looks a moment longer whether something arrives, if the caller waits (see

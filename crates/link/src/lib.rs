@@ -12,6 +12,7 @@ pub mod page;
 pub mod pages;
 pub mod probe;
 pub mod shm;
+pub mod yields;
 
 use memory::UserMemory;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};

@@ -186,6 +186,7 @@ impl QueueHandle {
                 return Err(Error::Again);
             }
         }
+        state.found_something(watch);
         let entries = &mut state.queues[self.index].entries;
         match self.format {
             cq_format::MSG => drain(entries, buffer.cast(), count, sources, |entry| {

@@ -1,7 +1,7 @@
 //! Domains: where endpoints, queues, counters, address vectors and regions are opened.
 
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use crate::av::{self, VectorHandle};
 use crate::counter::{self, CounterHandle};
@@ -11,7 +11,7 @@ use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::handle::{Domain, Mode, leave_to_parent};
 use crate::mr::{self, RegionHandle};
-use crate::{info, settings};
+use crate::{info, log, settings};
 
 /// The object that C holds; the first members are `fid_domain`.
 #[repr(C)]
@@ -65,6 +65,9 @@ impl DomainHandle {
 /// A setting is wrong: invalid.
 pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*mut DomainHandle, Error> {
     let settings = settings::read()?;
+    if settings.skip_yields {
+        intercept_yields();
+    }
     let threading = info.and_then(|info| inner(info.domain_attr)).map_or(0, |attr| attr.threading);
     let mode = if threading == threading::DOMAIN { Mode::Serialised } else { Mode::Shared };
     Ok(hand_out(DomainHandle {
@@ -73,6 +76,16 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
         mr: &mr::OPS,
         domain: Domain::open(mode, api_version, settings),
     }))
+}
+
+/// Once: what is loaded later is not what calls us.
+fn intercept_yields() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for library in weir_link::yields::intercept() {
+            log::info(|| format!("yields of {library} that are of no use are left out (FI_WEIR_SKIP_YIELDS)"));
+        }
+    });
 }
 
 /// What is still open in the domain keeps it alive.

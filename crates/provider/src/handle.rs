@@ -186,6 +186,16 @@ impl State {
         }
     }
 
+    /// The program is told what has ended, so it goes on.
+    #[inline(always)]
+    pub fn found_something(&mut self, watch: Watch) {
+        if let [only] = *self.watched(watch)
+            && let Some(engine) = self.endpoints[only].engine()
+        {
+            engine.found_something();
+        }
+    }
+
     #[inline(never)]
     fn looked_at_several(&mut self, watch: Watch) {
         for nth in 0..self.watched(watch).len() {

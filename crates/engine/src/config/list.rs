@@ -43,6 +43,7 @@ pub(super) const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 pub(super) const UNEXPECTED_BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
 pub(super) const RETAIN_BYTES: &str = "FI_WEIR_RETAIN_BYTES";
 pub(super) const CROSS_MEMORY: &str = "FI_WEIR_CROSS_MEMORY";
+pub(super) const SKIP_YIELDS: &str = "FI_WEIR_SKIP_YIELDS";
 pub(super) const MAX_PEERS: &str = "FI_WEIR_MAX_PEERS";
 pub(super) const IDLE_BYTES: &str = "FI_WEIR_IDLE_BYTES";
 pub(super) const SPIN: &str = "FI_WEIR_SPIN";
@@ -182,6 +183,12 @@ pub const SETTINGS: &[SettingInfo] = &[
         default: "0",
         allowed: "0 to 1000000",
         help: "Polls that find nothing before the core is given away; 0: chosen by cores and ranks.",
+    },
+    SettingInfo {
+        variable: SKIP_YIELDS,
+        default: "1",
+        allowed: "0, 1",
+        help: "Leave out what an MPI library yields after a read that has found something, or where every rank has a core.",
     },
     SettingInfo {
         variable: SLEEP_US,

@@ -144,6 +144,8 @@ pub struct Settings {
     pub retain_bytes: u64,
     /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages straight between processes.
     pub cross_memory: bool,
+    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): leave out yields of the MPI library that are of no use ([`weir_link::yields`]).
+    pub skip_yields: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,
     /// `FI_WEIR_IDLE_BYTES`: what of a mailbox idle senders may keep.
@@ -180,6 +182,7 @@ impl Default for Settings {
             unexpected_budget_bytes: 16 << 20,
             retain_bytes: 0,
             cross_memory: true,
+            skip_yields: true,
             max_peers: 4096,
             idle_bytes: 128 << 10,
             spin: 0,
@@ -243,6 +246,7 @@ impl Settings {
                 .unwrap_or(default.unexpected_budget_bytes),
             retain_bytes: read_bytes(&given, RETAIN_BYTES, 0..=1 << 40)?.unwrap_or(default.retain_bytes),
             cross_memory: read_word(&given, CROSS_MEMORY, &SWITCH)?.unwrap_or(default.cross_memory),
+            skip_yields: read_word(&given, SKIP_YIELDS, &SWITCH)?.unwrap_or(default.skip_yields),
             max_peers: read_number(&given, MAX_PEERS, 1..=4096)?.unwrap_or(default.max_peers),
             idle_bytes: read_number(&given, IDLE_BYTES, 0..=u32::MAX)?.unwrap_or(default.idle_bytes),
             spin: read_number(&given, SPIN, 0..=1_000_000)?.unwrap_or(default.spin),
@@ -320,6 +324,7 @@ impl Settings {
             UNEXPECTED_BUDGET => Some(self.unexpected_budget_bytes.to_string()),
             RETAIN_BYTES => Some(self.retain_bytes.to_string()),
             CROSS_MEMORY => Some(switch(self.cross_memory)),
+            SKIP_YIELDS => Some(switch(self.skip_yields)),
             MAX_PEERS => Some(self.max_peers.to_string()),
             IDLE_BYTES => Some(self.idle_bytes.to_string()),
             SPIN => Some(self.spin.to_string()),

@@ -62,6 +62,7 @@ fn every_setting_is_read_and_written_back() {
         (MAX_PEERS, "1"),
         (IDLE_BYTES, "0"),
         (SPIN, "1000000"),
+        (SKIP_YIELDS, "0"),
         (SLEEP_US, "100000"),
         (CLOSE_MS, "600000"),
         (SHM_DIR, here),

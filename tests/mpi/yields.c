@@ -1,0 +1,46 @@
+/* How often the core is given away in receives whose messages are there already.
+ *
+ * usage: yields MESSAGES
+ *
+ * Rank 1 sends MESSAGES, and a last one. Rank 0 receives the last one first, so that the others have arrived, and then those. Its
+ * sched_yield stands in for the C library's and counts. Prints a line of key=value.
+ */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static long yields;
+
+int sched_yield(void) {
+    yields++;
+    return (int)syscall(SYS_sched_yield);
+}
+
+int main(int argc, char **argv) {
+    int rank, value = 0, messages = argc == 2 ? atoi(argv[1]) : 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (messages < 1) {
+        fprintf(stderr, "usage: yields MESSAGES\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    if (rank == 1) {
+        for (int i = 0; i <= messages; i++) MPI_Send(&i, 1, MPI_INT, 0, i == messages, MPI_COMM_WORLD);
+    } else if (rank == 0) {
+        MPI_Recv(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        long before = yields;
+        for (int i = 0; i < messages; i++) {
+            MPI_Recv(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (value != i) {
+                printf("message %d is %d\n", i, value);
+                MPI_Abort(MPI_COMM_WORLD, 3);
+            }
+        }
+        printf("receives=%d yields=%ld\n", messages, yields - before);
+    }
+    MPI_Finalize();
+    return 0;
+}
