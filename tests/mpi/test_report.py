@@ -12,6 +12,7 @@ import launch
 import pytest
 
 SLOW = pathlib.Path(__file__).with_name("slow.c")
+LATE = SLOW.with_name("late.c")
 
 
 def slow(seconds, messages, size):
@@ -95,6 +96,16 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         lines = re.findall(rf"^weir: rank {sender} has waited 1\.\d s for credit from rank 0.*$", outcome.output, re.M)
         assert len(lines) == 1, outcome
         assert "; rank 0 has not polled for" in lines[0]
+
+
+def test_a_sender_without_room_for_copies_says_so(over_weir):
+    small = ["--set", "FI_WEIR_UNEXPECTED_BUDGET=65536", "--set", "FI_WEIR_RETAIN_BYTES=65536", "--set", "FI_WEIR_STALL_MS=500"]
+    program = [launch.compile_c(LATE), "3", "10000", "2048", "anybody"]
+    outcome, _ = over_weir(2, program, flags=small, timeout=60)
+    assert "all 10000 arrived" in outcome.output, outcome
+    limit = r"64 KiB for receivers without room, its limit \(FI_WEIR_RETAIN_BYTES\)"
+    until = r"until rank 0 receives, for which it keeps \d+ messages"
+    assert re.search(rf"^weir: rank 1 keeps {limit}, of which nothing was taken for \d+ ms: .* {until}$", outcome.output, re.M), outcome
 
 
 def test_short_waits_are_not_worth_a_line_and_the_line_can_be_switched_off(over_weir):

@@ -19,13 +19,14 @@ mod operations;
 mod progress;
 mod read_ahead;
 mod retained;
+mod room;
 pub mod stalls;
 pub mod stats;
 pub mod trace;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant as Clock};
+use std::time::Instant as Clock;
 
 use addresses::AddressTable;
 use ahead::Ahead;
@@ -35,6 +36,7 @@ use lingering::Lingering;
 use operations::{Operations, Outstanding};
 use read_ahead::ReadAhead;
 use retained::Retained;
+use room::NoRoom;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
@@ -51,8 +53,6 @@ pub const MAX_OPERATIONS: u32 = 1 << 20;
 pub const MAX_BACKLOG: u32 = 1 << 16;
 /// Room for completions that is kept when there are none.
 const MAX_SPARE_COMPLETIONS: usize = 4096;
-/// How long an injected send waits for room for its copy while nothing is released.
-const ROOM_PATIENCE: Duration = Duration::from_millis(10);
 /// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
 /// system call. Unit: bytes.
 const REMOTE_INLINE_BYTES: u64 = 8192;
@@ -207,21 +207,6 @@ pub enum OpenError {
         source: std::io::Error,
     },
 }
-
-/// How injected sends without room for a copy get on.
-#[derive(Debug)]
-struct NoRoom {
-    since: Clock,
-    /// How many copies had been released then, ever.
-    released: u64,
-    /// So many more may go over the limit now.
-    allowed: u32,
-    /// So many were allowed last time.
-    last: u32,
-}
-
-/// The most injected sends that go over the limit together.
-const MOST_OVER: u32 = 64;
 
 /// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::owner`].
 pub struct Engine<L: Link = ShmLink> {
@@ -478,7 +463,7 @@ impl<L: Link> Engine<L> {
         }
         self.admit_sends(to, bytes)?;
         if inject && self.machine.may_fit_later(to, bytes) {
-            self.wait_for_room()?;
+            self.wait_for_room(to)?;
         }
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
         let announced = self.machine.announces_own_buffer(to, bytes, level);
@@ -668,30 +653,6 @@ impl<L: Link> Engine<L> {
         if self.operations.count() >= MAX_OPERATIONS as usize {
             return Err(PostError::Again { limit: MAX_OPERATIONS });
         }
-        Ok(())
-    }
-
-    /// An injected message must be copied and there is no room: says "again" as long as copies are being taken. If none has
-    /// been for a while, what would make the receiver take them may be this very message: it goes over the limit, and after
-    /// the next while two, then four: a program that needs many of them through is not held up by each, and one that floods
-    /// somebody who never comes still fills memory slowly.
-    #[cold]
-    fn wait_for_room(&mut self) -> Result<(), PostError> {
-        let now = Clock::now();
-        let again = Err(PostError::Full { limit_bytes: self.machine.config().retain_bytes });
-        let Some(wait) = self.no_room.as_mut().filter(|wait| wait.released == self.released) else {
-            self.no_room = Some(NoRoom { since: now, released: self.released, allowed: 0, last: 0 });
-            return again;
-        };
-        if wait.allowed == 0 {
-            if now.duration_since(wait.since) < ROOM_PATIENCE {
-                return again;
-            }
-            wait.since = now;
-            wait.last = (2 * wait.last).clamp(1, MOST_OVER);
-            wait.allowed = wait.last;
-        }
-        wait.allowed -= 1;
         Ok(())
     }
 

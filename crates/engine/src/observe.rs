@@ -163,13 +163,13 @@ impl<L: Link> Engine<L> {
     }
 
     /// What the endpoints of this job have left, if they leave anything.
-    fn pages(&self) -> Vec<EndpointReport> {
+    pub(crate) fn pages(&self) -> Vec<EndpointReport> {
         let read = self.stats.as_ref().and_then(|stats| stats::read_dir(stats.path().parent()?).ok());
         read.unwrap_or_default().endpoints
     }
 
     /// `rank 3`, or what else is known.
-    fn name_of(&self, peer: Peer, page: Option<&EndpointReport>) -> String {
+    pub(crate) fn name_of(&self, peer: Peer, page: Option<&EndpointReport>) -> String {
         let process = self.link.process(peer);
         let rank = match page {
             Some(page) => page.rank,

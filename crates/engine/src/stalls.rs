@@ -6,12 +6,13 @@
 //! it grants at 86, and that it last worked in the library 1.4 s ago. So 216 slots lie unread, and rank 0 is busy elsewhere.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use crate::stats::EndpointReport;
 use weir_proto::{Instant, Peer};
 
-/// A stall is told again so often. Unit: ns.
-const REPEAT_NS: u64 = 10_000_000_000;
+/// A stall is told again so often.
+pub(crate) const REPEAT: Duration = Duration::from_secs(10);
 /// So many pairs are told of at a time; the others are counted.
 pub(crate) const MOST_TOLD: usize = 4;
 /// A receiver that has not looked for so long is not working in the library: while it does it looks every 200 ms, when a
@@ -154,6 +155,25 @@ pub fn sentence(
     line
 }
 
+/// That a sender has no room for copies any more, and whose they are: one line.
+///
+/// - `sender`, `receiver`: their names (`rank 3`). The next message is for `receiver`, which has not taken `copies`.
+/// - `waited`: for so long, none of any receiver's has been taken.
+pub(crate) fn no_room(
+    sender: &str,
+    receiver: &str,
+    waited: Duration,
+    limit_bytes: u64,
+    copies: u32,
+) -> String {
+    let (age, copies) = (time(waited.as_nanos() as u64), counted(u64::from(copies), "message"));
+    let limit = bytes(limit_bytes);
+    format!(
+        "{sender} keeps {limit} for receivers without room, its limit (FI_WEIR_RETAIN_BYTES), of which nothing was taken for {age}: \
+         its sends are slow until {receiver} receives, for which it keeps {copies}"
+    )
+}
+
 /// What the receiver did last.
 fn last_act(page: &EndpointReport, now_ns: u64) -> String {
     let quiet_ns = now_ns.saturating_sub(page.looked_ns);
@@ -228,6 +248,11 @@ impl StallWatch {
         StallWatch { after_ns: u64::from(after_ms) * 1_000_000, noticed: HashMap::new() }
     }
 
+    /// Whether a wait is worth a line.
+    pub fn is_long(&self, waited: Duration) -> bool {
+        self.after_ns > 0 && waited >= Duration::from_nanos(self.after_ns)
+    }
+
     /// Looks at all stalls that there are now, and returns those to tell of. A stall counts from when it was first seen
     /// here: engines read the clock seldom, so its own beginning may be told too early, never what was seen.
     pub fn look(&mut self, now: Instant, stalls: &[(Peer, Instant)]) -> Vec<Peer> {
@@ -237,7 +262,7 @@ impl StallWatch {
             let known = before.get(&peer).filter(|noticed| noticed.since == since);
             let mut noticed = *known.unwrap_or(&Noticed { since, seen: now, told: None });
             let lasts = self.after_ns > 0 && now.since_ns(noticed.seen) >= self.after_ns;
-            if lasts && noticed.told.is_none_or(|told| now.since_ns(told) >= REPEAT_NS) {
+            if lasts && noticed.told.is_none_or(|told| Duration::from_nanos(now.since_ns(told)) >= REPEAT) {
                 noticed.told = Some(now);
                 to_tell.push(peer);
             }

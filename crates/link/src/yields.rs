@@ -96,7 +96,8 @@ fn point_here(entry: usize, read_only: bool) -> bool {
     // SAFETY: an aligned word of a loaded library, in which the loader has put, or will look for, the address of a function of this very
     // type; written in one piece, since other threads may call through it. The table is mapped writable, or has just been made so.
     // Who unloads the library meanwhile has an MPI call of its own under way, which is no program's right.
-    unsafe { AtomicUsize::from_ptr(entry as *mut usize) }.store(give_way as *const () as usize, Ordering::Release);
+    unsafe { AtomicUsize::from_ptr(entry as *mut usize) }
+        .store(give_way as *const () as usize, Ordering::Release);
     if read_only {
         protect(libc::PROT_READ); // if not, it stays writable, as it is in most libraries
     }

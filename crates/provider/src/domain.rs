@@ -83,7 +83,9 @@ fn intercept_yields() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         for library in weir_link::yields::intercept() {
-            log::info(|| format!("yields of {library} that are of no use are left out (FI_WEIR_SKIP_YIELDS)"));
+            log::info(|| {
+                format!("yields of {library} that are of no use are left out (FI_WEIR_SKIP_YIELDS)")
+            });
         }
     });
 }
