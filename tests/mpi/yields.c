@@ -1,15 +1,16 @@
-/* How often the core is given away in receives whose messages are there already.
+/* How often the core is given away in receives whose messages are there already, and in one whose message comes late.
  *
  * usage: yields MESSAGES
  *
- * Rank 1 sends MESSAGES, and a last one. Rank 0 receives the last one first, so that the others have arrived, and then those. Its
- * sched_yield stands in for the C library's and counts. Prints a line of key=value.
+ * Rank 1 sends MESSAGES, and a last one. Rank 0 receives the last one first, so that the others have arrived, and then those; then
+ * one for which rank 1 sleeps 0.1 s. Its sched_yield stands in for the C library's and counts. Prints a line of key=value.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static long yields;
@@ -29,6 +30,9 @@ int main(int argc, char **argv) {
     }
     if (rank == 1) {
         for (int i = 0; i <= messages; i++) MPI_Send(&i, 1, MPI_INT, 0, i == messages, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+        MPI_Send(&value, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
     } else if (rank == 0) {
         MPI_Recv(&value, 1, MPI_INT, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         long before = yields;
@@ -39,7 +43,10 @@ int main(int argc, char **argv) {
                 MPI_Abort(MPI_COMM_WORLD, 3);
             }
         }
-        printf("receives=%d yields=%ld\n", messages, yields - before);
+        long found = yields;
+        MPI_Send(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
+        MPI_Recv(&value, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        printf("receives=%d yields=%ld waiting=%ld\n", messages, found - before, yields - found);
     }
     MPI_Finalize();
     return 0;

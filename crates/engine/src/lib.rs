@@ -251,10 +251,14 @@ pub struct Engine<L: Link = ShmLink> {
     cross_memory: bool,
     /// More ranks than cores.
     crowded: bool,
+    /// As many cores as ranks, as far as is known.
+    roomy: bool,
     /// Yields of our caller that are of no use may be left out.
     skips_yields: bool,
-    /// A core for every rank, and one thread that calls: nobody is waiting for this core.
-    alone: bool,
+    /// One thread calls, as far as is known.
+    one_thread: bool,
+    /// Yields left out in a row.
+    left_out: u32,
     waiting: Waiting,
     lingering: Lingering,
     /// The thread that called last; 0: none yet.
@@ -382,7 +386,9 @@ impl<L: Link> Engine<L> {
             cross_memory: settings.cross_memory,
             crowded: is_crowded(peers),
             skips_yields: settings.skip_yields,
-            alone: !is_crowded(peers) && !several_threads,
+            roomy: peers > 0 && !is_crowded(peers),
+            one_thread: !several_threads,
+            left_out: 0,
             waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
             lingering: Lingering::new(weir_link::cores::TICKS && !is_crowded(peers) && !several_threads),
             caller: 0,
@@ -675,7 +681,7 @@ impl<L: Link> Engine<L> {
             if self.caller != 0 {
                 self.waiting.share();
                 self.lingering.forbid();
-                self.alone = false;
+                self.one_thread = false;
             }
             self.caller = caller;
         }

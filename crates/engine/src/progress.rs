@@ -24,6 +24,8 @@ const QUEUE_NS: u64 = 1_000_000;
 /// Calls of `progress` between two looks at the clock, for programs that never wait: few, since they may call only a thousand
 /// times a second; the clock costs some 25 ns.
 const TICKS_PER_LOOK: u32 = 1 << 8;
+/// Yields that are left out in a row because reads have found something.
+const MOST_LEFT_OUT: u32 = 64;
 /// Peers that are looked at for copies to help with, in one call.
 const HELP_LOOKS: usize = 4;
 /// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
@@ -167,22 +169,33 @@ impl<L: Link> Engine<L> {
         self.news = false;
     }
 
-    /// A read of the program has found nothing and is over. With a core for every rank we give ours away ourselves, when it is
-    /// time ([`Engine::pause`]).
+    /// A read of the program has found nothing and is over. With a core for every rank the yield that may follow is of no use, until
+    /// we ourselves cease to spin ([`Engine::pause`]).
     #[inline]
     pub fn found_nothing(&mut self) {
         self.forget_news();
         self.lingering.leave(weir_link::cores::ticks);
         if self.skips_yields {
-            yields::next_is_needless(self.alone);
+            self.left_out = 0;
+            yields::next_is_needless(self.roomy && self.one_thread);
         }
     }
 
-    /// A read of the program is over and has found something: what the program waits for may have come.
+    /// A read of the program is over and has found something: what the program waits for may have come. Not where several threads
+    /// call: a yield may be what lets another have the lock. Nor for ever: a read that always finds something keeps the
+    /// core from others.
     #[inline]
     pub fn found_something(&mut self) {
         if self.skips_yields {
-            yields::next_is_needless(true);
+            self.left_out = if self.left_out < MOST_LEFT_OUT { self.left_out + 1 } else { 0 };
+            yields::next_is_needless(self.one_thread && self.left_out > 0);
+        }
+    }
+
+    /// We have ceased to spin: from here on a yield of the program is real. It may be made without a lock that we are called with.
+    fn want_yield(&self) {
+        if self.skips_yields {
+            yields::next_is_needless(false);
         }
     }
 
@@ -221,6 +234,7 @@ impl<L: Link> Engine<L> {
             Pause::Spin => std::hint::spin_loop(),
             // A caller that has been away does not wait, but its peers may die all the same.
             Pause::Away { now } => {
+                self.want_yield();
                 self.watch_if_due(now);
             }
             Pause::Yield { now } => {
@@ -337,6 +351,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn after_pause(&mut self, yielded: Option<Clock>) {
+        self.want_yield();
         let now = Clock::now();
         self.waiting.resumed(yielded, now);
         self.watch_if_due(now);

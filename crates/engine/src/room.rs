@@ -45,7 +45,7 @@ impl<L: Link> Engine<L> {
         let now = Clock::now();
         let again = Err(PostError::Full { limit_bytes: self.machine.config().retain_bytes });
         let Some(wait) = self.no_room.as_mut().filter(|wait| wait.released == self.released) else {
-            let (released, told) = (self.released, None);
+            let (released, told) = (self.released, self.no_room.as_ref().and_then(|before| before.told));
             self.no_room = Some(NoRoom { began: now, since: now, released, allowed: 0, last: 0, told });
             return again;
         };

@@ -166,11 +166,16 @@ pub(crate) fn no_room(
     limit_bytes: u64,
     copies: u32,
 ) -> String {
-    let (age, copies) = (time(waited.as_nanos() as u64), counted(u64::from(copies), "message"));
-    let limit = bytes(limit_bytes);
+    let (age, limit) = (time(waited.as_nanos() as u64), bytes(limit_bytes));
+    let until = match copies {
+        0 => format!("its sends to {receiver} are slow until others receive"),
+        copies => {
+            let kept = counted(u64::from(copies), "message");
+            format!("its sends are slow until {receiver} receives, for which it keeps {kept}")
+        }
+    };
     format!(
-        "{sender} keeps {limit} for receivers without room, its limit (FI_WEIR_RETAIN_BYTES), of which nothing was taken for {age}: \
-         its sends are slow until {receiver} receives, for which it keeps {copies}"
+        "{sender} keeps {limit} for receivers without room, its limit (FI_WEIR_RETAIN_BYTES), of which nothing was taken for {age}: {until}"
     )
 }
 

@@ -21,53 +21,106 @@ use crate::cores::this_thread;
 use core::ffi::c_int;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use plt_rs::elf64::DynRela;
 use plt_rs::{DynamicLibrary, LoadedLibrary};
 
 /// What the files of MPI libraries are called.
 const MPI_LIBRARIES: &str = "libmpi";
 /// `PT_GNU_RELRO`, the type of a program header: what the loader has made read-only.
 const READ_ONLY_LATER: u32 = 0x6474_e552;
+/// Relocations of words that hold a function's address and nothing else: `GLOB_DAT` and `JUMP_SLOT`. Source: the processors'
+/// supplements to the System V ABI.
+const FUNCTION_WORDS: [u32; 2] = if cfg!(target_arch = "aarch64") { [1025, 1026] } else { [6, 7] };
 
-/// The thread whose next yield is of no use; 0: nobody's. Lost or late marks cost or spare a yield.
-static NEEDLESS: AtomicUsize = AtomicUsize::new(0);
+/// The thread whose next yield is of no use; 0: nobody's. Lost or late marks cost or spare a yield. Alone in its lines: every read
+/// of every thread looks at it.
+#[repr(align(128))]
+struct Mark(AtomicUsize);
+
+static NEEDLESS: Mark = Mark(AtomicUsize::new(0));
 
 /// The calling thread has ended a read. `needless`: if it yields now, that is of no use.
 #[inline(always)]
 pub fn next_is_needless(needless: bool) {
-    NEEDLESS.store(if needless { this_thread() } else { 0 }, Ordering::Relaxed);
+    let thread = if needless { this_thread() } else { 0 };
+    if NEEDLESS.0.load(Ordering::Relaxed) != thread {
+        NEEDLESS.0.store(thread, Ordering::Relaxed);
+    }
+}
+
+/// Whether the next yield of the calling thread would be left out.
+pub fn next_is_left_out() -> bool {
+    NEEDLESS.0.load(Ordering::Relaxed) == this_thread()
 }
 
 /// `sched_yield`, except where that is of no use.
 extern "C" fn give_way() -> c_int {
-    if NEEDLESS.load(Ordering::Relaxed) == this_thread() {
-        NEEDLESS.store(0, Ordering::Relaxed);
+    if next_is_left_out() {
+        NEEDLESS.0.store(0, Ordering::Relaxed);
         return 0;
     }
     // SAFETY: takes nothing and touches nothing.
     unsafe { libc::sched_yield() }
 }
 
-/// Points the entries for `sched_yield` of all MPI libraries that are loaded to [`next_is_needless`]'s other half. Returns the files
-/// of those that have one.
+/// Points the entries for `sched_yield` of all MPI libraries that are loaded to [`give_way`]. Returns the files of those that have
+/// one. Entries that somebody else has redirected already stay his.
 pub fn intercept() -> Vec<String> {
     intercept_in(MPI_LIBRARIES)
 }
 
 fn intercept_in(beginning: &str) -> Vec<String> {
+    /// What the callback is given and gives.
+    struct Errand<'a> {
+        beginning: &'a str,
+        found: Vec<String>,
+    }
+
+    /// Called for the first object; ends the round, since it looks at all of them itself.
+    unsafe extern "C" fn look(_: *mut libc::dl_phdr_info, _: usize, errand: *mut libc::c_void) -> c_int {
+        // SAFETY: what `intercept_in` has passed, which waits for us and has no other reference.
+        let errand = unsafe { &mut *errand.cast::<Errand<'_>>() };
+        errand.found = redirect_all(errand.beginning);
+        1
+    }
+
+    let mut errand = Errand { beginning, found: Vec::new() };
+    // Inside the round, since the loader holds its lock for it: no library is unloaded while we look at its tables. (The lock is
+    // recursive: those who are called may go round themselves.)
+    // SAFETY: the callback has the wanted type and gets a pointer that is valid until it returns.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut errand).cast()) };
+    errand.found
+}
+
+/// [`intercept_in`], while no library can be unloaded.
+fn redirect_all(beginning: &str) -> Vec<String> {
     let is_wanted = |library: &LoadedLibrary| {
         library.name().rsplit('/').next().is_some_and(|file| file.starts_with(beginning))
     };
     let mut found = Vec::new();
     for library in plt_rs::collect_modules().into_iter().filter(is_wanted) {
-        let (name, read_only) = (library.name().to_owned(), read_only_ranges(&library));
+        let (name, places) = (library.name().to_owned(), Places::of(&library));
         let Ok(library) = DynamicLibrary::initialize(library) else { continue };
-        let Some(entry) = library.try_find_function("sched_yield") else { continue };
-        let address = library.base_addr() + entry.r_offset as usize;
-        if point_here(address, read_only.iter().any(|range| range.contains(&address))) {
+        let redirected = entries(&library, "sched_yield").filter(|&entry| places.point_here(entry)).count();
+        if redirected > 0 {
             found.push(name);
         }
     }
     found
+}
+
+/// The words of a library's tables that hold the address of the function `name`.
+fn entries<'a>(library: &'a DynamicLibrary<'_>, name: &'a str) -> impl Iterator<Item = usize> + use<'a> {
+    let tables = [library.addend_relocs(), library.plt_rela()];
+    let is_wanted = move |entry: &&DynRela| {
+        let symbol = entry.symbol_index() as usize;
+        FUNCTION_WORDS.contains(&entry.symbol_type())
+            && library.symbols().is_some_and(|symbols| {
+                symbols.resolve_name(symbol, library.string_table()).as_deref() == Some(name)
+            })
+    };
+    let all = tables.into_iter().flatten().flat_map(|table| table.entries());
+    all.filter(is_wanted).map(|entry| library.base_addr() + entry.r_offset as usize)
 }
 
 fn page_bytes() -> usize {
@@ -75,38 +128,61 @@ fn page_bytes() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGE_SIZE) as usize }
 }
 
-/// The addresses of a library that the loader has made read-only: whole pages; what is left at the end stays writable.
-fn read_only_ranges(library: &LoadedLibrary) -> Vec<Range<usize>> {
-    let page = |address: usize| address - address % page_bytes();
-    library
-        .program_headers()
-        .filter(|header| header.header_type() == READ_ONLY_LATER)
-        .map(|header| {
-            let start = library.addr() + header.virtual_addr();
-            page(start)..page(start + header.memory_size())
-        })
-        .collect()
+/// Where things of a library lie.
+struct Places {
+    /// All of it.
+    loaded: Vec<Range<usize>>,
+    /// What the loader has made read-only: whole pages; what is left at the end stays writable.
+    read_only: Vec<Range<usize>>,
 }
 
-/// Writes the address of [`give_way`] into an entry of a global offset table. `false`: it could not be made writable.
-fn point_here(entry: usize, read_only: bool) -> bool {
-    let protect = |protection| {
-        let page = entry - entry % page_bytes();
-        // SAFETY: the page belongs to a loaded library's data, which stays readable.
-        unsafe { libc::mprotect(page as *mut _, page_bytes(), protection) == 0 }
-    };
-    if read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
-        return false;
+impl Places {
+    fn of(library: &LoadedLibrary) -> Places {
+        let range = |header: &plt_rs::ProgramHeader| {
+            let start = library.addr() + header.virtual_addr();
+            start..start + header.memory_size()
+        };
+        let page = |address: usize| address - address % page_bytes();
+        let read_only = library.program_headers().filter(|header| header.header_type() == READ_ONLY_LATER);
+        Places {
+            loaded: library.load_headers().map(|header| range(&header)).collect(),
+            read_only: read_only
+                .map(|header| range(&header))
+                .map(|range| page(range.start)..page(range.end))
+                .collect(),
+        }
     }
-    // SAFETY: an aligned word of a loaded library, in which the loader has put, or will look for, the address of a function of this very
-    // type; written in one piece, since other threads may call through it. The table is mapped writable, or has just been made so.
-    // Who unloads the library meanwhile has an MPI call of its own under way, which is no program's right.
-    unsafe { AtomicUsize::from_ptr(entry as *mut usize) }
-        .store(give_way as *const () as usize, Ordering::Release);
-    if read_only {
-        protect(libc::PROT_READ); // if not, it stays writable, as it is in most libraries
+
+    /// Writes the address of [`give_way`] into an entry. `false`: it is somebody else's, or could not be made writable.
+    fn point_here(&self, entry: usize) -> bool {
+        let is_in = |ranges: &[Range<usize>], address| ranges.iter().any(|range| range.contains(&address));
+        if !entry.is_multiple_of(align_of::<usize>()) || !is_in(&self.loaded, entry) {
+            return false;
+        }
+        // SAFETY: an aligned word of the library's data, which the loader alone writes besides us, in one piece; the library stays
+        // loaded (`intercept_in`).
+        let word = unsafe { AtomicUsize::from_ptr(entry as *mut usize) };
+        let before = word.load(Ordering::Relaxed);
+        // Not looked up yet, so it leads back into the library; or what we would call.
+        if !is_in(&self.loaded, before) && before != libc::sched_yield as *const () as usize {
+            return false;
+        }
+        let protect = |protection| {
+            let page = entry - entry % page_bytes();
+            // SAFETY: the page belongs to a loaded library's data, which stays readable.
+            unsafe { libc::mprotect(page as *mut _, page_bytes(), protection) == 0 }
+        };
+        let read_only = is_in(&self.read_only, entry);
+        if read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
+            return false;
+        }
+        // A function of the same type. Other threads may call through it meanwhile: they find the one or the other.
+        word.store(give_way as *const () as usize, Ordering::Release);
+        if read_only {
+            protect(libc::PROT_READ); // if not, it stays writable, as it is in most libraries
+        }
+        true
     }
-    true
 }
 
 #[cfg(test)]
@@ -149,15 +225,23 @@ mod tests {
             ("libweirtest-lazy.so", ["-Wl,-z,lazy", "-Wl,-z,norelro"]),
             ("libweirtest-partly.so", ["-Wl,-z,lazy", "-Wl,-z,relro"]),
             ("libweirtest-hardened.so", ["-Wl,-z,now", "-Wl,-z,relro"]),
+            ("libweirtest-direct.so", ["-fno-plt", "-Wl,-z,now"]),
         ] {
             let [give, ask] = library(directory.path(), name, &flags);
             next_is_needless(true);
             assert_eq!(give(), 0);
-            assert_ne!(NEEDLESS.load(Ordering::Relaxed), 0, "{name}: not yet");
+            assert_ne!(NEEDLESS.0.load(Ordering::Relaxed), 0, "{name}: not yet");
+            let mappings = |name: &str| {
+                let all = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
+                let own = all.lines().filter(|line| line.ends_with(name));
+                own.map(|line| line.split(' ').nth(1).map(String::from)).collect::<Vec<_>>()
+            };
+            let before = mappings(name);
             let found = intercept_in(name);
+            assert_eq!(mappings(name), before, "{name}: what was read-only is so again");
             assert_eq!(found.len(), 1, "{name}: {found:?}");
             assert_eq!(give(), 0);
-            assert_eq!(NEEDLESS.load(Ordering::Relaxed), 0, "{name}: left out");
+            assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0, "{name}: left out");
             assert_eq!(give(), 0);
             assert_eq!(ask(), std::process::id() as c_int, "{name}: other entries are still filled in");
         }
@@ -167,18 +251,18 @@ mod tests {
     fn one_yield_of_the_thread_that_has_read_is_left_out() {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         next_is_needless(true);
-        assert_ne!(NEEDLESS.load(Ordering::Relaxed), 0);
+        assert_ne!(NEEDLESS.0.load(Ordering::Relaxed), 0);
         std::thread::spawn(|| {
             give_way();
-            assert_ne!(NEEDLESS.load(Ordering::Relaxed), 0, "another thread's yield is real");
+            assert_ne!(NEEDLESS.0.load(Ordering::Relaxed), 0, "another thread's yield is real");
         })
         .join()
         .expect("no panic");
         give_way();
-        assert_eq!(NEEDLESS.load(Ordering::Relaxed), 0);
+        assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0);
         next_is_needless(true);
         next_is_needless(false);
-        assert_eq!(NEEDLESS.load(Ordering::Relaxed), 0);
+        assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0);
     }
 
     #[test]

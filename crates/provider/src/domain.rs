@@ -78,7 +78,7 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
     }))
 }
 
-/// Once: what is loaded later is not what calls us.
+/// Once. An MPI library that is loaded later keeps its yields.
 fn intercept_yields() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
