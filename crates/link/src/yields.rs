@@ -6,7 +6,7 @@
 //! of all others. (Open MPI yields only after passes that have found nothing; Intel MPI over weir is neither faster nor slower.)
 //!
 //! A provider cannot say to its caller that there is no need. So [`intercept`] points the entry for `sched_yield` in the tables by which
-//! MPI libraries call others (their global offset tables) to a function here, as UCX and Open MPI do with those that free
+//! MPI libraries call others (their global offset tables) to a function here, as UCX does with those that free
 //! memory. After each read of ours the driver says whether a yield would be of use ([`next_is_needless`]); the first one on that
 //! thread returns at once if not. All others reach the system.
 //! ```text
@@ -63,7 +63,7 @@ extern "C" fn give_way() -> c_int {
     unsafe { libc::sched_yield() }
 }
 
-/// Points the entries for `sched_yield` of all MPI libraries that are loaded to [`give_way`]. Returns the files of those that have
+/// Points the entries for `sched_yield` of all MPI libraries that are loaded here. Returns the files of those that have
 /// one. Entries that somebody else has redirected already stay his.
 pub fn intercept() -> Vec<String> {
     intercept_in(MPI_LIBRARIES)
