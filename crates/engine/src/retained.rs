@@ -10,7 +10,8 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 
 /// The first chunks: a part of a core's second-level cache. Unit: bytes.
 const SMALL_BYTES: usize = 128 << 10;
-/// Those of a burst: a huge page. Unit: bytes.
+/// Those of a burst. Of ordinary pages: huge ones were tried for them, and cost as much less time on one host as more on another, where the
+/// kernel had to clear memory that the machine under it had not lent yet. Unit: bytes.
 const LARGE_BYTES: usize = 2 << 20;
 /// Chunks in use from which on further ones are large.
 const BURST_CHUNKS: usize = 8;
@@ -130,9 +131,6 @@ impl Retained {
         let own = bytes > shared / 4;
         let spare = if own || shared != SMALL_BYTES { None } else { self.spare.take() };
         let memory = spare.unwrap_or_else(|| OwnedMemory::new(if own { bytes } else { shared }));
-        if !own && shared == LARGE_BYTES {
-            memory.prefer_huge_pages();
-        }
         let chunk = Some(Chunk { memory, copies: 0 });
         let index = match self.absent.pop() {
             Some(index) => {

@@ -178,13 +178,6 @@ impl OwnedMemory {
         memory.write(offset, from);
     }
 
-    /// Asks for huge pages: a fifth of the page faults' time, and less for others to look up. A wish; no error if not granted.
-    pub fn prefer_huge_pages(&self) {
-        // SAFETY: advice on a range of our own; it changes how the kernel backs it, not what is in it. The kernel refuses
-        // a range that does not begin with a page.
-        unsafe { libc::madvise(self.address.cast(), self.bytes, libc::MADV_HUGEPAGE) };
-    }
-
     /// A part of the buffer as operation memory. The same rule as for [`OwnedMemory::view`].
     ///
     /// # Panics
