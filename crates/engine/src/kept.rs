@@ -2,12 +2,13 @@
 //! resident is what is kept, and a chunk of each kind of block.
 //!
 //! The machine counts what this costs ([`weir_proto::kept_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
-//! words, 4 bytes for the link from a block to the next, and an entry of the map. Blocks that were freed together are used
+//! words, 4 bytes for the link from a block to the next, and a note where the first is. Blocks that were freed together are used
 //! together again, so most chains are in one piece. A chunk without a block in use goes back to the kernel; one of each kind is
 //! spared for the next message.
-
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+//!
+//! Names are the places that messages have in the machine's queue, the lowest first, so the notes are a table by name, in pages that
+//! go back when they are empty. A message whose payload is with its sender has a name too: at worst, where such messages are
+//! all but one of each page, its place in the table costs 8 bytes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::{MessageId, kept_block_bytes};
@@ -16,6 +17,9 @@ use weir_proto::{MessageId, kept_block_bytes};
 const CHUNK_BLOCKS: usize = 1024;
 const NONE: u32 = u32::MAX;
 
+/// Notes of a page of [`Chains`]: 4 KiB.
+const PAGE_CHAINS: usize = 512;
+
 /// Where the payload of a message is.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
@@ -23,10 +27,90 @@ struct Chain {
     bytes: u32,
 }
 
+impl Chain {
+    const NONE: Chain = Chain { first: NONE, bytes: 0 };
+}
+
+/// Chains by the names of their messages.
+#[derive(Debug, Default)]
+struct Chains {
+    pages: Vec<Page>,
+    /// Pages that are there.
+    held: usize,
+}
+
+/// Some chains. Without any it has no memory, unless it is the only one.
+#[derive(Debug, Default)]
+struct Page {
+    used: u32,
+    /// As many as were ever used; there is room for all.
+    chains: Vec<Chain>,
+}
+
+impl Chains {
+    #[inline]
+    fn get(&self, message: MessageId) -> Option<Chain> {
+        let (page, place) = (message.0 as usize / PAGE_CHAINS, message.0 as usize % PAGE_CHAINS);
+        let chain = *self.pages.get(page)?.chains.get(place)?;
+        (chain.first != NONE).then_some(chain)
+    }
+
+    /// # Panics
+    /// If the message is there already.
+    #[inline]
+    fn insert(&mut self, message: MessageId, chain: Chain) {
+        let (number, place) = (message.0 as usize / PAGE_CHAINS, message.0 as usize % PAGE_CHAINS);
+        if self.pages.get(number).is_none_or(|page| page.chains.len() <= place) {
+            self.make_room(number, place);
+        }
+        let page = &mut self.pages[number];
+        let before = std::mem::replace(&mut page.chains[place], chain);
+        assert_eq!(before.first, NONE, "{message:?} is kept twice");
+        page.used += 1;
+    }
+
+    fn make_room(&mut self, number: usize, place: usize) {
+        if self.pages.len() <= number {
+            self.pages.resize_with(number + 1, Page::default);
+        }
+        let page = &mut self.pages[number];
+        if page.chains.is_empty() {
+            page.chains.reserve_exact(PAGE_CHAINS);
+            self.held += 1;
+        }
+        page.chains.resize(place + 1, Chain::NONE);
+    }
+
+    #[inline]
+    fn remove(&mut self, message: MessageId) -> Option<Chain> {
+        let chain = self.get(message)?;
+        let (number, place) = (message.0 as usize / PAGE_CHAINS, message.0 as usize % PAGE_CHAINS);
+        let page = &mut self.pages[number];
+        page.chains[place] = Chain::NONE;
+        page.used -= 1;
+        if page.used == 0 && self.held > 1 {
+            page.chains = Vec::new();
+            self.held -= 1;
+            let needed = self.pages.iter().rposition(|page| page.used > 0).map_or(0, |last| last + 1);
+            if self.pages.capacity() > 64 && needed < self.pages.capacity() / 4 {
+                self.shrink(needed);
+            }
+        }
+        Some(chain)
+    }
+
+    #[cold]
+    fn shrink(&mut self, pages: usize) {
+        self.pages.truncate(pages);
+        self.pages.shrink_to(2 * pages);
+        self.held = self.pages.iter().filter(|page| !page.chains.is_empty()).count();
+    }
+}
+
 /// All kept payload of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    chains: HashMap<u32, Chain, BuildHasherDefault<Scatter>>,
+    chains: Chains,
     small: Blocks,
     large: Blocks,
 }
@@ -34,7 +118,7 @@ pub(crate) struct Kept {
 impl Default for Kept {
     fn default() -> Kept {
         let blocks = |bytes| Blocks::of(kept_block_bytes(bytes) as usize);
-        Kept { chains: HashMap::default(), small: blocks(1), large: blocks(u64::MAX) }
+        Kept { chains: Chains::default(), small: blocks(1), large: blocks(u64::MAX) }
     }
 }
 
@@ -55,11 +139,13 @@ impl Kept {
     }
 
     /// Makes room for `bytes` bytes under this name.
+    ///
+    /// # Panics
+    /// If the name is in use.
     #[inline]
     pub fn keep(&mut self, message: MessageId, bytes: u64) {
         let first = self.blocks_mut(bytes).chain(bytes as usize);
-        let before = self.chains.insert(message.0, Chain { first, bytes: bytes as u32 });
-        assert!(before.is_none(), "{message:?} is kept twice");
+        self.chains.insert(message, Chain { first, bytes: bytes as u32 });
     }
 
     /// The room of a message.
@@ -68,7 +154,7 @@ impl Kept {
     /// If it is not kept.
     #[inline]
     pub fn memory(&self, message: MessageId) -> UserMemory {
-        let chain = self.chains.get(&message.0).expect("named messages are kept");
+        let chain = self.chains.get(message).expect("named messages are kept");
         let blocks = self.blocks(u64::from(chain.bytes));
         let (part, rest) = blocks.stretch(chain.first, chain.bytes as usize);
         match rest {
@@ -78,11 +164,10 @@ impl Kept {
     }
 
     /// Frees the room of a message.
+    #[inline]
     pub fn forget(&mut self, message: MessageId) {
-        let Some(Chain { first, bytes }) = self.chains.remove(&message.0) else { return };
-        self.blocks_mut(u64::from(bytes)).free(first, bytes as usize);
-        if self.chains.is_empty() && self.chains.capacity() > 4096 {
-            self.chains = HashMap::default();
+        if let Some(Chain { first, bytes }) = self.chains.remove(message) {
+            self.blocks_mut(u64::from(bytes)).free(first, bytes as usize);
         }
     }
 }
@@ -245,29 +330,6 @@ impl Blocks {
     }
 }
 
-/// Hashes numbers that are dense already. Those of the same 4096 stand side by side in the table, which picks a place by the
-/// lowest bits: messages are mostly taken in the order in which they came, so that most looks find their cache line there. The
-/// highest bits, which the table compares first, differ among neighbours.
-#[derive(Debug, Default)]
-struct Scatter(u64);
-
-impl Hasher for Scatter {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
-        }
-    }
-    #[inline]
-    fn write_u32(&mut self, number: u32) {
-        let scatter = |number: u32| (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = (scatter(number >> 12) >> 32) + u64::from(number & 0xfff);
-        self.0 = (scatter(number) & !(u64::MAX >> 7)) | place;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,7 +376,8 @@ mod tests {
         for blocks in [&kept.small, &kept.large] {
             assert!(blocks.chunks.iter().flatten().count() <= 1);
         }
-        assert!(kept.chains.is_empty());
+        assert!(kept.chains.pages.iter().all(|page| page.used == 0));
+        assert!(kept.chains.held <= 1);
     }
 
     #[test]

@@ -42,9 +42,9 @@ use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
-    Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
-    SendLevel, Space, Transfer,
+    Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Found, Instant, MAX_UNEXPECTED,
+    MessageId, Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request,
+    SendCommand, SendLevel, Space, Transfer,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
@@ -498,7 +498,6 @@ impl<L: Link> Engine<L> {
     ///
     /// # Errors
     /// [`PostError::Again`].
-    #[inline(always)]
     pub fn receive(
         &mut self,
         post: Post,
@@ -506,8 +505,28 @@ impl<L: Link> Engine<L> {
         memory: UserMemory,
         multi: Option<u64>,
     ) -> Result<(), PostError> {
+        self.receive_to(post, pattern, memory, multi, &mut Nobody)
+    }
+
+    /// [`Engine::receive`] that offers the completion to `taker`, if the message is here already.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn receive_to(
+        &mut self,
+        post: Post,
+        pattern: Pattern,
+        memory: UserMemory,
+        multi: Option<u64>,
+        taker: &mut impl Taker,
+    ) -> Result<(), PostError> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
+        if multi.is_none() && self.machine.has_unexpected() && self.take_early(post, &pattern, &memory, taker)
+        {
+            return Ok(());
+        }
         let request = self.begin(post, operation, pattern.space, memory)?;
         if multi.is_none() && self.machine.receive_now(request, &pattern, capacity_bytes) {
             self.notice_caller();
@@ -515,6 +534,34 @@ impl<L: Link> Engine<L> {
         }
         self.post_receive(ReceiveCommand { request, pattern, capacity_bytes, multi });
         Ok(())
+    }
+
+    /// Receives a message that lies here whole, if there is one: then the receive is over before it was ever outstanding.
+    #[inline(never)]
+    fn take_early(
+        &mut self,
+        post: Post,
+        pattern: &Pattern,
+        memory: &UserMemory,
+        taker: &mut impl Taker,
+    ) -> bool {
+        let Some(Found { message, envelope, bytes }) = self.machine.take_early(pattern, memory.bytes())
+        else {
+            return false;
+        };
+        self.notice_caller();
+        if bytes > 0 {
+            self.kept.memory(message).copy_to(0, bytes, memory, 0);
+        }
+        if envelope.length > 0 {
+            self.kept.forget(message);
+        }
+        let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+        let buffer = memory.contiguous_address().unwrap_or(0);
+        let (operation, space) = (Operation::Receive, pattern.space);
+        let completion = Completion { post, operation, space, outcome, buffer };
+        progress::offer(&mut self.completions, completion, taker);
+        true
     }
 
     #[inline(never)]

@@ -7,8 +7,8 @@ use weir_link::memory::UserMemory;
 use weir_link::yields;
 use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
 use weir_proto::{
-    Action, Body, Command, Destination, Event, Instant, Outcome, Packet, Peer, PeerFault, Request, Shortcut,
-    Source, Space, Taken, Transfer,
+    Action, Body, Command, Destination, Early, Event, Instant, Outcome, Packet, Peer, PeerFault, Request,
+    Shortcut, Source, Space, Taken, Transfer,
 };
 
 use crate::observe::own_name;
@@ -25,7 +25,7 @@ const QUEUE_NS: u64 = 1_000_000;
 /// times a second; the clock costs some 25 ns.
 const TICKS_PER_LOOK: u32 = 1 << 8;
 /// Yields that are left out in a row because reads have found something.
-const MOST_LEFT_OUT: u32 = 64;
+const MOST_LEFT_OUT: u32 = 256;
 /// Peers that are looked at for copies to help with, in one call.
 const HELP_LOOKS: usize = 4;
 /// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
@@ -373,6 +373,9 @@ impl<L: Link> Engine<L> {
 
     #[inline(never)]
     fn packet_arrived_slowly(&mut self, from: Peer) {
+        if let Some(early) = self.machine.early_now(from, self.link.polled()) {
+            return self.keep_early(from, early);
+        }
         let packet = *self.link.polled();
         self.arrived_slowly(Arrival::Packet { from, packet });
     }
@@ -392,6 +395,19 @@ impl<L: Link> Engine<L> {
         });
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, taker);
+        self.link.retire();
+        if settle {
+            self.settle(from);
+        }
+    }
+
+    /// A message has come before its receive, and nothing else is to be done for it.
+    #[inline]
+    fn keep_early(&mut self, from: Peer, Early { message, bytes, settle }: Early) {
+        if bytes > 0 {
+            self.kept.keep(message, bytes);
+            self.link.take(&self.kept.memory(message), 0, bytes);
+        }
         self.link.retire();
         if settle {
             self.settle(from);

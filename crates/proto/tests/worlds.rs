@@ -16,7 +16,7 @@ use weir_proto::{
     Admission, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand,
     Scheme, SendCommand, SendLevel, Space,
 };
-use world::{Plan, World};
+use world::{Plan, Shortcuts, World};
 
 /// A scheme with its parameters, for connections of at most `quota_slots`. Retries are without limit: in a legal program
 /// nobody gives up a peer that lives.
@@ -705,18 +705,21 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
 /// Shortcuts do what the long way does, action by action, and leave the same machine behind.
 #[test]
 fn shortcuts_lead_where_the_long_way_does() {
-    let (mut messages, mut parts, mut credits) = (0, 0, 0);
-    for seed in 0..80 {
+    let mut seen = Shortcuts::default();
+    for seed in 0..160 {
         let mut rng = Rng::with_seed(seed);
         let mut world = World::new(plan(&mut rng));
         world.compare = true;
         let world = played(world, rng);
-        messages += world.shortcuts.0;
-        parts += world.shortcuts.1;
-        credits += world.shortcuts.2;
+        let Shortcuts { messages, parts, credits, early, found } = world.shortcuts;
+        seen.messages += messages;
+        seen.parts += parts;
+        seen.credits += credits;
+        seen.early += early;
+        seen.found += found;
     }
-    let seen = format!("{messages} messages, {parts} parts and {credits} credit packets");
-    assert!(messages > 100 && parts > 100 && credits > 20, "{seen}");
+    let Shortcuts { messages, parts, credits, early, found } = seen;
+    assert!(messages > 100 && parts > 100 && credits > 20 && early > 25 && found > 25, "{seen:?}");
 }
 
 #[test]

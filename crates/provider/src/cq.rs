@@ -187,6 +187,20 @@ impl QueueHandle {
             }
         }
         state.found_something(watch);
+        let read = self.drain(state, buffer, count, sources);
+        state.catch_up(watch);
+        read
+    }
+
+    /// Moves up to `count` entries to the caller, in the queue's format.
+    #[inline(always)]
+    fn drain(
+        &self,
+        state: &mut State,
+        buffer: OutArray<u8>,
+        count: usize,
+        sources: OutArray<FiAddr>,
+    ) -> Result<usize, Error> {
         let entries = &mut state.queues[self.index].entries;
         match self.format {
             cq_format::MSG => drain(entries, buffer.cast(), count, sources, |entry| {

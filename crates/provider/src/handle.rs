@@ -107,7 +107,7 @@ pub struct State {
     pub blind_reads: u32,
 }
 
-/// Bound on [`State::blind_reads`], so that arrivals are seen to now and then.
+/// Bound on [`State::blind_reads`]: arrivals are seen to now and then.
 const MAX_BLIND_READS: u32 = 64;
 
 /// Whose progress a call makes.
@@ -154,13 +154,15 @@ impl State {
 
     /// Files what has ended, if nothing has arrived since the first post after the program last looked at its other sources of
     /// messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
+    ///
+    /// After [`MAX_BLIND_READS`] of them in a row [`State::catch_up`] is due, once the caller has what it came for.
     #[inline]
     pub fn file_old_news(&mut self, watch: Watch) -> bool {
         let State { endpoints, queues, counters, vectors, blind_reads, .. } = self;
         let Watch::Queue(queue) = watch else { return false };
         let [only] = queues[queue].endpoints[..] else { return false };
         let endpoint = &mut endpoints[only];
-        if *blind_reads >= MAX_BLIND_READS || endpoint.engine().is_none_or(|engine| engine.has_news()) {
+        if endpoint.engine().is_none_or(|engine| engine.has_news()) {
             *blind_reads = 0;
             return false;
         }
@@ -168,6 +170,15 @@ impl State {
         let any = !queues[queue].entries.is_empty();
         *blind_reads = if any { *blind_reads + 1 } else { 0 };
         any
+    }
+
+    /// Sees to what has arrived, if many reads in a row did not. It is news: a read that owes a look will not tell it at once.
+    #[inline]
+    pub fn catch_up(&mut self, watch: Watch) {
+        if self.blind_reads >= MAX_BLIND_READS {
+            self.blind_reads = 0;
+            self.progress(watch);
+        }
     }
 
     /// The program is told that there is nothing, so it looks elsewhere now: what has arrived is no news any more.

@@ -105,7 +105,8 @@ impl Receive {
             return look(posting, pattern, memory, context);
         }
         let multi = (posting.flags & flags::MULTI_RECV != 0).then_some(posting.min_multi_recv);
-        posting.engine.receive(posting.post, pattern, memory, multi)?;
+        let Posting { engine, post, mut desk, .. } = posting;
+        engine.receive_to(post, pattern, memory, multi, &mut desk)?;
         Ok(0)
     }
 

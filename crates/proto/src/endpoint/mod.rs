@@ -46,7 +46,7 @@ use holding::{Budget, Copies, Reservation};
 use membership::{Peers, Stays};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
-pub use shortcut::{Part, Shortcut, Taken};
+pub use shortcut::{Early, Found, Part, Shortcut, Taken};
 use under_way::{Spare, UnderWay};
 pub use view::PairView;
 

@@ -404,7 +404,7 @@ impl Endpoint {
         self.finish(now, from, sender, envelope.length, actions);
     }
 
-    fn keep(&mut self, unexpected: Unexpected) -> MessageId {
+    pub(super) fn keep(&mut self, unexpected: Unexpected) -> MessageId {
         if !matches!(unexpected.payload, Payload::WithSender { .. }) {
             self.budget.charge(unexpected.envelope.length);
         }

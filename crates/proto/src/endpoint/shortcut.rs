@@ -8,6 +8,11 @@
 //! arrived_now(packet)    Some: place, complete, retire; settle     None:  handle(Arrived)
 //! part_now(packet)       Some: place, retire; settle               None:  handle(Arrived)
 //! ```
+//! A flood is the other common case: whole messages before their receives, which then find them.
+//! ```text
+//! early_now(packet)      Some: keep, place, retire; settle         None:  handle(Arrived)
+//! take_early(pattern)    Some: deliver, forget, complete           None:  handle(Posted(Receive))
+//! ```
 //! There are no rules of their own here: matching, credits and counts are those of the long way, called in the same order, and
 //! whatever is not common takes that way. The random worlds take either at random, and a test compares the two, state by state.
 
@@ -18,8 +23,9 @@ use super::{Endpoint, Outbound, PeerState};
 use crate::action::{Action, Destination, Envelope};
 use crate::config::{Config, MAX_EAGER_BYTES};
 use crate::counters::Counters;
-use crate::event::{Pattern, Peer, Request};
+use crate::event::{MessageId, Pattern, Peer, Request};
 use crate::flow;
+use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
@@ -51,6 +57,30 @@ pub enum Shortcut {
         /// Something is to be sent now.
         settle: bool,
     },
+}
+
+/// A message that has arrived whole before its receive. The actions for it would have been: `Keep` it and `Place` it there (if it has any
+/// bytes), `Retire`. After its slots are retired, [`Endpoint::settle`] is to be called if `settle` says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Early {
+    /// Its name.
+    pub message: MessageId,
+    /// Its length.
+    pub bytes: u64,
+    /// Something is to be sent now.
+    pub settle: bool,
+}
+
+/// A message that has waited, for the receive that finds it. The actions for it would have been: `Deliver` the first `bytes` bytes
+/// to the start of the buffer (if there are any), `Forget` it (if it has any bytes), `Complete` with `Received`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its name, which is free again.
+    pub message: MessageId,
+    /// The message.
+    pub envelope: Envelope,
+    /// Bytes delivered.
+    pub bytes: u64,
 }
 
 /// A packet from the middle of a message. The actions for it would have been: `Place` its first `bytes` bytes (if there are
@@ -195,6 +225,55 @@ impl Endpoint {
         counters.packets_received += 1;
         counters.credit_packets_received += 1;
         Some(Shortcut::Credits { settle })
+    }
+
+    /// Takes a whole message that [`Endpoint::arrived_now`] has not taken, if it has come before its receive and needs no more than to be
+    /// kept. `None`: nothing has changed, or nothing that hearing the packet again would change.
+    #[inline]
+    pub fn early_now(&mut self, from: Peer, packet: &Packet) -> Option<Early> {
+        let Body::Eager { acknowledge: None, space, tag, data, length } = packet.body else { return None };
+        let Endpoint { config, peers, posted, unexpected, counters, pool, .. } = self;
+        let state = peers.get_mut(from.0 as usize)?;
+        if state.inbound.is_some()
+            || !state.is_sent_out()
+            || pool.has_requests()
+            || length != packet.payload_bytes
+            || u64::from(length) > MAX_EAGER_BYTES
+            || unexpected.count() >= config.max_unexpected
+            || posted.find(space, from, tag).is_some()
+        {
+            return None;
+        }
+        let slots = config.geometry.packet_slots(packet);
+        let settle = data_now(config, state, pool, counters, packet, slots)?;
+        counters.packets_received += 1;
+        let bytes = u64::from(length);
+        let message = self.keep(Unexpected {
+            space,
+            envelope: Envelope { from, tag, data, length: bytes },
+            payload: Payload::Whole,
+            acknowledge: None,
+            claimed: false,
+            seen: false,
+        });
+        Some(Early { message, bytes, settle })
+    }
+
+    /// Finds the message for a receive that is to take one, if it lies here whole and nobody waits for word that it was taken; then it
+    /// is taken. `None`: nothing has changed, post the receive by `handle`.
+    #[inline]
+    pub fn take_early(&mut self, pattern: &Pattern, capacity_bytes: u64) -> Option<Found> {
+        if self.pool.has_requests() {
+            return None;
+        }
+        let (message, envelope) = self.unexpected.take_whole(pattern)?;
+        if envelope.length > 0 {
+            self.budget.credit(envelope.length);
+        }
+        let bytes = envelope.length.min(capacity_bytes);
+        self.counters.messages_received += 1;
+        self.counters.bytes_received += bytes;
+        Some(Found { message, envelope, bytes })
     }
 
     /// Takes a packet from the middle of a message that needs no more than a look, as [`Endpoint::arrived_now`] takes whole ones.

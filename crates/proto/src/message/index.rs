@@ -24,6 +24,8 @@ const CHUNK_LINKS: usize = 8192;
 const CHUNK_BUCKETS: usize = 16_384;
 /// Queues for each bucket, on average. Walking past a few costs less than the bytes that more buckets would.
 const QUEUES_PER_BUCKET: usize = 5;
+/// Buckets of an index with few queues, so that each most likely has one of its own. A power of two.
+const LEAST_BUCKETS: usize = 16;
 /// Queues that may be missing before a bucket goes back, so that one that comes and goes moves nothing.
 const SLACK_QUEUES: usize = 64;
 
@@ -99,12 +101,12 @@ pub(super) struct Index {
 impl Index {
     pub fn new(selector: Selector) -> Index {
         let mut buckets = Directory::default();
-        buckets.put(0, vec![Link::NONE.0]);
+        buckets.put(0, vec![Link::NONE.0; LEAST_BUCKETS]);
         Index {
             selector,
             links: Directory::default(),
             buckets,
-            bucket_count: 1,
+            bucket_count: LEAST_BUCKETS,
             queues: 0,
             #[cfg(test)]
             visits: core::cell::Cell::new(0),
@@ -192,7 +194,9 @@ impl Index {
             }
         }
         self.release(slot);
-        if self.bucket_count > 1 && self.queues + SLACK_QUEUES < (self.bucket_count - 1) * QUEUES_PER_BUCKET {
+        if self.bucket_count > LEAST_BUCKETS
+            && self.queues + SLACK_QUEUES < (self.bucket_count - 1) * QUEUES_PER_BUCKET
+        {
             self.take_bucket(key_of);
         }
     }

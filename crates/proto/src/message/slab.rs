@@ -122,7 +122,11 @@ impl<T> Chunk<T> {
         self.occupied[slot / 64] & 1 << (slot % 64) != 0
     }
 
+    #[inline]
     fn vacant(&self) -> usize {
+        if usize::from(self.live) == self.entries.len() {
+            return self.entries.len(); // nothing was taken out
+        }
         let word = self.occupied.iter().position(|&word| word != u64::MAX).expect("a chunk with room");
         word * 64 + self.occupied[word].trailing_ones() as usize
     }

@@ -6,10 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
-    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event, Geometry,
-    Instant, MessageId, Outcome, PACKET_KINDS, Packet, Part, Peer, PeerFault, Request, Scheme, SendCommand,
-    Shortcut, Source, Taken, kept_cost_bytes,
+    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Early, Endpoint, Event,
+    Found, Geometry, Instant, MessageId, Outcome, PACKET_KINDS, Packet, Part, Peer, PeerFault,
+    ReceiveCommand, Request, Scheme, SendCommand, Shortcut, Source, Taken, kept_cost_bytes,
 };
+
+/// How often each shortcut was taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shortcuts {
+    pub messages: u64,
+    pub parts: u64,
+    pub credits: u64,
+    pub early: u64,
+    pub found: u64,
+}
 
 /// What all endpoints of a world have in common.
 #[derive(Clone, Copy, Debug)]
@@ -146,8 +156,8 @@ pub struct World {
     /// Packets that said hold after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
-    /// Messages, parts of messages and credit packets that took a shortcut.
-    pub shortcuts: (u64, u64, u64),
+    /// What took a shortcut.
+    pub shortcuts: Shortcuts,
     /// Go the long way beside every shortcut, and compare.
     pub compare: bool,
 }
@@ -182,7 +192,7 @@ impl World {
             record: None,
             switched_on: 0,
             switched_off: 0,
-            shortcuts: (0, 0, 0),
+            shortcuts: Shortcuts::default(),
             compare: false,
         }
     }
@@ -433,7 +443,7 @@ impl World {
             other.handle(now, event.clone(), &mut expected);
             (other, expected)
         });
-        let (messages, parts, credits) = &mut self.shortcuts;
+        let Shortcuts { messages, parts, credits, early, found } = &mut self.shortcuts;
         match &event {
             Event::Arrived { from, packet }
                 if chance & 1 == 0 && matches!(packet.body, Body::More { .. }) =>
@@ -472,11 +482,38 @@ impl World {
                         machine.settle(now, *from, actions);
                     }
                 }
-                None => machine.handle(now, event, actions),
+                None => match machine.early_now(*from, packet) {
+                    Some(Early { message, bytes, settle }) => {
+                        *early += 1;
+                        if bytes > 0 {
+                            let to = Destination::Message { message, offset: 0 };
+                            actions.extend([Action::Keep { message, bytes }, Action::Place { to, bytes }]);
+                        }
+                        actions.push(Action::Retire);
+                        if settle {
+                            machine.settle(now, *from, actions);
+                        }
+                    }
+                    None => machine.handle(now, event, actions),
+                },
             },
             Event::Posted(Command::Receive(receive)) if chance & 1 == 0 && receive.multi.is_none() => {
-                if !machine.receive_now(receive.request, &receive.pattern, receive.capacity_bytes) {
-                    machine.handle(now, event, actions);
+                let ReceiveCommand { request, pattern, capacity_bytes, .. } = *receive;
+                if !machine.receive_now(request, &pattern, capacity_bytes) {
+                    match machine.take_early(&pattern, capacity_bytes) {
+                        Some(Found { message, envelope, bytes }) => {
+                            *found += 1;
+                            if bytes > 0 {
+                                actions.push(Action::Deliver { message, request, offset: 0, bytes });
+                            }
+                            if envelope.length > 0 {
+                                actions.push(Action::Forget { message });
+                            }
+                            let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
+                            actions.push(Action::Complete { request, outcome });
+                        }
+                        None => machine.handle(now, event, actions),
+                    }
                 }
             }
             _ => machine.handle(now, event, actions),

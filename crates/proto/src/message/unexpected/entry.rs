@@ -118,6 +118,20 @@ impl Entry {
         }
     }
 
+    /// The envelope of a message that is neither wide nor claimed, is kept whole and needs no acknowledgement.
+    #[inline]
+    pub fn plain_whole(&self) -> Option<Envelope> {
+        if self.flags & (KIND | ACKNOWLEDGE | CLAIMED) != WHOLE {
+            return None;
+        }
+        Some(Envelope {
+            from: Peer(widen(self.from) as u32),
+            tag: self.tag(),
+            data: (self.flags & DATA != 0).then_some(widen(self.data)),
+            length: widen(self.length),
+        })
+    }
+
     #[inline]
     pub fn is_wide(&self) -> bool {
         self.flags & KIND == WIDE

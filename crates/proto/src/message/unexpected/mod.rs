@@ -173,8 +173,10 @@ impl UnexpectedQueue {
     pub fn push(&mut self, message: Unexpected) -> MessageId {
         let Waiting { entries, wide, spaces } = &mut **self.waiting.get_or_insert_default();
         let listed = &mut spaces[space_index(message.space)];
-        let slot = entries.insert(Entry::pack(&message, Link::NONE, listed.last));
-        if entries.get(slot).is_some_and(Entry::is_wide) {
+        let entry = Entry::pack(&message, Link::NONE, listed.last);
+        let is_wide = entry.is_wide();
+        let slot = entries.insert(entry);
+        if is_wide {
             wide.insert(slot, message);
         }
         match listed.last.slot() {
@@ -256,6 +258,19 @@ impl UnexpectedQueue {
         self.count -= 1;
         self.kept_bytes -= removed.kept_bytes();
         removed
+    }
+
+    /// Takes out the first message that `pattern` accepts, if it is kept whole and needs no acknowledgement. `None`: nothing that can be
+    /// seen has changed.
+    pub fn take_whole(&mut self, pattern: &Pattern) -> Option<(MessageId, Envelope)> {
+        let waiting = self.waiting.as_deref_mut()?;
+        let message = waiting.search(pattern)?;
+        let envelope = waiting.entries.get(message.0).expect("found").plain_whole()?;
+        waiting.unlink(message.0, pattern.space);
+        waiting.entries.remove(message.0);
+        self.count -= 1;
+        self.kept_bytes -= envelope.length;
+        Some((message, envelope))
     }
 
     /// The messages of `from` whose payload will not come any more, if it is gone: neither claimed nor whole. In order
