@@ -6,7 +6,8 @@
  * stream       From rank 0 to rank 1, a window of messages at a time, each window answered.
  * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; the mean over the ranks. Beside it what a rank needs for
  *              one: how often it lost the core, slept, and processor time in the program and in the kernel.
- * incast       All others send to rank 0, which takes what comes; counted until the first sender has finished.
+ * incast       All others send to rank 0, which takes what comes; counted until the first sender has finished. Beside it what a
+ *              sender, and the receiver, needs for one message.
  * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair, the mean over the ranks.
  *
  * Each value is measured for about SECONDS; rank 0 decides beforehand how often that is, so that all ranks do the same. Before
@@ -274,11 +275,21 @@ static void measure_incast(double seconds) {
     counts = calloc(ranks, sizeof *counts);
     checked(incast, 2 * WINDOW);
     measured(incast, seconds);
+    double mine[4] = {0}, senders[4] = {0};
+    if (rank == 0)
+        for (int k = 0; k < 4; k++) used[k] /= ranks - 1; /* of each message that it took */
+    else
+        memcpy(mine, used, sizeof used);
+    MPI_Reduce(mine, senders, 4, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     long sum = 0;
     for (int from = 1; from < ranks; from++) sum += counts[from];
     if (rank == 0) {
         printf("incast senders=%d bytes=%d per_s=%.1f counts=", ranks - 1, bytes, sum / all_sent_s);
         for (int from = 1; from < ranks; from++) printf("%ld%s", counts[from], from + 1 < ranks ? "," : "\n");
+        for (int k = 0; k < 4; k++) senders[k] /= ranks - 1;
+        const double *const who[] = {senders, used};
+        for (int i = 0; i < 2; i++)
+            printf("incast-%s preempted=%.3f slept=%.3f user_us=%.3f system_us=%.3f\n", i ? "receiver" : "senders", who[i][0], who[i][1], who[i][2], who[i][3]);
     }
     free(counts);
 }
