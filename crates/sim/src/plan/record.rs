@@ -45,7 +45,8 @@ pub struct Record {
     pub finished_ns: f64,
     /// What the workload records first, the mean over ranks; without such a thing `finished_ns`. Unit: ns, most often.
     pub time_ns: f64,
-    /// Everything that programs recorded.
+    /// Everything that programs recorded; with dynamic credits also what the pools of all receivers showed at the end
+    /// ([`PoolReading`](crate::world::PoolReading)).
     pub measures: std::collections::BTreeMap<String, Measure>,
     /// Events.
     pub events: u64,

@@ -17,7 +17,7 @@ use crate::network::parameters::Shape;
 use crate::program::{Program, Rank};
 use crate::trace::Trace;
 use crate::workload::{Workload, measure};
-use crate::world::{Report, Stuck, World};
+use crate::world::{PoolReading, Report, Stuck, World};
 
 /// A world that did not end.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -104,8 +104,8 @@ impl Ready<'_> {
 
 fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
     let mut measures: BTreeMap<String, Measure> = BTreeMap::new();
-    for left in &report.records {
-        let measure = measures.entry(left.name.to_owned()).or_insert(Measure {
+    let mut note = |name: &str, rank: u32, value: f64| {
+        let measure = measures.entry(name.to_owned()).or_insert(Measure {
             count: 0,
             mean: 0.0,
             min: f64::INFINITY,
@@ -113,11 +113,19 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
             of_rank_0: Vec::new(),
         });
         measure.count += 1;
-        measure.mean += left.value; // the sum, until all are there
-        measure.min = measure.min.min(left.value);
-        measure.max = measure.max.max(left.value);
-        if left.rank == 0 && measure.of_rank_0.len() < MOST_KEPT {
-            measure.of_rank_0.push(left.value);
+        measure.mean += value; // the sum, until all are there
+        measure.min = measure.min.min(value);
+        measure.max = measure.max.max(value);
+        if rank == 0 && measure.of_rank_0.len() < MOST_KEPT {
+            measure.of_rank_0.push(value);
+        }
+    };
+    for left in &report.records {
+        note(left.name, left.rank, left.value);
+    }
+    for (rank, pool) in (0..).zip(&report.pools) {
+        for (name, value) in PoolReading::MEASURES {
+            note(name, rank, value(pool));
         }
     }
     measures.values_mut().for_each(|measure| measure.mean /= measure.count as f64);

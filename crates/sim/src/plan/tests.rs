@@ -193,6 +193,21 @@ fn goal_files_are_programs_and_their_faults_have_lines() {
 }
 
 #[test]
+fn the_pools_of_all_receivers_are_recorded_with_dynamic_credits_only() {
+    let plan = read(PLAN, true).expect("a plan");
+    let mut schemes = Vec::new();
+    for setup in &plan.worlds {
+        let record = run::run(setup).expect("ends");
+        let pools: Vec<_> = record.measures.iter().filter(|(name, _)| name.starts_with("pool_")).collect();
+        let dynamic = setup.settings.scheme == SchemeName::Dynamic;
+        assert_eq!(pools.len(), if dynamic { 7 } else { 0 }, "{pools:?}");
+        assert!(pools.iter().all(|(_, measure)| measure.count == 4), "{pools:?}");
+        schemes.push(setup.settings.scheme);
+    }
+    assert_eq!(schemes, [SchemeName::Unlimited, SchemeName::Dynamic]);
+}
+
+#[test]
 fn the_plans_that_come_with_weir_are_plans() {
     let directory = networks().join("..");
     let mut plans = 0;

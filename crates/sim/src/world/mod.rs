@@ -18,6 +18,7 @@ pub mod faults;
 mod flight;
 mod mailbox;
 mod node;
+mod pool;
 mod ready;
 
 use std::fmt;
@@ -36,6 +37,7 @@ use check::Checks;
 use flight::Flights;
 use mailbox::Chunks;
 use node::Node;
+pub use pool::PoolReading;
 use ready::Readiness;
 
 /// Longer latencies are recorded as this. Unit: ns.
@@ -128,6 +130,8 @@ pub struct Report {
     pub counters: Vec<Counters>,
     /// What the programs left, in order of time.
     pub records: Vec<Record>,
+    /// What receivers knew of their senders at the end, by rank; with dynamic credits only.
+    pub pools: Vec<PoolReading>,
     /// From the call that sends a message to the moment at which a waiting receive has it. Unit: ns.
     pub latency_ns: Histogram<u64>,
     /// The most slots that stood in one mailbox at a time.
@@ -371,6 +375,10 @@ impl<N: Network> World<N> {
 
     fn report(self) -> Report {
         let finished: Vec<_> = self.nodes.iter().map(Node::ended_at).collect();
+        let mut pools = Vec::new();
+        if let Scheme::Dynamic { .. } = self.plan.config.scheme {
+            pools.extend(self.nodes.iter().map(|node| node.pool_reading(self.plan.config.credit_slots)));
+        }
         Report {
             finished_at: finished.iter().copied().max().unwrap_or(0),
             finished,
@@ -382,6 +390,7 @@ impl<N: Network> World<N> {
             // Each takes the place of its node, so that the end of a large world is not its peak of memory.
             counters: self.nodes.into_iter().map(|node| node.counters()).collect(),
             records: self.records,
+            pools,
             latency_ns: self.latency_ns,
         }
     }

@@ -17,7 +17,7 @@ use super::check::Checks;
 use super::flight::Flights;
 use super::mailbox::{Chunks, Mailbox};
 use super::ready::{Attempt, Readiness, Told};
-use super::{Plan, Record};
+use super::{Plan, PoolReading, Record};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::{Hold, TrainId};
@@ -211,6 +211,11 @@ impl Node {
 
     pub fn counters(&self) -> Counters {
         *self.machine.counters()
+    }
+
+    /// What its receiving side knows of all senders, of which each keeps `guaranteed` slots.
+    pub fn pool_reading(&self, guaranteed: u32) -> PoolReading {
+        PoolReading::of(self.machine.pool(), guaranteed)
     }
 
     /// Something has come at `now`. When to step, if no step is due early enough already.

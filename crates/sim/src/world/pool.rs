@@ -1,0 +1,88 @@
+//! What the pool of a receiver shows when a world has ended: how its credits have moved, and who has them. Read only, for
+//! records; nothing in a world depends on it.
+
+use weir_proto::flow::Pool;
+
+/// The pool of one receiver, with dynamic credits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolReading {
+    /// How often quota went from one sender to another.
+    pub thefts: u64,
+    /// Senders told to give back.
+    pub return_requests: u64,
+    /// Grants below the new threshold, since no more was there.
+    pub short_grants: u64,
+    /// Slots that nobody holds a credit for.
+    pub available_slots: u32,
+    /// Senders that should have more than what is guaranteed to everybody.
+    pub sharers: u32,
+    /// What the poorest of them should have; 0 without any.
+    pub least_intended_slots: u32,
+    /// What the richest should have.
+    pub most_intended_slots: u32,
+}
+
+/// How a number is taken from a reading.
+type Value = fn(&PoolReading) -> f64;
+
+impl PoolReading {
+    /// The names under which records keep these numbers.
+    pub const MEASURES: [(&'static str, Value); 7] = [
+        ("pool_thefts", |pool| pool.thefts as f64),
+        ("pool_return_requests", |pool| pool.return_requests as f64),
+        ("pool_short_grants", |pool| pool.short_grants as f64),
+        ("pool_available_slots", |pool| pool.available_slots.into()),
+        ("pool_sharers", |pool| pool.sharers.into()),
+        ("pool_least_intended_slots", |pool| pool.least_intended_slots.into()),
+        ("pool_most_intended_slots", |pool| pool.most_intended_slots.into()),
+    ];
+
+    /// - `guaranteed`: what every sender keeps, whoever comes. Unit: slots.
+    pub(super) fn of(pool: &Pool, guaranteed: u32) -> PoolReading {
+        let tally = pool.tally();
+        let shares = || pool.accounts().map(|account| account.intended).filter(|&slots| slots > guaranteed);
+        PoolReading {
+            thefts: tally.thefts,
+            return_requests: tally.requests,
+            short_grants: tally.short_grants,
+            available_slots: pool.available_slots(),
+            sharers: shares().count() as u32,
+            least_intended_slots: shares().min().unwrap_or(0),
+            most_intended_slots: shares().max().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_proto::{Admission, DataRegion, Peer};
+
+    use super::*;
+
+    #[test]
+    fn a_sender_that_goes_on_alone_takes_what_the_others_are_not_guaranteed() {
+        let region =
+            DataRegion { slots: 24, peers: 3, start_slots: 2, admission: Admission::Start, hold_points: 0 };
+        let mut pool = Pool::new(&region, 2, false);
+        let accounts = [0, 1, 2].map(|peer| pool.admit(Peer(peer), 24, 2));
+        let equal = PoolReading {
+            available_slots: 18,
+            sharers: 3,
+            least_intended_slots: 8,
+            most_intended_slots: 8,
+            ..PoolReading::default()
+        };
+        assert_eq!(PoolReading::of(&pool, 2), equal);
+        let mut read = 0;
+        for _ in 0..400 {
+            pool.retrieved(accounts[0], 1, read).expect("it has credits");
+            // A credit packet is read as soon as it is sent.
+            read += u16::from(pool.grant(accounts[0], 2).is_some());
+        }
+        let alone = PoolReading::of(&pool, 2);
+        assert_eq!((alone.sharers, alone.least_intended_slots, alone.most_intended_slots), (1, 20, 20));
+        // Who is idle from the beginning holds its guaranteed credits only: nobody need be asked.
+        assert_eq!((alone.return_requests, alone.short_grants), (0, 0));
+        assert!(alone.thefts >= 4, "{alone:?}");
+    }
+}
