@@ -3,8 +3,8 @@
 //!
 //! The machine counts what this costs ([`weir_proto::kept_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
 //! words, 4 bytes for the link from a block to the next, and a note where the first is. Blocks that were freed together are used
-//! together again, so most chains are in one piece. A chunk without a block in use goes back to the kernel; one of each kind is
-//! spared for the next message.
+//! together again, so most chains are in one piece. Chunks without a block in use go back to the kernel; some of each kind are
+//! spared for the next messages, and all but one of those go back when nothing is kept.
 //!
 //! Names are the places that messages have in the machine's queue, the lowest first, so the notes are a table by name, in pages that
 //! go back when they are empty. A message whose payload is with its sender has a name too: at worst, where such messages are
@@ -15,6 +15,8 @@ use weir_proto::{MessageId, kept_block_bytes};
 
 /// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 const CHUNK_BLOCKS: usize = 1024;
+/// Chunks of each kind that are spared while something is kept: 1 MiB of large ones.
+const SPARE_CHUNKS: usize = 16;
 const NONE: u32 = u32::MAX;
 
 /// Notes of a page of [`Chains`]: 4 KiB.
@@ -163,6 +165,15 @@ impl Kept {
         }
     }
 
+    /// To be called now and then: what is spared goes back if nothing is kept.
+    pub fn tend(&mut self) {
+        for blocks in [&mut self.small, &mut self.large] {
+            if blocks.chunks.iter().flatten().all(|chunk| chunk.used == 0) {
+                blocks.spare.clear();
+            }
+        }
+    }
+
     /// Frees the room of a message.
     #[inline]
     pub fn forget(&mut self, message: MessageId) {
@@ -190,11 +201,13 @@ struct Blocks {
     open: Vec<u32>,
     /// Chunks without memory.
     absent: Vec<u32>,
+    /// Memory of such chunks, at most [`SPARE_CHUNKS`].
+    spare: Vec<OwnedMemory>,
 }
 
 impl Blocks {
     fn of(block_bytes: usize) -> Blocks {
-        Blocks { block_bytes, chunks: Vec::new(), open: Vec::new(), absent: Vec::new() }
+        Blocks { block_bytes, chunks: Vec::new(), open: Vec::new(), absent: Vec::new(), spare: Vec::new() }
     }
 
     /// Takes blocks for `bytes` bytes. Returns the first; it is linked to the next, and so on.
@@ -301,8 +314,11 @@ impl Blocks {
         if used == 0 {
             if self.open.len() > 1 {
                 self.open.retain(|&open| open != index);
-                self.chunks[index as usize] = None;
+                let emptied = self.chunks[index as usize].take();
                 self.absent.push(index);
+                if self.spare.len() < SPARE_CHUNKS {
+                    self.spare.extend(emptied.map(|chunk| chunk.memory));
+                }
             } else {
                 let (chunk, _) = self.chunk(block);
                 chunk.next.clear(); // in order again
@@ -313,7 +329,7 @@ impl Blocks {
 
     #[cold]
     fn add_chunk(&mut self) -> u32 {
-        let memory = OwnedMemory::new(CHUNK_BLOCKS * self.block_bytes);
+        let memory = self.spare.pop().unwrap_or_else(|| OwnedMemory::new(CHUNK_BLOCKS * self.block_bytes));
         let chunk = Some(Chunk { memory, next: Vec::new(), free: NONE, used: 0 });
         let index = match self.absent.pop() {
             Some(index) => {
@@ -375,7 +391,10 @@ mod tests {
         }
         for blocks in [&kept.small, &kept.large] {
             assert!(blocks.chunks.iter().flatten().count() <= 1);
+            assert!(blocks.spare.len() <= SPARE_CHUNKS);
         }
+        kept.tend();
+        assert!(kept.small.spare.is_empty() && kept.large.spare.is_empty());
         assert!(kept.chains.pages.iter().all(|page| page.used == 0));
         assert!(kept.chains.held <= 1);
     }

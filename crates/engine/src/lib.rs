@@ -105,6 +105,12 @@ pub trait Taker {
     /// Takes a completion as it happens, in order. `false`: not this one; [`Engine::next_completion`] will give it, and as long
     /// as there is one to be had, this is not asked.
     fn take(&mut self, completion: &Completion) -> bool;
+
+    /// Whether the program has completions of receives to read. Then it is about to post others, and messages that come before theirs are better
+    /// left in the mailbox for the moment.
+    fn holds_some(&self) -> bool {
+        false
+    }
 }
 
 /// Takes none.

@@ -70,11 +70,16 @@ impl<L: Link> Engine<L> {
         while handled < BATCH
             && let Some(polled) = self.link.poll_in_place()
         {
+            handled += 1;
             match polled {
-                Polled::Packet { from } => self.packet_arrived(from, taker),
+                Polled::Packet { from } => {
+                    let kept = self.packet_arrived(from, taker);
+                    if kept && taker.holds_some() {
+                        break;
+                    }
+                }
                 Polled::Else(arrival) => self.arrived_slowly(*arrival),
             }
-            handled += 1;
         }
         if handled > 0 {
             self.news = true;
@@ -357,27 +362,34 @@ impl<L: Link> Engine<L> {
         self.watch_if_due(now);
     }
 
+    /// Returns whether it was a message that is kept for its receive.
     #[inline(always)]
-    fn packet_arrived(&mut self, from: Peer, taker: &mut impl Taker) {
+    fn packet_arrived(&mut self, from: Peer, taker: &mut impl Taker) -> bool {
         match self.machine.arrived_now(from, self.link.polled()) {
-            Some(Shortcut::Message { taken, settle }) => self.took(from, taken, settle, taker),
+            Some(Shortcut::Message { taken, settle }) => {
+                self.took(from, taken, settle, taker);
+                false
+            }
             Some(Shortcut::Credits { settle }) => {
                 self.link.retire();
                 if settle {
                     self.settle(from);
                 }
+                false
             }
             None => self.packet_arrived_slowly(from),
         }
     }
 
     #[inline(never)]
-    fn packet_arrived_slowly(&mut self, from: Peer) {
+    fn packet_arrived_slowly(&mut self, from: Peer) -> bool {
         if let Some(early) = self.machine.early_now(from, self.link.polled()) {
-            return self.keep_early(from, early);
+            self.keep_early(from, early);
+            return true;
         }
         let packet = *self.link.polled();
         self.arrived_slowly(Arrival::Packet { from, packet });
+        false
     }
 
     /// A message has matched a receive, and nothing else is to be done for it.
@@ -739,6 +751,8 @@ impl<L: Link> Engine<L> {
         self.now = self.clock();
         self.leave_counters();
         self.link.tend(self.idle_bytes);
+        self.kept.tend();
+        self.retained.tend();
         self.watch_stalls();
         let mut peers = self.link.overdue();
         self.machine.depends_on(|peer| peers.push(peer));

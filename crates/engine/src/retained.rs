@@ -1,10 +1,10 @@
 //! Copies of our messages for receivers that have no room for them, one after the other in chunks. Peers read them by
 //! address, so each is in one piece.
 //!
-//! Most are taken in the order in which they were made, so a chunk is soon empty. The first chunks are small, and an empty one of
-//! those is spared: a sender that is a little ahead of its receiver all the time copies into the same few pages, which stay in its
-//! cache, and the kernel need not clear new ones. A burst that goes on gets large chunks, which go back. A copy that is never
-//! taken holds its chunk: the price of not looking for holes.
+//! Most are taken in the order in which they were made, so a chunk is soon empty. The first chunks are small, and empty ones of
+//! those are spared until there is no copy any more: a sender that is a little ahead of its receiver all the time copies into the same few
+//! pages, which stay in its cache, and the kernel need not clear new ones. A burst that goes on gets large chunks, which go back. A
+//! copy that is never taken holds its chunk: the price of not looking for holes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 
@@ -48,8 +48,8 @@ pub(crate) struct Retained {
     absent: Vec<u32>,
     /// The chunk that is being filled.
     current: Option<Filling>,
-    /// An empty small chunk.
-    spare: Option<OwnedMemory>,
+    /// Empty small chunks, at most [`BURST_CHUNKS`].
+    spare: Vec<OwnedMemory>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,8 +118,15 @@ impl Retained {
     fn end_chunk(&mut self, chunk: u32) {
         let Some(Chunk { memory, .. }) = self.chunks[chunk as usize].take() else { return };
         self.absent.push(chunk);
-        if memory.view().bytes() == SMALL_BYTES as u64 && self.spare.is_none() {
-            self.spare = Some(memory);
+        if memory.view().bytes() == SMALL_BYTES as u64 && self.spare.len() < BURST_CHUNKS {
+            self.spare.push(memory);
+        }
+    }
+
+    /// To be called now and then: what is spared goes back if there is no copy.
+    pub fn tend(&mut self) {
+        if self.spare.len() > 1 && self.chunks.iter().flatten().all(|chunk| chunk.copies == 0) {
+            self.spare.truncate(1);
         }
     }
 
@@ -129,7 +136,7 @@ impl Retained {
         let in_use = self.chunks.len() - self.absent.len();
         let shared = if in_use < BURST_CHUNKS { SMALL_BYTES } else { LARGE_BYTES };
         let own = bytes > shared / 4;
-        let spare = if own || shared != SMALL_BYTES { None } else { self.spare.take() };
+        let spare = if own || shared != SMALL_BYTES { None } else { self.spare.pop() };
         let memory = spare.unwrap_or_else(|| OwnedMemory::new(if own { bytes } else { shared }));
         let chunk = Some(Chunk { memory, copies: 0 });
         let index = match self.absent.pop() {
@@ -196,6 +203,9 @@ mod tests {
                 retained.release(number);
             }
             assert!(retained.chunks.iter().flatten().count() <= 1);
+            assert!(retained.spare.len() <= BURST_CHUNKS);
+            retained.tend();
+            assert!(retained.spare.len() <= 1);
         }
     }
 

@@ -162,4 +162,9 @@ impl Taker for Desk<'_> {
     fn take(&mut self, completion: &Completion) -> bool {
         self.filing.file(completion, &mut self.bound, |_| None)
     }
+
+    #[inline]
+    fn holds_some(&self) -> bool {
+        self.filing.receive.is_some_and(|binding| !self.bound.queues[binding.queue].entries.is_empty())
+    }
 }
