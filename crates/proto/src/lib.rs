@@ -32,7 +32,7 @@ pub use counters::{Counters, PACKET_KINDS};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
 pub use endpoint::holding::{kept_block_bytes, kept_cost_bytes};
-pub use endpoint::{Early, Endpoint, Found, PairView, Part, Shortcut, Taken};
+pub use endpoint::{Early, Endpoint, Found, PairView, Part, Scratch, Shortcut, Taken};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

@@ -84,13 +84,13 @@ impl Endpoint {
 
     /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.peers.get(peer.0 as usize)?.inbound?;
+        let number = self.peers.kept(peer.0 as usize)?.inbound?;
         Some(self.inbounds.get(number.get())?.arrived_and_length().1)
     }
 
     /// Whether a request or a response waits for a credit.
     pub fn control_waits(&self) -> bool {
-        let mut under_way = self.peers.iter().filter_map(|state| state.under_way.as_deref());
+        let mut under_way = self.peers.kept_all().filter_map(|state| state.under_way.as_deref());
         under_way.any(|under_way| under_way.compulsory.waits())
     }
 
@@ -102,7 +102,8 @@ impl Endpoint {
     /// What this endpoint, as the receiver of `peer`, has granted beyond what `origin` says that the peer knows, and what
     /// it has retrieved and not granted. `None` for schemes without books.
     pub fn receiver_books(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverBooks> {
-        let receiver = self.peers.get(peer.0 as usize)?.receiver.as_ref()?;
+        let state = self.peers.get(peer.0 as usize)?;
+        let receiver = state.receiver.as_ref()?;
         receiver.books(origin.granted_total, &self.pool)
     }
 

@@ -415,13 +415,13 @@ impl Endpoint {
     /// How many messages to `to` lie in copies of ours because it has not taken them.
     #[inline]
     pub fn copies_for(&self, to: Peer) -> u32 {
-        let under_way = self.peers.get(to.0 as usize).and_then(|state| state.under_way.as_deref());
+        let under_way = self.peers.kept(to.0 as usize).and_then(|state| state.under_way.as_deref());
         under_way.map_or(0, |under_way| under_way.copies)
     }
 
     #[inline]
     fn is_held(&self, to: Peer) -> bool {
-        match self.peers.get(to.0 as usize) {
+        match self.peers.kept(to.0 as usize) {
             Some(state) => state.held && !matches!(state.outbound, Outbound::Lost(_)),
             None => self.budget.begins_with_hold() || (self.budget.bounds() && self.peers.has_stayed(to)),
         }

@@ -4,9 +4,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::compulsory::Compulsory;
+use super::peers::Seen;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound, PeerState, UnderWay};
+use super::{Endpoint, Outbound, UnderWay};
 use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
 use crate::message::posted::PostedQueue;
@@ -84,7 +85,7 @@ impl Endpoint {
     pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
         self.tell_all_ended(now, actions); // before the goodbye, which voids what was not told
-        let connected = |(peer, state): (Peer, &PeerState)| {
+        let connected = |(peer, state): (Peer, Seen<'_>)| {
             matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
         };
         // Also those who wait for something of ours: they may have announced something to us, and we have left them.

@@ -19,9 +19,7 @@
 //! in slots that are set aside for those of this one. It will not gain credits by them, so it might never have one
 //! to say that it has read them. So the receiver, if it knows of any, changes its own lane there: new lane, free slots.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ops::{Index, IndexMut};
 
 use super::{Endpoint, Outbound, PeerState, UnderWay};
 use crate::action::{Action, Source};
@@ -30,123 +28,8 @@ use crate::flow;
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
-/// A set of peers, a bit each.
-#[derive(Clone, Debug, Default)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn set(&mut self, peer: Peer) {
-        let word = peer.0 as usize / 64;
-        if self.0.len() <= word {
-            self.0.resize(word + 1, 0);
-        }
-        self.0[word] |= 1 << (peer.0 % 64);
-    }
-
-    fn contains(&self, peer: Peer) -> bool {
-        self.0.get(peer.0 as usize / 64).is_some_and(|word| word >> (peer.0 % 64) & 1 == 1)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Peer> {
-        let bits = |(word, &bits): (usize, &u64)| {
-            (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Peer(word as u32 * 64 + bit))
-        };
-        self.0.iter().enumerate().flat_map(bits)
-    }
-
-    fn bytes(&self) -> usize {
-        self.0.capacity() * size_of::<u64>()
-    }
-}
-
-/// What is kept for peers, by their numbers. One that was never heard from costs a null pointer; of one that has left
-/// and been left remains a bit more: that there is somebody who may die.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Peers {
-    states: Vec<Option<Box<PeerState>>>,
-    /// Who has been in contact, a bit each.
-    acquainted: Bits,
-    /// In whose mailbox we have been.
-    stayed: Bits,
-    /// How long messages to those waited of whom nothing is kept any more. Unit: ns.
-    pub(super) forgotten_stalled_ns: u64,
-}
-
-impl Peers {
-    #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&PeerState> {
-        self.states.get(index)?.as_deref()
-    }
-
-    #[inline]
-    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut PeerState> {
-        self.states.get_mut(index)?.as_deref_mut()
-    }
-
-    /// Keeps `state` for a peer for whom nothing was kept.
-    pub(super) fn insert(&mut self, index: usize, state: PeerState) {
-        if self.states.len() <= index {
-            if self.states.capacity() <= index {
-                let more = (index + 1 - self.states.len()).max(self.states.len() / 2).max(4);
-                self.states.reserve_exact(more); // not twice as many: it is eight bytes for each
-            }
-            self.states.resize_with(index + 1, || None);
-        }
-        self.states[index] = Some(Box::new(state));
-    }
-
-    /// All of whom something is kept.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &PeerState> {
-        self.states.iter().flatten().map(Box::as_ref)
-    }
-
-    /// The same with their numbers.
-    pub(super) fn numbered(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
-        let numbered = self.states.iter().enumerate();
-        numbered.filter_map(|(index, state)| Some((Peer(index as u32), state.as_deref()?)))
-    }
-
-    fn acquaint(&mut self, peer: Peer) {
-        self.acquainted.set(peer);
-    }
-
-    /// Everybody who has ever been in contact.
-    pub(super) fn acquainted(&self) -> impl Iterator<Item = Peer> {
-        self.acquainted.iter()
-    }
-
-    /// Whether we have been in its mailbox before.
-    pub(super) fn has_stayed(&self, peer: Peer) -> bool {
-        self.stayed.contains(peer)
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        let under_way = |under_way: &UnderWay| size_of::<UnderWay>() + under_way.bytes();
-        let each =
-            |state: &PeerState| size_of::<PeerState>() + state.under_way.as_deref().map_or(0, under_way);
-        let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
-            + self.acquainted.bytes()
-            + self.stayed.bytes();
-        (index + self.iter().map(each).sum::<usize>()) as u64
-    }
-}
-
-impl Index<usize> for Peers {
-    type Output = PeerState;
-    fn index(&self, index: usize) -> &PeerState {
-        self.get(index).expect("a peer of whom something is kept")
-    }
-}
-
-impl IndexMut<usize> for Peers {
-    #[inline]
-    fn index_mut(&mut self, index: usize) -> &mut PeerState {
-        self.get_mut(index).expect("a peer of whom something is kept")
-    }
-}
-
 /// One pair's stays, in both directions, and the credit packets that travel in our lane there.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stays {
     /// Number of our stay in its mailbox.
     pub there: u16,
@@ -215,7 +98,7 @@ impl Stays {
 impl Endpoint {
     /// How many peers something is kept for.
     pub fn peers_kept(&self) -> u64 {
-        self.peers.iter().count() as u64
+        self.peers.count() as u64
     }
 
     pub(super) fn connected(
@@ -229,7 +112,7 @@ impl Endpoint {
     ) {
         self.peers.acquaint(peer);
         self.peer(peer);
-        self.peers.stayed.set(peer);
+        self.peers.stay(peer);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
@@ -348,10 +231,10 @@ impl Endpoint {
                 && !state.said_goodbye
                 && state.cross_memory == cross_memory
         };
-        if let Some(state) = self.peers.get(peer.0 as usize).filter(|state| idle(state)) {
+        if let Some(state) = self.peers.kept(peer.0 as usize).filter(|state| idle(state)) {
             let stalled_ns = state.under_way.as_deref().map_or(0, |under_way| under_way.stalled_ns);
             self.peers.forgotten_stalled_ns += stalled_ns;
-            self.peers.states[peer.0 as usize] = None;
+            self.peers.remove(peer.0 as usize);
         }
     }
 }

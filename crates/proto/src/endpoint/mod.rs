@@ -16,6 +16,7 @@ mod compulsory;
 pub mod holding;
 mod loss;
 mod membership;
+mod peers;
 mod readiness;
 mod receiving;
 mod remote;
@@ -43,7 +44,8 @@ use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
 use holding::{Budget, Copies, Reservation};
-use membership::{Peers, Stays};
+use membership::Stays;
+use peers::Peers;
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 pub use shortcut::{Early, Found, Part, Shortcut, Taken};
@@ -98,6 +100,27 @@ struct PeerState {
 }
 
 impl PeerState {
+    /// Of a peer that was just met.
+    fn new(cross_memory: bool) -> PeerState {
+        PeerState {
+            outbound: Outbound::Absent,
+            receiver: None,
+            under_way: None,
+            next_number: 0,
+            inbound: None,
+            reserved: None,
+            stays: Stays::default(),
+            credit_packets_read: 0,
+            credit_slots: 0,
+            asked_room: false,
+            backlog_waited: false,
+            cross_memory,
+            said_goodbye: false,
+            held: false,
+            to_hold: false,
+        }
+    }
+
     /// What waits to be sent, in order.
     fn backlog(&self) -> impl ExactSizeIterator<Item = &Job> {
         self.under_way.as_deref().map_or_else(Default::default, |under_way| under_way.backlog.iter())
@@ -133,6 +156,14 @@ impl Region {
         let right = if write { self.writable } else { self.readable };
         right && offset.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
+}
+
+/// Memory of what is over, for what begins. An endpoint has its own; in a process with many of them it can go from one to the next
+/// ([`Endpoint::exchange_scratch`]).
+#[derive(Debug, Default)]
+pub struct Scratch {
+    under_way: Spare,
+    peer: Option<Box<PeerState>>,
 }
 
 /// The endpoint machine.
@@ -188,8 +219,8 @@ impl Endpoint {
             budget: Budget::new(&config),
             copies: Copies::new(config.retain_bytes),
             waiting_for_company: Vec::new(),
+            peers: Peers::new(&config),
             config,
-            peers: Peers::default(),
             posted: PostedQueue::default(),
             unexpected: UnexpectedQueue::default(),
             multi: MultiBuffers::default(),
@@ -229,6 +260,13 @@ impl Endpoint {
         if self.pool.has_requests() {
             self.ask_for_credits(now, actions);
         }
+    }
+
+    /// Takes the memory in `scratch` for what begins from now on, and puts its own there. Changes nothing else.
+    #[inline]
+    pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
+        core::mem::swap(&mut self.spare, &mut scratch.under_way);
+        self.peers.exchange_spare(&mut scratch.peer);
     }
 
     /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. Later does no harm but to the waiting
@@ -278,11 +316,12 @@ impl Endpoint {
         let whole = if bytes > self.config.eager_bytes { 0 } else { bytes };
         let packets = whole / packet_bytes.max(1) + 1;
         let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
-        match self.peers.get(peer.0 as usize) {
+        match self.peers.kept(peer.0 as usize) {
             Some(state @ PeerState { outbound: Outbound::Connected(sender), .. }) => {
                 u64::from(sender.credits()) < slots || state.has_backlog()
             }
-            _ => true,
+            Some(_) => true,
+            None => self.peers.folded_room(peer.0 as usize).is_none_or(|room| u64::from(room) < slots),
         }
     }
 
@@ -313,7 +352,7 @@ impl Endpoint {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
         self.transfers.owes_payload()
             || !self.copies.is_empty()
-            || self.peers.iter().any(|peer| peer.backlog().any(owed) || peer.is_due())
+            || self.peers.kept_all().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
     /// How many messages would be lost if we closed now although somebody was told that they are done: sends that are complete and
@@ -328,8 +367,8 @@ impl Endpoint {
             // What belongs to an operation of ours that is not complete, or to a copy, and courtesies.
             JobKind::Control(_) | JobKind::Pieces { .. } | JobKind::Write { .. } => false,
         };
-        let waiting = self.peers.iter().map(|peer| peer.backlog().filter(completed).count());
-        let due = self.peers.iter().filter(|peer| peer.is_due()).count();
+        let waiting = self.peers.kept_all().map(|peer| peer.backlog().filter(completed).count());
+        let due = self.peers.kept_all().filter(|peer| peer.is_due()).count();
         self.copies.count() + waiting.sum::<usize>() + due
     }
 
@@ -346,7 +385,7 @@ impl Endpoint {
             && self.inbounds.count() == 0
             && self
                 .peers
-                .iter()
+                .kept_all()
                 .filter_map(|peer| peer.under_way.as_deref())
                 .all(|under_way| !under_way.ended.is_due() && !under_way.compulsory.is_under_way())
     }
@@ -373,7 +412,7 @@ impl Endpoint {
 
     /// Whether `peer` is lost, and why.
     pub fn fault(&self, peer: Peer) -> Option<PeerFault> {
-        match self.peers.get(peer.0 as usize)?.outbound {
+        match self.peers.kept(peer.0 as usize)?.outbound {
             Outbound::Lost(fault) => Some(fault),
             _ => None,
         }
@@ -520,7 +559,7 @@ impl Endpoint {
 
     #[inline]
     fn peer(&mut self, peer: Peer) -> &mut PeerState {
-        if self.peers.get(peer.0 as usize).is_none() {
+        if self.peers.get_mut(peer.0 as usize).is_none() {
             self.meet(peer);
         }
         &mut self.peers[peer.0 as usize]
@@ -531,23 +570,7 @@ impl Endpoint {
     fn meet(&mut self, peer: Peer) {
         let to_hold = self.budget.begins_with_hold();
         let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
-        let state = PeerState {
-            outbound: Outbound::Absent,
-            receiver: None,
-            under_way: None,
-            next_number: 0,
-            inbound: None,
-            reserved: None,
-            stays: Stays::default(),
-            credit_packets_read: 0,
-            credit_slots: 0,
-            asked_room: false,
-            backlog_waited: false,
-            cross_memory: self.config.cross_memory,
-            said_goodbye: false,
-            held,
-            to_hold,
-        };
+        let state = PeerState { held, to_hold, ..PeerState::new(self.config.cross_memory) };
         self.peers.insert(peer.0 as usize, state);
     }
 

@@ -60,14 +60,14 @@ impl Endpoint {
     /// Bytes that have arrived of the eager message whose packets are arriving from `peer`; `None`: no message is half there.
     #[inline]
     pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.peers.get(peer.0 as usize)?.inbound?;
+        let number = self.peers.kept(peer.0 as usize)?.inbound?;
         self.inbounds.get(number.get()).map(Inbound::arrived_bytes)
     }
 
     /// Whether nothing of a message from `peer` is half there and nothing waits to be sent to it.
     #[inline]
     pub fn is_at_rest(&self, peer: Peer) -> bool {
-        let state = self.peers.get(peer.0 as usize);
+        let state = self.peers.kept(peer.0 as usize);
         state.is_none_or(|state| state.inbound.is_none() && state.is_sent_out())
     }
 
@@ -81,14 +81,14 @@ impl Endpoint {
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {
-        let state = self.peers.get(peer.0 as usize);
+        let state = self.peers.kept(peer.0 as usize);
         state.map_or(0, |state| state.backlog().map(|job| job.bytes - job.sent).sum())
     }
 
     /// Payload bytes of what leaves next for `peer`, cut into packets or not; 0 if nothing waits or it has no payload. For links
     /// that model an attempt by its size.
     pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
-        let next = self.peers.get(peer.0 as usize).and_then(|state| state.backlog().next());
+        let next = self.peers.kept(peer.0 as usize).and_then(|state| state.backlog().next());
         next.map_or(0, |job| job.bytes - job.sent)
     }
 

@@ -45,6 +45,11 @@ impl Sender {
         self.refused = 0;
     }
 
+    /// The buffers known to be free, if nothing was refused since.
+    pub(super) fn at_rest(&self) -> Option<u32> {
+        (self.refused == 0).then_some(self.room())
+    }
+
     /// The receiver is not ready.
     ///
     /// - `timer_ns`: how long to wait after a refusal.

@@ -194,6 +194,28 @@ impl Sender {
         }
     }
 
+    /// The room known to be free, if there is nothing else to know, as in schemes without credits.
+    pub(crate) fn at_rest(&self) -> Option<u32> {
+        match self {
+            Sender::Unlimited(sender) => Some(sender.room()),
+            Sender::Hardware(sender) => sender.at_rest(),
+            Sender::Static(_)
+            | Sender::StaticConnection(_)
+            | Sender::AdaptiveBacklog(_)
+            | Sender::Dynamic(_) => None,
+        }
+    }
+
+    /// The side of a sender that was [at rest](Sender::at_rest) with so much room.
+    pub(crate) fn with_room(claims: Claim, room: u32) -> Sender {
+        let mut sender = match claims {
+            Claim::WhenFree => Sender::Unlimited(unlimited::Sender::default()),
+            Claim::Now => Sender::Hardware(hardware::Sender::default()),
+        };
+        sender.found_room(room);
+        sender
+    }
+
     /// How room comes, if not by grants.
     #[inline]
     pub fn claims(&self) -> Option<Claim> {

@@ -85,11 +85,19 @@ struct SpaceQueue {
 }
 
 /// All posted receives of an endpoint.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct PostedQueue {
     untagged: SpaceQueue,
     tagged: SpaceQueue,
     next_order: u64,
+}
+
+/// An empty one. There is room for one receive, and often never a second one.
+impl Default for PostedQueue {
+    fn default() -> PostedQueue {
+        let tagged = SpaceQueue { list: VecDeque::with_capacity(1), ..SpaceQueue::default() };
+        PostedQueue { untagged: SpaceQueue::default(), tagged, next_order: 0 }
+    }
 }
 
 /// Where a posted receive stands, valid until the queue changes.
