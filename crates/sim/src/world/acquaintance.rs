@@ -2,10 +2,15 @@
 //!
 //! What a machine keeps by peer number then grows with those it meets, not with the world: among 262,144 ranks a
 //! barrier makes everybody meet 36. Who meets nearly all of a world looks them up by rank: a table for that is smaller than the next
-//! larger hash table, and it needs no second look whether it found the right one.
+//! larger hash table, and it needs no second look whether it found the right one. In a large world most meet few, and those are looked
+//! through: no table.
 
 /// Numbers in a cache line, while they are few.
 const LINE: u32 = 32;
+/// Whoever has met so many or fewer in a large world has no table.
+const LISTED: usize = 48;
+/// Worlds with more ranks are large.
+const SMALL_WORLD: u32 = 4096;
 /// A table of so many places has numbers of two bytes.
 const FEW: usize = 1 << 16;
 
@@ -103,7 +108,10 @@ impl Acquaintances {
         if let Numbers::All(numbers) = &self.numbers {
             return u32::from(numbers[rank as usize]).checked_sub(1).ok_or(rank as usize);
         }
-        let Some(mask) = self.numbers.places().checked_sub(1) else { return Err(0) };
+        let Some(mask) = self.numbers.places().checked_sub(1) else {
+            let place = self.ranks.iter().position(|&met| met == rank);
+            return place.map(|place| place as u32).ok_or(0);
+        };
         // Fibonacci hashing (Knuth, volume 3, 6.4): the upper bits of the product are mixed best. Ranks of the same line stay
         // together: who meets one meets the next, and of a thousand tables each is looked at rarely.
         let line = (u64::from(rank / LINE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
@@ -123,8 +131,13 @@ impl Acquaintances {
             self.ranks.reserve_exact((self.ranks.len() / 2).max(4));
         }
         self.ranks.push(rank);
+        let number = self.ranks.len() as u32 - 1;
+        let listed = if self.world > SMALL_WORLD { LISTED } else { 0 };
+        if self.ranks.len() <= listed {
+            return number;
+        }
         if self.ranks.len() > self.numbers.room() {
-            let places = (2 * self.numbers.places()).max(4);
+            let places = (2 * self.numbers.places()).max(2 * listed.next_power_of_two()).max(4);
             self.numbers = Numbers::with_places(places, self.world as usize);
             for number in 0..self.ranks.len() - 1 {
                 let place = self.find(self.ranks[number]).expect_err("each rank is met once");
@@ -132,8 +145,8 @@ impl Acquaintances {
             }
             place = self.find(rank).expect_err("it is new");
         }
-        self.numbers.set(place, self.ranks.len() as u32);
-        self.ranks.len() as u32 - 1
+        self.numbers.set(place, number + 1);
+        number
     }
 }
 

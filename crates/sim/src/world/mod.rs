@@ -556,7 +556,7 @@ impl<N: Network> World<N> {
         for to in attaches.drain(..) {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
             if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
-                let peer = self.nodes[to as usize].attached(now, rank, &self.plan);
+                let peer = self.nodes[to as usize].attached(now, rank, &self.plan, &mut self.left.scratch);
                 // What waited for it leaves now, in the same order. So the receiver need not look for its number once more.
                 if let Some(&(_, train)) =
                     injections.find(|(_, train)| self.flights.destination(*train) == to)

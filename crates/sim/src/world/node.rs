@@ -8,7 +8,7 @@ use std::rc::Rc;
 use hdrhistogram::Histogram;
 use weir_proto::{
     Action, Body, Command, Counters, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
-    ReceiveCommand, Request, SendCommand, SendLevel, Source, Space,
+    ReceiveCommand, Request, Scratch, SendCommand, SendLevel, Source, Space,
 };
 
 use super::acquaintance::Acquaintances;
@@ -67,6 +67,8 @@ pub(super) struct Left {
     pub readings: Vec<(Handle, u32)>,
     /// Peers that it has lost or given up.
     pub severed: Vec<u32>,
+    /// Memory that the machines lend each other: one is at work at a time.
+    pub scratch: Scratch,
     /// What the machine wants done, and what it is told because of that.
     actions: Vec<Action>,
     events: VecDeque<Event>,
@@ -284,7 +286,7 @@ impl Node {
     }
 
     /// The rank `from` sends to us from now on. Returns what the machine calls it.
-    pub fn attached(&mut self, now: Picoseconds, from: u32, plan: &Plan) -> Peer {
+    pub fn attached(&mut self, now: Picoseconds, from: u32, plan: &Plan, scratch: &mut Scratch) -> Peer {
         let peer = self.peer(from);
         let event = Event::Attached {
             peer,
@@ -293,7 +295,9 @@ impl Node {
             epoch: 0, // nobody leaves
         };
         let mut actions = Vec::new();
+        self.machine.exchange_scratch(scratch);
         self.machine.handle(instant(now), event, &mut actions);
+        self.machine.exchange_scratch(scratch);
         assert!(actions.is_empty(), "who attaches causes nothing yet");
         peer
     }
@@ -500,6 +504,7 @@ impl Node {
         something: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
     ) {
         let mut actions = std::mem::take(&mut around.left.actions);
+        self.machine.exchange_scratch(&mut around.left.scratch);
         something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
@@ -515,6 +520,7 @@ impl Node {
             let Some(event) = around.left.events.pop_front() else { break };
             self.machine.handle(instant(self.free_at), event, &mut actions);
         }
+        self.machine.exchange_scratch(&mut around.left.scratch);
         around.left.actions = actions;
     }
 
