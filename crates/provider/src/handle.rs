@@ -155,7 +155,7 @@ impl State {
     /// Files what has ended, if nothing has arrived since the first post after the program last looked at its other sources of
     /// messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
     ///
-    /// After [`MAX_BLIND_READS`] of them in a row [`State::catch_up`] is due, once the caller has what it came for.
+    /// After `MAX_BLIND_READS` of them in a row [`State::catch_up`] is due, once the caller has what it came for.
     #[inline]
     pub fn file_old_news(&mut self, watch: Watch) -> bool {
         let State { endpoints, queues, counters, vectors, blind_reads, .. } = self;
