@@ -15,12 +15,12 @@ use weir_proto::{MessageId, kept_block_bytes};
 
 /// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 const CHUNK_BLOCKS: usize = 1024;
-/// Chunks of each kind that are spared while something is kept: 1 MiB of large ones.
-const SPARE_CHUNKS: usize = 16;
+/// Chunks of each kind that are spared while something of that kind is kept: 256 KiB of large ones.
+const SPARE_CHUNKS: usize = 4;
 const NONE: u32 = u32::MAX;
 
-/// Notes of a page of [`Chains`]: 4 KiB.
-const PAGE_CHAINS: usize = 512;
+/// Notes of a page of [`Chains`]: 32 KiB, a mapping of its own ([`weir_link::pages`]), of which those pages are touched that are needed.
+const PAGE_CHAINS: usize = 4096;
 
 /// Where the payload of a message is.
 #[derive(Clone, Copy, Debug)]

@@ -75,6 +75,8 @@ impl<L: Link> Engine<L> {
                 Polled::Packet { from } => {
                     let kept = self.packet_arrived(from, taker);
                     if kept && taker.holds_some() {
+                        // As with a full batch, there may be more: whoever is lost is not forgotten yet.
+                        handled = BATCH;
                         break;
                     }
                 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
-use weir_engine::{Completion, Engine, Operation, Post, RemoteArguments, SendArguments};
+use weir_engine::{Completion, Engine, Operation, Post, RemoteArguments, SendArguments, Taker};
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::{Growth, Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
 
@@ -320,4 +320,44 @@ fn adaptive_backlog_gives_buffers_to_who_had_to_wait_and_the_report_knows_the_mo
     let peaks = [0, 1].map(|engine| pair.engines[engine].counters().peak_quota_slots);
     assert_eq!(peaks[1], 64);
     assert!(peaks[0] <= 2, "nobody sent to the first endpoint but explicit credits");
+}
+
+/// A program that has completions to read all the time.
+struct Busy;
+
+impl Taker for Busy {
+    fn take(&mut self, _completion: &Completion) -> bool {
+        false
+    }
+    fn holds_some(&self) -> bool {
+        true
+    }
+}
+
+/// Messages that come before their receives are left in the mailbox while the program has something to read; their sender may be gone
+/// by then.
+#[test]
+fn what_was_left_in_the_mailbox_outlives_its_sender() {
+    const MESSAGES: usize = 5;
+    let Pair { engines: [mut sender, mut receiver], _directory } = pair(|_| {});
+    let to = sender.peer(&receiver.address());
+    for message in 0..MESSAGES {
+        let from = bytes(8, message as u8);
+        let (space, tag, data, level) = (Space::Tagged, 7, None, SendLevel::Injected);
+        let arguments = SendArguments { to, space, tag, data, level, memory: from.view(), inject: true };
+        sender.send(Post::default(), arguments).expect("taken");
+        while sender.progress() > 0 {}
+    }
+    sender.close();
+    drop(sender);
+    // Whoever has closed cannot be given credit: the receiver learns of that with the first message.
+    while receiver.progress_to(&mut Busy) > 0 {}
+    for message in 0..MESSAGES {
+        let into = OwnedMemory::new(8);
+        let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+        receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
+        let completion = receiver.next_completion().expect("it is here");
+        assert!(matches!(completion.outcome, Outcome::Received { .. }), "{:?}", completion.outcome);
+        assert_eq!(contents(&into), contents(&bytes(8, message as u8)));
+    }
 }

@@ -172,11 +172,13 @@ impl State {
         any
     }
 
-    /// Sees to what has arrived, if many reads in a row did not. It is news: a read that owes a look will not tell it at once.
+    /// Sees to what has arrived, if many reads in a row did not. It may be answers to what was posted meanwhile, so a look is owed again: the next
+    /// read will not tell it at once.
     #[inline]
     pub fn catch_up(&mut self, watch: Watch) {
         if self.blind_reads >= MAX_BLIND_READS {
             self.blind_reads = 0;
+            self.owes_a_look = true;
             self.progress(watch);
         }
     }

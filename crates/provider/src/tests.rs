@@ -651,3 +651,39 @@ fn a_queue_in_use_cannot_be_closed() {
     // SAFETY: it was refused.
     side.queue = Some(unsafe { Box::from_raw(pointer) });
 }
+
+/// What the look that follows many reads of old news has found may be an answer to what was posted meanwhile.
+#[test]
+fn what_is_found_after_old_news_is_told_only_after_a_look() {
+    let (one, other) = pair(threading::DOMAIN, 0);
+    let (mut early, mut last, mut to, mut answer) = ([1; 8], [2; 8], [0; 8], [0; 8]);
+    for _ in 0..200 {
+        one.inject(&mut early, 7);
+        one.poke();
+        other.poke();
+    }
+    other.receive(&mut answer, 1, 99, 5);
+    let once = || {
+        let mut entry = [zeroed::<FiCqTaggedEntry>()];
+        match (table(other.queue().ops).read)(other.queue(), OutArray::from(&mut entry[..]).cast(), 1) {
+            1 => Some(entry[0].tag),
+            read => {
+                assert_eq!(read, -11);
+                None
+            }
+        }
+    };
+    assert_eq!(once(), None); // the look that the first receive owes
+    let before = other.queue().domain.enter().blind_reads;
+    assert_eq!(before, 0);
+    while other.queue().domain.enter().blind_reads < 63 {
+        other.receive(&mut to, 1, 7, 6);
+        assert_eq!(once(), Some(7));
+    }
+    one.inject(&mut last, 99);
+    other.receive(&mut to, 1, 7, 6);
+    assert_eq!(once(), Some(7)); // and sees what has come
+    assert_eq!(once(), None, "the program looks at its other sources first");
+    assert_eq!(once(), Some(99));
+    assert_eq!(answer, last);
+}
