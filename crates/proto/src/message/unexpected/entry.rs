@@ -97,12 +97,7 @@ impl Entry {
         }
         let set = |flag: u8| self.flags & flag != 0;
         let transfer = Transfer(u32::from_le_bytes(self.transfer));
-        let envelope = Envelope {
-            from: Peer(widen(self.from) as u32),
-            tag: self.tag(),
-            data: set(DATA).then_some(widen(self.data)),
-            length: widen(self.length),
-        };
+        let envelope = self.narrow_envelope();
         let payload = match self.flags & KIND {
             WHOLE => Payload::Whole,
             ARRIVING => Payload::Arriving { bytes: widen(self.position) },
@@ -118,18 +113,21 @@ impl Entry {
         }
     }
 
-    /// The envelope of a message that is neither wide nor claimed, is kept whole and needs no acknowledgement.
+    /// The envelope of a message that is not wide.
     #[inline]
-    pub fn plain_whole(&self) -> Option<Envelope> {
-        if self.flags & (KIND | ACKNOWLEDGE | CLAIMED) != WHOLE {
-            return None;
-        }
-        Some(Envelope {
+    fn narrow_envelope(&self) -> Envelope {
+        Envelope {
             from: Peer(widen(self.from) as u32),
             tag: self.tag(),
             data: (self.flags & DATA != 0).then_some(widen(self.data)),
             length: widen(self.length),
-        })
+        }
+    }
+
+    /// The envelope of a message that is neither wide nor claimed, is kept whole and needs no acknowledgement.
+    #[inline]
+    pub fn plain_whole(&self) -> Option<Envelope> {
+        (self.flags & (KIND | ACKNOWLEDGE | CLAIMED) == WHOLE).then(|| self.narrow_envelope())
     }
 
     #[inline]
