@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[command(after_help = "\
 Static and dynamic are the published formulae for n peers, 4n + 2 + 4096n and 150n + 1024n bytes (Prades, thesis), with a \
 buffer of 64 and of 16 slots for every peer, active or not. weir's lane is as large as the settings say \
-(FI_WEIR_FLOW, FI_WEIR_MAILBOX_SLOTS; by default 1024 slots in 68 KiB, with static credits 256 in 20 KiB), but only active \
+(FI_WEIR_FLOW, FI_WEIR_MAILBOX_SLOTS; by default 1024 slots in 68 KiB for this many ranks, with static credits 256 in 20 KiB), but only active \
 peers have one.
 
 Exit status: 0 if everything was measured.")]

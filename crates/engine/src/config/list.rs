@@ -74,7 +74,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: MAILBOX_SLOTS,
         default: "0",
         allowed: "0, or 1 to 16777216",
-        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: with dynamic credits FI_WEIR_SLOTS_PER_PEER for each, but not less than 4096 in all; otherwise 256 for each sender.",
+        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: with dynamic credits FI_WEIR_SLOTS_PER_PEER for each, but not less than 65536 in all; otherwise 256 for each sender.",
     },
     SettingInfo {
         variable: SLOTS_PER_PEER,
@@ -174,7 +174,7 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: IDLE_BYTES,
-        default: "131072",
+        default: "1310720",
         allowed: "0 to 4294967295",
         help: "Mailbox that idle senders may keep; above it, those idle for a second give their lanes back (unit: bytes).",
     },

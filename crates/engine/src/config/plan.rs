@@ -10,6 +10,25 @@ use super::{QuotaRest, SettingError, Settings};
 /// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
 pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
 
+/// With dynamic credits, the most that a mailbox has at least if nobody says how many data slots: 4 MiB, which are the node's memory and
+/// not an adapter's, so more than [`DataRegion::LEAST_SLOTS`]. Whoever waits for credit among more ranks than cores loses its core, and what it has
+/// sent by then decides how often (docs/performance.md, "Incast").
+const ROOMY_SLOTS: u32 = 65_536;
+/// So much of the budget for unexpected payload for each of these slots: what may come under credits is reserved there (76 B a slot of the region and of
+/// what senders begin with), and should leave most of it.
+const BUDGET_BYTES_PER_SLOT: u64 = 256;
+/// The most data slots of a lane whose sender shares the mailbox with few others: with its queue, half of a core's second-level cache.
+const MOST_LANE_SLOTS: u32 = 8192;
+/// Bound on the lanes of all ranks of a node together, as long as none is shorter than [`DataRegion::MOST_LANE_SLOTS`]: 32 MiB, half of what a container has
+/// in `/dev/shm` if nobody says more. A lane's memory is reserved as a whole.
+const NODE_SLOTS: u32 = 1 << 19;
+
+/// The most data slots that one of `peers` senders can hold at a time with dynamic credits; 0: nobody knows how many there will be.
+fn lane_slots(peers: u32) -> u32 {
+    let least = DataRegion::MOST_LANE_SLOTS;
+    if peers == 0 { least } else { (NODE_SLOTS / peers.saturating_mul(peers)).clamp(least, MOST_LANE_SLOTS) }
+}
+
 /// How the slots of one mailbox are shared among its senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailboxPlan {
@@ -37,6 +56,7 @@ impl Settings {
     /// [`SettingError::TooFew`], if the mailbox is too small, [`SettingError::TooMany`], if a
     /// sender's part would be larger than a lane can be.
     pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
+        let lane_slots = lane_slots(peers);
         let peers = peers.max(1).min(self.max_peers); // of more, so many share it at a time
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
@@ -53,7 +73,9 @@ impl Settings {
         let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
         if self.mailbox_slots == 0 && dynamic {
             let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
-            return Ok(self.shared(slots, peers));
+            let roomy = (self.unexpected_budget_bytes / BUDGET_BYTES_PER_SLOT).min(ROOMY_SLOTS.into()) as u32;
+            let of_lanes = lane_slots.saturating_mul(peers); // more than can be filled would be reserved in vain
+            return Ok(self.shared(slots.max(roomy.min(of_lanes)), peers, lane_slots));
         }
         if self.mailbox_slots == 0 {
             return Ok(self.divided(DEFAULT_SLOTS_PER_SENDER, 0));
@@ -73,7 +95,7 @@ impl Settings {
             return too_few(MAILBOX_SLOTS, self.mailbox_slots, with, least);
         }
         if dynamic {
-            return Ok(self.shared(self.mailbox_slots, peers));
+            return Ok(self.shared(self.mailbox_slots, peers, lane_slots));
         }
         let most_per_sender = MAX_LANE_SLOTS - credit_slots - 1; // one more for the rest
         if self.mailbox_slots / peers > most_per_sender {
@@ -91,11 +113,11 @@ impl Settings {
         Ok(self.divided(self.mailbox_slots / peers, rest_lanes))
     }
 
-    /// A data region of `slots` slots that all lanes share.
-    fn shared(&self, slots: u32, peers: u32) -> MailboxPlan {
+    /// A data region of `slots` slots that all lanes share, each of at most `lane_slots`.
+    fn shared(&self, slots: u32, peers: u32, lane_slots: u32) -> MailboxPlan {
         let region = DataRegion::shared(slots, peers, self.credit_slots, self.admission);
         MailboxPlan {
-            base_slots: slots.min(DataRegion::MOST_LANE_SLOTS),
+            base_slots: slots.min(lane_slots),
             rest_lanes: 0,
             start_slots: region.start_slots,
             credit_slots: self.credit_slots,

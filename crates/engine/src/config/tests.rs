@@ -158,7 +158,7 @@ fn each_scheme_gets_the_lanes_that_it_needs() {
     assert_eq!(plan(&[(FLOW, "adaptive")], 4), [256, 0, 4, 2]);
     assert_eq!(plan(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "64"), (ADAPTIVE_START, "1")], 4), [64, 0, 1, 2]);
     assert_eq!(plan(&[(FLOW, "adaptive"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 1, 2]);
-    assert_eq!(plan(&[(FLOW, "dynamic")], 4), [1024, 0, 256, 2]);
+    assert_eq!(plan(&[(FLOW, "dynamic")], 4), [8192, 0, 256, 2]);
     assert_eq!(plan(&[(FLOW, "dynamic"), (MAILBOX_SLOTS, "80"), (ADMIT, "start")], 4), [80, 0, 2, 2]);
 }
 
@@ -261,18 +261,36 @@ fn the_default_mailbox_of_fixed_quotas_grows_with_the_ranks() {
 }
 
 #[test]
-fn a_shared_region_has_16_slots_a_rank_and_at_least_256_kib() {
+fn a_shared_region_has_16_slots_a_rank_and_at_least_what_its_lanes_hold_up_to_4_mib() {
     let region = |peers| Settings::default().quota(peers).unwrap().region;
     let figures = |peers| (region(peers).slots, region(peers).start_slots);
-    assert_eq!([0, 2, 4].map(figures), [(4096, 256); 3]);
-    assert_eq!([8, 16].map(figures), [(4096, 128), (4096, 64)]);
-    assert_eq!([64, 256].map(figures), [(4096, 16), (4096, 4)]);
-    assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
+    assert_eq!([0, 2].map(figures), [(4096, 256), (16_384, 256)]);
+    assert_eq!([8, 64].map(figures), [(65_536, 256); 2]);
+    assert_eq!([16, 32].map(figures), [(32_768, 256); 2]);
+    assert_eq!([128, 256].map(figures), [(65_536, 128), (65_536, 64)]);
+    assert_eq!([1024, 4096].map(figures), [(65_536, 16), (65_536, 4)]);
+    let poor = Settings { unexpected_budget_bytes: 2 << 20, ..Settings::default() };
+    let least = Settings { unexpected_budget_bytes: 1 << 16, ..Settings::default() };
+    assert_eq!([poor, least].map(|settings| settings.quota(8).unwrap().region.slots), [8192, 4096]);
+    let wide = Settings { slots_per_peer: 64, ..Settings::default() };
+    assert_eq!(wide.quota(4096).unwrap().region.slots, 262_144);
     for peers in 1..=4096 {
         let MailboxPlan { base_slots, region, .. } = Settings::default().quota(peers).unwrap();
         assert!(region.start_slots * peers <= region.slots / 4, "{region:?}");
-        assert!(region.start_slots <= base_slots && base_slots <= DataRegion::MOST_LANE_SLOTS, "{region:?}");
+        assert!(region.start_slots <= base_slots && base_slots <= region.slots, "{region:?}");
     }
+}
+
+#[test]
+fn the_lanes_of_a_small_job_are_long_and_all_of_a_node_take_32_mib() {
+    let lane = |peers| Settings::default().quota(peers).unwrap().base_slots;
+    assert_eq!([0, 1, 2, 8].map(lane), [1024, 8192, 8192, 8192]);
+    assert_eq!([9, 16, 22, 23, 4096].map(lane), [6472, 2048, 1083, 1024, 1024]);
+    for peers in 1..=22 {
+        assert!(lane(peers) * peers * peers * 64 <= 32 << 20, "{peers}");
+    }
+    let small = Settings { mailbox_slots: 300, ..Settings::default() };
+    assert_eq!(small.quota(2).unwrap().base_slots, 300, "no lane is longer than the region");
 }
 
 #[test]

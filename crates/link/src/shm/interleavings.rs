@@ -47,7 +47,7 @@ fn mailbox(limits: Limits) -> (Arc<Bell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
     let bell = Arc::new(Bell::default());
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
-        let memory = Arc::new(HeapLane::new(3));
+        let memory = Arc::new(HeapLane::new(4));
         inbox.open(lane, Arc::clone(&memory));
         Outbox::new(lane, memory, Arc::clone(&bell), false)
     });
@@ -73,13 +73,13 @@ fn receive_all(bell: &Bell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u
     }
 }
 
-#[test]
-fn loom_slots_are_reused_only_when_read() {
-    explore(4, || {
-        let lane = Arc::new(HeapLane::new(3)); // one of them is set aside
-        let mut writer = Writer::new(Arc::clone(&lane));
+/// Messages of these sizes through a ring of so many slots, two of which are set aside, whose writer looks after each `early_slots`
+/// whether it can begin again.
+fn through_a_short_ring(slots: u32, early_slots: u32, sizes: &'static [usize]) {
+    explore(4, move || {
+        let lane = Arc::new(HeapLane::new(slots));
+        let mut writer = Writer::wrapping_after(Arc::clone(&lane), early_slots);
         let mut reader = Reader::new(lane);
-        let sizes = [1_usize, 40, 8, 33];
         let sender = thread::spawn(move || {
             let mut room = 0;
             for (mark, &bytes) in sizes.iter().enumerate() {
@@ -105,6 +105,17 @@ fn loom_slots_are_reused_only_when_read() {
         }
         sender.join().unwrap();
     });
+}
+
+#[test]
+fn loom_slots_are_reused_only_when_read() {
+    through_a_short_ring(4, 4, &[1, 40, 8, 33]);
+}
+
+#[test]
+fn loom_an_early_wrap_is_followed_before_the_slot_is_filled_again() {
+    through_a_short_ring(5, 1, &[1, 40, 8, 33]);
+    through_a_short_ring(4, 2, &[8, 8, 33, 8]);
 }
 
 fn two_senders(preemptions: usize, limits: Limits, packets: [u8; 2]) {

@@ -9,7 +9,7 @@
 //! 65536    lane 0             stride: a whole number of pages
 //! ...      lane 1 ...
 //!          a lane:     256 B  state, owner, epoch, asked (64 B), polled (64 B), retired (64 B), together (64 B)
-//!                      then data and credit slots and the slot of the last packet, 64 B each
+//!                      then data and credit slots and the two that are set aside, 64 B each
 //! ```
 //! The file is as long as all lanes together but sparse: only lanes that were claimed occupy memory. Whatever a peer
 //! reads here it checks first ([`Facts::parse`]); a peer that lies can thereby confuse nobody but itself.
@@ -19,7 +19,7 @@ use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
 /// Version of everything described here.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 const MAGIC: [u8; 8] = *b"weir-shm";
 /// Length of the constant part.
 pub const FACTS_BYTES: usize = 128;
@@ -33,6 +33,8 @@ pub const CLAIMS_BYTES: usize = MAX_LANES as usize * 8;
 pub const CLAIMS_PER_PART: u32 = 512;
 /// What precedes the slots in a lane.
 pub const LANE_HEADER_BYTES: usize = 256;
+/// Slots of a lane beside those for data and credit: for the last packet of a stay, and to be left out after an early wrap (`ring.rs`).
+const SET_ASIDE_SLOTS: u32 = 2;
 /// Bound on the slots of a lane, so that no arithmetic below overflows.
 pub const MAX_LANE_SLOTS: u32 = 1 << 20;
 
@@ -120,7 +122,8 @@ impl Shape {
         if max_lanes == 0 || max_lanes > MAX_LANES {
             return field("lanes", max_lanes, "1 to 4096");
         }
-        let slots = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots) + 1;
+        let own = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
+        let slots = own + u64::from(SET_ASIDE_SLOTS);
         let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
         Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
     }
@@ -137,14 +140,14 @@ impl Shape {
         Ok(Shape { start_slots, ..self })
     }
 
-    /// Slots of the ring of `lane`, with the one set aside for the last packet.
+    /// Slots of the ring of `lane`, with those set aside.
     pub fn lane_slots(&self, lane: u32) -> u32 {
-        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots + 1
+        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots + SET_ASIDE_SLOTS
     }
 
     /// What the owner of `lane` owns. Without credits every slot is a data slot.
     pub fn quota(&self, lane: u32) -> Quota {
-        let slots = self.lane_slots(lane) - 1;
+        let slots = self.lane_slots(lane) - SET_ASIDE_SLOTS;
         if self.conditional {
             return Quota { data_slots: slots, start_slots: slots, credit_slots: 0 };
         }
@@ -348,7 +351,7 @@ mod tests {
             Facts::parse(&bytes, length, 4096)
         };
         assert_eq!(with(0, 0), Err(LayoutError::Magic));
-        assert_eq!(with(8, 5), Err(LayoutError::Version { have: 5 }));
+        assert_eq!(with(8, 6), Err(LayoutError::Version { have: 6 }));
         for (at, word) in
             [(12, 8), (20, 32), (56, 0), (56, u32::MAX), (64, u32::MAX), (68, 0), (68, 1 << 20), (80, 39)]
         {

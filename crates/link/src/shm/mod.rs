@@ -532,7 +532,7 @@ impl Link for ShmLink {
             }
         };
         let Lane::Open(Stay { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
-        match self.inbox.reader(lane)?.look(&mut self.head, &mut self.packet) {
+        match self.inbox.reader_mut(lane)?.look(&mut self.head, &mut self.packet) {
             Ok(found) => {
                 self.current = Some(Current { lane, found });
                 Some(Polled::Packet { from })

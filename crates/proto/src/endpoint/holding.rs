@@ -20,8 +20,8 @@ use crate::transfer::State;
 
 /// What the link from a block of kept payload to the next one costs. Unit: bytes.
 const LINK_BYTES: u64 = 4;
-/// What a kept message costs besides: the driver's note where the payload begins. Unit: bytes.
-const NOTE_BYTES: u64 = 32;
+/// What a kept message costs besides: the driver's note where the payload begins, 8 B in a table that may be half empty. Unit: bytes.
+const NOTE_BYTES: u64 = 16;
 
 /// Unexpected payload of `bytes` bytes is kept in blocks of this size: small ones where a large one would be nearly empty.
 /// Unit: bytes.

@@ -606,8 +606,8 @@ fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
 /// A receiver whose budget has room beyond the reservation for three messages of 100 bytes at most, and one credit slot.
 fn nearly_full(quota_slots: u32) -> Bench {
     let mut bench = with_credits(quota_slots);
-    // 84 for each slot (two slots, 80 bytes), and for a message of 1000 bytes 32 and sixteen blocks of 68.
-    let reserved = 84 * u64::from(quota_slots) + 32 + 16 * 68;
+    // 76 for each slot (two slots, 80 bytes), and for a message of 1000 bytes 16 and sixteen blocks of 68.
+    let reserved = 76 * u64::from(quota_slots) + 16 + 16 * 68;
     let three = 3 * crate::kept_cost_bytes(100);
     let config = Config {
         unexpected_budget_bytes: reserved + three,
