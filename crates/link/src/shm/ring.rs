@@ -573,7 +573,10 @@ mod tests {
                 if unread.is_empty() {
                     assert_eq!(receive(&mut reader), None);
                     let words = (0..slots).map(|slot| reader.lane.word(slot).load(Ordering::Acquire));
-                    assert!(words.into_iter().all(|word| word == 0), "every slot that may be filled is empty");
+                    assert!(
+                        words.into_iter().all(|word| word == 0),
+                        "every slot that may be filled is empty"
+                    );
                 }
             }
         }
@@ -593,7 +596,8 @@ mod tests {
     #[test]
     fn a_slot_that_sends_back_to_nothing_is_no_packet() {
         let (mut writer, mut reader) = pair(8);
-        let look = |reader: &mut Reader<Arc<HeapLane>>| reader.look(&mut [0; SLOT_BYTES], &mut credit()).err();
+        let look =
+            |reader: &mut Reader<Arc<HeapLane>>| reader.look(&mut [0; SLOT_BYTES], &mut credit()).err();
         writer.lane.word(0).store(EARLY_WRAP, Ordering::Release);
         assert_eq!(look(&mut reader), Some(NoPacket), "from slot 0 to slot 0");
         writer.lane.word(0).store(0, Ordering::Release);
