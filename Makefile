@@ -24,15 +24,16 @@ endef
 help:
 	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' Makefile | awk -F'\t' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
-## build: out/bin/weir and out/lib/libweir-fi.so
+## build: out/bin/weir, out/lib/libweir-fi.so and out/lib/libweir-session.so
 .PHONY: build
 build:
 	$(call say,building the provider and the command)
-	$(CARGO) build --release --locked -p weir-provider -p weir-cli
+	$(CARGO) build --release --locked -p weir-provider -p weir-session -p weir-cli
 	@mkdir -p out/bin out/lib
 	@install -m 755 "$$CARGO_TARGET_DIR/release/weir" out/bin/weir
 	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_fi.so" out/lib/libweir-fi.so
-	@echo "built: out/bin/weir, out/lib/libweir-fi.so"
+	@install -m 755 "$$CARGO_TARGET_DIR/release/libweir_session.so" out/lib/libweir-session.so
+	@echo "built: out/bin/weir, out/lib/libweir-fi.so, out/lib/libweir-session.so"
 
 ## demo: set everything up, then Intel's MPI benchmarks over weir beside MPICH's own transport
 .PHONY: demo
@@ -162,6 +163,7 @@ out/env/%/complete: tools/requirements/%.txt tools/make_env.sh
 install: build
 	install -D -m 755 out/bin/weir "$(DESTDIR)$(PREFIX)/bin/weir"
 	install -D -m 755 out/lib/libweir-fi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-fi.so"
+	install -D -m 755 out/lib/libweir-session.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-session.so"
 	@echo "installed: $(PREFIX)/bin/weir (see weir --help), $(PREFIX)/lib/weir/libweir-fi.so"
 
 ## clean: remove out/ and target/

@@ -5,9 +5,10 @@
 //! variables that `weir doctor` prints.
 
 use crate::mpi::{Kind, Mpi};
+use crate::provider_file;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What libfabric calls us.
@@ -49,7 +50,7 @@ impl Launch {
         }
         if let Some(directory) = mpi.library_dir() {
             // Programs built for another MPI of the same ABI (Intel's IMB under MPICH) find the library of this one.
-            launch.prepend_library_dir(&directory);
+            launch.prepend("LD_LIBRARY_PATH", &directory);
         }
         launch
     }
@@ -95,7 +96,7 @@ impl Launch {
             let Some(old) = inherited(variable) else { continue };
             let old = old.to_string_lossy();
             match value {
-                Some(_) if variable == "LD_LIBRARY_PATH" => {}
+                Some(_) if variable == "LD_LIBRARY_PATH" || variable == "LD_PRELOAD" => {} // more than it was
                 Some(new) if *new == *old => {}
                 Some(new) => notes.push(format!(
                     "{variable}={old} from the environment is replaced by {variable}={}",
@@ -134,6 +135,9 @@ impl Launch {
             Carrier::Libfabric(provider) => ("ofi", Some(provider)),
             Carrier::Weir(directory) => {
                 self.set("FI_PROVIDER_PATH", directory);
+                if let Some(library) = session_library(directory) {
+                    self.prepend("LD_PRELOAD", &library);
+                }
                 ("ofi", Some(PROVIDER))
             }
         };
@@ -202,14 +206,25 @@ impl Launch {
         }
     }
 
-    fn prepend_library_dir(&mut self, directory: &Path) {
-        let mut value = directory.as_os_str().to_owned();
-        if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|rest| !rest.is_empty()) {
+    /// Puts a path before what the variable has from the environment.
+    fn prepend(&mut self, variable: &str, path: &Path) {
+        let mut value = path.as_os_str().to_owned();
+        if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
             value.push(":");
             value.push(rest);
         }
-        self.set("LD_LIBRARY_PATH", value);
+        self.set(variable, value);
     }
+}
+
+/// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), beside the plug-in that `directory` leads to. Without
+/// it they have sessions of their own, as without us.
+fn session_library(directory: &Path) -> Option<PathBuf> {
+    let plug_in = directory.join(provider_file::INSTALLED_NAME).canonicalize().ok()?;
+    let library = plug_in.with_file_name("libweir-session.so");
+    // The linker takes colons and blanks for the end of a name.
+    let usable = !library.as_os_str().as_encoded_bytes().iter().any(|byte| b": ".contains(byte));
+    (usable && library.is_file()).then_some(library)
 }
 
 /// Intel MPI: by what collectives inside a node travel.
@@ -241,7 +256,6 @@ pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     fn launch(kind: Kind, version: &str, carrier: Carrier<'_>) -> Launch {
         let mpi = Mpi {
@@ -276,6 +290,24 @@ mod tests {
         assert_eq!(get("MPIR_CVAR_CH4_NETMOD").as_deref(), Some("ofi"));
         assert_eq!(get("MPIR_CVAR_NOLOCAL").as_deref(), Some("1"));
         assert_eq!(launch.changes.get("MPICH_NOLOCAL"), Some(&None));
+    }
+
+    #[test]
+    fn ranks_of_mpich_stay_in_one_session_if_the_library_for_that_is_beside_the_plug_in() {
+        let root = tempfile::tempdir().unwrap();
+        let preload = |kind, carrier| variable(&launch(kind, "5.0", carrier), "LD_PRELOAD");
+        let weir = Carrier::Weir(root.path());
+        let library = root.path().canonicalize().unwrap().join("libweir-session.so");
+        std::fs::write(root.path().join("libweir-fi.so"), "").unwrap();
+        assert_eq!(preload(Kind::Mpich, weir), None);
+        std::fs::write(&library, "").unwrap();
+        let value = preload(Kind::Mpich, weir).expect("a value");
+        assert_eq!(value.split(':').next(), library.to_str());
+        for (kind, carrier) in
+            [(Kind::Intel, weir), (Kind::OpenMpi, weir), (Kind::Mpich, Carrier::Ucx), (Kind::Mpich, Carrier::OwnSharedMemory)]
+        {
+            assert_eq!(preload(kind, carrier), None);
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-const INSTALLED_NAME: &str = "libweir-fi.so";
+/// Name of the plug-in.
+pub const INSTALLED_NAME: &str = "libweir-fi.so";
 const CARGO_NAME: &str = "libweir_fi.so";
 
 /// Finds the plug-in: `WEIR_PROVIDER_PATH` (the file or its directory), `../lib` or `../lib/weir` from the command
