@@ -236,6 +236,7 @@ pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
     let shown = [
         "FI_PROVIDER",
         "FI_PROVIDER_PATH",
+        "LD_PRELOAD",
         "MPIR_CVAR_CH4_NETMOD",
         "MPIR_CVAR_NOLOCAL",
         "I_MPI_FABRICS",
@@ -303,9 +304,12 @@ mod tests {
         std::fs::write(&library, "").unwrap();
         let value = preload(Kind::Mpich, weir).expect("a value");
         assert_eq!(value.split(':').next(), library.to_str());
-        for (kind, carrier) in
-            [(Kind::Intel, weir), (Kind::OpenMpi, weir), (Kind::Mpich, Carrier::Ucx), (Kind::Mpich, Carrier::OwnSharedMemory)]
-        {
+        for (kind, carrier) in [
+            (Kind::Intel, weir),
+            (Kind::OpenMpi, weir),
+            (Kind::Mpich, Carrier::Ucx),
+            (Kind::Mpich, Carrier::OwnSharedMemory),
+        ] {
             assert_eq!(preload(kind, carrier), None);
         }
     }

@@ -49,7 +49,9 @@ extern "C" fn begin() {
         _ => None,
     });
     let _ = ROLE.set(role);
-    let (Some(_), Some(with_us), Some(own_path)) = (role, std::env::var_os(VARIABLE), own_path()) else { return };
+    let (Some(_), Some(with_us), Some(own_path)) = (role, std::env::var_os(VARIABLE), own_path()) else {
+        return;
+    };
     // SAFETY: before `main` there is one thread.
     unsafe {
         match without(&with_us, &own_path) {
@@ -66,7 +68,8 @@ fn own_path() -> Option<OsString> {
     // string of the linker's that stays.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
-        let known = libc::dladdr(begin as *const () as *const _, &raw mut found) != 0 && !found.dli_fname.is_null();
+        let known =
+            libc::dladdr(begin as *const () as *const _, &raw mut found) != 0 && !found.dli_fname.is_null();
         known.then(|| OsStr::from_bytes(CStr::from_ptr(found.dli_fname).to_bytes()).to_owned())
     }
 }

@@ -7,8 +7,8 @@ use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::path::Path;
 use weir_engine::config::Settings;
 
-/// Below this, few ranks fill shared memory: 64 MiB is what containers get by default, and 32 ranks with default
-/// mailboxes (16.5 KiB for each pair) need a quarter of it. Unit: bytes.
+/// Below this, few ranks fill shared memory: 64 MiB is what containers get by default, and up to 31 ranks that all speak with all take at
+/// most as much (default mailboxes; 8 ranks 29 MiB). Unit: bytes.
 const COMFORTABLE_BYTES: u64 = 64 << 20;
 
 /// All checks of the machine.

@@ -1,0 +1,45 @@
+"""Ranks of MPICH's launcher stay in one session over weir, and nothing else changes for them: see crates/session."""
+
+import ast
+import re
+
+import launch
+
+PROGRAM = """
+import os, subprocess, sys
+from mpi4py import MPI
+own = os.getpid()
+loaded = "libweir-session" in open("/proc/self/maps").read()
+child = subprocess.run(["sh", "-c", "ps -o sid= -p $$; echo $LD_PRELOAD; grep -c libweir-session /proc/$$/maps"],
+                       capture_output=True, text=True, start_new_session=True)
+seen = dict(own=own, session=os.getsid(0), group=os.getpgid(0), preload=os.environ.get("LD_PRELOAD"), loaded=loaded,
+            child=child.stdout.split())
+for line in MPI.COMM_WORLD.gather(seen) or []:
+    print("seen", line)
+"""
+
+
+def ranks(over_weir, mpi="mpich"):
+    python = launch.env_dir(mpi) / "bin" / "python"
+    outcome, _ = over_weir(3, [python, "-c", PROGRAM], mpi=mpi, timeout=60)
+    seen = [ast.literal_eval(line) for line in re.findall(r"seen (.*)", outcome.output)]
+    assert len(seen) == 3, outcome
+    return seen
+
+
+def test_ranks_share_a_session_and_lead_a_group_each(over_weir, monkeypatch):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    seen = ranks(over_weir)
+    assert len({rank["session"] for rank in seen}) == 1
+    for rank in seen:
+        assert rank["group"] == rank["own"] != rank["session"]
+        assert rank["preload"] is None and not rank["loaded"]
+        session, *rest = rank["child"]
+        assert int(session) != rank["session"], "who asks for a session of its own gets it"
+        assert rest == ["0"], "what ranks start is not loaded with it either"
+
+
+def test_what_the_user_preloads_reaches_the_ranks(over_weir, monkeypatch):
+    library = "libm.so.6"
+    monkeypatch.setenv("LD_PRELOAD", library)
+    assert {rank["preload"] for rank in ranks(over_weir)} == {library}
