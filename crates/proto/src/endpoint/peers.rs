@@ -4,9 +4,9 @@
 //! how much room is known there. So its [`PeerState`] can be *folded* into eight bytes, and is unfolded when anything is done to it.
 //! A program may speak to thousands of peers once: a barrier among 262,144 ranks makes everybody send to 18 and receive from 18.
 //!
-//! Only who meets somebody new folds, and of those met or unfolded before, but for the last few ([`Recent`]). Whoever has to unfold a good
-//! part of them again gives it up: in an all-to-all everybody is spoken to twice. So a pair at work pays a look at a pointer that it needs
-//! anyway.
+//! Whoever meets or unfolds somebody folds others met or unfolded before, but for the last few ([`Recent`]). In an all-to-all everybody is
+//! spoken to twice, far apart. Whoever has to unfold more often than it meets anybody gives it up: then a pair at work pays a look at
+//! a pointer that it needs anyway. A packet that changes nothing of what is folded needs no unfolding ([`Peers::visit`]).
 //! ```text
 //! meet 7     3 is at rest, folded: { 5 messages, room for 9 }; 4 has a message half arrived: stays
 //! send to 3  unfolded, in the memory of whoever was folded last
@@ -14,6 +14,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::fmt;
 use core::num::NonZeroU64;
 use core::ops::{Deref, Index, IndexMut};
 
@@ -183,14 +184,14 @@ impl Recent {
 /// How often it was of use to fold somebody, and how often not.
 #[derive(Clone, Copy, Debug, Default)]
 struct Use {
-    folded: u32,
+    met: u32,
     unfolded: u32,
 }
 
 impl Use {
-    /// More than a quarter of them, and a few, were unfolded again.
+    /// More were unfolded again than were met, and a few: those who were are spoken to again and again.
     fn is_little(self) -> bool {
-        self.unfolded > 8 + self.folded / 4
+        self.unfolded > 8 + self.met
     }
 }
 
@@ -213,7 +214,7 @@ impl Deref for Seen<'_> {
 
 /// What is kept for peers, by their numbers. One that was never heard from costs a null pointer, and eight bytes once others are
 /// folded; of one that has left and been left remains a bit more: that there is somebody who may die.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Peers {
     states: Vec<Option<Box<PeerState>>>,
     /// Those at rest that are not above; may be shorter.
@@ -282,12 +283,34 @@ impl Peers {
         self.states.get_mut(index)?.as_deref_mut()
     }
 
+    /// Does something to what is kept for a peer that most often leaves it as it is: one that is folded then stays so.
+    #[inline(always)]
+    pub(super) fn visit<R>(&mut self, index: usize, visit: impl FnOnce(&mut PeerState) -> R) -> Option<R> {
+        if let Some(state) = self.states.get_mut(index)?.as_deref_mut() {
+            return Some(visit(state));
+        }
+        let usual = self.usual?;
+        let mut state = self.folded(index)?.unfold(usual);
+        let result = visit(&mut state);
+        match Folded::of(&state, usual) {
+            Some(folded) => self.folded[index] = Some(folded),
+            None => {
+                self.folded[index] = None;
+                self.states[index] = Some(Peers::boxed(&mut self.spare, state));
+            }
+        }
+        Some(result)
+    }
+
     #[cold]
     #[inline(never)]
     fn unfold(&mut self, index: usize) -> Option<&mut PeerState> {
         let state = self.folded.get_mut(index)?.take()?.unfold(self.usual?);
         self.using.unfolded += 1;
-        self.recent.note(index);
+        if !self.using.is_little() {
+            self.fold_next(); // so that they do not become more
+            self.recent.note(index);
+        }
         let place = &mut self.states[index];
         *place = Some(Peers::boxed(&mut self.spare, state));
         place.as_deref_mut()
@@ -305,6 +328,7 @@ impl Peers {
 
     /// Keeps `state` for a peer for whom nothing was kept.
     pub(super) fn insert(&mut self, index: usize, state: PeerState) {
+        self.using.met += 1;
         if self.usual.is_some() && !self.using.is_little() {
             self.fold_next();
             self.fold_next();
@@ -330,7 +354,6 @@ impl Peers {
             return;
         };
         self.spare = state.take();
-        self.using.folded += 1;
         if self.folded.len() <= index {
             self.folded.reserve_exact(self.states.capacity() - self.folded.len());
             self.folded.resize(self.states.len(), None);
@@ -392,6 +415,19 @@ impl Peers {
             + self.stayed.bytes();
         let spare = self.spare.as_deref().map_or(0, each);
         (index + spare + self.kept_all().map(each).sum::<usize>()) as u64
+    }
+}
+
+/// What is known of peers: whether one is folded, and who is next, is no state of theirs.
+impl fmt::Debug for Peers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Peers { acquainted, stayed, forgotten_stalled_ns, .. } = self;
+        let mut peers = formatter.debug_map();
+        for (Peer(peer), state) in self.numbered() {
+            peers.entry(&peer, &*state);
+        }
+        peers.entry(&"acquainted", acquainted).entry(&"stayed", stayed);
+        peers.entry(&"forgotten_stalled_ns", forgotten_stalled_ns).finish()
     }
 }
 
@@ -501,16 +537,31 @@ mod tests {
         assert!(peers.kept_all().count() < 8, "{} are not folded", peers.kept_all().count());
         let numbers = peers.numbered().map(|(peer, state)| (peer.0, state.next_number));
         assert!(numbers.eq((0..1000).map(|number| (number, number))));
-        for index in 0..1000 {
-            let state: &mut PeerState = &mut peers[index];
-            assert_eq!(state.next_number, index as u32);
-        }
-        assert_eq!(
-            (peers.kept_all().count(), peers.count()),
-            (1000, 1000),
-            "nobody is met: nobody is folded"
-        );
+        let mut speak_to_all = |most| {
+            for index in 0..most {
+                let state: &mut PeerState = &mut peers[index];
+                assert_eq!(state.next_number, index as u32);
+            }
+            (peers.kept_all().count(), peers.count())
+        };
+        let (kept, count) = speak_to_all(900);
+        assert!(kept < 10 && count == 1000, "to each once: {kept} are not folded");
+        speak_to_all(1000);
+        assert_eq!(speak_to_all(1000), (1000, 1000), "again and again");
         assert!(peers.get_mut(1000).is_none() && peers.get(1000).is_none());
+    }
+
+    #[test]
+    fn who_is_visited_stays_folded_unless_that_changes_more_than_folds() {
+        let mut peers = peers(Scheme::Unlimited);
+        (0..20).for_each(|index| peers.insert(index, at_rest(index as u32, Some(1), false)));
+        let (kept, spoken_to) = (peers.kept_all().count(), peers.using.unfolded);
+        assert_eq!(peers.visit(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
+        assert_eq!(peers.visit(0, |state| state.next_number), Some(7));
+        assert_eq!((peers.kept_all().count(), peers.using.unfolded), (kept, spoken_to));
+        peers.visit(0, |state| state.credit_packets_read = 1);
+        assert_eq!(peers.kept(0).map(|state| (state.next_number, state.credit_packets_read)), Some((7, 1)));
+        assert_eq!((peers.count(), peers.visit(20, |_| ())), (20, None));
     }
 
     #[test]
@@ -521,7 +572,7 @@ mod tests {
             (0..=index).for_each(|index| assert!(peers.get_mut(index).is_some()));
         }
         assert_eq!(peers.kept_all().count(), 1000);
-        assert!(peers.using.folded < 20, "{:?}", peers.using);
+        assert!(peers.using.unfolded <= peers.using.met + 9, "{:?}", peers.using);
     }
 
     #[test]

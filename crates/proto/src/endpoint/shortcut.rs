@@ -185,18 +185,20 @@ impl Endpoint {
     fn message_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
         let Body::Eager { space, tag, data, length, .. } = packet.body else { return None };
         let Endpoint { config, peers, posted, counters, pool, .. } = self;
-        let state = peers.get_mut(from.0 as usize)?;
-        if state.inbound.is_some()
-            || !state.is_sent_out()
-            || pool.has_requests()
-            || u64::from(length) > MAX_EAGER_BYTES
-        {
-            return None;
-        }
-        let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
-        let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
-        let slots = if length == 0 { 1 } else { slots };
-        let settle = data_now(config, state, pool, counters, packet, slots)?;
+        let (place, request, capacity_bytes, settle) = peers.visit(from.0 as usize, |state| {
+            if state.inbound.is_some()
+                || !state.is_sent_out()
+                || pool.has_requests()
+                || u64::from(length) > MAX_EAGER_BYTES
+            {
+                return None;
+            }
+            let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
+            let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
+            let slots = if length == 0 { 1 } else { slots };
+            let settle = data_now(config, state, pool, counters, packet, slots)?;
+            Some((place, request, capacity_bytes, settle))
+        })??;
         posted.remove_plain(place);
         let bytes = u64::from(length).min(capacity_bytes);
         counters.packets_received += 1;
