@@ -209,9 +209,88 @@ impl<T> Table<T> {
     }
 }
 
+/// More places than these go back when none is in use.
+const KEPT_PLACES: usize = 64;
+
+/// Numbered entries of which there are few at a time: in one row, a step closer than in a [`Table`].
+#[derive(Clone, Debug)]
+pub struct Row<T> {
+    entries: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Row<T> {
+    fn default() -> Row<T> {
+        Row { entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Row<T> {
+    /// Entries in use.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Adds an entry and returns its number.
+    #[inline]
+    pub fn insert(&mut self, value: T) -> u32 {
+        let Some(number) = self.free.pop() else {
+            self.entries.push(Some(value));
+            return self.entries.len() as u32 - 1;
+        };
+        self.entries[number as usize] = Some(value);
+        number
+    }
+
+    /// The entry of that number, if there is one.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        self.entries.get(number as usize)?.as_ref()
+    }
+
+    /// As [`Row::get`], to change it.
+    #[inline]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.entries.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Takes out the entry of that number, if there is one.
+    #[inline]
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        let value = self.entries.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        if self.free.len() == self.entries.len() && self.entries.len() > KEPT_PLACES {
+            *self = Row::default();
+        }
+        Some(value)
+    }
+
+    /// What it occupies beside itself. Unit: bytes, by capacity.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Option<T>>() + self.free.capacity() * size_of::<u32>()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_of_a_row_are_found_until_they_are_removed_and_many_places_go_back() {
+        let mut row = Row::default();
+        for many in [3, 10_000, 50] {
+            let numbers: Vec<u32> = (0..many).map(|value| row.insert(value)).collect();
+            assert_eq!(row.count(), many as usize);
+            for (&number, value) in numbers.iter().zip(0..) {
+                assert_eq!(row.get_mut(number).copied(), Some(value));
+                assert_eq!(row.get(number), Some(&value));
+                assert_eq!((row.remove(number), row.remove(number)), (Some(value), None));
+                assert_eq!((row.get(number), row.get(many)), (None, None));
+            }
+            assert!(row.count() == 0 && row.bytes() <= KEPT_PLACES * 12, "{} bytes", row.bytes());
+        }
+    }
 
     #[test]
     fn entries_are_found_until_they_are_removed() {

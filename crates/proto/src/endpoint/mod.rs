@@ -39,7 +39,7 @@ use crate::flow;
 use crate::message::posted::PostedQueue;
 use crate::message::unexpected::{Payload, UnexpectedQueue};
 use crate::packet::Body;
-use crate::table::{Number, Table};
+use crate::table::{Number, Row};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
@@ -176,7 +176,7 @@ pub struct Endpoint {
     multi: MultiBuffers,
     transfers: Transfers,
     /// Eager messages whose packets are arriving, by number.
-    inbounds: Table<Inbound>,
+    inbounds: Row<Inbound>,
     regions: BTreeMap<u64, Region>,
     counters: Counters,
     /// What flow control needs once.
@@ -225,7 +225,7 @@ impl Endpoint {
             unexpected: UnexpectedQueue::default(),
             multi: MultiBuffers::default(),
             transfers: Transfers::default(),
-            inbounds: Table::default(),
+            inbounds: Row::default(),
             regions: BTreeMap::new(),
             counters: Counters::default(),
             pool,

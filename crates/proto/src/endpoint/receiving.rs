@@ -340,7 +340,7 @@ impl Endpoint {
         let whole = arrived == envelope.length;
         if whole {
             self.peer(from).inbound = None;
-            self.inbounds.discard(number.get());
+            self.inbounds.remove(number.get());
         }
         match into {
             Into::Receive(landing) => {
