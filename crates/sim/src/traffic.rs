@@ -11,7 +11,7 @@
 //! ```
 
 use crate::Picoseconds;
-use crate::network::{Hold, Injection, Network, Output, Segment, TrainId};
+use crate::network::{Hold, Injection, Network, Output, Outputs, Reminder, Said, Segment, TrainId};
 use crate::queue::Queue;
 use crate::trace::Trace;
 
@@ -68,16 +68,18 @@ impl Traffic {
         let Traffic { ranks, trains, packets, packet_bytes, spacing_ps } = *self;
         assert!(trains >= 1 && trains < ranks, "{trains} trains to others among {ranks} ranks");
         let stride = (ranks - 1) / trains;
-        let (mut queue, mut outputs) = (Queue::new(), Vec::new());
+        let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
+        let mut said = Vec::new();
         let (mut sent, mut carried, mut trace) =
             (vec![0; ranks as usize], Carried::default(), Trace::default());
-        (0..ranks).for_each(|rank| queue.push(0, Event::Send(rank)));
-        while let Some((now, event)) = queue.pop() {
+        (0..ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Send(rank)));
+        while let Some((now, turn, event)) = queue.pop() {
+            outputs.begin(turn);
             carried.events += 1;
             match event {
                 Event::Send(rank) if sent[rank as usize] == trains => {}
                 Event::Send(rank) if network.send_from(rank) > now => {
-                    queue.push(network.send_from(rank), Event::Send(rank));
+                    queue.push(network.send_from(rank), outputs.draw(), Event::Send(rank));
                 }
                 Event::Send(rank) => {
                     let number = sent[rank as usize];
@@ -90,8 +92,9 @@ impl Traffic {
                         payload_bytes: u64::from(packets) * u64::from(packet_bytes),
                         spacing_ps,
                     };
+                    let turn = outputs.draw();
                     if let Hold::Until(free_at) = network.inject(now, injection, &mut outputs) {
-                        queue.push(free_at, Event::Send(rank));
+                        queue.push(free_at, turn, Event::Send(rank));
                     }
                 }
                 Event::Network(event) => network.handle(now, event, &mut outputs),
@@ -103,15 +106,21 @@ impl Traffic {
                     (0..count).for_each(|_| network.taken(now, to, &mut outputs));
                 }
             }
-            for (at, output) in outputs.drain(..) {
-                match output {
-                    Output::Internal(event) => queue.push(at, Event::Network(event)),
-                    Output::Arrived(Segment { to, count, .. }) => {
-                        queue.push(at, Event::Arrived { to, count });
-                    }
-                    Output::Released { rank } => queue.push(at, Event::Send(rank)),
+            for Reminder { at, turn, event } in outputs.reminders() {
+                queue.push(at, turn, Event::Network(event));
+            }
+            if outputs.count() == 0 {
+                continue;
+            }
+            said = outputs.take(0, said);
+            for Said { at, turn, output } in said.drain(..) {
+                let event = match output {
+                    Output::Internal(event) => Event::Network(event),
+                    Output::Arrived(Segment { to, count, .. }) => Event::Arrived { to, count },
+                    Output::Released { rank } => Event::Send(rank),
                     Output::GetDone { .. } => unreachable!("nobody reads memory"),
-                }
+                };
+                queue.push(at, turn.unwrap_or_else(|| outputs.draw()), event);
             }
         }
         Carried { packet_hops: network.packet_hops(), trace: trace.hash(), ..carried }

@@ -15,7 +15,6 @@ use weir_proto::flow::static_connection::ecm_slots;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
-use weir_sim::network::Network;
 use weir_sim::network::extoll::{self, Extoll};
 use weir_sim::network::fat_tree::FatTree;
 use weir_sim::network::faulty::{Faulty, LinkFaultError, LinkFaults};
@@ -23,6 +22,7 @@ use weir_sim::network::ideal::{Ideal, WHOLE_MESSAGES};
 use weir_sim::network::infiniband::{self, InfiniBand};
 use weir_sim::network::loggops::{self, LogGops};
 use weir_sim::network::mesh::Mesh;
+use weir_sim::network::{Network, Said};
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::faults::{Crash, FaultError, Faults, Slow};
 use weir_sim::world::{Plan, Report, Stuck, World};
@@ -571,13 +571,13 @@ impl Network for Treacherous {
         injection: weir_sim::network::Injection,
         outputs: &mut weir_sim::network::Outputs<()>,
     ) -> weir_sim::network::Hold {
-        let mut said = Vec::new();
-        let hold = self.inner.inject(now, injection, &mut said);
-        for (at, output) in said {
+        let before = outputs.count();
+        let hold = self.inner.inject(now, injection, outputs);
+        for Said { at, output, .. } in outputs.take(before, Vec::new()) {
             self.arrivals += 1;
             match self.late_ps {
-                _ if self.arrivals != self.victim => outputs.push((at, output)),
-                Some(late_ps) => outputs.push((at + late_ps, output)),
+                _ if self.arrivals != self.victim => outputs.push(at, output),
+                Some(late_ps) => outputs.push(at + late_ps, output),
                 None => {}
             }
         }

@@ -255,7 +255,7 @@ impl Extoll {
         // An event for a later time finds that it is not meant any more.
         if at < *start_at {
             *start_at = at;
-            outputs.push((at, Output::Internal(Event { channel })));
+            outputs.push(at, Output::Internal(Event { channel }));
         }
     }
 
@@ -318,7 +318,7 @@ impl Extoll {
         if sender.packets <= nic_packets
             && let Some(from) = sender.held_from.take()
         {
-            outputs.push((from.max(now), Output::Released { rank }));
+            outputs.push(from.max(now), Output::Released { rank });
         }
         nic.turn = (turn + 1) % ranks_per_node;
         let there = self.places[(to / ranks_per_node) as usize];
@@ -336,7 +336,7 @@ impl Extoll {
         let done = now + self.parameters.eject_packet_ps;
         *free_at = done;
         let segment = Segment { train, to, first: index, count: 1, spacing_ps: 0 };
-        outputs.push((done + self.parameters.ends_ps, Output::Arrived(segment)));
+        outputs.push(done + self.parameters.ends_ps, Output::Arrived(segment));
         holds
     }
 
@@ -438,7 +438,7 @@ impl Network for Extoll {
         let Parameters { mesh, hop_ps, get_ps, get_byte_ps, .. } = self.parameters;
         let hops = u64::from(mesh.distance(self.node(from), self.node(to)));
         let done = now + get_ps + 2 * hops * hop_ps + bytes * get_byte_ps;
-        outputs.push((done, Output::GetDone { to, number }));
+        outputs.push(done, Output::GetDone { to, number });
     }
 
     fn handle(&mut self, now: Picoseconds, Event { channel }: Event, outputs: &mut Outputs<Event>) {

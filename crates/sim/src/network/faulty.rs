@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_proto::Geometry;
 
-use super::{Hold, Injection, Network, Output, Outputs, Segment};
+use super::{Hold, Injection, Network, Output, Outputs, Said, Segment};
 use crate::Picoseconds;
 
 /// What goes wrong on links, by seed.
@@ -72,7 +72,8 @@ pub struct Faulty<N: Network> {
     pairs: Vec<(u32, u32)>,
     /// When the last packet of a pair arrives.
     last: BTreeMap<(u32, u32), Picoseconds>,
-    outputs: Outputs<N::Event>,
+    /// What the network has said; empty between calls.
+    said: Vec<Said<Output<N::Event>>>,
     repairs: u64,
 }
 
@@ -103,7 +104,7 @@ impl<N: Network> Faulty<N> {
             rng: Rng::with_seed(seed),
             pairs: Vec::new(),
             last: BTreeMap::new(),
-            outputs: Vec::new(),
+            said: Vec::new(),
             repairs: 0,
         })
     }
@@ -137,23 +138,31 @@ impl<N: Network> Faulty<N> {
         }
     }
 
-    /// Passes on what the network has said, with the faults.
-    fn pass(&mut self, outputs: &mut Outputs<N::Event>) {
-        let mut said = std::mem::take(&mut self.outputs);
-        for (at, output) in said.drain(..) {
+    /// Lets the network do something, and passes on what it says, with the faults.
+    fn pass<R>(
+        &mut self,
+        outputs: &mut Outputs<N::Event>,
+        something: impl FnOnce(&mut N, &mut Outputs<N::Event>) -> R,
+    ) -> R {
+        let before = outputs.count();
+        let result = something(&mut self.inner, outputs);
+        let mut said = outputs.take(before, std::mem::take(&mut self.said));
+        for Said { at, turn, output } in said.drain(..) {
             match output {
-                Output::Arrived(segment) => self.arrived(at, segment, outputs),
+                Output::Arrived(segment) => self.arrived(Said { at, turn, output: segment }, outputs),
                 Output::GetDone { .. } => {
                     let late_ps = self.jitter_ps() + self.delay_ps();
-                    outputs.push((at + late_ps, output));
+                    outputs.say(Said { at: at + late_ps, turn, output });
                 }
-                Output::Internal(_) | Output::Released { .. } => outputs.push((at, output)),
+                Output::Internal(_) | Output::Released { .. } => outputs.say(Said { at, turn, output }),
             }
         }
-        self.outputs = said;
+        self.said = said;
+        result
     }
 
-    fn arrived(&mut self, at: Picoseconds, segment: Segment, outputs: &mut Outputs<N::Event>) {
+    fn arrived(&mut self, said: Said<Segment>, outputs: &mut Outputs<N::Event>) {
+        let Said { at, turn, output: segment } = said;
         let Segment { train, first, count, spacing_ps, .. } = segment;
         let pair = self.pairs[train.0 as usize];
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
@@ -165,7 +174,7 @@ impl<N: Network> Faulty<N> {
             let delay_ps = self.delay_ps();
             if delay_ps > 0 {
                 if run.count > 0 {
-                    outputs.push((run_at, Output::Arrived(run)));
+                    outputs.say(Said { at: run_at, turn, output: Output::Arrived(run) });
                 }
                 run_at = next_at + delay_ps;
                 next_at = run_at;
@@ -174,7 +183,7 @@ impl<N: Network> Faulty<N> {
             run.count += 1;
             next_at += spacing_ps;
         }
-        outputs.push((run_at, Output::Arrived(run)));
+        outputs.say(Said { at: run_at, turn, output: Output::Arrived(run) });
         self.last.insert(pair, next_at - spacing_ps);
     }
 }
@@ -196,14 +205,11 @@ impl<N: Network> Network for Faulty<N> {
             self.pairs.resize(index + 1, (0, 0));
         }
         self.pairs[index] = (injection.from, injection.to);
-        let hold = self.inner.inject(now, injection, &mut self.outputs);
-        self.pass(outputs);
-        hold
+        self.pass(outputs, |inner, outputs| inner.inject(now, injection, outputs))
     }
 
     fn taken(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<N::Event>) {
-        self.inner.taken(now, rank, &mut self.outputs);
-        self.pass(outputs);
+        self.pass(outputs, |inner, outputs| inner.taken(now, rank, outputs));
     }
 
     fn get(
@@ -215,13 +221,11 @@ impl<N: Network> Network for Faulty<N> {
         number: u32,
         outputs: &mut Outputs<N::Event>,
     ) {
-        self.inner.get(now, to, from, bytes, number, &mut self.outputs);
-        self.pass(outputs);
+        self.pass(outputs, |inner, outputs| inner.get(now, to, from, bytes, number, outputs));
     }
 
     fn handle(&mut self, now: Picoseconds, event: N::Event, outputs: &mut Outputs<N::Event>) {
-        self.inner.handle(now, event, &mut self.outputs);
-        self.pass(outputs);
+        self.pass(outputs, |inner, outputs| inner.handle(now, event, outputs));
     }
 
     fn way_ps(&self, from: u32, to: u32) -> Picoseconds {

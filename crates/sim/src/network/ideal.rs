@@ -57,7 +57,7 @@ impl Network for Ideal {
         let packet_ps = payload_bytes / u64::from(packets) * self.byte_ps;
         let spacing_ps = spacing_ps.max(packet_ps);
         let segment = Segment { train, to, first: 0, count: packets, spacing_ps };
-        outputs.push((now + self.latency_ps + packet_ps, Output::Arrived(segment)));
+        outputs.push(now + self.latency_ps + packet_ps, Output::Arrived(segment));
         Hold::Until(now + injection.spacing_ps * u64::from(packets))
     }
 
@@ -71,7 +71,7 @@ impl Network for Ideal {
         outputs: &mut Outputs<()>,
     ) {
         let done = now + 2 * self.latency_ps + bytes * self.byte_ps;
-        outputs.push((done, Output::GetDone { to, number }));
+        outputs.push(done, Output::GetDone { to, number });
     }
 
     fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}

@@ -14,7 +14,10 @@
 //! used), limits on outstanding reads, paging of the adapter's tables. NAKs do not queue behind data. An adapter answers reads one after
 //! the other. What a broken packet does to a connection is a fault, see [`super::faulty`].
 
-use std::collections::VecDeque;
+mod channel;
+#[cfg(test)]
+mod eager;
+mod sources;
 
 use weir_proto::Geometry;
 
@@ -23,6 +26,8 @@ use super::line::{Line, Packets, Place};
 use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
 use crate::Picoseconds;
 use crate::cost::Cost;
+use channel::{Channel, Leads, Moment};
+use sources::{Fetched, Outgoing, Sources};
 
 /// Parameters, all stated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,49 +163,11 @@ struct Crossing {
     bytes: u32,
     /// The channel behind which it occupies a buffer.
     holds: u32,
+    /// When it is there for the channel in whose line it stands.
+    there: Moment,
 }
 
-/// Where a channel leads.
-#[derive(Clone, Copy, Debug)]
-enum Leads {
-    /// From the memory of this host to its adapter.
-    In(u32),
-    /// From an adapter to this switch.
-    Up(u32),
-    /// From an adapter to memory.
-    Out,
-    /// From a switch.
-    On(End),
-}
-
-/// Something that carries one packet at a time. What every hop looks at fits into a cache line.
-#[derive(Clone, Debug)]
-struct Channel {
-    leads: Leads,
-    /// Packets that wait for it. Unused from memory to adapter: those wait in the sources.
-    queue: Line,
-    /// Packets whose heads are on the way through it, in order.
-    crossing: Line,
-    free_at: Picoseconds,
-    /// When it looks again by itself.
-    look_at: Option<Picoseconds>,
-    /// Buffers free behind it.
-    room: u32,
-}
-
-/// Packets that an adapter has been told to send and has not fetched: packet `next` can be fetched from `ready_at` on, the others
-/// follow.
-#[derive(Clone, Copy, Debug)]
-struct Outgoing {
-    what: What,
-    to: u32,
-    next: u32,
-    count: u32,
-    packet_bytes: u32,
-    last_bytes: u32,
-    ready_at: Picoseconds,
-    spacing_ps: Picoseconds,
-}
+const NEVER: Picoseconds = Picoseconds::MAX;
 
 /// A remote read under way.
 #[derive(Clone, Copy, Debug)]
@@ -214,10 +181,10 @@ struct Get {
 /// What the network reminds itself of.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// A channel can perhaps carry another packet.
+    /// An adapter can perhaps fetch another packet from memory.
+    Fetch(u32),
+    /// Another channel can perhaps carry another packet.
     Look(u32),
-    /// A packet can leave what is behind a channel.
-    Behind(u32),
     /// A remote read begins.
     Begin(u32),
     /// The adapter that owns the memory of a remote read answers.
@@ -230,12 +197,9 @@ pub struct InfiniBand {
     parameters: Parameters,
     channels: Vec<Channel>,
     packets: Packets<Crossing>,
-    /// By host: those of its ranks, and of the adapter itself, which answers reads.
-    sources: Vec<VecDeque<Outgoing>>,
-    /// By host: what waits in its sources.
-    outgoing: Vec<u32>,
-    /// By host: the source whose turn it is.
-    turns: Vec<u32>,
+    /// What adapters have yet to fetch. The last source of each is its own: it answers reads.
+    sources: Sources,
+    hosts: u32,
     /// By switch and host: the port by which a packet leaves.
     ports: Vec<u16>,
     gets: Vec<Get>,
@@ -257,14 +221,7 @@ impl InfiniBand {
             GEOMETRY.slot_bytes
         );
         let hosts = tree.hosts();
-        let channel = |leads| Channel {
-            leads,
-            queue: Line::EMPTY,
-            crossing: Line::EMPTY,
-            free_at: 0,
-            look_at: None,
-            room: if matches!(leads, Leads::Out) { u32::MAX } else { buffer_packets }, // memory takes everything
-        };
+        let channel = |leads| Channel::new(leads, buffer_packets);
         // In the order of IN, UP and OUT, then the ports of the switches.
         let of_hosts = (0..hosts).flat_map(|host| [Leads::In(host), Leads::Up(tree.leaf(host)), Leads::Out]);
         let switch_ports = (0..tree.switches()).flat_map(|s| (0..tree.ports()).map(move |port| (s, port)));
@@ -276,9 +233,8 @@ impl InfiniBand {
             parameters,
             channels: of_hosts.chain(of_switches).map(channel).collect(),
             packets: Packets::default(),
-            sources: vec![VecDeque::new(); (hosts * (ranks_per_node + 1)) as usize],
-            outgoing: vec![0; hosts as usize],
-            turns: vec![0; hosts as usize],
+            sources: Sources::new(hosts, ranks_per_node + 1),
+            hosts,
             ports: routes.collect(),
             gets: Vec::new(),
             free_gets: Vec::new(),
@@ -286,16 +242,11 @@ impl InfiniBand {
         }
     }
 
-    fn source(&mut self, host: u32, place: u32) -> &mut VecDeque<Outgoing> {
-        &mut self.sources[(host * (self.parameters.ranks_per_node + 1) + place) as usize]
-    }
-
     /// The channel by which a packet for host `to` leaves `switch`.
     #[inline]
     fn switch_channel(&self, switch: u32, to: u32) -> u32 {
-        let hosts = self.turns.len() as u32;
-        let port = self.ports[(switch * hosts + to) as usize];
-        hosts * HOST_CHANNELS + switch * self.parameters.tree.ports() + u32::from(port)
+        let port = self.ports[(switch * self.hosts + to) as usize];
+        self.hosts * HOST_CHANNELS + switch * self.parameters.tree.ports() + u32::from(port)
     }
 
     /// What a packet for host `to` takes behind a channel.
@@ -312,84 +263,128 @@ impl InfiniBand {
 
     /// Lets a channel carry its next packet, if it is idle and there is room behind it. That frees a buffer, so that the
     /// channel that leads there may start as well, and so on back to an adapter.
-    fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<Event>) {
-        loop {
-            let Channel { leads, free_at, room, ref mut queue, .. } = self.channels[channel as usize];
-            if room == 0 {
-                return; // what frees a buffer starts it
-            }
-            if free_at > now {
-                return self.look_at(channel, free_at, outputs);
-            }
-            let place = match leads {
-                Leads::In(host) => match self.fetch(now, host) {
-                    Ok(packet) => self.packets.add(packet),
-                    Err(Some(ready_at)) => return self.look_at(channel, ready_at, outputs),
-                    Err(None) => return,
-                },
-                _ => match self.packets.take_first(queue) {
-                    Some(place) => place,
-                    None => return,
-                },
-            };
-            let held = self.packets[place].holds;
-            let free_at = self.carry(now, channel, place, outputs);
-            let more = match leads {
-                Leads::In(host) => self.outgoing[host as usize] > 0,
-                _ => !self.channels[channel as usize].queue.is_empty(),
-            };
-            if more {
-                self.look_at(channel, free_at, outputs);
-            }
-            if held == NOWHERE {
-                return;
-            }
+    fn start(&mut self, now: Moment, mut channel: u32, outputs: &mut Outputs<Event>) {
+        while let Leads::Up(_) | Leads::On(_) | Leads::Out = self.channels[channel as usize].leads {
+            let Some(held) = self.start_link(now, channel, outputs) else { return };
             self.channels[held as usize].room += 1;
             channel = held;
         }
+        self.start_in(now, channel, outputs);
     }
 
-    fn look_at(&mut self, channel: u32, at: Picoseconds, outputs: &mut Outputs<Event>) {
-        let look_at = &mut self.channels[channel as usize].look_at;
-        if look_at.is_none_or(|due| due > at) {
-            *look_at = Some(at);
-            outputs.push((at, Output::Internal(Event::Look(channel))));
+    /// An adapter fetches its next packet, if it can.
+    fn start_in(&mut self, now: Moment, channel: u32, outputs: &mut Outputs<Event>) {
+        let Channel { leads: Leads::In(host), free_at, room, .. } = self.channels[channel as usize] else {
+            panic!("channel {channel} does not lead from memory");
+        };
+        if room == 0 {
+            return; // what frees a buffer starts it
+        }
+        let look_at = if free_at > now.at {
+            Some(free_at)
+        } else {
+            match self.sources.fetch(now.at, host) {
+                Ok(Fetched { what, index, last, to, bytes }) => {
+                    let packet = Crossing { what, index, last, to, bytes, holds: NOWHERE, there: now };
+                    let place = self.packets.add(packet);
+                    let free_at = self.carry(now, channel, place, outputs);
+                    self.sources.has_any(host).then_some(free_at)
+                }
+                Err(ready_at) => ready_at,
+            }
+        };
+        let look = &mut self.channels[channel as usize].look;
+        if let Some(at) = look_at
+            && look.at > at
+        {
+            let turn = outputs.draw();
+            *look = Moment { at, turn };
+            outputs.remind(at, turn, Event::Fetch(channel));
         }
     }
 
-    /// The next packet that an adapter fetches from memory; else when there may be one. Its sources take turns.
-    fn fetch(&mut self, now: Picoseconds, host: u32) -> Result<Crossing, Option<Picoseconds>> {
-        let places = self.parameters.ranks_per_node + 1;
-        let first = self.turns[host as usize];
-        let mut ready_at = None;
-        for place in (first..places).chain(0..first) {
-            let source = self.source(host, place);
-            let Some(outgoing) = source.front_mut() else { continue };
-            if outgoing.ready_at > now {
-                let at = outgoing.ready_at;
-                ready_at = Some(ready_at.map_or(at, |earliest: Picoseconds| earliest.min(at)));
-                continue;
-            }
-            let Outgoing { what, to, next, count, packet_bytes, last_bytes, spacing_ps, .. } = *outgoing;
-            let last = next + 1 == count;
-            outgoing.next += 1;
-            outgoing.ready_at += spacing_ps;
-            if last {
-                source.pop_front();
-                self.outgoing[host as usize] -= 1;
-            }
-            self.turns[host as usize] = if place + 1 == places { 0 } else { place + 1 };
-            let bytes = if last { last_bytes } else { packet_bytes };
-            return Ok(Crossing { what, index: next, last, to, bytes, holds: NOWHERE });
+    /// Any other channel carries its next packet, if it can. Returns the channel behind which a buffer is free then.
+    #[inline]
+    fn start_link(&mut self, now: Moment, channel: u32, outputs: &mut Outputs<Event>) -> Option<u32> {
+        let state = &mut self.channels[channel as usize];
+        state.forget_look(now);
+        if state.room == 0 {
+            return None; // what frees a buffer starts it
         }
-        Err(ready_at)
+        let mut held = None;
+        if state.free_at > now.at {
+            state.look_when_free(outputs);
+        } else if let Some(first) = state.line.first()
+            && !now.is_before(self.packets[first].there)
+        {
+            let place = self.packets.take_first(&mut state.line).expect("it was seen");
+            held = Some(self.packets[place].holds);
+            self.carry(now, channel, place, outputs);
+            let state = &mut self.channels[channel as usize];
+            if state.line.first().is_some_and(|next| !now.is_before(self.packets[next].there)) {
+                state.look_when_free(outputs);
+            }
+        }
+        self.plan(channel, outputs);
+        held
+    }
+
+    /// Sees to it that a channel that has started, or could not, gets the event at which it may start.
+    ///
+    /// A packet that comes while the channel is busy and looks again by itself needs no event, nor does any while there is no room: what
+    /// frees a buffer starts the channel. And if none has come by then, looking is of no use.
+    #[inline]
+    fn plan(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
+        let Channel { line, last_there_at, free_at, look, room, .. } = self.channels[channel as usize];
+        let first = line.first().map_or(Moment::NEVER, |place| self.packets[place].there);
+        let planned = if room == 0 {
+            Moment::NEVER
+        } else if free_at > look.at {
+            look // it has started something at that time, by another event
+        } else if look == Moment::NEVER || look.is_before(first) {
+            first
+        } else if last_there_at >= look.at {
+            // One that comes at that very time, before its turn, starts it.
+            self.first_since(line, look.at).filter(|there| there.is_before(look)).unwrap_or(look)
+        } else {
+            look
+        };
+        self.wait_for(channel, planned, outputs);
+    }
+
+    /// Another packet stands in the line of a channel.
+    #[inline]
+    fn plan_with(&mut self, channel: u32, there: Moment, outputs: &mut Outputs<Event>) {
+        let Channel { look, due, room, .. } = self.channels[channel as usize];
+        let planned = if there.is_before(look) && look != Moment::NEVER { look } else { there };
+        if room > 0 && planned.is_before(due) {
+            self.wait_for(channel, planned, outputs);
+        }
+    }
+
+    #[inline]
+    fn wait_for(&mut self, channel: u32, planned: Moment, outputs: &mut Outputs<Event>) {
+        let due = &mut self.channels[channel as usize].due;
+        if *due != planned {
+            *due = planned;
+            if planned != Moment::NEVER {
+                let Moment { at, turn } = planned;
+                outputs.remind(at, turn, Event::Look(channel));
+            }
+        }
+    }
+
+    /// When the first packet of a line is there of those that are not before `at`.
+    #[cold]
+    fn first_since(&self, line: Line, at: Picoseconds) -> Option<Moment> {
+        self.packets.after(line).map(|packet| packet.there).find(|there| there.at >= at)
     }
 
     /// Puts a packet on a channel. Returns when that is free again.
     #[inline]
     fn carry(
         &mut self,
-        now: Picoseconds,
+        now: Moment,
         channel: u32,
         place: Place,
         outputs: &mut Outputs<Event>,
@@ -398,57 +393,84 @@ impl InfiniBand {
         self.packet_hops += 1;
         let Crossing { to, bytes, .. } = self.packets[place];
         let leads = self.channels[channel as usize].leads;
-        let (busy_ps, behind_ps) = match leads {
-            Leads::In(_) | Leads::Out => {
-                let busy_ps = parameters.host_ps(bytes);
-                (busy_ps, busy_ps)
-            }
-            _ => {
-                let busy_ps = parameters.link_ps(bytes);
-                // The adapter at its end waits for the whole packet.
-                let to_host = self.next_channel(leads, to) == to * HOST_CHANNELS + OUT;
-                (busy_ps, parameters.hop_ps + if to_host { busy_ps } else { 0 })
-            }
+        let busy_ps = match leads {
+            Leads::In(_) | Leads::Out => parameters.host_ps(bytes),
+            _ => parameters.link_ps(bytes),
         };
-        let free_at = now + busy_ps;
-        let channel_state = &mut self.channels[channel as usize];
-        channel_state.free_at = free_at;
+        let free_at = now.at + busy_ps;
+        self.channels[channel as usize].free_at = free_at;
         if matches!(leads, Leads::Out) {
             let packet = self.packets.remove(place);
             self.deliver(free_at, packet, outputs);
             return free_at;
         }
-        channel_state.room -= 1;
+        let next = self.next_channel(leads, to);
+        let there_at = match leads {
+            Leads::In(_) => free_at,
+            // The adapter at its end waits for the whole packet.
+            _ if next == to * HOST_CHANNELS + OUT => free_at + parameters.hop_ps,
+            _ => now.at + parameters.hop_ps,
+        };
+        self.channels[channel as usize].room -= 1;
+        let there = Moment { at: there_at, turn: outputs.draw() };
         self.packets[place].holds = channel;
-        self.packets.append(&mut channel_state.crossing, place);
-        outputs.push((now + behind_ps, Output::Internal(Event::Behind(channel))));
+        self.packets[place].there = there;
+        let state = &mut self.channels[next as usize];
+        if state.line.is_empty() || state.last_there_at <= there_at {
+            state.last_there_at = there_at;
+            self.packets.append(&mut state.line, place);
+        } else {
+            self.packets.insert(&mut state.line, place, |other| other.there.at > there_at);
+        }
+        state.forget_look(now);
+        self.plan_with(next, there, outputs);
         free_at
     }
 
     /// A packet is in memory, or in the adapter if that deals with it, at `at`.
     fn deliver(&mut self, at: Picoseconds, packet: Crossing, outputs: &mut Outputs<Event>) {
         let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
+        let turn = outputs.draw();
         match packet.what {
             What::Train { train, rank } => {
                 let segment = Segment { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
-                outputs.push((at + send_ps + receive_ps, Output::Arrived(segment)));
+                outputs.push_in_turn(at + send_ps + receive_ps, turn, Output::Arrived(segment));
             }
-            What::Request { get } => outputs.push((at + read_ps, Output::Internal(Event::Answer(get)))),
+            What::Request { get } => {
+                outputs.remind(at + read_ps, turn, Event::Answer(get));
+            }
             What::Answer { get } if packet.last => {
                 let Get { to, number, .. } = self.gets[get as usize];
                 self.free_gets.push(get);
-                outputs.push((at + send_ps + receive_ps, Output::GetDone { to, number }));
+                outputs.push_in_turn(at + send_ps + receive_ps, turn, Output::GetDone { to, number });
             }
             What::Answer { .. } => {}
         }
     }
 
+    /// What is to be fetched of what a rank sends: by which host, from which of its sources.
+    fn outgoing(&self, now: Picoseconds, injection: Injection) -> (u32, u32, Outgoing) {
+        let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
+        let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
+        let outgoing = Outgoing {
+            what: What::Train { train, rank: to },
+            to: self.parameters.node(to),
+            next: 0,
+            count: packets,
+            packet_bytes: bytes,
+            last_bytes: bytes,
+            ready_at: now + spacing_ps, // a packet is there when its descriptor has been written
+            spacing_ps,
+        };
+        (self.parameters.node(from), from % self.parameters.ranks_per_node, outgoing)
+    }
+
     /// An adapter is told to send something of its own.
     fn send_own(&mut self, now: Picoseconds, host: u32, outgoing: Outgoing, outputs: &mut Outputs<Event>) {
         let own = self.parameters.ranks_per_node;
-        self.source(host, own).push_back(outgoing);
-        self.outgoing[host as usize] += 1;
-        self.start(now, host * HOST_CHANNELS + IN, outputs);
+        self.sources.add(host, own, outgoing);
+        let moment = Moment { at: now, turn: outputs.present() };
+        self.start_in(moment, host * HOST_CHANNELS + IN, outputs);
     }
 }
 
@@ -460,23 +482,11 @@ impl Network for InfiniBand {
     }
 
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Event>) -> Hold {
-        let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
-        let (host, rank, to) = (self.parameters.node(from), to, self.parameters.node(to));
-        let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
-        let outgoing = Outgoing {
-            what: What::Train { train, rank },
-            to,
-            next: 0,
-            count: packets,
-            packet_bytes: bytes,
-            last_bytes: bytes,
-            ready_at: now + spacing_ps, // a packet is there when its descriptor has been written
-            spacing_ps,
-        };
-        let place = from % self.parameters.ranks_per_node;
-        self.source(host, place).push_back(outgoing);
-        self.outgoing[host as usize] += 1;
-        self.start(now, host * HOST_CHANNELS + IN, outputs);
+        let Injection { packets, spacing_ps, .. } = injection;
+        let (host, place, outgoing) = self.outgoing(now, injection);
+        self.sources.add(host, place, outgoing);
+        let moment = Moment { at: now, turn: outputs.present() };
+        self.start_in(moment, host * HOST_CHANNELS + IN, outputs);
         Hold::Until(now + u64::from(packets) * spacing_ps)
     }
 
@@ -500,24 +510,27 @@ impl Network for InfiniBand {
                 self.gets.len() as u32 - 1
             }
         };
-        outputs.push((now, Output::Internal(Event::Begin(index))));
+        let turn = outputs.draw();
+        outputs.remind(now, turn, Event::Begin(index));
     }
 
     fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {
         match event {
-            Event::Look(channel) => {
-                let look_at = &mut self.channels[channel as usize].look_at;
-                if *look_at == Some(now) {
-                    *look_at = None;
+            Event::Fetch(channel) => {
+                let now = Moment { at: now, turn: outputs.present() };
+                let look = &mut self.channels[channel as usize].look;
+                if look.at == now.at {
+                    *look = Moment::NEVER;
                 }
-                self.start(now, channel, outputs);
+                self.start_in(now, channel, outputs);
             }
-            Event::Behind(channel) => {
-                let Channel { leads, ref mut crossing, .. } = self.channels[channel as usize];
-                let place = self.packets.take_first(crossing).expect("packets come out in order");
-                let next = self.next_channel(leads, self.packets[place].to);
-                self.packets.append(&mut self.channels[next as usize].queue, place);
-                self.start(now, next, outputs);
+            Event::Look(channel) => {
+                let now = Moment { at: now, turn: outputs.present() };
+                let due = &mut self.channels[channel as usize].due;
+                if *due == now {
+                    *due = Moment::NEVER;
+                    self.start(now, channel, outputs);
+                }
             }
             Event::Begin(get) => {
                 let Get { to, from, .. } = self.gets[get as usize];

@@ -120,6 +120,17 @@ impl<T: Copy> Packets<T> {
         }
     }
 
+    /// The packets of a line, in order.
+    #[inline]
+    pub fn after(&self, line: Line) -> impl Iterator<Item = &T> {
+        let mut next = line.first;
+        std::iter::from_fn(move || {
+            let packet = self.packets.get(next as usize)?; // there are never so many as `NONE`
+            next = self.behind[next as usize];
+            Some(packet)
+        })
+    }
+
     /// Takes the first packet out of a line.
     #[inline]
     pub fn take_first(&mut self, line: &mut Line) -> Option<Place> {

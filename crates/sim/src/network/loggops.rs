@@ -89,14 +89,14 @@ impl Network for LogGops {
         let arrival = (start + overhead_ps + latency_ps).max(*inwards);
         *inwards = arrival + gap_ps + bytes_ps;
         let segment = Segment { train, to, first: 0, count: 1, spacing_ps: 0 };
-        outputs.push((arrival, Output::Arrived(segment)));
+        outputs.push(arrival, Output::Arrived(segment));
         Hold::Until(now)
     }
 
     fn get(&mut self, now: Picoseconds, to: u32, _: u32, bytes: u64, number: u32, outputs: &mut Outputs<()>) {
         let Parameters { latency_ps, gap_byte_ps, .. } = self.parameters;
         let done = now + 2 * latency_ps + bytes * gap_byte_ps;
-        outputs.push((done, Output::GetDone { to, number }));
+        outputs.push(done, Output::GetDone { to, number });
     }
 
     fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}

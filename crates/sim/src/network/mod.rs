@@ -19,6 +19,7 @@ pub mod parameters;
 use weir_proto::Geometry;
 
 use crate::Picoseconds;
+use crate::queue::{Turn, Turns};
 
 /// The world's name for a train that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,8 +88,117 @@ pub enum Hold {
     UntilReleased,
 }
 
+/// Something that will happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<O> {
+    /// When.
+    pub at: Picoseconds,
+    /// In which turn among other things of that time; `None`: in the next that is drawn.
+    pub turn: Option<Turn>,
+    /// What.
+    pub output: O,
+}
+
+/// Something of its own that a network wants to be reminded of, as with [`Output::Internal`]: most of what happens.
+#[derive(Clone, Copy, Debug)]
+pub struct Reminder<E> {
+    /// When.
+    pub at: Picoseconds,
+    /// In which turn among other things of that time.
+    pub turn: Turn,
+    /// Of what.
+    pub event: E,
+}
+
 /// Where a network puts what will happen, and when.
-pub type Outputs<E> = Vec<(Picoseconds, Output<E>)>;
+#[derive(Clone, Debug)]
+pub struct Outputs<E> {
+    said: Vec<Said<Output<E>>>,
+    reminders: Vec<Reminder<E>>,
+    /// Those of all events of a world.
+    turns: Turns,
+    /// That of the event that is being dealt with.
+    present: Turn,
+}
+
+impl<E> Default for Outputs<E> {
+    fn default() -> Outputs<E> {
+        let mut turns = Turns::default();
+        Outputs { said: Vec::new(), reminders: Vec::new(), present: turns.draw(), turns }
+    }
+}
+
+impl<E> Outputs<E> {
+    /// Says what will happen.
+    #[inline]
+    pub fn push(&mut self, at: Picoseconds, output: Output<E>) {
+        self.say(Said { at, turn: None, output });
+    }
+
+    /// The same for something whose turn was drawn, perhaps long ago.
+    #[inline]
+    pub fn push_in_turn(&mut self, at: Picoseconds, turn: Turn, output: Output<E>) {
+        self.say(Said { at, turn: Some(turn), output });
+    }
+
+    /// Says it again, as it was said or changed.
+    #[inline]
+    pub fn say(&mut self, said: Said<Output<E>>) {
+        self.said.push(said);
+    }
+
+    /// Wants to be reminded of `event` in a turn that was drawn, perhaps long ago.
+    #[inline]
+    pub fn remind(&mut self, at: Picoseconds, turn: Turn, event: E) {
+        self.reminders.push(Reminder { at, turn, event });
+    }
+
+    /// Whether it wants to be reminded of anything.
+    #[inline]
+    pub fn has_reminders(&self) -> bool {
+        !self.reminders.is_empty()
+    }
+
+    /// Takes what it wants to be reminded of.
+    #[inline]
+    pub fn reminders(&mut self) -> std::vec::Drain<'_, Reminder<E>> {
+        self.reminders.drain(..)
+    }
+
+    /// A turn for something that will happen; it need not be said.
+    #[inline]
+    pub fn draw(&mut self) -> Turn {
+        self.turns.draw()
+    }
+
+    /// The turn of what is happening now.
+    #[inline]
+    pub fn present(&self) -> Turn {
+        self.present
+    }
+
+    /// Something happens whose turn this is.
+    #[inline]
+    pub fn begin(&mut self, turn: Turn) {
+        self.present = turn;
+    }
+
+    /// How much has been said, without reminders.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.said.len()
+    }
+
+    /// Takes what has been said after the first `kept`, in order; the memory of `instead` is used from now on if nothing is kept.
+    #[inline]
+    pub fn take(&mut self, kept: usize, mut instead: Vec<Said<Output<E>>>) -> Vec<Said<Output<E>>> {
+        if kept == 0 {
+            instead.clear();
+            return std::mem::replace(&mut self.said, instead);
+        }
+        self.said.split_off(kept)
+    }
+}
 
 /// A modelled network.
 pub trait Network {

@@ -76,6 +76,8 @@ impl Numbers {
 #[derive(Debug)]
 pub(super) struct Acquaintances {
     ranks: Vec<u32>,
+    /// What others call us plus one, by peer number, as far as we were told; may be shorter.
+    there: Box<[u32]>,
     numbers: Numbers,
     /// Ranks that there are.
     world: u32,
@@ -84,13 +86,29 @@ pub(super) struct Acquaintances {
 impl Acquaintances {
     /// Of somebody who has met nobody, in a world of `world` ranks.
     pub fn among(world: u32) -> Acquaintances {
-        Acquaintances { ranks: Vec::new(), numbers: Numbers::default(), world }
+        Acquaintances { ranks: Vec::new(), there: Box::default(), numbers: Numbers::default(), world }
     }
 
     /// The rank of a peer that was met.
     #[inline]
     pub fn rank(&self, peer: u32) -> u32 {
         self.ranks[peer as usize]
+    }
+
+    /// What a peer calls us, if we were told.
+    #[inline]
+    pub fn there(&self, peer: u32) -> Option<u32> {
+        self.there.get(peer as usize)?.checked_sub(1)
+    }
+
+    /// A peer calls us `there`.
+    pub fn note_there(&mut self, peer: u32, there: u32) {
+        if self.there.len() <= peer as usize {
+            let mut more = vec![0; self.ranks.capacity()];
+            more[..self.there.len()].copy_from_slice(&self.there);
+            self.there = more.into_boxed_slice();
+        }
+        self.there[peer as usize] = there + 1;
     }
 
     /// The number of a rank, from now on if it was not met before.
@@ -165,6 +183,22 @@ mod tests {
         for number in 0..100_000 {
             assert_eq!((known.number(rank(number)), known.rank(number)), (number, rank(number)));
         }
+    }
+
+    #[test]
+    fn what_others_call_us_is_known_when_we_were_told() {
+        let mut known = Acquaintances::among(1 << 20);
+        for number in 0..1000 {
+            assert_eq!(known.number(3 * number), number);
+            assert_eq!(known.there(number), None);
+            if number % 7 == 0 {
+                known.note_there(number, number / 7);
+            }
+        }
+        let told = |number| (number % 7 == 0).then_some(number / 7);
+        assert!((0..1000).all(|number| known.there(number) == told(number)));
+        known.note_there(14, 5);
+        assert_eq!((known.there(14), known.there(21), known.there(1000)), (Some(5), Some(3), None));
     }
 
     #[test]

@@ -119,12 +119,6 @@ pub(super) enum Event {
     Crash {
         rank: u32,
     },
-    /// `rank` learns that it has lost `peer`.
-    Lost {
-        rank: u32,
-        peer: u32,
-        fault: PeerFault,
-    },
 }
 
 /// What a world with faults keeps.
@@ -200,12 +194,12 @@ impl<N: Network> World<N> {
             state.slow.insert(rank, (self.plan.cost.times(percent), percent));
         }
         for (number, &Pause { at, .. }) in (state.pauses.len() as u32..).zip(pauses) {
-            self.queue.push(at, super::Event::Fault(Event::Pause(number)));
+            self.schedule(at, super::Event::Fault(Event::Pause(number)));
         }
         state.pauses.extend(pauses);
         self.faults = Some(state);
         for &Crash { rank, at } in crashes {
-            self.queue.push(at, super::Event::Fault(Event::Crash { rank }));
+            self.schedule(at, super::Event::Fault(Event::Crash { rank }));
         }
         Ok(self)
     }
@@ -218,11 +212,13 @@ impl<N: Network> World<N> {
                 self.nodes[rank as usize].pause(now, ps);
             }
             Event::Crash { rank } => self.crash(now, rank),
-            Event::Lost { rank, peer, fault } => {
-                self.nodes[rank as usize].lost(now, peer, fault);
-                self.wake(now, rank);
-            }
         }
+    }
+
+    /// `rank` learns that it has lost `peer`.
+    pub(super) fn lost(&mut self, now: Picoseconds, rank: u32, peer: u32, fault: PeerFault) {
+        self.nodes[rank as usize].lost(now, peer, fault);
+        self.wake(now, rank);
     }
 
     fn crash(&mut self, now: Picoseconds, rank: u32) {
@@ -247,8 +243,8 @@ impl<N: Network> World<N> {
         }
         self.take_outputs();
         for other in (0..self.plan.ranks).filter(|&other| other != rank) {
-            let event = Event::Lost { rank: other, peer: rank, fault: PeerFault::Died };
-            self.queue.push(told_at, super::Event::Fault(event));
+            let fault = PeerFault::Died;
+            self.schedule(told_at, super::Event::Lost { rank: other, peer: rank, fault });
         }
     }
 
@@ -280,7 +276,7 @@ impl<N: Network> World<N> {
         }
         let notice_ps = self.faults.as_ref().map_or(0, |state| state.notice_ps);
         let told_at = now + notice_ps.max(self.network.way_ps(rank, peer));
-        let event = Event::Lost { rank: peer, peer: rank, fault: PeerFault::Unreachable };
-        self.queue.push(told_at, super::Event::Fault(event));
+        let fault = PeerFault::Unreachable;
+        self.schedule(told_at, super::Event::Lost { rank: peer, peer: rank, fault });
     }
 }

@@ -25,11 +25,12 @@ use std::fmt;
 
 use hdrhistogram::Histogram;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
-use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, Scheme};
+use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, PeerFault, Scheme};
 
 use crate::Picoseconds;
 use crate::cost::Cost;
-use crate::network::{Network, Output, Outputs, Segment, TrainId};
+use crate::network::infiniband;
+use crate::network::{Network, Output, Outputs, Reminder, Said, Segment, TrainId};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
@@ -186,14 +187,20 @@ enum Event<E> {
     Released(u32),
     /// A remote get has ended.
     GetDone { to: u32, number: u32 },
-    /// Hardware that knows of receivers that are not ready.
-    Ready(ready::Event),
+    /// Hardware that knows of receivers that are not ready: buffers of a connection are posted again.
+    Reposted { from: u32, to: u32, slots: u16 },
+    /// The same: a NAK is back.
+    Refused { from: u32, to: u32 },
+    /// The same: a machine's timer.
+    Deadline { rank: u32 },
     /// Something goes wrong.
     Fault(faults::Event),
+    /// Somebody learns that it has lost another.
+    Lost { rank: u32, peer: u32, fault: PeerFault },
 }
 
-/// So that one takes 24 bytes in the queue, with its time.
-const _: () = assert!(size_of::<Event<u64>>() == 16);
+/// So that one takes 24 bytes in the queue, with its time and its turn.
+const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
 
 /// Ranks at work on a network.
 pub struct World<N: Network> {
@@ -220,6 +227,8 @@ pub struct World<N: Network> {
     checks: Option<Checks>,
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
+    /// What is being read of it; empty between events.
+    said: Vec<Said<Output<N::Event>>>,
     trace: Trace,
     events: u64,
     ended: u32,
@@ -244,8 +253,8 @@ impl<N: Network> World<N> {
         let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
         let readiness = hardware.then(|| Readiness::new(plan.quota_slots));
         let sends_go_on = !network.holds() && !plan.config.scheme.grants();
-        let mut queue = Queue::new();
-        (0..plan.ranks).for_each(|rank| queue.push(0, Event::Step(rank)));
+        let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
+        (0..plan.ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Step(rank)));
         World {
             plan,
             network,
@@ -262,7 +271,8 @@ impl<N: Network> World<N> {
             faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
-            outputs: Vec::new(),
+            outputs,
+            said: Vec::new(),
             trace: Trace::default(),
             events: 0,
             ended: 0,
@@ -276,7 +286,8 @@ impl<N: Network> World<N> {
     /// # Errors
     /// [`Stuck`].
     pub fn run(mut self) -> Result<Report, Stuck> {
-        while let Some((now, event)) = self.queue.pop() {
+        while let Some((now, turn, event)) = self.queue.pop() {
+            self.outputs.begin(turn);
             self.events += 1;
             if self.events == self.plan.event_limit {
                 return Err(Stuck::EventLimit { limit: self.plan.event_limit });
@@ -307,7 +318,7 @@ impl<N: Network> World<N> {
                 }
                 Event::Released(rank) => {
                     let at = self.nodes[rank as usize].release(now);
-                    self.queue.push(at, Event::Step(rank));
+                    self.schedule(at, Event::Step(rank));
                 }
                 Event::GetDone { to, number } => {
                     let ended = match &mut self.faults {
@@ -319,8 +330,11 @@ impl<N: Network> World<N> {
                         self.wake(now, to);
                     }
                 }
-                Event::Ready(event) => self.ready(now, event),
+                Event::Reposted { from, to, slots } => self.reposted(from, to, slots),
+                Event::Refused { from, to } => self.by_hardware(now, from, ready::Told::Refused { peer: to }),
+                Event::Deadline { rank } => self.deadline(now, rank),
                 Event::Fault(event) => self.fault(now, event),
+                Event::Lost { rank, peer, fault } => self.lost(now, rank, peer, fault),
             }
             if self.checks.as_ref().is_some_and(|checks| checks.broken.is_some()) {
                 return Err(self.broken());
@@ -395,10 +409,16 @@ impl<N: Network> World<N> {
         }
     }
 
+    /// Lets something happen at `at`, after all that was to happen then before.
+    #[inline]
+    fn schedule(&mut self, at: Picoseconds, event: Event<N::Event>) {
+        self.queue.push(at, self.outputs.draw(), event);
+    }
+
     /// Sees to it that `rank` looks at what there is, when its processor is free.
     fn wake(&mut self, now: Picoseconds, rank: u32) {
         if let Some(at) = self.nodes[rank as usize].wake_at(now) {
-            self.queue.push(at, Event::Step(rank));
+            self.schedule(at, Event::Step(rank));
         }
     }
 
@@ -445,23 +465,29 @@ impl<N: Network> World<N> {
 
     #[inline]
     fn take_outputs(&mut self) {
-        if !self.outputs.is_empty() {
+        if self.outputs.has_reminders() {
+            for Reminder { at, turn, event } in self.outputs.reminders() {
+                self.queue.push(at, turn, Event::Network(event));
+            }
+        }
+        if self.outputs.count() > 0 {
             self.take_some_outputs();
         }
     }
 
     fn take_some_outputs(&mut self) {
-        let mut outputs = std::mem::take(&mut self.outputs);
-        for (at, output) in outputs.drain(..) {
+        let mut said = self.outputs.take(0, std::mem::take(&mut self.said));
+        for Said { at, turn, output } in said.drain(..) {
             let event = match output {
                 Output::Internal(event) => Event::Network(event),
                 Output::Arrived(segment) => self.arrival(segment),
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } => Event::GetDone { to, number },
             };
-            self.queue.push(at, event);
+            let turn = turn.unwrap_or_else(|| self.outputs.draw());
+            self.queue.push(at, turn, event);
         }
-        self.outputs = outputs;
+        self.said = said;
     }
 
     /// What happens when a segment arrives.
@@ -492,7 +518,7 @@ impl<N: Network> World<N> {
         };
         self.ended += u32::from(next.ended);
         if let Some(at) = next.step_at {
-            self.queue.push(at, Event::Step(rank));
+            self.schedule(at, Event::Step(rank));
         }
     }
 
@@ -500,7 +526,7 @@ impl<N: Network> World<N> {
     fn by_hardware(&mut self, now: Picoseconds, rank: u32, event: ready::Told) {
         let step_at = self.at_node(now, rank, |node, around| node.told(now, event, around));
         if let Some(at) = step_at {
-            self.queue.push(at, Event::Step(rank));
+            self.schedule(at, Event::Step(rank));
         }
     }
 
@@ -553,10 +579,14 @@ impl<N: Network> World<N> {
     fn see_to_left(&mut self, now: Picoseconds, rank: u32, flown: Option<TrainId>) {
         let mut attaches = std::mem::take(&mut self.left.attaches);
         let mut injections = self.left.injections.iter();
-        for to in attaches.drain(..) {
+        for (to, called) in attaches.drain(..) {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
             if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
                 let peer = self.nodes[to as usize].attached(now, rank, &self.plan, &mut self.left.scratch);
+                // With credits every message is answered, and one that is answered is often followed by another.
+                if self.plan.config.scheme.grants() {
+                    self.nodes[rank as usize].is_called(called, peer);
+                }
                 // What waited for it leaves now, in the same order. So the receiver need not look for its number once more.
                 if let Some(&(_, train)) =
                     injections.find(|(_, train)| self.flights.destination(*train) == to)
@@ -572,14 +602,14 @@ impl<N: Network> World<N> {
         if let Some(train) = flown {
             let to = self.flights.destination(train);
             let arrival = self.arrival(Segment { train, to, first: 0, count: 1, spacing_ps: 0 });
-            self.queue.push(now, arrival);
+            self.schedule(now, arrival);
         }
         for (handle, peer) in self.left.readings.drain(..) {
             let slots = self.nodes[peer as usize].slots_of(rank);
             self.nodes[rank as usize].read(handle, slots);
         }
         for (at, train) in self.left.injections.drain(..) {
-            self.queue.push(at, Event::Inject(train));
+            self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
         for get in self.left.gets.drain(..) {
             let number = match &mut self.faults {

@@ -61,8 +61,8 @@ pub(super) struct Left {
     /// Trains that leave, and when.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
-    /// Ranks that learn that we send to them.
-    pub attaches: Vec<u32>,
+    /// Ranks that learn that we send to them, and what our machine calls them.
+    pub attaches: Vec<(u32, Peer)>,
     /// Peers whose slots the program wants to know of.
     pub readings: Vec<(Handle, u32)>,
     /// Peers that it has lost or given up.
@@ -302,6 +302,11 @@ impl Node {
         peer
     }
 
+    /// The machine of a peer of ours calls us so.
+    pub fn is_called(&mut self, peer: Peer, there: Peer) {
+        self.known.note_there(peer.0, there.0);
+    }
+
     /// What the machine calls `rank`.
     #[inline]
     fn peer(&mut self, rank: u32) -> Peer {
@@ -534,7 +539,7 @@ impl Node {
         train: &mut Option<TrainId>,
         around: &mut Surroundings<'_>,
     ) {
-        let to = self.known.rank(to.0);
+        let (peer, to) = (to, self.known.rank(to.0));
         if let Body::Rendezvous { address, .. } = &mut packet.body {
             *address = 1; // any but 0: it can be read, and who reads says how much and whose
         }
@@ -553,6 +558,9 @@ impl Node {
             _ => self.called_at,
         };
         let id = around.flights.begin(self.rank, to, packet, spacing_ps, called_at);
+        if let Some(there) = self.known.there(peer.0) {
+            around.flights.met(id, Peer(there));
+        }
         if self.flown.take_if(|peer| *peer == to).is_some() {
             around.flown = Some(id);
             *train = None; // what follows has yet to fly
@@ -567,7 +575,7 @@ impl Node {
         match *action {
             Action::Transmit { .. } => unreachable!("packets are put on their way by `act`"),
             Action::Connect { to } => {
-                around.left.attaches.push(self.known.rank(to.0));
+                around.left.attaches.push((self.known.rank(to.0), to));
                 let Plan { quota_slots, ref config, .. } = *around.plan;
                 let credit_slots = config.credit_slots;
                 let start_slots = around.plan.start_slots();

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_proto::{Body, Packet};
 
-use super::World;
+use super::{Event, World};
 use crate::Picoseconds;
 use crate::network::{Network, TrainId};
 
@@ -94,17 +94,6 @@ pub(super) enum Told {
     Deadline,
 }
 
-/// What happens in a world because of it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Event {
-    /// Buffers of the connection are posted again.
-    Reposted { from: u32, to: u32, slots: u32 },
-    /// A NAK is back.
-    Refused { from: u32, to: u32 },
-    /// A machine's timer.
-    Deadline { rank: u32 },
-}
-
 impl<N: Network> World<N> {
     /// What a machine has asked for goes on its way.
     pub(super) fn see_to_readiness(&mut self, now: Picoseconds, rank: u32) {
@@ -114,16 +103,19 @@ impl<N: Network> World<N> {
             let packet = Packet::new(Body::Credit, payload_bytes as u32);
             let train = self.flights.begin(rank, to, &packet, 0, at);
             readiness.attempts.insert(train.0);
-            self.queue.push(at, super::Event::Inject(train));
+            self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
         for Reposted { at, from, slots } in readiness.reposted.drain(..) {
-            self.queue.push(at, super::Event::Ready(Event::Reposted { from, to: rank, slots }));
+            let slots = u16::try_from(slots).expect("a packet fills few slots");
+            let event = Event::Reposted { from, to: rank, slots };
+            self.queue.push(at, self.outputs.draw(), event);
         }
         if let Some(at) = self.nodes[rank as usize].deadline() {
             let due = readiness.deadlines.entry(rank).or_insert(Picoseconds::MAX);
             if at < *due {
                 *due = at;
-                self.queue.push(at.max(now), super::Event::Ready(Event::Deadline { rank }));
+                let event = Event::Deadline { rank };
+                self.queue.push(at.max(now), self.outputs.draw(), event);
             }
         }
     }
@@ -146,24 +138,22 @@ impl<N: Network> World<N> {
             Some(0) => {
                 self.network.taken(now, to, &mut self.outputs); // it is dropped
                 let back_at = now + self.network.way_ps(to, from);
-                self.queue.push(back_at, super::Event::Ready(Event::Refused { from, to }));
+                self.schedule(back_at, Event::Refused { from, to });
             }
             Some(slots) => self.by_hardware(now, from, Told::Accepted { peer: to, slots }),
         }
         self.take_outputs();
     }
 
-    pub(super) fn ready(&mut self, now: Picoseconds, event: Event) {
-        match event {
-            Event::Reposted { from, to, slots } => {
-                self.readiness.as_mut().expect("there are buffers").repost(from, to, slots);
-            }
-            Event::Refused { from, to } => self.by_hardware(now, from, Told::Refused { peer: to }),
-            Event::Deadline { rank } => {
-                self.readiness.as_mut().expect("there is a timer").deadlines.remove(&rank);
-                // A timer that was set for later meanwhile is seen to afterwards.
-                self.by_hardware(now, rank, Told::Deadline);
-            }
-        }
+    /// Buffers of a connection are posted again.
+    pub(super) fn reposted(&mut self, from: u32, to: u32, slots: u16) {
+        self.readiness.as_mut().expect("there are buffers").repost(from, to, slots.into());
+    }
+
+    /// The machine of `rank` has set its timer to this time.
+    pub(super) fn deadline(&mut self, now: Picoseconds, rank: u32) {
+        self.readiness.as_mut().expect("there is a timer").deadlines.remove(&rank);
+        // A timer that was set for later meanwhile is seen to afterwards.
+        self.by_hardware(now, rank, Told::Deadline);
     }
 }

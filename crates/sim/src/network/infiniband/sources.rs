@@ -1,0 +1,115 @@
+//! What adapters have been told to send and have not fetched from memory.
+//!
+//! A host has a source for each of its ranks and one for the adapter itself; they take turns, packet by packet.
+
+use std::collections::VecDeque;
+
+use super::{NEVER, What};
+use crate::Picoseconds;
+
+/// Packets for one host, back to back: packet `next` can be fetched from `ready_at` on, the others follow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub what: What,
+    pub to: u32,
+    pub next: u32,
+    pub count: u32,
+    pub packet_bytes: u32,
+    pub last_bytes: u32,
+    pub ready_at: Picoseconds,
+    pub spacing_ps: Picoseconds,
+}
+
+/// The packets of one source. What every packet looks at stands apart from the others.
+#[derive(Clone, Debug, Default)]
+struct Source {
+    first: Option<Outgoing>,
+    behind: VecDeque<Outgoing>,
+}
+
+/// A packet that was fetched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetched {
+    pub what: What,
+    pub index: u32,
+    /// Nothing of the same train or answer follows.
+    pub last: bool,
+    pub to: u32,
+    pub bytes: u32,
+}
+
+/// The sources of all hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Sources {
+    /// Of a host.
+    count: u32,
+    sources: Vec<Source>,
+    /// By source: from when on its first packet can be fetched; [`NEVER`]: there is none.
+    ready_at: Vec<Picoseconds>,
+    /// By host: what waits in its sources.
+    outgoing: Vec<u32>,
+    /// By host: the source whose turn it is.
+    turns: Vec<u32>,
+}
+
+impl Sources {
+    /// `count` sources for each of `hosts` hosts, with nothing to send.
+    pub fn new(hosts: u32, count: u32) -> Sources {
+        let all = (hosts * count) as usize;
+        Sources {
+            count,
+            sources: vec![Source::default(); all],
+            ready_at: vec![NEVER; all],
+            outgoing: vec![0; hosts as usize],
+            turns: vec![0; hosts as usize],
+        }
+    }
+
+    /// A source has more to send.
+    pub fn add(&mut self, host: u32, place: u32, outgoing: Outgoing) {
+        let index = (host * self.count + place) as usize;
+        self.outgoing[host as usize] += 1;
+        let Source { first, behind } = &mut self.sources[index];
+        if first.is_some() {
+            behind.push_back(outgoing);
+        } else {
+            self.ready_at[index] = outgoing.ready_at;
+            *first = Some(outgoing);
+        }
+    }
+
+    /// Whether a host has anything to send, now or later.
+    #[inline]
+    pub fn has_any(&self, host: u32) -> bool {
+        self.outgoing[host as usize] > 0
+    }
+
+    /// The next packet of a host; else when there may be one.
+    pub fn fetch(&mut self, now: Picoseconds, host: u32) -> Result<Fetched, Option<Picoseconds>> {
+        let turn = self.turns[host as usize];
+        let mut earliest = NEVER;
+        for place in (turn..self.count).chain(0..turn) {
+            let index = (host * self.count + place) as usize;
+            let ready_at = self.ready_at[index];
+            if ready_at > now {
+                earliest = earliest.min(ready_at);
+                continue;
+            }
+            self.turns[host as usize] = if place + 1 == self.count { 0 } else { place + 1 };
+            let Source { first, behind } = &mut self.sources[index];
+            let outgoing = first.as_mut().expect("it is ready");
+            let Outgoing { what, to, next, count, packet_bytes, last_bytes, .. } = *outgoing;
+            let last = next + 1 == count;
+            outgoing.next += 1;
+            outgoing.ready_at += outgoing.spacing_ps;
+            if last {
+                *first = behind.pop_front();
+                self.outgoing[host as usize] -= 1;
+            }
+            self.ready_at[index] = first.map_or(NEVER, |first| first.ready_at);
+            let bytes = if last { last_bytes } else { packet_bytes };
+            return Ok(Fetched { what, index: next, last, to, bytes });
+        }
+        Err((earliest != NEVER).then_some(earliest))
+    }
+}
