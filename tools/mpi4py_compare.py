@@ -5,8 +5,8 @@ A test counts as passing on a rank if the rank said so; a test that only passes 
 whether weir's run failed, crashed or hung in it. Each test file is a run of its own with its own time limit, and
 results stay in out/mpi4py, so that a broken-off comparison goes on where it stopped: results without weir are
 kept for good, results with weir until the provider changes. Where every test passes on every rank with weir, the run without
-is left out: it could not show a difference. Beside the time stands what the run has cost in processor time, for each rank; with several
-numbers of ranks the last lines compare them.
+is left out: it could not show a difference. Beside the time stands what the run has cost in processor time, for each rank, and how many messages each
+rank has sent; with several numbers of ranks the last lines compare them.
 """
 
 import argparse
@@ -55,11 +55,24 @@ def command(mpi, ranks, transport, flow, prefix, name):
     program = [launch.python(mpi), RANK_SCRIPT, SUITE, prefix, name]
     if transport == "weir":
         stamp = hashlib.sha256(launch.PROVIDER.read_bytes()).hexdigest()
-        return launch.weir_run(ranks, program, mpi=mpi, flags=["--quiet", "--flow", flow]), {}, stamp
+        return launch.weir_run(ranks, program, mpi=mpi, flags=["--quiet", "--flow", flow],
+                               report=report_of(prefix)), {}, stamp
     env = launch.plain_environment(mpi)
     if transport == "tcp":
         env |= {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
     return [*launch.plain_mpiexec(mpi, ranks), *program], env, "plain"
+
+
+def report_of(prefix):
+    return prefix.with_suffix(".report")
+
+
+def messages_sent(prefix):
+    """By all ranks, as `weir run` reports it; None if it did not."""
+    try:
+        return launch.read_report(report_of(prefix))["total"]["counters"]["messages_sent"]
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def outcomes(mpi, ranks, transport, flow, name, limit):
@@ -73,8 +86,8 @@ def outcomes(mpi, ranks, transport, flow, name, limit):
         record = json.loads(kept.read_text())
         if record["stamp"] == stamp:
             return record
-    for old in folder.glob(f"{name}.rank.*"):
-        old.unlink()
+    for old in [*folder.glob(f"{name}.rank.*"), report_of(prefix)]:
+        old.unlink(missing_ok=True)
     result = launch.run(words, timeout=limit, env=env | {"PYTHONDONTWRITEBYTECODE": "1"})
     (folder / f"{name}.log").write_text(str(result))
     tests = {}
@@ -83,7 +96,7 @@ def outcomes(mpi, ranks, transport, flow, name, limit):
         lines = path.read_text().splitlines() if path.exists() else []
         tests[rank] = dict(line.rsplit("\t", 1) for line in lines if "\t" in line)  # the last word on a test holds
     record = {"stamp": stamp, "status": result.status, "seconds": round(result.seconds, 1),
-              "processor_seconds": round(result.processor_seconds, 2), "tests": tests}
+              "processor_seconds": round(result.processor_seconds, 2), "messages": messages_sent(prefix), "tests": tests}
     record = json.loads(json.dumps(record))  # the form in which it is read back: ranks are strings
     kept.write_text(json.dumps(record))
     return record
@@ -116,10 +129,10 @@ def is_clean(record, ranks):
 
 
 def compare(mpi, ranks, names, limit, transport, flow):
-    """Prints one line per test file. Returns what differs, and the processor seconds of a rank."""
+    """Prints one line per test file. Returns what differs, and the processor seconds and the messages of a rank."""
     print(f"\n{mpi}, {ranks} rank{'s' * (ranks > 1)}: {len(names)} test files without and with {transport}{f', {flow}' * (transport == 'weir')}", flush=True)
-    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11}")
-    total, processor = {}, 0.0
+    print(f"  {'test file':34} {'tests':>6} {'baseline fails':>15} {'differ':>7} {'s':>7} {'s ' + transport:>8} {'CPU s/rank':>11} {'messages/rank':>14}")
+    total, processor, messages = {}, 0.0, 0.0
     for name in names:
         after = outcomes(mpi, ranks, transport, flow, name, limit)
         # Without weir a file can take minutes where ranks outnumber cores: only asked where it can tell something.
@@ -128,14 +141,15 @@ def compare(mpi, ranks, names, limit, transport, flow):
         total |= found
         count = len(before["tests"]["0"]) - 1
         cost = after.get("processor_seconds", float("nan")) / ranks
-        processor += cost
+        sent = (after.get("messages") or 0) / ranks
+        processor, messages = processor + cost, messages + sent
         bad = len({test for test, _, _ in failing(before)}) + (before["status"] is None)
-        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f}", flush=True)
+        print(f"  {name:34} {count:6} {bad:15} {len(found):7} {'-' if before is after else before['seconds']:>7} {after['seconds']:8.1f} {cost:11.2f} {sent:14,.0f}", flush=True)
         for test, ranks_of in sorted(found.items()):
             print(f"    passes without {transport} only: {test} "
                   f"({', '.join(f'rank {rank}: {how}' for rank, how in sorted(ranks_of.items()))})", flush=True)
-    print(f"  {'all files':34} {'':46} {processor:11.2f}", flush=True)
-    return total, processor
+    print(f"  {'all files':34} {'':46} {processor:11.2f} {messages:14,.0f}", flush=True)
+    return total, (processor, messages)
 
 
 def main():
@@ -169,7 +183,8 @@ def main():
     for (mpi, flow, ranks), cost in costs.items():
         fewest = min(count for other, scheme, count in costs if (other, scheme) == (mpi, flow))
         if ranks > fewest:
-            print(f"{mpi}, {flow}: processor seconds of a rank with {ranks} ranks are {cost / costs[mpi, flow, fewest]:.2f} x those with {fewest}")
+            seconds, messages = (now / then if then else float("nan") for now, then in zip(cost, costs[mpi, flow, fewest]))
+            print(f"{mpi}, {flow}: a rank with {ranks} ranks needs {seconds:.2f} x the processor time and sends {messages:.2f} x the messages of one with {fewest}")
     print(f"\n{len(total)} differences" + ("" if total else f": every test that passes without {options.against} passes with it"))
     return 1 if total else 0
 

@@ -294,7 +294,8 @@ impl Engine<ShmLink> {
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
     pub fn open(settings: &Settings, peers: u32, several_threads: bool) -> Result<Engine, OpenError> {
-        let plan = settings.quota(peers)?;
+        let file_system_bytes = weir_link::shm::file_system_bytes(&settings.shm_dir).unwrap_or(u64::MAX);
+        let plan = settings.quota_within(peers, file_system_bytes)?;
         let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),

@@ -86,11 +86,11 @@ pub struct DataRegion {
 }
 
 impl DataRegion {
-    /// The least data slots of a mailbox, if nobody says how many: a small job has as much as it can use. 256 KiB where a slot
+    /// The least data slots of a mailbox, if nobody says how many, not even the driver: a small job has as much as it can use. 256 KiB where a slot
     /// has 64 B.
     pub const LEAST_SLOTS: u32 = 4096;
-    /// The most data slots that one sender can hold. More do not make it faster, and the memory of a lane is touched all over
-    /// once it has been used for long.
+    /// The most data slots that one sender can hold, if nobody says how many. More are of use to senders that lose their cores while they wait: among few
+    /// ranks the driver of shared memory gives more.
     pub const MOST_LANE_SLOTS: u32 = 1024;
     /// The most credits of a sender that was not heard of before: an eager message of the default size and more.
     pub const MOST_START_SLOTS: u32 = 256;

@@ -1,4 +1,4 @@
-//! Preloaded into MPICH's launcher by `weir run`: the ranks stay in the session in which the job was started.
+//! Preloaded into MPICH's launcher by `weir run`: the ranks of a proxy stay in one session.
 //!
 //! MPICH's launcher (hydra) gives every rank a session of its own. Linux makes a scheduling group of each session (autogroup, sched(7)), and
 //! `sched_yield` moves a process behind the others of its group only: alone in its group, a rank that waits gives its core away only as
@@ -9,10 +9,13 @@
 //! `hydra_pmi_proxy` only; everywhere else this library does nothing, and neither the ranks nor what they start are loaded with it:
 //! ```text
 //! weir run      LD_PRELOAD=libweir-session.so
-//! mpiexec       takes itself out of LD_PRELOAD before its environment is copied for the ranks,
-//!               puts itself back for execvp(".../hydra_pmi_proxy")
-//! the proxy     takes itself out again; for each rank: fork, setsid (here: setpgid), execvp
+//! mpiexec       takes us out of LD_PRELOAD before its environment is copied for the ranks,
+//!               puts us back for execvp(".../hydra_pmi_proxy")
+//! the proxy     has a session of its own, made by mpiexec; takes us out again;
+//!               for each rank: fork, setsid (here: setpgid, and no stopping), execvp
 //! ```
+//! The only process of a session of its own is not stopped by the signals of a terminal (its group is orphaned, and the system discards them). In a group of the proxy's
+//! session it would be, and hydra could not end it then; so a rank begins with these signals ignored.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,8 +25,10 @@ use std::sync::OnceLock;
 const VARIABLE: &str = "LD_PRELOAD";
 /// Who starts the ranks of a node.
 const PROXY: &[u8] = b"hydra_pmi_proxy";
-/// Who starts the proxies.
-const LAUNCHERS: [&[u8]; 2] = [b"mpiexec.hydra", b"mpiexec"];
+/// How the names of those begin who start the proxies: mpiexec, mpiexec.hydra, mpiexec.mpich, mpirun ...
+const LAUNCHERS: [&[u8]; 2] = [b"mpiexec", b"mpirun"];
+/// What stops a process whose group is not orphaned.
+const STOPS: [c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
 /// Which program we are loaded into.
 #[derive(Clone, Copy, PartialEq)]
@@ -45,7 +50,9 @@ static AT_START: extern "C" fn() = begin;
 extern "C" fn begin() {
     let role = std::fs::read_link("/proc/self/exe").ok().and_then(|program| match program.file_name() {
         Some(name) if name.as_bytes() == PROXY => Some(Role::Proxy),
-        Some(name) if LAUNCHERS.contains(&name.as_bytes()) => Some(Role::Launcher),
+        Some(name) if LAUNCHERS.iter().any(|begin| name.as_bytes().starts_with(begin)) => {
+            Some(Role::Launcher)
+        }
         _ => None,
     });
     let _ = ROLE.set(role);
@@ -74,10 +81,15 @@ fn own_path() -> Option<OsString> {
     }
 }
 
-/// The list of libraries without `library`; `None`: nothing is left.
+fn last_part(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// The list of libraries without those that are called as `library` is, wherever they lie; `None`: nothing is left.
 fn without(list: &OsStr, library: &OsStr) -> Option<OsString> {
+    let ours = last_part(library.as_bytes());
     let others = list.as_bytes().split(|&byte| byte == b':' || byte == b' ');
-    let others: Vec<&[u8]> = others.filter(|name| !name.is_empty() && *name != library.as_bytes()).collect();
+    let others: Vec<&[u8]> = others.filter(|path| !path.is_empty() && last_part(path) != ours).collect();
     (!others.is_empty()).then(|| OsString::from_vec(others.join(&b':')))
 }
 
@@ -90,11 +102,14 @@ fn role() -> Option<Role> {
 /// Returns the caller's process id, or -1 with `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn setsid() -> libc::pid_t {
-    // SAFETY: system calls without pointers.
+    // SAFETY: system calls without pointers; ignoring a signal runs no code of ours.
     unsafe {
         if role() != Some(Role::Proxy) {
             libc::syscall(libc::SYS_setsid) as libc::pid_t
         } else if libc::setpgid(0, 0) == 0 {
+            for stop in STOPS {
+                libc::signal(stop, libc::SIG_IGN);
+            }
             libc::getpid()
         } else {
             -1
@@ -112,7 +127,7 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_
     // SAFETY: the caller's promise: a string.
     let name = unsafe { CStr::from_ptr(file) }.to_bytes();
     if role() == Some(Role::Launcher)
-        && name.rsplit(|&byte| byte == b'/').next() == Some(PROXY)
+        && last_part(name) == PROXY
         && let Some(with_us) = WITH_US.get()
     {
         // SAFETY: hydra has one thread, and calls this in a forked child.

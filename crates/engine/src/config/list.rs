@@ -74,7 +74,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: MAILBOX_SLOTS,
         default: "0",
         allowed: "0, or 1 to 16777216",
-        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: with dynamic credits FI_WEIR_SLOTS_PER_PEER for each, but not less than 65536 in all; otherwise 256 for each sender.",
+        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: with dynamic credits FI_WEIR_SLOTS_PER_PEER for each, but not less than what its lanes hold, 4096 to 65536 in all; otherwise 256 for each sender.",
     },
     SettingInfo {
         variable: SLOTS_PER_PEER,

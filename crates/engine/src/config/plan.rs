@@ -16,17 +16,23 @@ pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
 const ROOMY_SLOTS: u32 = 65_536;
 /// So much of the budget for unexpected payload for each of these slots: what may come under credits is reserved there (76 B a slot of the region and of
 /// what senders begin with), and should leave most of it.
-const BUDGET_BYTES_PER_SLOT: u64 = 256;
+const BUDGET_BYTES_PER_SLOT: u64 = 224;
 /// The most data slots of a lane whose sender shares the mailbox with few others: with its queue, half of a core's second-level cache.
 const MOST_LANE_SLOTS: u32 = 8192;
-/// Bound on the lanes of all ranks of a node together, as long as none is shorter than [`DataRegion::MOST_LANE_SLOTS`]: 32 MiB, half of what a container has
-/// in `/dev/shm` if nobody says more. A lane's memory is reserved as a whole.
-const NODE_SLOTS: u32 = 1 << 19;
+/// Bounds on the lanes of all ranks of a job together, as long as none is shorter than [`DataRegion::MOST_LANE_SLOTS`]: 32 MiB, and an eighth of the file system that
+/// they are in, since other jobs have lanes there too, and ranks that nobody expects. A lane's memory is reserved as a whole.
+const JOB_BYTES: u64 = 32 << 20;
+const SHARE_OF_FILE_SYSTEM: u64 = 8;
 
 /// The most data slots that one of `peers` senders can hold at a time with dynamic credits; 0: nobody knows how many there will be.
-fn lane_slots(peers: u32) -> u32 {
+fn lane_slots(peers: u32, file_system_bytes: u64) -> u32 {
     let least = DataRegion::MOST_LANE_SLOTS;
-    if peers == 0 { least } else { (NODE_SLOTS / peers.saturating_mul(peers)).clamp(least, MOST_LANE_SLOTS) }
+    if peers == 0 {
+        return least;
+    }
+    let bytes = JOB_BYTES.min(file_system_bytes / SHARE_OF_FILE_SYSTEM);
+    let slots = bytes / weir_proto::wire::SLOT_BYTES as u64 / u64::from(peers).pow(2);
+    slots.clamp(least.into(), MOST_LANE_SLOTS.into()) as u32
 }
 
 /// How the slots of one mailbox are shared among its senders.
@@ -56,7 +62,15 @@ impl Settings {
     /// [`SettingError::TooFew`], if the mailbox is too small, [`SettingError::TooMany`], if a
     /// sender's part would be larger than a lane can be.
     pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
-        let lane_slots = lane_slots(peers);
+        self.quota_within(peers, u64::MAX)
+    }
+
+    /// The same where the mailboxes lie in a file system of so many bytes.
+    ///
+    /// # Errors
+    /// As for [`Settings::quota`].
+    pub fn quota_within(&self, peers: u32, file_system_bytes: u64) -> Result<MailboxPlan, SettingError> {
+        let lane_slots = lane_slots(peers, file_system_bytes);
         let peers = peers.max(1).min(self.max_peers); // of more, so many share it at a time
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
@@ -73,7 +87,10 @@ impl Settings {
         let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
         if self.mailbox_slots == 0 && dynamic {
             let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
-            let roomy = (self.unexpected_budget_bytes / BUDGET_BYTES_PER_SLOT).min(ROOMY_SLOTS.into()) as u32;
+            // For each sender a message is reserved besides.
+            let messages_bytes = u64::from(peers) * weir_proto::kept_cost_bytes(self.eager_bytes.into());
+            let left_bytes = self.unexpected_budget_bytes.saturating_sub(messages_bytes);
+            let roomy = (left_bytes / BUDGET_BYTES_PER_SLOT).min(ROOMY_SLOTS.into()) as u32;
             let of_lanes = lane_slots.saturating_mul(peers); // more than can be filled would be reserved in vain
             return Ok(self.shared(slots.max(roomy.min(of_lanes)), peers, lane_slots));
         }

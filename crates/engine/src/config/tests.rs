@@ -265,13 +265,14 @@ fn a_shared_region_has_16_slots_a_rank_and_at_least_what_its_lanes_hold_up_to_4_
     let region = |peers| Settings::default().quota(peers).unwrap().region;
     let figures = |peers| (region(peers).slots, region(peers).start_slots);
     assert_eq!([0, 2].map(figures), [(4096, 256), (16_384, 256)]);
-    assert_eq!([8, 64].map(figures), [(65_536, 256); 2]);
+    assert_eq!([8, 64, 100].map(|peers| figures(peers).0), [65_536; 3]);
     assert_eq!([16, 32].map(figures), [(32_768, 256); 2]);
-    assert_eq!([128, 256].map(figures), [(65_536, 128), (65_536, 64)]);
-    assert_eq!([1024, 4096].map(figures), [(65_536, 16), (65_536, 4)]);
+    // What is reserved for a message of each leaves less for the region.
+    assert_eq!([600, 870].map(figures), [(28_226, 11), (13_920, 4)]);
+    assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
     let poor = Settings { unexpected_budget_bytes: 2 << 20, ..Settings::default() };
     let least = Settings { unexpected_budget_bytes: 1 << 16, ..Settings::default() };
-    assert_eq!([poor, least].map(|settings| settings.quota(8).unwrap().region.slots), [8192, 4096]);
+    assert_eq!([poor, least].map(|settings| settings.quota(8).unwrap().region.slots), [8740, 4096]);
     let wide = Settings { slots_per_peer: 64, ..Settings::default() };
     assert_eq!(wide.quota(4096).unwrap().region.slots, 262_144);
     for peers in 1..=4096 {
@@ -282,13 +283,16 @@ fn a_shared_region_has_16_slots_a_rank_and_at_least_what_its_lanes_hold_up_to_4_
 }
 
 #[test]
-fn the_lanes_of_a_small_job_are_long_and_all_of_a_node_take_32_mib() {
+fn the_lanes_of_a_small_job_are_long_and_take_32_mib_or_an_eighth_of_the_file_system() {
     let lane = |peers| Settings::default().quota(peers).unwrap().base_slots;
     assert_eq!([0, 1, 2, 8].map(lane), [1024, 8192, 8192, 8192]);
     assert_eq!([9, 16, 22, 23, 4096].map(lane), [6472, 2048, 1083, 1024, 1024]);
     for peers in 1..=22 {
         assert!(lane(peers) * peers * peers * 64 <= 32 << 20, "{peers}");
     }
+    // In a container as Docker makes it: other jobs and spawned ranks have a place too.
+    let little = |peers| Settings::default().quota_within(peers, 64 << 20).unwrap().base_slots;
+    assert_eq!([0, 2, 4, 8, 12, 4096].map(little), [1024, 8192, 8192, 2048, 1024, 1024]);
     let small = Settings { mailbox_slots: 300, ..Settings::default() };
     assert_eq!(small.quota(2).unwrap().base_slots, 300, "no lane is longer than the region");
 }

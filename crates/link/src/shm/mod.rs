@@ -46,6 +46,7 @@ use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
 use ring::{Found, GEOMETRY, Head, LaneMemory};
+pub use segment::file_system_bytes;
 use segment::{Absent, OwnSegment, PeerSegment};
 pub use segment::{SystemError, cleanup, owners};
 use std::collections::{HashMap, VecDeque};

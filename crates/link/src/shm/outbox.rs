@@ -4,7 +4,7 @@
 //! the lane's `polled`, one load of the mailbox's `asleep` (both shared and seldom written, so cached here): no
 //! locked instruction, no system call, nothing allocated.
 //!
-//! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, announce
+//! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, send back, announce
 //! lane, announce summary, wake. `tests` stops it after every one.
 
 use super::bell::{Bell, Woken};
@@ -73,6 +73,8 @@ pub enum Step {
     Body,
     Head,
     Publish,
+    /// Does something only if the packet has wrapped early; then it is seen from here on.
+    SendBack,
     AnnounceLane,
     AnnounceSummary,
     MarkWoken,
@@ -81,10 +83,11 @@ pub enum Step {
 
 #[cfg(test)]
 impl Step {
-    pub const ALL: [Step; 7] = [
+    pub const ALL: [Step; 8] = [
         Step::Body,
         Step::Head,
         Step::Publish,
+        Step::SendBack,
         Step::AnnounceLane,
         Step::AnnounceSummary,
         Step::MarkWoken,
@@ -103,8 +106,12 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
             match step {
                 Step::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
                 Step::Head => self.writer.fill_head(packet, payload, in_head),
-                Step::Publish => {
-                    self.writer.publish(slots);
+                Step::Publish => self.writer.publish_word(),
+                Step::SendBack => {
+                    if self.writer.wraps() {
+                        self.writer.send_back();
+                    }
+                    self.writer.move_on(slots);
                     light_fence(self.full_fences);
                     quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
                 }

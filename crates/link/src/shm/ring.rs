@@ -64,7 +64,7 @@ const MAX_PAYLOAD_BYTES: u32 = GEOMETRY.max_packet_slots * GEOMETRY.slot_bytes -
 const EARLY_WRAP: u32 = u32::MAX;
 /// After so many slots a writer looks whether everything is retired and it can begin again at slot 0. A look, and a slot that sends the reader back,
 /// are a line each that crosses.
-pub const EARLY_SLOTS: u32 = 256;
+pub const EARLY_SLOTS: u32 = if cfg!(test) { 2 } else { 256 };
 /// No slot.
 const NONE: u32 = u32::MAX;
 
@@ -314,18 +314,36 @@ impl<L: LaneMemory> Writer<L> {
     /// Publishes the packet of `slots` slots that has been filled in and moves on.
     #[inline]
     pub fn publish(&mut self, slots: u32) {
-        // Release: whoever sees the word sees the run.
-        self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
+        self.publish_word();
         if self.wraps_from != NONE {
             self.send_back();
         }
+        self.move_on(slots);
+    }
+
+    /// The first part of [`Writer::publish`].
+    #[inline(always)]
+    pub(super) fn publish_word(&mut self) {
+        // Release: whoever sees the word sees the run.
+        self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
+    }
+
+    /// The last part of [`Writer::publish`].
+    #[inline(always)]
+    pub(super) fn move_on(&mut self, slots: u32) {
         self.at.advance(slots, self.lane.slots());
     }
 
-    /// Sends the reader to slot 0, where the packet is that was just published.
+    /// Whether the packet in hand has wrapped early.
+    #[cfg(test)]
+    pub(super) fn wraps(&self) -> bool {
+        self.wraps_from != NONE
+    }
+
+    /// Sends the reader to slot 0, where the packet is that was just published: then only can that be seen.
     #[cold]
     #[inline(never)]
-    fn send_back(&mut self) {
+    pub(super) fn send_back(&mut self) {
         // Release: whoever follows finds the packet.
         self.lane.word(self.wraps_from).store(EARLY_WRAP, Ordering::Release);
         self.wraps_from = NONE;

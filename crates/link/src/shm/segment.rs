@@ -24,6 +24,7 @@ use super::layout::{
 };
 use super::mapping::{MappedHeader, MappedLane, Mapping};
 use crate::Liveness;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -527,6 +528,17 @@ fn is_locked(file: &File) -> bool {
     // SAFETY: as above; the kernel writes to the structure.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
     result < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// How large the file system is in which `dir` lies. Unit: bytes. `None`: it cannot be asked.
+pub fn file_system_bytes(dir: &Path) -> Option<u64> {
+    let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
+    // SAFETY: a structure of integers, for which zero is a value; the path is a string.
+    unsafe {
+        let mut status: libc::statfs = core::mem::zeroed();
+        (libc::statfs(path.as_ptr(), &raw mut status) == 0)
+            .then(|| (status.f_blocks as u64).saturating_mul(status.f_bsize as u64))
+    }
 }
 
 /// Reserves memory, so that its lack is an error here and not a SIGBUS later. A file system that cannot reserve

@@ -4,6 +4,8 @@ use super::outbox::Step;
 use super::{ShmLink, ShmOptions};
 use crate::memory::UserMemory;
 use crate::shm::heap::eager;
+use crate::shm::ring::LaneMemory;
+use crate::shm::sync::Ordering;
 use crate::{Arrival, Link, Liveness};
 use std::path::Path;
 use weir_proto::Peer;
@@ -65,14 +67,22 @@ fn a_killed_sender_leaves_no_half_packet_and_is_found_dead() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     for last in Step::ALL {
         for (bytes, earlier) in [(8, 0), (200, 0), (200, 3)] {
-            killed_after(dir.path(), last, bytes, earlier);
+            killed_after(dir.path(), last, bytes, earlier, false);
         }
     }
     assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "names of the dead are gone");
 }
 
 /// The victim sends `earlier` packets, then one of `bytes` bytes up to step `last`, and is killed.
-fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8) {
+#[test]
+fn a_sender_killed_at_any_step_of_a_packet_that_wraps_early_delays_nobody() {
+    for last in Step::ALL {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        killed_after(dir.path(), last, 200, 3, true);
+    }
+}
+
+fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bool) {
     let mut reader = open(dir);
     let mut other = open(dir);
     let address = reader.address();
@@ -84,6 +94,11 @@ fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8) {
             (0..earlier).for_each(|mark| send(&mut victim, 60, mark));
             let mut payload = vec![0xdd; bytes as usize];
             if let Some(outbox) = &mut victim.outboxes[0] {
+                // Then the next packet wraps early.
+                let slots = if read_before { 2 * u64::from(earlier) } else { 0 };
+                while outbox.lane().control().retired.0.load(Ordering::Acquire) < slots {
+                    std::thread::yield_now();
+                }
                 outbox.send_until(last, &eager(bytes), Some((&memory(&mut payload), 0)));
             }
         }
@@ -98,6 +113,9 @@ fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8) {
         }
         _ => None,
     });
+    for mark in 0..if read_before { earlier } else { 0 } {
+        assert_eq!(wait_for("packet", || receive(&mut reader)), (Peer(1), vec![mark; 60]));
+    }
     let mut status = 0;
     // SAFETY: our own child.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
