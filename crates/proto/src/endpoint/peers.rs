@@ -6,7 +6,7 @@
 //!
 //! Whoever meets or unfolds somebody folds others met or unfolded before, but for the last few ([`Recent`]). In an all-to-all everybody is
 //! spoken to twice, far apart. Whoever has to unfold more often than it meets anybody gives it up: then a pair at work pays a look at
-//! a pointer that it needs anyway. A packet that changes nothing of what is folded needs no unfolding ([`Peers::visit`]).
+//! a pointer that it needs anyway. A packet that changes nothing of what is folded needs no unfolding ([`Peers::visit_folded`]).
 //! ```text
 //! meet 7     3 is at rest, folded: { 5 messages, room for 9 }; 4 has a message half arrived: stays
 //! send to 3  unfolded, in the memory of whoever was folded last
@@ -283,12 +283,20 @@ impl Peers {
         self.states.get_mut(index)?.as_deref_mut()
     }
 
-    /// Does something to what is kept for a peer that most often leaves it as it is: one that is folded then stays so.
+    /// What is kept for a peer that is not folded.
     #[inline(always)]
-    pub(super) fn visit<R>(&mut self, index: usize, visit: impl FnOnce(&mut PeerState) -> R) -> Option<R> {
-        if let Some(state) = self.states.get_mut(index)?.as_deref_mut() {
-            return Some(visit(state));
-        }
+    pub(super) fn kept_mut(&mut self, index: usize) -> Option<&mut PeerState> {
+        self.states.get_mut(index)?.as_deref_mut()
+    }
+
+    /// Does something to what is kept for a peer that is folded, which most often leaves it as it is: then it stays so.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn visit_folded<R>(
+        &mut self,
+        index: usize,
+        visit: impl FnOnce(&mut PeerState) -> R,
+    ) -> Option<R> {
         let usual = self.usual?;
         let mut state = self.folded(index)?.unfold(usual);
         let result = visit(&mut state);
@@ -556,12 +564,12 @@ mod tests {
         let mut peers = peers(Scheme::Unlimited);
         (0..20).for_each(|index| peers.insert(index, at_rest(index as u32, Some(1), false)));
         let (kept, spoken_to) = (peers.kept_all().count(), peers.using.unfolded);
-        assert_eq!(peers.visit(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
-        assert_eq!(peers.visit(0, |state| state.next_number), Some(7));
+        assert_eq!(peers.visit_folded(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
+        assert_eq!(peers.visit_folded(0, |state| state.next_number), Some(7));
         assert_eq!((peers.kept_all().count(), peers.using.unfolded), (kept, spoken_to));
-        peers.visit(0, |state| state.credit_packets_read = 1);
+        peers.visit_folded(0, |state| state.credit_packets_read = 1);
         assert_eq!(peers.kept(0).map(|state| (state.next_number, state.credit_packets_read)), Some((7, 1)));
-        assert_eq!((peers.count(), peers.visit(20, |_| ())), (20, None));
+        assert_eq!((peers.count(), peers.visit_folded(20, |_| ())), (20, None));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::config::{Config, MAX_EAGER_BYTES};
 use crate::counters::Counters;
 use crate::event::{MessageId, Pattern, Peer, Request};
 use crate::flow;
+use crate::message::posted::{Place, PostedQueue};
 use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
@@ -115,6 +116,33 @@ fn hear(sender: &mut flow::Sender, stays: &mut Stays, held: &mut bool, packet: &
     sender.granted(packet.granted_total).is_ok()
 }
 
+/// Finds the plain receive of a whole message, and hears what the packet says besides. Returns its place, request and capacity, and whether something is to be
+/// sent then; else as [`data_now`].
+#[inline(always)]
+fn plain_now(
+    config: &Config,
+    state: &mut PeerState,
+    posted: &PostedQueue,
+    pool: &mut flow::Pool,
+    counters: &mut Counters,
+    from: Peer,
+    packet: &Packet,
+) -> Option<(Place, Request, u64, bool)> {
+    let Body::Eager { space, tag, length, .. } = packet.body else { return None };
+    if state.inbound.is_some()
+        || !state.is_sent_out()
+        || pool.has_requests()
+        || u64::from(length) > MAX_EAGER_BYTES
+    {
+        return None;
+    }
+    let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
+    let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
+    let slots = if length == 0 { 1 } else { slots };
+    let settle = data_now(config, state, pool, counters, packet, slots)?;
+    Some((place, request, capacity_bytes, settle))
+}
+
 /// What a data packet of `slots` slots says besides what is in it, and what those are worth once they are free. Returns whether something is
 /// to be sent then. `None`: nothing has changed, or nothing that hearing it again would change.
 #[inline(always)]
@@ -183,22 +211,16 @@ impl Endpoint {
 
     #[inline(always)]
     fn message_now(&mut self, from: Peer, packet: &Packet) -> Option<Shortcut> {
-        let Body::Eager { space, tag, data, length, .. } = packet.body else { return None };
+        let Body::Eager { tag, data, length, .. } = packet.body else { return None };
         let Endpoint { config, peers, posted, counters, pool, .. } = self;
-        let (place, request, capacity_bytes, settle) = peers.visit(from.0 as usize, |state| {
-            if state.inbound.is_some()
-                || !state.is_sent_out()
-                || pool.has_requests()
-                || u64::from(length) > MAX_EAGER_BYTES
-            {
-                return None;
-            }
-            let (place, request, capacity_bytes) = posted.find_plain(space, from, tag)?;
-            let slots = config.geometry.slots(config.geometry.eager_header_bytes, length);
-            let slots = if length == 0 { 1 } else { slots };
-            let settle = data_now(config, state, pool, counters, packet, slots)?;
-            Some((place, request, capacity_bytes, settle))
-        })??;
+        let index = from.0 as usize;
+        let (place, request, capacity_bytes, settle) = if let Some(state) = peers.kept_mut(index) {
+            plain_now(config, state, posted, pool, counters, from, packet)?
+        } else {
+            peers.visit_folded(index, |state| {
+                plain_now(config, state, posted, pool, counters, from, packet)
+            })??
+        };
         posted.remove_plain(place);
         let bytes = u64::from(length).min(capacity_bytes);
         counters.packets_received += 1;
