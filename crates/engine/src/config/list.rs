@@ -174,7 +174,7 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
     SettingInfo {
         variable: IDLE_BYTES,
-        default: "1310720",
+        default: "655360",
         allowed: "0 to 4294967295",
         help: "Mailbox that idle senders may keep; above it, those idle for a second give their lanes back (unit: bytes).",
     },

@@ -184,7 +184,7 @@ impl Default for Settings {
             cross_memory: true,
             skip_yields: true,
             max_peers: 4096,
-            idle_bytes: 1280 << 10,
+            idle_bytes: 640 << 10,
             spin: 0,
             sleep_us: 1000,
             close_ms: 10_000,

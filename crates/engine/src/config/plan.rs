@@ -24,14 +24,18 @@ const MOST_LANE_SLOTS: u32 = 8192;
 const JOB_BYTES: u64 = 32 << 20;
 const SHARE_OF_FILE_SYSTEM: u64 = 8;
 
+/// And on the lanes of one mailbox: so much of the budget for unexpected payload. Who gives little memory to that does not mean the mailbox to take more.
+const SHARE_OF_BUDGET: u64 = 4;
+
 /// The most data slots that one of `peers` senders can hold at a time with dynamic credits; 0: nobody knows how many there will be.
-fn lane_slots(peers: u32, file_system_bytes: u64) -> u32 {
+fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
     let least = DataRegion::MOST_LANE_SLOTS;
     if peers == 0 {
         return least;
     }
-    let bytes = JOB_BYTES.min(file_system_bytes / SHARE_OF_FILE_SYSTEM);
-    let slots = bytes / weir_proto::wire::SLOT_BYTES as u64 / u64::from(peers).pow(2);
+    let of_job = JOB_BYTES.min(file_system_bytes / SHARE_OF_FILE_SYSTEM);
+    let of_mailbox = (budget_bytes / SHARE_OF_BUDGET).min(of_job / u64::from(peers));
+    let slots = of_mailbox / u64::from(peers) / weir_proto::wire::SLOT_BYTES as u64;
     slots.clamp(least.into(), MOST_LANE_SLOTS.into()) as u32
 }
 
@@ -70,7 +74,7 @@ impl Settings {
     /// # Errors
     /// As for [`Settings::quota`].
     pub fn quota_within(&self, peers: u32, file_system_bytes: u64) -> Result<MailboxPlan, SettingError> {
-        let lane_slots = lane_slots(peers, file_system_bytes);
+        let lane_slots = lane_slots(peers, file_system_bytes, self.unexpected_budget_bytes);
         let peers = peers.max(1).min(self.max_peers); // of more, so many share it at a time
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })

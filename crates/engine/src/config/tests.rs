@@ -272,7 +272,7 @@ fn a_shared_region_has_16_slots_a_rank_and_at_least_what_its_lanes_hold_up_to_4_
     assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
     let poor = Settings { unexpected_budget_bytes: 2 << 20, ..Settings::default() };
     let least = Settings { unexpected_budget_bytes: 1 << 16, ..Settings::default() };
-    assert_eq!([poor, least].map(|settings| settings.quota(8).unwrap().region.slots), [8740, 4096]);
+    assert_eq!([poor, least].map(|settings| settings.quota(8).unwrap().region.slots), [8192, 4096]);
     let wide = Settings { slots_per_peer: 64, ..Settings::default() };
     assert_eq!(wide.quota(4096).unwrap().region.slots, 262_144);
     for peers in 1..=4096 {
@@ -293,6 +293,8 @@ fn the_lanes_of_a_small_job_are_long_and_take_32_mib_or_an_eighth_of_the_file_sy
     // In a container as Docker makes it: other jobs and spawned ranks have a place too.
     let little = |peers| Settings::default().quota_within(peers, 64 << 20).unwrap().base_slots;
     assert_eq!([0, 2, 4, 8, 12, 4096].map(little), [1024, 8192, 8192, 2048, 1024, 1024]);
+    let budget = |mib: u64| Settings { unexpected_budget_bytes: mib << 20, ..Settings::default() };
+    assert_eq!([1, 2, 4, 64].map(|mib| budget(mib).quota(4).unwrap().base_slots), [1024, 2048, 4096, 8192]);
     let small = Settings { mailbox_slots: 300, ..Settings::default() };
     assert_eq!(small.quota(2).unwrap().base_slots, 300, "no lane is longer than the region");
 }
