@@ -73,7 +73,6 @@ fn a_killed_sender_leaves_no_half_packet_and_is_found_dead() {
     assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "names of the dead are gone");
 }
 
-/// The victim sends `earlier` packets, then one of `bytes` bytes up to step `last`, and is killed.
 #[test]
 fn a_sender_killed_at_any_step_of_a_packet_that_wraps_early_delays_nobody() {
     for last in Step::ALL {
@@ -82,6 +81,7 @@ fn a_sender_killed_at_any_step_of_a_packet_that_wraps_early_delays_nobody() {
     }
 }
 
+/// The victim sends `earlier` packets, waits until they are read if it is to, then sends one of `bytes` bytes up to step `last`, and is killed.
 fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bool) {
     let mut reader = open(dir);
     let mut other = open(dir);
