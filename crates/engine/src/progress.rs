@@ -237,7 +237,12 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn pause(&mut self) {
         self.notice_caller();
-        match self.waiting.pause(Clock::now) {
+        let pause = if self.crowded && self.machine.backlogged() > 0 {
+            self.waiting.pause_for_credit(yields::take_yielded(), Clock::now)
+        } else {
+            self.waiting.pause(Clock::now)
+        };
+        match pause {
             Pause::Spin => std::hint::spin_loop(),
             // A caller that has been away does not wait, but its peers may die all the same.
             Pause::Away { now } => {

@@ -7,7 +7,11 @@
 //! long as a sleep and its wake-up would cost.
 //!
 //! A program that polls between computations (`MPI_Test` in a loop) is not put to sleep: only calls that follow each
-//! other at once count as waiting.
+//! other at once count as waiting, or with nothing but a yield of the program's library between them.
+//!
+//! With more ranks than cores, who waits for credit sleeps after a few polls. Its receiver needs the core: to take a few hundred messages, until credit
+//! is worth a packet, takes it longer than a sleep and a wake-up cost both. Senders that yield instead have a turn, with nothing to do,
+//! after each of the receiver's; and a core on which all sleep takes ranks from the other.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,8 @@ use std::time::{Duration, Instant};
 const SPIN_ALONE: u32 = 100;
 /// The same with more ranks than cores.
 const SPIN_CROWDED: u32 = 10;
+/// Polls before the clock is looked at, for who waits for credit with more ranks than cores; it sleeps at the next.
+const SPIN_FOR_CREDIT: u32 = 3;
 /// Yields after which somebody else had run, before sleeping, ranks with a core each: others are passers-by.
 const TURNS_ALONE: u32 = 20;
 /// The same with more ranks than cores: others are those that we wait for.
@@ -113,6 +119,28 @@ impl Waiting {
         self.beyond_spinning(clock())
     }
 
+    /// The same for who waits for credit, with more ranks than cores. `yielded`: the caller has yielded meanwhile.
+    #[cold]
+    pub fn pause_for_credit(&mut self, yielded: bool, clock: impl FnOnce() -> Instant) -> Pause {
+        self.streak = self.streak.saturating_add(1);
+        if self.streak < SPIN_FOR_CREDIT {
+            return Pause::Spin;
+        }
+        let now = clock();
+        let gap = self.last.replace(now).map(|last| now.saturating_duration_since(last));
+        if self.streak == SPIN_FOR_CREDIT {
+            return Pause::Away { now };
+        }
+        if !yielded && gap.is_none_or(|gap| gap > GAP) {
+            self.streak = SPIN_FOR_CREDIT - 1;
+            return Pause::Away { now };
+        }
+        match self.sleep_ns {
+            0 => Pause::Yield { now },
+            at_most_ns => Pause::Sleep { at_most_ns },
+        }
+    }
+
     fn beyond_spinning(&mut self, now: Instant) -> Pause {
         let gap = self.last.map(|last| now.saturating_duration_since(last));
         self.last = Some(now);
@@ -199,6 +227,41 @@ mod tests {
         let told = wait(&mut waiting, 20_000 * NS, NS, 10_000);
         let wakeful = |pause: &Pause| matches!(pause, Pause::Spin | Pause::Away { .. });
         assert!(told.len() == 10_000 && told.iter().all(wakeful));
+    }
+
+    #[test]
+    fn who_waits_for_credit_sleeps_soon_however_long_its_yields_take() {
+        let mut waiting = Waiting::new(10, 1000, true, false);
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            let told: Vec<_> = (0..5)
+                .map(|_| {
+                    now += 30_000 * NS;
+                    waiting.pause_for_credit(true, || now)
+                })
+                .collect();
+            assert_eq!(told[..2], [Pause::Spin; 2]);
+            assert!(matches!(told[2], Pause::Away { .. }));
+            assert_eq!(told[3..], [Pause::Sleep { at_most_ns: 1_000_000 }; 2]);
+            waiting.reset();
+        }
+    }
+
+    #[test]
+    fn who_computes_between_polls_does_not_sleep_for_credit_either() {
+        let mut waiting = Waiting::new(10, 1000, true, false);
+        let mut now = Instant::now();
+        for _ in 0..1000 {
+            now += 20_000 * NS;
+            let told = waiting.pause_for_credit(false, || now);
+            assert!(matches!(told, Pause::Spin | Pause::Away { .. }), "{told:?}");
+        }
+        now += 100 * NS;
+        assert_eq!(waiting.pause_for_credit(false, || now), Pause::Away { now }, "a poll that follows at once");
+        assert_eq!(waiting.pause_for_credit(false, || now), SLEEP.copied().unwrap(), "now it waits");
+        let mut sleepless = Waiting::new(10, 0, true, false);
+        let told: Vec<_> = (0..4).map(|_| sleepless.pause_for_credit(true, || now)).collect();
+        assert_eq!(told[3], Pause::Yield { now });
     }
 
     #[test]

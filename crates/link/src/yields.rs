@@ -39,6 +39,9 @@ struct Mark(AtomicUsize);
 
 static NEEDLESS: Mark = Mark(AtomicUsize::new(0));
 
+/// The thread that was the last to yield in earnest; 0: nobody since the last [`take_yielded`].
+static YIELDED: Mark = Mark(AtomicUsize::new(0));
+
 /// The calling thread has ended a read. `needless`: if it yields now, that is of no use.
 #[inline(always)]
 pub fn next_is_needless(needless: bool) {
@@ -53,12 +56,23 @@ pub fn next_is_left_out() -> bool {
     NEEDLESS.0.load(Ordering::Relaxed) == this_thread()
 }
 
+/// Whether the calling thread has yielded in earnest since it last asked: then it waits, however long ago its last call of us was.
+/// Never where the yields of its library do not come here.
+pub fn take_yielded() -> bool {
+    let yielded = YIELDED.0.load(Ordering::Relaxed) == this_thread();
+    if yielded {
+        YIELDED.0.store(0, Ordering::Relaxed);
+    }
+    yielded
+}
+
 /// `sched_yield`, except where that is of no use.
 extern "C" fn give_way() -> c_int {
     if next_is_left_out() {
         NEEDLESS.0.store(0, Ordering::Relaxed);
         return 0;
     }
+    YIELDED.0.store(this_thread(), Ordering::Relaxed);
     // SAFETY: takes nothing and touches nothing.
     unsafe { libc::sched_yield() }
 }
@@ -263,6 +277,19 @@ mod tests {
         next_is_needless(true);
         next_is_needless(false);
         assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_thread_learns_whether_it_has_yielded() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        take_yielded();
+        give_way();
+        std::thread::spawn(|| assert!(!take_yielded(), "that was another thread")).join().expect("no panic");
+        assert!(take_yielded());
+        assert!(!take_yielded());
+        next_is_needless(true);
+        give_way();
+        assert!(!take_yielded(), "it was left out");
     }
 
     #[test]

@@ -46,8 +46,10 @@ const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 const TX_ORDER: u64 = order::SEND_AFTER_SEND | order::ATOMIC;
 const RX_ORDER: u64 = TX_ORDER;
 
-/// Longest message that is sent by copying. MPICH and Open MPI inject everything up to here. Unit: bytes.
-pub const INJECT_BYTES: usize = 4096;
+/// Longest message that is injected: the program has its buffer back at once, so what cannot leave at once must be copied. MPICH and Open MPI inject
+/// everything up to here. A sender without credit that injects what is longer would copy it twice, and run ahead of its receiver (docs/performance.md,
+/// "Incast"); one that waits sends it from where it lies. Unit: bytes.
+pub const INJECT_BYTES: usize = 256;
 /// Pieces of a scattered buffer.
 pub const IOV_LIMIT: usize = 32;
 /// Pieces of remote memory in one operation.
