@@ -11,16 +11,24 @@ MESSAGES = 2000
 
 def yields(over_weir, *flags, ranks=2):
     outcome, _ = over_weir(ranks, [launch.compile_c(PROGRAM), str(MESSAGES)], flags=flags, timeout=60)
-    found = re.search(rf"receives={MESSAGES} yields=(\d+) waiting=(\d+)", outcome.output)
+    found = re.search(rf"receives={MESSAGES} yields=(\d+) waiting=(\d+) round_trips=(\d+)", outcome.output)
     assert found, outcome
-    assert int(found[2]) > 0, "whoever waits for long gives the core away"
-    return int(found[1])
+    in_receives, waiting, in_round_trips = map(int, found.groups())
+    assert waiting > 0, "whoever waits for long gives the core away"
+    return in_receives, in_round_trips
 
 
 def test_a_receive_whose_message_is_there_yields_nothing(over_weir):
-    assert yields(over_weir, "--set", "FI_WEIR_SKIP_YIELDS=0") >= MESSAGES
-    assert yields(over_weir) < MESSAGES // 10
+    assert yields(over_weir, "--set", "FI_WEIR_SKIP_YIELDS=0")[0] >= MESSAGES
+    assert yields(over_weir)[0] < MESSAGES // 10
 
 
 def test_nor_with_more_ranks_than_cores(over_weir):
-    assert yields(over_weir, ranks=2 * os.cpu_count()) < MESSAGES // 10
+    assert yields(over_weir, ranks=2 * os.cpu_count())[0] < MESSAGES // 10
+
+
+def test_ranks_that_are_bound_to_a_core_each_are_not_taken_for_many_on_one(over_weir):
+    bound = [f"--launcher-arg={word}" for word in ("-bind-to", "core")]
+    together = [f"--launcher-arg={word}" for word in ("-bind-to", "user:0,0")]
+    crowded = yields(over_weir, *together, ranks=2 * os.cpu_count())[1]
+    assert yields(over_weir, *bound)[1] < MESSAGES // 4 < crowded

@@ -1,4 +1,4 @@
-/* How often the core is given away in receives whose messages are there already, and in one whose message comes late.
+/* How often the core is given away in receives whose messages are there already, in one whose message comes late, and in round trips.
  *
  * usage: yields MESSAGES
  *
@@ -46,7 +46,16 @@ int main(int argc, char **argv) {
         long found = yields;
         MPI_Send(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD);
         MPI_Recv(&value, 1, MPI_INT, 1, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        printf("receives=%d yields=%ld waiting=%ld\n", messages, found - before, yields - found);
+        printf("receives=%d yields=%ld waiting=%ld", messages, found - before, yields - found);
+    }
+    if (rank < 2) {
+        long before = yields;
+        for (int i = 0; i < messages; i++) {
+            if (rank == 0) MPI_Send(&i, 1, MPI_INT, 1, 3, MPI_COMM_WORLD);
+            MPI_Recv(&value, 1, MPI_INT, 1 - rank, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (rank == 1) MPI_Send(&value, 1, MPI_INT, 0, 3, MPI_COMM_WORLD);
+        }
+        if (rank == 0) printf(" round_trips=%ld\n", yields - before);
     }
     MPI_Finalize();
     return 0;

@@ -13,6 +13,7 @@ mod ahead;
 pub mod config;
 mod kept;
 mod lingering;
+mod node_cores;
 pub mod node_memory;
 mod observe;
 mod operations;
@@ -297,6 +298,7 @@ impl Engine<ShmLink> {
         let file_system_bytes = weir_link::shm::file_system_bytes(&settings.shm_dir).unwrap_or(u64::MAX);
         let plan = settings.quota_within(peers, file_system_bytes)?;
         let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
+        let crowded = is_crowded(peers);
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
@@ -305,8 +307,8 @@ impl Engine<ShmLink> {
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
-            full_fences: is_crowded(peers),
-            together: !is_crowded(peers),
+            full_fences: crowded,
+            together: !crowded,
             conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;
@@ -337,7 +339,8 @@ const UNLIMITED_SLOTS: u32 = 1024;
 
 /// Whether the ranks of this node outnumber its cores. All peers are on this node as long as links are.
 fn is_crowded(peers: u32) -> bool {
-    peers as usize > weir_link::cores::available()
+    let peers = peers as usize;
+    peers > weir_link::cores::available() && peers > node_cores::shared()
 }
 
 impl<L: Link> Engine<L> {
@@ -366,6 +369,7 @@ impl<L: Link> Engine<L> {
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
         let origin = Clock::now();
+        let crowded = is_crowded(peers);
         Engine {
             machine: Endpoint::new(config),
             link,
@@ -391,13 +395,13 @@ impl<L: Link> Engine<L> {
             events: VecDeque::new(),
             unreachable: Vec::new(),
             cross_memory: settings.cross_memory,
-            crowded: is_crowded(peers),
+            crowded,
             skips_yields: settings.skip_yields,
-            roomy: peers > 0 && !is_crowded(peers),
+            roomy: peers > 0 && !crowded,
             one_thread: !several_threads,
             left_out: 0,
-            waiting: Waiting::new(settings.spin, settings.sleep_us, is_crowded(peers), several_threads),
-            lingering: Lingering::new(weir_link::cores::TICKS && !is_crowded(peers) && !several_threads),
+            waiting: Waiting::new(settings.spin, settings.sleep_us, crowded, several_threads),
+            lingering: Lingering::new(weir_link::cores::TICKS && !crowded && !several_threads),
             caller: 0,
             origin,
             now: Instant(0),
