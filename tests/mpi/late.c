@@ -3,7 +3,8 @@
  * usage: late SECONDS MESSAGES BYTES anybody|directed
  *
  * Rank 0 sleeps, then receives MESSAGES of BYTES from each of the others, whoever sends or one sender after the other, and checks
- * every byte. A legal program: MPI_Send has returned, so the messages are MPI's to deliver.
+ * every byte. A legal program: where MPI_Send has returned, the messages are MPI's to deliver. (What is too long to be injected may keep it until
+ * rank 0 comes.)
  */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>

@@ -100,7 +100,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
 
 def test_a_sender_without_room_for_copies_says_so(over_weir):
     small = ["--set", "FI_WEIR_UNEXPECTED_BUDGET=65536", "--set", "FI_WEIR_RETAIN_BYTES=65536", "--set", "FI_WEIR_STALL_MS=500"]
-    program = [launch.compile_c(LATE), "3", "10000", "256", "anybody"]
+    program = [launch.compile_c(LATE), "3", "10000", "2048", "anybody"]
     outcome, _ = over_weir(2, program, flags=small, timeout=60)
     assert "all 10000 arrived" in outcome.output, outcome
     limit = r"64 KiB for receivers without room, its limit \(FI_WEIR_RETAIN_BYTES\)"

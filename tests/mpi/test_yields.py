@@ -4,9 +4,11 @@ import os
 import re
 
 import launch
+import pytest
 
 PROGRAM = launch.ROOT / "tests" / "mpi" / "yields.c"
 MESSAGES = 2000
+CORES = sorted(os.sched_getaffinity(0))
 
 
 def yields(over_weir, *flags, ranks=2):
@@ -24,11 +26,14 @@ def test_a_receive_whose_message_is_there_yields_nothing(over_weir):
 
 
 def test_nor_with_more_ranks_than_cores(over_weir):
-    assert yields(over_weir, ranks=2 * os.cpu_count())[0] < MESSAGES // 10
+    assert yields(over_weir, ranks=2 * len(CORES))[0] < MESSAGES // 10
 
 
+@pytest.mark.skipif(len(CORES) < 2, reason="a core for each of two ranks is needed")
 def test_ranks_that_are_bound_to_a_core_each_are_not_taken_for_many_on_one(over_weir):
-    bound = [f"--launcher-arg={word}" for word in ("-bind-to", "core")]
-    together = [f"--launcher-arg={word}" for word in ("-bind-to", "user:0,0")]
-    crowded = yields(over_weir, *together, ranks=2 * os.cpu_count())[1]
-    assert yields(over_weir, *bound)[1] < MESSAGES // 4 < crowded
+    def bound(cores, ranks):
+        words = ("-bind-to", "user:" + ",".join(map(str, cores)))
+        return yields(over_weir, *(f"--launcher-arg={word}" for word in words), ranks=ranks)[1]
+
+    # Who is interrupted by other programs yields some hundred times.
+    assert min(bound(CORES[:2], 2) for _ in range(3)) < MESSAGES // 4 < bound(CORES[:1] * 2, 2 * len(CORES))

@@ -13,7 +13,7 @@ mod ahead;
 pub mod config;
 mod kept;
 mod lingering;
-mod node_cores;
+pub mod node_cores;
 pub mod node_memory;
 mod observe;
 mod operations;
@@ -298,7 +298,7 @@ impl Engine<ShmLink> {
         let file_system_bytes = weir_link::shm::file_system_bytes(&settings.shm_dir).unwrap_or(u64::MAX);
         let plan = settings.quota_within(peers, file_system_bytes)?;
         let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
-        let crowded = is_crowded(peers);
+        let crowded = node_cores::are_fewer_than(peers as usize); // all peers are on this node as long as links are
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
@@ -312,7 +312,8 @@ impl Engine<ShmLink> {
             conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;
-        let mut engine = Engine::with_link(link, settings, &plan.region, peers, several_threads);
+        let mut engine =
+            Engine::with_link_among(link, settings, &plan.region, peers, crowded, several_threads);
         if let Some(directory) = &settings.stats_dir {
             let identity = engine.address().identity();
             let stats = stats::Writer::create(directory, settings.scheme, identity)
@@ -337,12 +338,6 @@ fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenE
 /// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
 const UNLIMITED_SLOTS: u32 = 1024;
 
-/// Whether the ranks of this node outnumber its cores. All peers are on this node as long as links are.
-fn is_crowded(peers: u32) -> bool {
-    let peers = peers as usize;
-    peers > weir_link::cores::available() && peers > node_cores::shared()
-}
-
 impl<L: Link> Engine<L> {
     /// Makes an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
     pub fn with_link(
@@ -350,6 +345,18 @@ impl<L: Link> Engine<L> {
         settings: &Settings,
         region: &DataRegion,
         peers: u32,
+        several_threads: bool,
+    ) -> Engine<L> {
+        let crowded = node_cores::are_fewer_than(peers as usize);
+        Engine::with_link_among(link, settings, region, peers, crowded, several_threads)
+    }
+
+    fn with_link_among(
+        link: L,
+        settings: &Settings,
+        region: &DataRegion,
+        peers: u32,
+        crowded: bool,
         several_threads: bool,
     ) -> Engine<L> {
         let config = Config {
@@ -369,7 +376,6 @@ impl<L: Link> Engine<L> {
                 .map_or(u32::MAX, |plan| plan.base_slots + u32::from(plan.rest_lanes > 0)),
         };
         let origin = Clock::now();
-        let crowded = is_crowded(peers);
         Engine {
             machine: Endpoint::new(config),
             link,

@@ -14,16 +14,29 @@ use std::path::Path;
 /// Where launchers and process managers tell a process its rank: PMI-1 and PMI-2 (MPICH, Intel MPI), PMIx, Open MPI, Slurm, PALS, MVAPICH2.
 const RANKS: [&str; 6] =
     ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
+/// Where they tell it how many ranks there are on this node, or at all: of one of them all ranks are on this node as long as links are.
+const COUNTS: [&str; 3] = ["MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE"];
 /// Ancestors that are looked at.
 const MOST_ANCESTORS: usize = 16;
 
 /// Cores that the ranks of this job share on this node, as far as is known, at least 1.
-pub fn shared() -> usize {
+fn shared() -> usize {
     let own = weir_link::cores::available();
     let rank = RANKS.iter().find_map(|&name| Some((name, std::env::var(name).ok()?)));
     let Some((name, value)) = rank else { return own };
     let parent = std::os::unix::process::parent_id();
     own.max(of_launcher(Path::new("/proc"), parent, &format!("{name}={value}")).unwrap_or(1))
+}
+
+/// Whether the ranks of this node outnumber its cores, as far as their launcher tells how many there are.
+pub fn are_outnumbered() -> bool {
+    let count = COUNTS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    count.is_some_and(are_fewer_than)
+}
+
+/// Whether so many ranks share fewer cores.
+pub fn are_fewer_than(ranks: usize) -> bool {
+    ranks > weir_link::cores::available() && ranks > shared()
 }
 
 /// Cores of the first ancestor of ours, from `pid` on, without `rank` in its environment. `None`: nobody is found, or not to be read.
@@ -32,7 +45,7 @@ fn of_launcher(processes: &Path, mut pid: u32, rank: &str) -> Option<usize> {
         let process = processes.join(pid.to_string());
         let status = std::fs::read_to_string(process.join("status")).ok()?;
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        // What we may not read belongs to another user, so it is not our wrapper.
+        // What we may not read is most often another user's, a daemon of Slurm for example, and not a script of ours.
         let environment = std::fs::read(process.join("environ")).unwrap_or_default();
         if !environment.split(|&byte| byte == 0).any(|variable| variable == rank.as_bytes()) {
             return count(line("Cpus_allowed_list:")?);
@@ -56,6 +69,8 @@ fn count(list: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
+    const RANK: &str = "PMI_RANK=1";
+
     /// Processes as (number, parent, environment, cores).
     fn found(processes: &[(u32, u32, &str, &str)], parent: u32) -> Option<usize> {
         let root = tempfile::tempdir().unwrap();
@@ -66,7 +81,7 @@ mod tests {
             std::fs::write(process.join("status"), status).unwrap();
             std::fs::write(process.join("environ"), environment.replace(' ', "\0")).unwrap();
         }
-        of_launcher(root.path(), parent, "PMI_RANK=1")
+        of_launcher(root.path(), parent, RANK)
     }
 
     const PROXY: (u32, u32, &str, &str) = (10, 9, "HOME=/root PMI_SIZE=2 ", "0-3,8,10-11");
@@ -81,9 +96,10 @@ mod tests {
 
     #[test]
     fn a_rank_inside_a_rank_has_another_number_or_goes_further_up() {
-        let outer = (8, 7, "PMI_RANK=3 ", "0");
-        let inner = (10, 8, "PMI_RANK=3 ", "0-1");
-        assert_eq!(found(&[inner, outer], 10), Some(2));
+        let other = (10, 8, "PMI_RANK=3 ", "0-1");
+        assert_eq!(found(&[other], 10), Some(2));
+        let (inner, outer) = ((10, 8, "PMI_RANK=1 ", "0"), (8, 7, "HOME=/ ", "0-3"));
+        assert_eq!(found(&[inner, outer], 10), Some(4));
     }
 
     #[test]
@@ -96,7 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn at_least_what_we_may_use_ourselves() {
-        assert!(shared() >= weir_link::cores::available());
+    fn so_many_ranks_as_we_have_cores_ourselves_are_not_too_many() {
+        assert!(!are_fewer_than(weir_link::cores::available()));
+        assert!(are_fewer_than(1 << 20));
     }
 }

@@ -12,7 +12,7 @@ use weir_proto::{
 };
 
 use crate::observe::own_name;
-use crate::waiting::Pause;
+use crate::waiting::{GAP_TICKS, Pause};
 use crate::{Completion, Engine, Nobody, Operation, Post, Taker};
 
 /// Arrivals handled in one call, so that completions are not kept waiting.
@@ -237,8 +237,8 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn pause(&mut self) {
         self.notice_caller();
-        let pause = if self.crowded && self.machine.backlogged() > 0 {
-            self.waiting.pause_for_credit(yields::take_yielded(), Clock::now)
+        let pause = if self.crowded && self.machine.backlogged() > 0 && self.connecting.is_empty() {
+            self.waiting.pause_for_credit(yields::has_just_yielded(GAP_TICKS), Clock::now)
         } else {
             self.waiting.pause(Clock::now)
         };
@@ -338,6 +338,11 @@ impl<L: Link> Engine<L> {
     }
 
     fn sleep(&mut self, at_most_ns: u64) {
+        // Who is about to sleep has nothing to do: what waits for company, for example that copies were taken, waits no longer.
+        if self.machine.has_company_waiting() {
+            self.idle_ticks = 0;
+            self.handle(Event::Idle);
+        }
         let at_most_ns = match self.machine.next_deadline() {
             Some(deadline) => at_most_ns.min(deadline.since_ns(self.clock())),
             None => at_most_ns,

@@ -7,7 +7,7 @@
 //! long as a sleep and its wake-up would cost.
 //!
 //! A program that polls between computations (`MPI_Test` in a loop) is not put to sleep: only calls that follow each
-//! other at once count as waiting, or with nothing but a yield of the program's library between them.
+//! other at once count as waiting, or that follow a yield of the program's library at once.
 //!
 //! With more ranks than cores, who waits for credit sleeps after a few polls. Its receiver needs the core: to take a few hundred messages, until credit
 //! is worth a packet, takes it longer than a sleep and a wake-up cost both. Senders that yield instead have a turn, with nothing to do,
@@ -31,6 +31,8 @@ const TURN: Duration = Duration::from_micros(2);
 const AWAKE: Duration = Duration::from_micros(100);
 /// A caller that comes back later than this has done something else in between.
 const GAP: Duration = Duration::from_micros(10);
+/// The same since its library's last yield was over. Unit: ticks of the processor, of which a nanosecond has 2 to 4.
+pub(crate) const GAP_TICKS: u64 = 30_000;
 /// Longest sleep inside a read while several threads call.
 const SHARED_SLEEP_NS: u64 = 50_000;
 
@@ -60,6 +62,7 @@ pub(crate) enum Pause {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     spins: u32,
+    spins_for_credit: u32,
     turns_allowed: u32,
     sleep_ns: u64,
     /// Empty polls in a row.
@@ -79,6 +82,7 @@ impl Waiting {
         let own_choice = if crowded { SPIN_CROWDED } else { SPIN_ALONE };
         let mut waiting = Waiting {
             spins: if spin > 0 { spin } else { own_choice },
+            spins_for_credit: if spin > 0 { spin } else { SPIN_FOR_CREDIT },
             turns_allowed: if crowded { TURNS_CROWDED } else { TURNS_ALONE },
             sleep_ns: u64::from(sleep_us) * 1000,
             streak: 0,
@@ -119,20 +123,20 @@ impl Waiting {
         self.beyond_spinning(clock())
     }
 
-    /// The same for who waits for credit, with more ranks than cores. `yielded`: the caller has yielded meanwhile.
+    /// The same for who waits for credit, with more ranks than cores. `yielded`: the caller comes straight from a yield.
     #[cold]
     pub fn pause_for_credit(&mut self, yielded: bool, clock: impl FnOnce() -> Instant) -> Pause {
         self.streak = self.streak.saturating_add(1);
-        if self.streak < SPIN_FOR_CREDIT {
+        if self.streak < self.spins_for_credit {
             return Pause::Spin;
         }
         let now = clock();
         let gap = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        if self.streak == SPIN_FOR_CREDIT {
+        if self.streak == self.spins_for_credit {
             return Pause::Away { now };
         }
         if !yielded && gap.is_none_or(|gap| gap > GAP) {
-            self.streak = SPIN_FOR_CREDIT - 1;
+            self.streak = self.spins_for_credit - 1;
             return Pause::Away { now };
         }
         match self.sleep_ns {
@@ -166,7 +170,7 @@ impl Waiting {
     pub fn resumed(&mut self, yielded: Option<Instant>, now: Instant) {
         self.last = Some(now);
         if yielded.is_some_and(|began| now.saturating_duration_since(began) > TURN) {
-            self.turns += 1;
+            self.turns = self.turns.saturating_add(1);
         }
     }
 }
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_credit_sleeps_soon_however_long_its_yields_take() {
-        let mut waiting = Waiting::new(10, 1000, true, false);
+        let mut waiting = Waiting::new(0, 1000, true, false);
         let mut now = Instant::now();
         for _ in 0..100 {
             let told: Vec<_> = (0..5)
@@ -249,7 +253,7 @@ mod tests {
 
     #[test]
     fn who_computes_between_polls_does_not_sleep_for_credit_either() {
-        let mut waiting = Waiting::new(10, 1000, true, false);
+        let mut waiting = Waiting::new(0, 1000, true, false);
         let mut now = Instant::now();
         for _ in 0..1000 {
             now += 20_000 * NS;
@@ -259,9 +263,11 @@ mod tests {
         now += 100 * NS;
         assert_eq!(waiting.pause_for_credit(false, || now), Pause::Away { now }, "a poll that follows at once");
         assert_eq!(waiting.pause_for_credit(false, || now), SLEEP.copied().unwrap(), "now it waits");
-        let mut sleepless = Waiting::new(10, 0, true, false);
+        let mut sleepless = Waiting::new(0, 0, true, false);
         let told: Vec<_> = (0..4).map(|_| sleepless.pause_for_credit(true, || now)).collect();
         assert_eq!(told[3], Pause::Yield { now });
+        let mut told_to_spin = Waiting::new(1000, 1000, true, false);
+        assert!((1..1000).all(|_| told_to_spin.pause_for_credit(true, || now) == Pause::Spin));
     }
 
     #[test]

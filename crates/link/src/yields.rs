@@ -17,10 +17,10 @@
 //! Nothing depends on it: where no entry is found or it cannot be written, all yields are real. The library that we are
 //! in must stay loaded (`-z nodelete`).
 
-use crate::cores::this_thread;
+use crate::cores::{this_thread, ticks};
 use core::ffi::c_int;
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use plt_rs::elf64::DynRela;
 use plt_rs::{DynamicLibrary, LoadedLibrary};
 
@@ -39,8 +39,10 @@ struct Mark(AtomicUsize);
 
 static NEEDLESS: Mark = Mark(AtomicUsize::new(0));
 
-/// The thread that was the last to yield in earnest; 0: nobody since the last [`take_yielded`].
+/// The thread that was the last to yield in earnest.
 static YIELDED: Mark = Mark(AtomicUsize::new(0));
+/// When that was over. Unit: ticks of the processor ([`crate::cores::ticks`]).
+static YIELD_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// The calling thread has ended a read. `needless`: if it yields now, that is of no use.
 #[inline(always)]
@@ -56,14 +58,12 @@ pub fn next_is_left_out() -> bool {
     NEEDLESS.0.load(Ordering::Relaxed) == this_thread()
 }
 
-/// Whether the calling thread has yielded in earnest since it last asked: then it waits, however long ago its last call of us was.
-/// Never where the yields of its library do not come here.
-pub fn take_yielded() -> bool {
-    let yielded = YIELDED.0.load(Ordering::Relaxed) == this_thread();
-    if yielded {
-        YIELDED.0.store(0, Ordering::Relaxed);
-    }
-    yielded
+/// Whether the calling thread comes from a yield in earnest that was over no more than `ticks` of the processor ago: then it waits,
+/// however long ago its last call of us was. Never where the yields of its library do not come here. Two threads that ask
+/// at once may both be told that they do not.
+pub fn has_just_yielded(within_ticks: u64) -> bool {
+    let mine = YIELDED.0.load(Ordering::Relaxed) == this_thread();
+    mine && ticks().wrapping_sub(YIELD_OVER.load(Ordering::Relaxed)) <= within_ticks
 }
 
 /// `sched_yield`, except where that is of no use.
@@ -72,9 +72,11 @@ extern "C" fn give_way() -> c_int {
         NEEDLESS.0.store(0, Ordering::Relaxed);
         return 0;
     }
-    YIELDED.0.store(this_thread(), Ordering::Relaxed);
     // SAFETY: takes nothing and touches nothing.
-    unsafe { libc::sched_yield() }
+    let status = unsafe { libc::sched_yield() };
+    YIELD_OVER.store(ticks(), Ordering::Relaxed);
+    YIELDED.0.store(this_thread(), Ordering::Relaxed);
+    status
 }
 
 /// Points the entries for `sched_yield` of all MPI libraries that are loaded here. Returns the files of those that have
@@ -280,16 +282,23 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_learns_whether_it_has_yielded() {
+    fn a_thread_learns_whether_it_has_just_yielded() {
+        /// Some tens of seconds.
+        const LONG: u64 = 100_000_000_000;
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        take_yielded();
         give_way();
-        std::thread::spawn(|| assert!(!take_yielded(), "that was another thread")).join().expect("no panic");
-        assert!(take_yielded());
-        assert!(!take_yielded());
-        next_is_needless(true);
-        give_way();
-        assert!(!take_yielded(), "it was left out");
+        let other = || assert!(!has_just_yielded(LONG), "that was another thread");
+        std::thread::spawn(other).join().expect("no panic");
+        assert!(has_just_yielded(LONG));
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(has_just_yielded(0) != crate::cores::TICKS, "a millisecond ago");
+        std::thread::spawn(|| {
+            next_is_needless(true);
+            give_way();
+            assert!(!has_just_yielded(LONG), "it was left out");
+        })
+        .join()
+        .expect("no panic");
     }
 
     #[test]

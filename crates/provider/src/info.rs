@@ -46,10 +46,18 @@ const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 const TX_ORDER: u64 = order::SEND_AFTER_SEND | order::ATOMIC;
 const RX_ORDER: u64 = TX_ORDER;
 
-/// Longest message that is injected: the program has its buffer back at once, so what cannot leave at once must be copied. MPICH and Open MPI inject
-/// everything up to here. A sender without credit that injects what is longer would copy it twice, and run ahead of its receiver (docs/performance.md,
-/// "Incast"); one that waits sends it from where it lies. Unit: bytes.
-pub const INJECT_BYTES: usize = 256;
+/// Longest message that can be injected: the program has its buffer back at once, so what cannot leave at once must be copied. MPICH and Open MPI inject
+/// everything up to what is offered. Unit: bytes.
+pub const INJECT_BYTES: usize = 4096;
+/// What is offered with more ranks than cores, unless somebody asks for more. A sender without credit that injects what is longer copies it twice, and fills
+/// the caches while its receiver needs the core; one that waits sends it from where it lies (docs/performance.md, "Incast"). Unit: bytes.
+pub const CROWDED_INJECT_BYTES: usize = 256;
+
+/// How long a message may be injected if nobody asks. Unit: bytes.
+fn inject_bytes() -> usize {
+    if weir_engine::node_cores::are_outnumbered() { CROWDED_INJECT_BYTES } else { INJECT_BYTES }
+}
+
 /// Pieces of a scattered buffer.
 pub const IOV_LIMIT: usize = 32;
 /// Pieces of remote memory in one operation.
@@ -138,7 +146,7 @@ fn everything() -> Answer {
             op_flags: 0,
             msg_order: TX_ORDER,
             comp_order: 0,
-            inject_size: INJECT_BYTES,
+            inject_size: inject_bytes(),
             size: QUEUE_SIZE,
             iov_limit: IOV_LIMIT,
             rma_iov_limit: RMA_IOV_LIMIT,

@@ -1,0 +1,69 @@
+//! Who waits for credit with more ranks than cores sleeps soon, and credit wakes it.
+
+use std::time::{Duration, Instant};
+
+use weir_engine::config::Settings;
+use weir_engine::{Engine, Post, SendArguments};
+use weir_link::memory::OwnedMemory;
+use weir_proto::{Pattern, Scheme, SendLevel, Space};
+
+const SLEEP: Duration = Duration::from_secs(5);
+
+/// Two endpoints among so many ranks, the first of which has sent ten messages to the second and has credit for four.
+fn starved(directory: &tempfile::TempDir, ranks: u32) -> (Engine, Engine) {
+    let settings = Settings {
+        scheme: Scheme::Static { piggyback: true },
+        shm_dir: directory.path().into(),
+        mailbox_slots: 4 * ranks,
+        credit_slots: 1,
+        sleep_us: SLEEP.as_micros() as u32,
+        close_ms: 100,
+        ..Settings::default()
+    };
+    let open = || Engine::open(&settings, ranks, false).expect("a mailbox");
+    let (mut sender, receiver) = (open(), open());
+    let to = sender.peer(&receiver.address());
+    let payload = OwnedMemory::new(8);
+    for _ in 0..10 {
+        let send = SendArguments {
+            to,
+            space: Space::Tagged,
+            tag: 7,
+            data: None,
+            level: SendLevel::Delivered,
+            memory: payload.view(),
+            inject: true,
+        };
+        sender.send(Post::default(), send).expect("taken");
+    }
+    while sender.progress() > 0 {}
+    (sender, receiver)
+}
+
+#[test]
+fn among_more_ranks_than_cores_it_sleeps_after_a_few_polls_and_credit_ends_that() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut sender, mut receiver) = starved(&directory, 4 * weir_link::cores::available() as u32);
+    let waker = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        let into = OwnedMemory::new(8);
+        let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };
+        for _ in 0..10 {
+            receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
+        }
+        // What has arrived is taken, and credit goes back.
+        while receiver.progress() > 0 {}
+        receiver
+    });
+    let began = Instant::now();
+    let mut polls = 0;
+    while sender.progress() == 0 {
+        sender.pause();
+        polls += 1;
+        assert!(began.elapsed() < SLEEP, "credit wakes nobody");
+    }
+    let waited = began.elapsed();
+    assert!(polls < 9, "{polls} polls: who does not wait for credit yields in between");
+    assert!(waited > Duration::from_millis(200) && waited < SLEEP / 2, "woken after {waited:?}");
+    drop(waker.join().expect("no panic"));
+}
