@@ -4,6 +4,8 @@
 pages are touched during the run as well, so the smallest budget gets its messages' worth of envelopes as slack, no more.
 """
 
+import os
+
 import launch
 import pytest
 
@@ -71,3 +73,13 @@ def test_memory_comes_back(over_weir):
     mailboxes_kib = 3 * sum(rank["mailbox_bytes"] for rank in report["ranks"]) // 1024
     stays_kib = 3 * 512 + mailboxes_kib
     assert int(found["all_end_growth_kib"]) <= 0.1 * int(found["all_start_kib"]) + stays_kib, found
+
+
+def test_with_more_ranks_than_cores_a_sender_that_can_wait_does_not_copy(over_weir):
+    """What fits in one packet and is not injected leaves from where it lies, as soon as there is credit."""
+    program = [launch.compile_c(launch.ROOT / "tests" / "mpi" / "measure.c"), "incast", "0.05", "2048"]
+    outcome, report = over_weir(2 * len(os.sched_getaffinity(0)) + 1, program, timeout=60)
+    assert "incast senders=" in outcome.output, outcome
+    assert sum(rank["counters"]["stalls"] for rank in report["ranks"]) > 0, "nobody waited for credit"
+    copied = [rank["counters"]["peak_retained_bytes"] for rank in report["ranks"]]
+    assert max(copied) < 2048, f"copied at most, by rank: {copied} B"  # what is short is injected

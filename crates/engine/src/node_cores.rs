@@ -77,7 +77,8 @@ mod tests {
         for (pid, parent, environment, cores) in processes {
             let process = root.path().join(pid.to_string());
             std::fs::create_dir(&process).unwrap();
-            let status = format!("Name:\tx\nPPid:\t{parent}\nCpus_allowed:\tff\nCpus_allowed_list:\t{cores}\n");
+            let status =
+                format!("Name:\tx\nPPid:\t{parent}\nCpus_allowed:\tff\nCpus_allowed_list:\t{cores}\n");
             std::fs::write(process.join("status"), status).unwrap();
             std::fs::write(process.join("environ"), environment.replace(' ', "\0")).unwrap();
         }

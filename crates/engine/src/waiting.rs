@@ -261,7 +261,11 @@ mod tests {
             assert!(matches!(told, Pause::Spin | Pause::Away { .. }), "{told:?}");
         }
         now += 100 * NS;
-        assert_eq!(waiting.pause_for_credit(false, || now), Pause::Away { now }, "a poll that follows at once");
+        assert_eq!(
+            waiting.pause_for_credit(false, || now),
+            Pause::Away { now },
+            "a poll that follows at once"
+        );
         assert_eq!(waiting.pause_for_credit(false, || now), SLEEP.copied().unwrap(), "now it waits");
         let mut sleepless = Waiting::new(0, 0, true, false);
         let told: Vec<_> = (0..4).map(|_| sleepless.pause_for_credit(true, || now)).collect();
