@@ -9,7 +9,7 @@
 //! A program that polls between computations (`MPI_Test` in a loop) is not put to sleep: only calls that follow each
 //! other at once count as waiting, or that follow a yield of the program's library at once.
 //!
-//! With more ranks than cores, who waits for credit sleeps after a few polls. Its receiver needs the core: to take a few hundred messages, until credit
+//! With more ranks than cores, who waits for credit sleeps after a few polls. Its receiver needs the core: to take some fifty messages of 2 KiB, until credit
 //! is worth a packet, takes it longer than a sleep and a wake-up cost both. Senders that yield instead have a turn, with nothing to do,
 //! after each of the receiver's; and a core on which all sleep takes ranks from the other.
 
