@@ -237,7 +237,9 @@ impl<L: Link> Engine<L> {
     #[inline]
     pub fn pause(&mut self) {
         self.notice_caller();
-        let pause = if self.crowded && self.machine.backlogged() > 0 && self.connecting.is_empty() {
+        // Not for a lane, nor for a time (hardware retries): no credit would end the sleep.
+        let wakes = self.connecting.is_empty() && self.machine.next_deadline().is_none();
+        let pause = if self.crowded && self.machine.backlogged() > 0 && wakes {
             self.waiting.pause_for_credit(yields::has_just_yielded(GAP_TICKS), Clock::now)
         } else {
             self.waiting.pause(Clock::now)
