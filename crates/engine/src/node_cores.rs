@@ -48,21 +48,11 @@ fn of_launcher(processes: &Path, mut pid: u32, rank: &str) -> Option<usize> {
         // What we may not read is most often another user's, a daemon of Slurm for example, and not a script of ours.
         let environment = std::fs::read(process.join("environ")).unwrap_or_default();
         if !environment.split(|&byte| byte == 0).any(|variable| variable == rank.as_bytes()) {
-            return count(line("Cpus_allowed_list:")?);
+            return weir_link::cores::count(line("Cpus_allowed_list:")?);
         }
         pid = line("PPid:")?.parse().ok()?;
     }
     None
-}
-
-/// Number of cores in a list as `0-3,8`.
-fn count(list: &str) -> Option<usize> {
-    let ranges = list.split(',').map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        (last + 1).checked_sub(first)
-    });
-    ranges.sum()
 }
 
 #[cfg(test)]

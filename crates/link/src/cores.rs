@@ -26,6 +26,16 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
 }
 
+/// Number of cores in a list of the kernel's, as `0-3,8`. `None`: it is no such list.
+pub fn count(list: &str) -> Option<usize> {
+    let ranges = list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_add(1)?.checked_sub(first)
+    });
+    ranges.sum()
+}
+
 /// Binds the calling thread to one core.
 ///
 /// # Errors
@@ -93,6 +103,12 @@ mod tests {
         let here = super::this_thread();
         assert_eq!(super::this_thread(), here);
         std::thread::spawn(move || assert_ne!(super::this_thread(), here)).join().expect("no panic");
+    }
+
+    #[test]
+    fn cores_in_a_list_are_counted() {
+        assert_eq!(["0-1\n", "0", "0-3,8,10-11"].map(super::count), [2, 1, 7].map(Some));
+        assert_eq!(["", "x", "3-1", "0,"].map(super::count), [None; 4]);
     }
 
     #[test]

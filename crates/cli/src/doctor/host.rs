@@ -62,7 +62,8 @@ fn shared_memory(directory: &Path) -> Finding {
 
 fn cores() -> Finding {
     const CHECK: &str = "cores";
-    let online = online_cores(&std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default());
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = weir_link::cores::count(&online).unwrap_or(0) as u64;
     let bound = weir_link::cores::available() as u64;
     // std also looks at the quota of the control group, versions 1 and 2.
     let usable = std::thread::available_parallelism().map_or(bound, |cores| cores.get() as u64);
@@ -80,15 +81,6 @@ fn cores() -> Finding {
     } else {
         Finding::ok(CHECK, seen)
     }
-}
-
-/// Number of cores in a list as `0-3,8`.
-fn online_cores(list: &str) -> u64 {
-    let ranges = list.trim().split(',').filter_map(|range| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)? + 1)
-    });
-    ranges.sum()
 }
 
 fn membarrier() -> Finding {
@@ -128,11 +120,6 @@ fn locked_memory() -> Finding {
 mod tests {
     use super::super::Level;
     use super::*;
-
-    #[test]
-    fn lists_of_cores_are_counted() {
-        assert_eq!(["0-1\n", "0", "0-3,8,10-11", "", "x"].map(online_cores), [2, 1, 7, 0, 0]);
-    }
 
     #[test]
     fn a_directory_that_is_not_there_fails() {
