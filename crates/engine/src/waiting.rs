@@ -123,6 +123,17 @@ impl Waiting {
         self.beyond_spinning(clock())
     }
 
+    fn beyond_spinning(&mut self, now: Instant) -> Pause {
+        if self.has_been_away(self.spins, false, now) {
+            return Pause::Away { now };
+        }
+        let awake = self.since.is_some_and(|since| now.saturating_duration_since(since) < AWAKE);
+        if self.sleep_ns == 0 || (awake && self.turns < self.turns_allowed) {
+            return Pause::Yield { now };
+        }
+        Pause::Sleep { at_most_ns: self.sleep_ns }
+    }
+
     /// The same for who waits for credit, with more ranks than cores. `yielded`: the caller comes straight from a yield.
     #[cold]
     pub fn pause_for_credit(&mut self, yielded: bool, clock: impl FnOnce() -> Instant) -> Pause {
@@ -131,12 +142,7 @@ impl Waiting {
             return Pause::Spin;
         }
         let now = clock();
-        let gap = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        if self.streak == self.spins_for_credit {
-            return Pause::Away { now };
-        }
-        if !yielded && gap.is_none_or(|gap| gap > GAP) {
-            self.streak = self.spins_for_credit - 1;
+        if self.has_been_away(self.spins_for_credit, yielded, now) {
             return Pause::Away { now };
         }
         match self.sleep_ns {
@@ -145,24 +151,20 @@ impl Waiting {
         }
     }
 
-    fn beyond_spinning(&mut self, now: Instant) -> Pause {
-        let gap = self.last.map(|last| now.saturating_duration_since(last));
-        self.last = Some(now);
-        if self.streak == self.spins {
+    /// After `spins` empty polls: whether the caller may have done something else since the last. `yielded`: it has not, whatever the clock says.
+    fn has_been_away(&mut self, spins: u32, yielded: bool, now: Instant) -> bool {
+        let gap = self.last.replace(now).map(|last| now.saturating_duration_since(last));
+        if self.streak == spins {
             // The first look at the clock since something happened: from here on gaps and waits are known.
             self.since = Some(now);
             self.turns = 0;
-            return Pause::Away { now };
+            return true;
         }
-        if gap.is_none_or(|gap| gap > GAP) {
-            self.streak = self.spins - 1;
-            return Pause::Away { now };
+        let away = !yielded && gap.is_none_or(|gap| gap > GAP);
+        if away {
+            self.streak = spins - 1;
         }
-        let awake = self.since.is_some_and(|since| now.saturating_duration_since(since) < AWAKE);
-        if self.sleep_ns == 0 || (awake && self.turns < self.turns_allowed) {
-            return Pause::Yield { now };
-        }
-        Pause::Sleep { at_most_ns: self.sleep_ns }
+        away
     }
 
     /// A yield or sleep is over; the next gap is measured from `now`. `yielded`: when the yield began.
