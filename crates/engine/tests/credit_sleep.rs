@@ -1,11 +1,13 @@
 //! Who waits for credit with more ranks than cores sleeps soon, and credit wakes it.
 
+mod common;
+
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
-use weir_engine::{Engine, Post, SendArguments};
+use weir_engine::{Engine, Post};
 use weir_link::memory::OwnedMemory;
-use weir_proto::{Pattern, Scheme, SendLevel, Space};
+use weir_proto::{Pattern, Scheme, Space};
 
 const SLEEP: Duration = Duration::from_secs(5);
 
@@ -22,20 +24,7 @@ fn starved(directory: &tempfile::TempDir, ranks: u32) -> (Engine, Engine) {
     };
     let open = || Engine::open(&settings, ranks, false).expect("a mailbox");
     let (mut sender, receiver) = (open(), open());
-    let to = sender.peer(&receiver.address());
-    let payload = OwnedMemory::new(8);
-    for _ in 0..10 {
-        let send = SendArguments {
-            to,
-            space: Space::Tagged,
-            tag: 7,
-            data: None,
-            level: SendLevel::Delivered,
-            memory: payload.view(),
-            inject: true,
-        };
-        sender.send(Post::default(), send).expect("taken");
-    }
+    common::inject(&mut sender, &receiver, 10);
     while sender.progress() > 0 {}
     (sender, receiver)
 }

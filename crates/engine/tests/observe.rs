@@ -1,12 +1,14 @@
 //! What an endpoint leaves for others to see, while it works and while it waits.
 
+mod common;
+
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
-use weir_engine::{Engine, Post, SendArguments, stats, trace};
+use weir_engine::{Engine, Post, stats, trace};
 use weir_link::memory::OwnedMemory;
-use weir_proto::{Pattern, SendLevel, Space};
+use weir_proto::{Pattern, Space};
 
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -45,20 +47,7 @@ fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_
     let open = || Engine::open(&settings, 2, false).expect("a mailbox");
     let (mut sender, mut receiver) = (open(), open());
     sender.on_stall(told);
-    let to = sender.peer(&receiver.address());
-    for _ in 0..10 {
-        let payload = OwnedMemory::new(8);
-        let send = SendArguments {
-            to,
-            space: Space::Tagged,
-            tag: 7,
-            data: None,
-            level: SendLevel::Delivered,
-            memory: payload.view(),
-            inject: true,
-        };
-        sender.send(Post::default(), send).expect("taken");
-    }
+    common::inject(&mut sender, &receiver, 10);
     let began = Instant::now();
     work(&mut sender, || !TOLD.lock().expect("told").is_empty());
     let waited = began.elapsed();
