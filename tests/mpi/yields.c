@@ -3,7 +3,8 @@
  * usage: yields MESSAGES
  *
  * Rank 1 sends MESSAGES, and a last one. Rank 0 receives the last one first, so that the others have arrived, and then those; then
- * one for which rank 1 sleeps 0.1 s. Its sched_yield stands in for the C library's and counts. Prints a line of key=value.
+ * one for which rank 1 sleeps 0.1 s; then MESSAGES go to rank 1 and back, one at a time. Its sched_yield stands in for the C library's and counts. Prints a
+ * line of key=value.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
