@@ -3,9 +3,12 @@
 
 A machine whose speed changes from minute to minute says little about two runs an hour apart, but something about two that follow each other. So each
 round runs every contender once, each time beginning with another one; printed are the median ratio to the first contender, its quartiles, and the ratio
-of the best values of each. `intel` is Intel MPI's own mpiexec and shared memory; every other contender is `weir run` with what is set for it:
+of the best values of each. `intel` is Intel MPI's own mpiexec and shared memory, `ucx` MPICH over UCX, `floor` the collectives without any MPI or
+protocol (tests/mpi/floor.c); every other contender is `weir run` with what is set for it:
 
     tools/paired.py --rounds 25 "collectives 0.15 2048" now "k3:MPIR_CVAR_BARRIER_INTRA_ALGORITHM=k_dissemination;MPIR_CVAR_BARRIER_DISSEM_KVAL=3" intel
+    tools/paired.py --rounds 25 "collectives 0.15 2048" now intel "intel:I_MPI_COLL_INTRANODE=pt2pt" floor
+    tools/paired.py --ranks 2 "ends 0.3 8" now ucx
     tools/paired.py --beside 2 "incast 0.2 2048" now "before:WEIR_PROVIDER_PATH=/tmp/before/libweir-fi.so"
 
 With --beside each contender also runs with so many ranks, and its ratio between the two is printed.
@@ -19,12 +22,17 @@ import launch
 
 WHAT = ("ranks", "senders", "bytes", "window")  # what was measured, not what was found
 MEASURE = launch.ROOT / "tests" / "mpi" / "measure.c"
+FLOOR = launch.ROOT / "tests" / "mpi" / "floor.c"
+OTHERS = {"intel": ("intel", {}), "ucx": ("mpich", {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1"})}
 
 
 def command(name, ranks, measure):
+    if name == "floor":
+        return [launch.compile_c(FLOOR), ranks, *measure[1:]], launch.plain_environment("mpich")
     program = [launch.compile_c(MEASURE), *measure]
-    if name == "intel":
-        return [str(word) for word in [*launch.plain_mpiexec("intel", ranks), *program]], launch.plain_environment("intel")
+    if name in OTHERS:
+        mpi, settings = OTHERS[name]
+        return [*launch.plain_mpiexec(mpi, ranks), *program], launch.plain_environment(mpi) | settings
     return launch.weir_run(ranks, program, flags=["-q"]), {}
 
 
@@ -33,7 +41,7 @@ def values(contender, ranks, measure, timeout):
     name, _, settings = contender.partition(":")
     words, env = command(name, ranks, measure)
     env |= dict(setting.split("=", 1) for setting in settings.split(";") if setting)
-    outcome = launch.run(words, env=env, timeout=timeout)
+    outcome = launch.run([str(word) for word in words], env=env, timeout=timeout)
     if not outcome.ok:
         raise SystemExit(f"{name}: {outcome}")
     lines = [line.split() for line in outcome.output.splitlines() if "=" in line]
@@ -65,7 +73,7 @@ def main():
         rounds.append(found)
     reference = contenders[0]
     for contender in contenders:
-        print(contender.partition(":")[0])
+        print(contender)
         for key in rounds[0][contender, options.ranks]:
             mine = [found[contender, options.ranks][key] for found in rounds if key in found[contender, options.ranks]]
             line = f"    {' '.join(key):32}{spread(mine)}"

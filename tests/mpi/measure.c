@@ -1,11 +1,14 @@
 /* What messages, collectives and memory cost: the program of `weir bench`.
  *
- * usage: measure latency|stream|collectives|incast|memory SECONDS BYTES...
+ * usage: measure latency|stream|ends|collectives|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...
  *
  * latency      Half a round trip between two ranks.
  * stream       From rank 0 to rank 1, a window of messages at a time, each window answered.
+ * ends         What a message of such a window takes each end when neither has to wait: sent while the receiver is outside MPI, received
+ *              when all have come; medians over the windows. For messages that a sender need not wait with.
  * collectives  Barrier, all-reduce of one double, all-to-all of BYTES for each pair; the mean over the ranks. Beside it what a rank needs for
- *              one: how often it lost the core, slept, and processor time in the program and in the kernel.
+ *              one: how often it lost the core, slept, and processor time in the program and in the kernel. `barrier`, `allreduce` and
+ *              `alltoall` are one of them alone.
  * incast       All others send to rank 0, which takes what comes; counted until the first sender has finished. Beside it what a
  *              sender, and the receiver, needs for one message.
  * memory       RssAnon + RssShmem of a rank after all-to-alls of BYTES for each pair, the mean over the ranks.
@@ -15,13 +18,14 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 
-enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4 };
+enum { DATA = 1, ANSWER = 2, WINDOW = 64, LEAST_WINDOW = 4, WINDOW_BYTES = 4 << 20, TRIES = 3, CALLS = 4, MEASURES = 9 };
 
 static int rank, ranks, bytes, window;
 static int checking;
@@ -35,7 +39,7 @@ static void wrong(const char *what, int from, long message) {
 }
 
 static void usage(void) {
-    if (rank == 0) fprintf(stderr, "usage: measure latency|stream|collectives|incast|memory SECONDS BYTES...\n");
+    if (rank == 0) fprintf(stderr, "usage: measure latency|stream|ends|collectives|barrier|allreduce|alltoall|incast|memory SECONDS BYTES...\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
@@ -159,6 +163,55 @@ static void stream(long count) {
     }
 }
 
+/* Outside MPI for as long as the other needs by far to send a window; the core is the other's if both have one. */
+static void stay_away(void) {
+    double until = now_s() + window * (1.5e-6 + bytes * 1e-9);
+    while (now_s() < until) sched_yield();
+}
+
+enum { SENDING, POSTING, TAKING, STEPS };
+static double *taken_s[STEPS]; /* of each window */
+
+/* As `stream`, but the window is all there before the receiver looks. */
+static void ends(long count) {
+    int answer = 0;
+    for (long i = 0; i < count; i++) {
+        double times[3];
+        if (rank == 0) {
+            MPI_Recv(&answer, 1, MPI_INT, 1, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            for (int w = 0; checking && w < window; w++) fill(out + (size_t)w * bytes, 0, i * window + w);
+        } else {
+            MPI_Send(&answer, 1, MPI_INT, 0, ANSWER, MPI_COMM_WORLD);
+            stay_away();
+        }
+        times[0] = now_s();
+        for (int w = 0; w < window; w++) {
+            size_t place = (size_t)w * bytes;
+            if (rank == 0)
+                MPI_Isend(out + place, bytes, MPI_BYTE, 1, DATA, MPI_COMM_WORLD, &requests[w]);
+            else
+                MPI_Irecv(in + place, bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD, &requests[w]);
+        }
+        times[1] = now_s();
+        MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+        times[2] = now_s();
+        for (int w = 0; checking && rank == 1 && w < window; w++) check(in + (size_t)w * bytes, 0, i * window + w);
+        taken_s[SENDING][i] = times[2] - times[0];
+        taken_s[POSTING][i] = times[1] - times[0];
+        taken_s[TAKING][i] = times[2] - times[1];
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+static double median(double *values, long count) {
+    qsort(values, count, sizeof *values, by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
 /* Nobody may leave before the last has entered; each is the late one once. */
 static void barriers(long count) {
     struct timespec late = {0, 2000000};
@@ -242,30 +295,62 @@ static void measure_latency(double seconds) {
     if (rank == 0) printf("latency bytes=%d us=%.4f\n", bytes, took / 2 * 1e6);
 }
 
-static void measure_stream(double seconds) {
-    if (ranks != 2) usage();
+static void choose_window(void) {
     window = bytes > 0 && WINDOW_BYTES / bytes < WINDOW ? WINDOW_BYTES / bytes : WINDOW;
     if (window < LEAST_WINDOW) window = LEAST_WINDOW;
     make_room(window);
+}
+
+static void measure_stream(double seconds) {
+    if (ranks != 2) usage();
+    choose_window();
     checked(stream, 4);
     double took = measured(stream, seconds) / window;
     if (rank == 0) printf("stream bytes=%d window=%d per_s=%.1f bytes_per_s=%.1f\n", bytes, window, 1 / took, bytes / took);
 }
 
-static void measure_collectives(double seconds) {
+static void measure_ends(double seconds) {
+    if (ranks != 2) usage();
+    choose_window();
+    long count = 100 + (long)(seconds / (window * (2e-6 + bytes * 2e-9)));
+    double ns[STEPS], sender[STEPS];
+    for (int k = 0; k < STEPS; k++)
+        if (!(taken_s[k] = malloc(count * sizeof *taken_s[k]))) MPI_Abort(MPI_COMM_WORLD, 2);
+    checked(ends, 4);
+    ends(count);
+    for (int k = 0; k < STEPS; k++) {
+        ns[k] = median(taken_s[k], count) / window * 1e9;
+        free(taken_s[k]);
+    }
+    if (rank == 0) MPI_Send(ns, STEPS, MPI_DOUBLE, 1, DATA, MPI_COMM_WORLD);
+    if (rank == 1) {
+        MPI_Recv(sender, STEPS, MPI_DOUBLE, 0, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        printf("ends bytes=%d window=%d windows=%ld send_ns=%.1f post_ns=%.1f take_ns=%.1f\n", bytes, window, count, sender[SENDING], ns[POSTING], ns[TAKING]);
+    }
+}
+
+static void measure_collective(int which, double seconds) {
     static void (*const works[])(long) = {barriers, reductions, exchanges};
     static const char *const names[] = {"barrier", "allreduce", "alltoall"};
     make_room(ranks);
-    for (int i = 0; i < 3; i++) {
-        checked(works[i], i == 0 ? ranks : CALLS);
-        double took = measured(works[i], seconds), mine[5], sum[5];
-        mine[0] = took * 1e6;
-        memcpy(mine + 1, used, sizeof used);
-        MPI_Reduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-        for (int k = 0; k < 5; k++) sum[k] /= ranks;
-        if (rank == 0)
-            printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", names[i], ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
-    }
+    checked(works[which], which == 0 ? ranks : CALLS);
+    double took = measured(works[which], seconds), mine[5], sum[5];
+    mine[0] = took * 1e6;
+    memcpy(mine + 1, used, sizeof used);
+    MPI_Reduce(mine, sum, 5, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+    for (int k = 0; k < 5; k++) sum[k] /= ranks;
+    if (rank == 0)
+        printf("%s ranks=%d us=%.3f preempted=%.2f slept=%.2f user_us=%.2f system_us=%.2f\n", names[which], ranks, sum[0], sum[1], sum[2], sum[3], sum[4]);
+}
+
+static void measure_barrier(double seconds) { measure_collective(0, seconds); }
+
+static void measure_allreduce(double seconds) { measure_collective(1, seconds); }
+
+static void measure_alltoall(double seconds) { measure_collective(2, seconds); }
+
+static void measure_collectives(double seconds) {
+    for (int which = 0; which < 3; which++) measure_collective(which, seconds);
 }
 
 static void measure_incast(double seconds) {
@@ -305,14 +390,14 @@ static void measure_memory(double seconds) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const names[] = {"latency", "stream", "collectives", "incast", "memory"};
-    static void (*const measures[])(double) = {measure_latency, measure_stream, measure_collectives, measure_incast, measure_memory};
+    static const char *const names[MEASURES] = {"latency", "stream", "ends", "collectives", "barrier", "allreduce", "alltoall", "incast", "memory"};
+    static void (*const measures[MEASURES])(double) = {measure_latency, measure_stream, measure_ends, measure_collectives, measure_barrier, measure_allreduce, measure_alltoall, measure_incast, measure_memory};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     int which = 0;
-    while (argc > 1 && which < 5 && strcmp(argv[1], names[which])) which++;
-    if (argc < 4 || which == 5 || atof(argv[2]) <= 0) usage();
+    while (argc > 1 && which < MEASURES && strcmp(argv[1], names[which])) which++;
+    if (argc < 4 || which == MEASURES || atof(argv[2]) <= 0) usage();
     for (int i = 3; i < argc; i++) {
         bytes = atoi(argv[i]);
         measures[which](atof(argv[2]));

@@ -135,7 +135,7 @@ impl Launch {
             Carrier::Libfabric(provider) => ("ofi", Some(provider)),
             Carrier::Weir(directory) => {
                 self.set("FI_PROVIDER_PATH", directory);
-                if let Some(library) = session_library(directory) {
+                if let Some(library) = session_library(&directory.join(provider_file::INSTALLED_NAME)) {
                     self.prepend("LD_PRELOAD", &library);
                 }
                 ("ofi", Some(PROVIDER))
@@ -217,11 +217,10 @@ impl Launch {
     }
 }
 
-/// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), beside the plug-in that `directory` leads to. Without
+/// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), beside the file that `plug_in` leads to. Without
 /// it they have sessions of their own, as without us.
-fn session_library(directory: &Path) -> Option<PathBuf> {
-    let plug_in = directory.join(provider_file::INSTALLED_NAME).canonicalize().ok()?;
-    let library = plug_in.with_file_name("libweir-session.so");
+pub fn session_library(plug_in: &Path) -> Option<PathBuf> {
+    let library = plug_in.canonicalize().ok()?.with_file_name("libweir-session.so");
     // The linker takes colons and blanks for the end of a name.
     let usable = !library.as_os_str().as_encoded_bytes().iter().any(|byte| b": ".contains(byte));
     (usable && library.is_file()).then_some(library)

@@ -1,14 +1,15 @@
 //! `weir bench native`: half round trips through the engine itself, beside what a cache line takes from core to core.
 //!
-//! A message of a few bytes is one cache line each way, so the ratio says what weir adds. Lines and messages are measured in turns, in
-//! rounds.
+//! A message of a few bytes is one cache line each way, so the ratio says what weir adds; a long one is one copy, by the kernel where one process
+//! reads the other's memory. Lines, copies and messages are measured in turns, in rounds.
 //!
-//! Expected cost: with four sizes and five rounds a second and a half.
+//! Expected cost: with four sizes and five rounds two seconds.
 
 use super::jobs;
 use super::statistics::Spread;
 use super::summary::{Machine, size};
 use crate::failure::Failure;
+use crate::native::copies::Copies;
 use crate::native::{Pair, cache_line, two_cores};
 use crate::quantity::{three_digits, time_ns};
 use crate::run;
@@ -24,6 +25,8 @@ const LIMIT: f64 = 1.5;
 const SMALL_BYTES: u64 = 8;
 /// Of a size in a round.
 const TIME: Duration = Duration::from_millis(50);
+/// Of either kind of copy of a size in a round.
+const COPY_TIME: Duration = Duration::from_millis(10);
 /// Rounds without which there is no verdict.
 const LEAST_ROUNDS: usize = 3;
 
@@ -32,7 +35,9 @@ const LEAST_ROUNDS: usize = 3;
 #[command(after_help = "\
 Two processes, each on a core of its own, send a message back and forth without an MPI and without libfabric: what is measured is \
 weir's engine. Beside it stands what a word takes that one core writes and the other reads, which no message in shared memory can \
-undercut. The table has the median of the rounds, the least and the greatest.
+undercut, and what one core takes to copy as many bytes within its own memory: by itself, and by the kernel (process_vm_readv, as \
+long messages are copied). Where both sides copy a message at once it may take less than one copy. The table has the median of the \
+rounds, the least and the greatest.
 
 Settings of weir are taken from the environment (see `weir settings`).
 
@@ -70,6 +75,16 @@ struct Record {
 struct Size {
     bytes: u64,
     half_round_trip_ns: Vec<f64>,
+    /// One copy of as many bytes, by one core within its own memory, by round.
+    copy_ns: Vec<f64>,
+    /// The same by the kernel, by round.
+    attached_copy_ns: Vec<f64>,
+}
+
+impl Size {
+    fn new(bytes: u64) -> Size {
+        Size { bytes, half_round_trip_ns: Vec::new(), copy_ns: Vec::new(), attached_copy_ns: Vec::new() }
+    }
 }
 
 /// Measures and prints. The result is the exit status.
@@ -86,13 +101,16 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
     let mut pair = Pair::start(&settings, cores, longest as usize)?;
     let bar = jobs::bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64, arguments.quiet);
     let mut lines = Vec::new();
-    let mut sizes: Vec<_> =
-        arguments.sizes.iter().map(|&bytes| Size { bytes, half_round_trip_ns: Vec::new() }).collect();
+    let mut sizes: Vec<_> = arguments.sizes.iter().copied().map(Size::new).collect();
+    let mut copies = Copies::new(longest as usize);
     for _ in 0..arguments.repeat {
         lines.push(cache_line::one_way_ns(cores)?);
         for size in &mut sizes {
             bar.set_message(format!("{} B", size.bytes));
-            size.half_round_trip_ns.push(pair.half_round_trip_for(size.bytes as usize, TIME)?);
+            let bytes = size.bytes as usize;
+            size.half_round_trip_ns.push(pair.half_round_trip_for(bytes, TIME)?);
+            size.copy_ns.push(copies.plain_ns(bytes, COPY_TIME));
+            size.attached_copy_ns.push(copies.attached_ns(bytes, COPY_TIME)?);
             bar.inc(1);
         }
     }
@@ -117,19 +135,29 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
 fn render(record: &Record) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table.set_header(["half a round trip", "median", "least", "greatest", "of a cache line"]);
+    table.set_header([
+        "half a round trip",
+        "median",
+        "least",
+        "greatest",
+        "of a cache line",
+        "one copy",
+        "by the kernel",
+    ]);
     let Some(line) = Spread::of(&record.cache_line_ns) else { return String::new() };
-    let row = |name: String, spread: &Spread| {
+    let row = |name: String, spread: &Spread, copies: [&[f64]; 2]| {
         let times = [spread.median, spread.min, spread.max].map(time_ns);
         let ratio = format!("{} x", three_digits(spread.median / line.median));
-        let right =
-            times.into_iter().chain([ratio]).map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
+        let copies = copies.map(|samples| Spread::of(samples).map_or(String::new(), |it| time_ns(it.median)));
+        let texts = times.into_iter().chain([ratio]).chain(copies);
+        let right = texts.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
         std::iter::once(Cell::new(name)).chain(right).collect::<Vec<_>>()
     };
-    table.add_row(row(String::from("cache line, one core to another"), &line));
+    table.add_row(row(String::from("cache line, one core to another"), &line, [&[], &[]]));
     for one in &record.sizes {
         if let Some(spread) = Spread::of(&one.half_round_trip_ns) {
-            table.add_row(row(format!("{} over weir, no MPI", size(one.bytes)), &spread));
+            let name = format!("{} over weir, no MPI", size(one.bytes));
+            table.add_row(row(name, &spread, [&one.copy_ns, &one.attached_copy_ns]));
         }
     }
     let mut text = table.to_string();
@@ -165,7 +193,7 @@ mod tests {
             time_s: 0,
             machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
             cache_line_ns: line.into(),
-            sizes: vec![Size { bytes: 8, half_round_trip_ns: small.into() }],
+            sizes: vec![Size { half_round_trip_ns: small.into(), copy_ns: vec![7.0], ..Size::new(8) }],
             settings: Default::default(),
         }
     }
@@ -179,6 +207,7 @@ mod tests {
         assert!(verdict([120.0, 140.0, 150.0]).ends_with("reached."));
         assert!(verdict([190.0, 200.0, 210.0]).ends_with("MISSED."));
         assert!(verdict([120.0, 170.0, 210.0]).ends_with("within noise."));
-        assert!(render(&record([100.0; 3], [200.0; 3])).contains("2.00 x"));
+        let text = render(&record([100.0; 3], [200.0; 3]));
+        assert!(text.contains("2.00 x") && text.contains("7.00 ns"), "{text}");
     }
 }

@@ -4,6 +4,7 @@
 //! everything, what to measure included, goes over weir itself. Every process stays on a core of its own.
 
 pub mod cache_line;
+pub mod copies;
 
 use crate::failure::Failure;
 use crate::job;

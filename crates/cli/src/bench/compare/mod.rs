@@ -25,7 +25,7 @@ use super::program::{FLOOD, MEASURE};
 use super::statistics::Spread;
 use super::summary::{self, Machine};
 use crate::failure::Failure;
-use crate::{quantity, run, scratch};
+use crate::{launch, quantity, run, scratch};
 use clap::Args;
 use measure::{Job, Plan};
 use others::Watch;
@@ -161,10 +161,10 @@ impl Bench<'_> {
     /// Hash of everything that determines what is measured. A job of the run is known by it, its contender, its word and its
     /// round.
     fn key(&self) -> Result<String, Failure> {
-        let plug_in = match self.field.plug_in() {
-            Some(path) => std::fs::read(path).map_err(Failure::system(path.display().to_string()))?,
-            None => Vec::new(),
-        };
+        let plug_in = self.field.plug_in();
+        let beside = plug_in.and_then(launch::session_library);
+        let read = |path: &Path| std::fs::read(path).map_err(Failure::system(path.display().to_string()));
+        let built = plug_in.into_iter().chain(beside.as_deref()).map(read).collect::<Result<Vec<_>, _>>()?;
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.to_str()?;
             let is_telling = TELLING.iter().any(|prefix| name.starts_with(prefix));
@@ -187,7 +187,7 @@ impl Bench<'_> {
             FLOOD.text.to_owned(),
         ];
         let words = words.iter().map(String::as_bytes);
-        Ok(store::key(words.chain([plug_in.as_slice()])))
+        Ok(store::key(words.chain(built.iter().map(Vec::as_slice))))
     }
 
     /// All rounds, as far as they are not recorded.

@@ -1,0 +1,45 @@
+"""The tools that say where time goes: they run, and what they print is about what they were asked for."""
+
+import re
+import shutil
+import subprocess
+
+import launch
+import pytest
+
+TOOLS = launch.ROOT / "tools"
+
+
+def tool(name, *words):
+    done = subprocess.run([TOOLS / name, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_floor_of_collectives_stands_beside_them():
+    text = tool("paired.py", "--ranks", "4", "--rounds", "2", "collectives 0.02 64", "now", "floor")
+    weir, floor = text.split("\nfloor\n")
+    for line in ("barrier us", "allreduce us", "alltoall us"):
+        assert re.search(rf"{line} +[0-9.]+ \(", weir), text
+        assert re.search(rf"{line} +[0-9.]+ \(.* x +0\.", floor), f"less than weir takes\n{text}"
+
+
+def test_each_end_of_a_stream_is_measured_alone():
+    text = tool("paired.py", "--ranks", "2", "--rounds", "1", "ends 0.05 2048", "now")
+    steps = re.findall(r"(send|post|take)_ns +([0-9.]+)", text)
+    assert [name for name, _ in steps] == ["send", "post", "take"]
+    assert all(10 < float(ns) < 1e6 for _, ns in steps), text
+
+
+@pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf")
+def test_shares_are_of_everything():
+    text = tool("shares.py", "--runs", "1", "--ranks", "2", "stream 0.2 8")
+    medians = [float(value) for value in re.findall(r"([0-9.]+) \(", text)]
+    assert len(medians) == 6 and 99 < sum(medians) < 101, text
+
+
+def test_a_floor_for_ranks_that_it_cannot_have_is_refused():
+    program = launch.compile_c(launch.ROOT / "tests" / "mpi" / "floor.c")
+    for words in (["6", "1", "8"], ["8", "0", "8"], ["8", "1", "65537"], ["8"]):
+        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=10, env=launch.plain_environment("mpich"))
+        assert (done.returncode, done.stdout) == (2, "") and "a power of two up to 64" in done.stderr
