@@ -25,6 +25,8 @@ pub struct Cost {
     pub keep_ps_per_kib: Picoseconds,
     /// Setting up a remote get.
     pub get_ps: Picoseconds,
+    /// From one look of a waiting processor at its mailbox to the next, if the first found nothing; 0: it sees at once what comes.
+    pub poll_ps: Picoseconds,
 }
 
 impl Cost {
@@ -40,6 +42,7 @@ impl Cost {
         copy_ps_per_kib: 0,
         keep_ps_per_kib: 0,
         get_ps: 0,
+        poll_ps: 0,
     };
 
     /// The same work on a processor that takes `percent` percent of the time.
@@ -56,7 +59,15 @@ impl Cost {
             copy_ps_per_kib: times(self.copy_ps_per_kib),
             keep_ps_per_kib: times(self.keep_ps_per_kib),
             get_ps: times(self.get_ps),
+            poll_ps: times(self.poll_ps),
         }
+    }
+
+    /// When a processor that has waited since `free_at` sees what comes at `at`: when it looks next, and not before `free_at`.
+    #[inline]
+    pub fn seen_ps(&self, free_at: Picoseconds, at: Picoseconds) -> Picoseconds {
+        let Some(waited) = at.checked_sub(free_at) else { return free_at };
+        if self.poll_ps == 0 { at } else { free_at + waited.div_ceil(self.poll_ps) * self.poll_ps }
     }
 
     /// Copying `bytes` bytes into the program's buffer.
@@ -67,5 +78,20 @@ impl Cost {
     /// Keeping `bytes` bytes.
     pub fn keep_ps(&self, bytes: u64) -> Picoseconds {
         self.keep_ps_per_kib * bytes / 1024
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_polls_sees_things_at_the_next_look() {
+        let polls = Cost { poll_ps: 100, ..Cost::FREE };
+        for (at, seen) in [(0, 1000), (1000, 1000), (1001, 1100), (1100, 1100), (1101, 1200)] {
+            assert_eq!(polls.seen_ps(1000, at), seen);
+            assert_eq!(Cost::FREE.seen_ps(1000, at), at.max(1000));
+        }
+        assert_eq!(polls.times(250).poll_ps, 250, "a slow processor polls seldom");
     }
 }

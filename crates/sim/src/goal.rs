@@ -176,7 +176,8 @@ impl Schedule {
         error(
             line,
             format!(
-                "{missing} message(s) from rank {from} to rank {to} with tag {tag} are {what} without a matching {other}"
+                "{missing} message(s) from rank {from} to rank {to} with tag {tag} are {what} without a matching {other}; allowed are as \
+                 many receives as sends of the same ranks and tag"
             ),
         )
     }

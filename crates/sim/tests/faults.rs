@@ -41,6 +41,7 @@ const COST: Cost = Cost {
     copy_ps_per_kib: 200 * NS,
     keep_ps_per_kib: 300 * NS,
     get_ps: 400 * NS,
+    poll_ps: 0,
 };
 
 /// How ranks fail in a world.

@@ -23,6 +23,7 @@ const COST: Cost = Cost {
     copy_ps_per_kib: 100_000,
     keep_ps_per_kib: 100_000,
     get_ps: 400_000,
+    poll_ps: 0,
 };
 
 fn plan(ranks: u32, scheme: Scheme) -> Plan {
@@ -111,6 +112,28 @@ fn a_message_takes_what_its_parts_cost() {
     let copy = COST.copy_ps(8);
     let expected = 10 * US + COST.send_call_ps + US + COST.packet_receive_ps + copy + COST.match_ps;
     assert_eq!(report.finished[1], expected);
+}
+
+#[test]
+fn a_message_waits_for_the_next_look_of_its_receiver() {
+    let finished = |poll_ps| {
+        let cost = Cost { poll_ps, ..COST };
+        let report = run(Plan { cost, ..plan(2, STATIC) }, |rank| async move {
+            if rank.rank() == 0 {
+                rank.compute(10 * US);
+                rank.send(1, 5, 8).await;
+            } else {
+                rank.recv(Some(0), 5, 8).await;
+            }
+        });
+        report.expect("ends").finished[1]
+    };
+    let arrival = 10 * US + COST.send_call_ps + US;
+    let waited = arrival - COST.receive_call_ps; // since the receive was posted it has found nothing
+    for poll_ps in [1, 3 * US, 20 * US] {
+        let late = waited.next_multiple_of(poll_ps) - waited;
+        assert_eq!(finished(poll_ps), finished(0) + late, "a look every {poll_ps} ps");
+    }
 }
 
 #[test]

@@ -52,25 +52,31 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let mut store = Store::open(&path).map_err(Failure::system(&shown))?;
     let mut results = Results::default();
     let (mut open, mut known) = (Vec::new(), 0);
+    let mut costs = Vec::new();
     let mut estimates: HashMap<Key, u64> = HashMap::new();
-    for setup in plans.iter().flat_map(|plan| &plan.worlds) {
-        let key = setup.key();
-        if results.records.contains_key(&key) || open.iter().any(|(_, other, _)| *other == key) {
-            continue;
-        }
-        match store.get(&key) {
-            Some(record) => {
-                known += 1;
-                results.records.insert(key, record.clone());
+    for plan in plans {
+        let before = open.len();
+        for setup in &plan.worlds {
+            let key = setup.key();
+            if results.records.contains_key(&key) || open.iter().any(|(_, other, _)| *other == key) {
+                continue;
             }
-            None => {
-                // Flow control does not change what is sent, so the worlds of a sweep share an estimate.
-                let reference = setup.reference().key();
-                let packets = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
-                open.push((setup, key, packets));
+            match store.get(&key) {
+                Some(record) => {
+                    known += 1;
+                    results.records.insert(key, record.clone());
+                }
+                None => {
+                    // Flow control does not change what is sent, so the worlds of a sweep share an estimate.
+                    let reference = setup.reference().key();
+                    let packets = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
+                    open.push((setup, key, packets));
+                }
             }
         }
+        costs.push((plan, open.len() - before, open[before..].iter().map(|(_, _, packets)| packets).sum()));
     }
+    tell_costs(&costs);
     // The most expensive first, so that the last thread is not left alone with one of them.
     open.sort_by_key(|(_, _, packets)| std::cmp::Reverse(*packets));
     let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
@@ -95,6 +101,17 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         }
     }
     Ok(results)
+}
+
+/// What each of several plans costs; worlds that two have in common are the first one's.
+fn tell_costs(costs: &[(&&Plan, usize, u64)]) {
+    for (plan, worlds, packets) in costs.iter().filter(|(_, worlds, _)| costs.len() > 1 && *worlds > 0) {
+        let (worlds, packets) = (count(*worlds as u64), count(*packets));
+        eprintln!(
+            "{:6} {worlds:>5} worlds, about {packets:>15} data packets: {}",
+            plan.experiment, plan.title
+        );
+    }
 }
 
 fn run_open(

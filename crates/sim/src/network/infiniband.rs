@@ -124,6 +124,7 @@ pub const COST_2003: Cost = Cost {
     copy_ps_per_kib: 1_000_000,
     keep_ps_per_kib: 1_000_000,
     get_ps: 800_000,
+    poll_ps: 0,
 };
 
 /// What the wire carries of weir's own header with each packet. Unit: bytes.

@@ -177,6 +177,7 @@ struct CostKeys {
     copy_ns_per_kib: Nanoseconds,
     keep_ns_per_kib: Nanoseconds,
     get_ns: Nanoseconds,
+    poll_ns: Nanoseconds,
 }
 
 impl CostKeys {
@@ -192,6 +193,7 @@ impl CostKeys {
             copy_ps_per_kib: self.copy_ns_per_kib.0,
             keep_ps_per_kib: self.keep_ns_per_kib.0,
             get_ps: self.get_ns.0,
+            poll_ps: self.poll_ns.0,
         }
     }
 }

@@ -417,7 +417,9 @@ impl<N: Network> World<N> {
 
     /// Sees to it that `rank` looks at what there is, when its processor is free.
     fn wake(&mut self, now: Picoseconds, rank: u32) {
-        if let Some(at) = self.nodes[rank as usize].wake_at(now) {
+        let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
+        let cost = slow.map_or(&self.plan.cost, |(cost, _)| cost);
+        if let Some(at) = self.nodes[rank as usize].wake_at(now, cost) {
             self.schedule(at, Event::Step(rank));
         }
     }

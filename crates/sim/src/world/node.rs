@@ -221,8 +221,8 @@ impl Node {
     }
 
     /// Something has come at `now`. When to step, if no step is due early enough already.
-    pub fn wake_at(&mut self, now: Picoseconds) -> Option<Picoseconds> {
-        let at = self.free_at.max(now);
+    pub fn wake_at(&mut self, now: Picoseconds, cost: &Cost) -> Option<Picoseconds> {
+        let at = cost.seen_ps(self.free_at, now);
         if self.held
             || self.crashed
             || (self.phase == Phase::Running && !self.postponed)
@@ -415,12 +415,12 @@ impl Node {
         }
         let step_at = match self.phase {
             Phase::Running if self.postponed => {
-                let arrival = self.next_at().unwrap_or(Picoseconds::MAX);
-                Some(arrival.min(around.send_from).max(self.free_at))
+                let seen = self.next_at().map(|at| around.cost.seen_ps(self.free_at, at));
+                Some(seen.map_or(around.send_from, |at| at.min(around.send_from)).max(self.free_at))
             }
             Phase::Running => Some(self.free_at),
             _ if self.is_to_be_told() => Some(self.free_at),
-            _ => self.serves_at(),
+            _ => self.serves_at(around.cost),
         };
         match step_at {
             Some(at) => self.again(at, ended),

@@ -164,6 +164,7 @@ const COST: Cost = Cost {
     copy_ps_per_kib: 100 * NS,
     keep_ps_per_kib: 100 * NS,
     get_ps: 1000 * NS,
+    poll_ps: 0,
 };
 
 fn plan(ranks: u32, scheme: Scheme, quota_slots: u32) -> Plan {

@@ -258,15 +258,15 @@ impl Node {
         self.note_taken(from, number, payload_bytes, trace);
         self.called_at = called_at;
         self.free_at += place_ps;
-        self.step_at = self.serves_at();
+        self.step_at = self.serves_at(cost);
         Some(Next { step_at: self.step_at, ended: false })
     }
 
     /// When there is something to serve for a program that waits, as far as is known.
     #[inline]
-    pub(super) fn serves_at(&self) -> Option<Picoseconds> {
+    pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         match self.next_at() {
-            Some(at) => Some(at.max(self.free_at)),
+            Some(at) => Some(cost.seen_ps(self.free_at, at)),
             None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
         }
     }
