@@ -23,8 +23,9 @@ def test_what_is_saved_is_used_until_it_is_forgotten(config, tmp_path, private_s
     outcome = weir("tune", "--repeat", "1", "--save", "--quiet", "--json", record)
     assert outcome.ok, outcome
     tuned = json.loads(record.read_text())
-    assert all(len(size["whole_ns"]) == len(size["announced_ns"]) == 1 for size in tuned["sizes"])
-    assert all(time > 0 for size in tuned["sizes"] for time in size["whole_ns"] + size["announced_ns"])
+    for times in (size[traffic] for size in tuned["sizes"] for traffic in ("round_trip", "exchange")):
+        assert len(times["whole_ns"]) == len(times["announced_ns"]) == 1
+        assert min(times["whole_ns"] + times["announced_ns"]) > 0
     setting = f"FI_WEIR_EAGER_BYTES={tuned['eager_bytes']}"
     assert setting in outcome.output
     [saved] = config.iterdir()
@@ -51,7 +52,9 @@ def test_native_round_trips(tmp_path, private_shm):
     measured = json.loads(record.read_text())
     assert len(measured["cache_line_ns"]) == 2 and min(measured["cache_line_ns"]) > 1
     assert [size["bytes"] for size in measured["sizes"]] == [0, 8, 100000]
-    assert all(len(size["half_round_trip_ns"]) == 2 and min(size["half_round_trip_ns"]) > 1 for size in measured["sizes"])
+    for size in measured["sizes"]:
+        times = [size[key] for key in ("half_round_trip_ns", "copy_ns", "attached_copy_ns")]
+        assert all(len(samples) == 2 and min(samples) > 0 for samples in times), size
     assert launch.shm_files(private_shm) == []
 
 

@@ -4,8 +4,11 @@
 //! receiver, which costs a system call and an answer. Where the second begins to win differs from host to host by a factor of ten (what
 //! a system call costs, how large the caches are). `weir run` takes what `--save` has left.
 //!
-//! Both are measured in turns by two pairs of processes, size by size and in rounds, so that what slows the machine down for a while slows
-//! down both. Expected cost: nine sizes, five rounds, 20 ms each way: two seconds.
+//! Which wins also differs with what the program does. In a round trip one side waits, and the two copies of a whole message are made by two cores at
+//! once. In an exchange both sides have all of that to do, and one copy each is less. So both are measured, and count alike.
+//!
+//! Measured is in turns by two pairs of processes, size by size and in rounds, so that what slows the machine down for a while slows
+//! down all. Expected cost: nine sizes, five rounds, four times 20 ms: four seconds.
 
 pub mod saved;
 
@@ -13,7 +16,7 @@ use crate::bench::jobs;
 use crate::bench::statistics::Spread;
 use crate::bench::summary::{Machine, size};
 use crate::failure::Failure;
-use crate::native::{Pair, two_cores};
+use crate::native::{Pair, Traffic, two_cores};
 use crate::quantity::{three_digits, time_ns};
 use crate::run;
 use clap::Args;
@@ -26,18 +29,19 @@ use weir_engine::config::Settings;
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
 /// Message sizes: around any crossover that has been seen. Unit: bytes.
 const SIZES: [u64; 9] = [2048, 4096, 8192, 12_288, 16_384, 24_576, 32_768, 65_536, 131_072];
-/// Of a size in a round, each way.
+/// Of a size in a round, each way, of either traffic.
 const TIME: Duration = Duration::from_millis(20);
-/// By so much the median must be better before a size changes sides: less is noise, and whole messages have an advantage that a
-/// round trip does not show (the sender need not wait for the receiver).
+/// By so much announced messages must be better before a size changes sides: less is noise, and whole ones have an advantage that
+/// none of this shows (the sender need not wait for the receiver).
 const MARGIN: f64 = 1.05;
 
 /// Options of `weir tune`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Up to FI_WEIR_EAGER_BYTES a message travels whole through its receiver's mailbox; longer ones are announced, and copied once by the \
-receiver. The table shows half a round trip both ways, and the last line the setting that follows: the largest size up to which \
-travelling whole is not slower by 5 % or more.
+receiver. The table shows half a round trip, and an exchange (both sides send at the same time), both ways. The last line is the setting \
+that follows: the largest size up to which travelling whole is not slower by 5 % or more, in the geometric mean of the two. A program \
+that mostly exchanges, or has more ranks than cores, is better off with less; one that mostly sends one way with more.
 
 With --save the setting is kept for this host, in $XDG_CONFIG_HOME/weir (or ~/.config/weir), and `weir run` takes it unless \
 the environment or an option says otherwise. Under another launcher, set the printed variable for all ranks. --forget removes it.
@@ -78,8 +82,24 @@ struct Record {
 #[derive(Serialize)]
 struct Size {
     bytes: u64,
+    /// Half a round trip.
+    round_trip: Times,
+    /// One message each way at the same time.
+    exchange: Times,
+}
+
+#[derive(Default, Serialize)]
+struct Times {
     whole_ns: Vec<f64>,
     announced_ns: Vec<f64>,
+}
+
+impl Times {
+    /// How many times as long an announced message takes, by medians.
+    fn ratio(&self) -> f64 {
+        let median = |samples: &[f64]| Spread::of(samples).map_or(f64::NAN, |spread| spread.median);
+        median(&self.announced_ns) / median(&self.whole_ns)
+    }
 }
 
 /// Measures and prints. The result is the exit status.
@@ -108,7 +128,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     let eager_bytes = crossover(&sizes);
     let default_eager_bytes = Settings::default().eager_bytes;
     let record = Record {
-        schema: "weir-tune-1",
+        schema: "weir-tune-2",
         weir_version: env!("CARGO_PKG_VERSION"),
         time_s: jobs::now_s(),
         machine,
@@ -135,12 +155,17 @@ fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Fai
     let mut announced = Pair::start(&with(0), cores, longest as usize)?;
     let bar = jobs::bar(u64::from(arguments.repeat) * SIZES.len() as u64, arguments.quiet);
     let mut sizes: Vec<_> =
-        SIZES.map(|bytes| Size { bytes, whole_ns: Vec::new(), announced_ns: Vec::new() }).into();
+        SIZES.map(|bytes| Size { bytes, round_trip: Times::default(), exchange: Times::default() }).into();
     for _ in 0..arguments.repeat {
         for size in &mut sizes {
             bar.set_message(format!("{} B", size.bytes));
-            size.whole_ns.push(whole.half_round_trip_for(size.bytes as usize, TIME)?);
-            size.announced_ns.push(announced.half_round_trip_for(size.bytes as usize, TIME)?);
+            let bytes = size.bytes as usize;
+            for (traffic, times) in
+                [(Traffic::RoundTrips, &mut size.round_trip), (Traffic::Exchanges, &mut size.exchange)]
+            {
+                times.whole_ns.push(whole.time_ns_for(traffic, bytes, TIME)?);
+                times.announced_ns.push(announced.time_ns_for(traffic, bytes, TIME)?);
+            }
             bar.inc(1);
         }
     }
@@ -150,10 +175,10 @@ fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Fai
     Ok(sizes)
 }
 
-/// The largest size up to which no message is faster announced.
+/// The largest size up to which no message is faster announced, in the geometric mean of round trips and exchanges.
 fn crossover(sizes: &[Size]) -> u64 {
-    let median = |samples: &[f64]| Spread::of(samples).map_or(f64::NAN, |spread| spread.median);
-    let whole_is_best = |size: &&Size| median(&size.whole_ns) < MARGIN * median(&size.announced_ns);
+    let mean = |size: &Size| (size.round_trip.ratio() * size.exchange.ratio()).sqrt();
+    let whole_is_best = |size: &&Size| mean(size) > 1.0 / MARGIN;
     let last = sizes.iter().take_while(whole_is_best).last();
     last.map_or(SIZES[0] / 2, |size| size.bytes)
 }
@@ -162,16 +187,22 @@ fn render(record: &Record) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     table.set_header(["half a round trip", "whole", "", "announced", "", "announced / whole"]);
-    for one in &record.sizes {
-        let (Some(whole), Some(announced)) = (Spread::of(&one.whole_ns), Spread::of(&one.announced_ns))
-        else {
-            continue;
-        };
-        let range = |spread: &Spread| format!("{} .. {}", time_ns(spread.min), time_ns(spread.max));
-        let ratio = three_digits(announced.median / whole.median);
-        let row = [time_ns(whole.median), range(&whole), time_ns(announced.median), range(&announced), ratio];
-        let right = row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-        table.add_row(std::iter::once(Cell::new(size(one.bytes))).chain(right));
+    for (name, times) in
+        [("", (|size| &size.round_trip) as fn(&Size) -> &Times), ("exchange of ", |size| &size.exchange)]
+    {
+        for one in &record.sizes {
+            let times = times(one);
+            let (Some(whole), Some(announced)) =
+                (Spread::of(&times.whole_ns), Spread::of(&times.announced_ns))
+            else {
+                continue;
+            };
+            let range = |spread: &Spread| format!("{} .. {}", time_ns(spread.min), time_ns(spread.max));
+            let (short, long) = (time_ns(whole.median), time_ns(announced.median));
+            let row = [short, range(&whole), long, range(&announced), three_digits(times.ratio())];
+            let right = row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
+            table.add_row(std::iter::once(Cell::new(format!("{name}{}", size(one.bytes)))).chain(right));
+        }
     }
     let mut text = table.to_string();
     if record.machine.load > 0.5 {
@@ -192,13 +223,19 @@ fn render(record: &Record) -> String {
 mod tests {
     use super::*;
 
-    fn sizes(ratios: &[f64]) -> Vec<Size> {
+    /// Of both kinds of traffic; `tilt`: by so much the one is more in favour of whole messages, and the other less.
+    fn tilted(ratios: &[f64], tilt: f64) -> Vec<Size> {
+        let times = |ratio: f64| Times { whole_ns: vec![1000.0], announced_ns: vec![1000.0 * ratio] };
         let size = |(&bytes, &ratio): (&u64, &f64)| Size {
             bytes,
-            whole_ns: vec![1000.0],
-            announced_ns: vec![1000.0 * ratio],
+            round_trip: times(ratio * tilt),
+            exchange: times(ratio / tilt),
         };
         SIZES.iter().zip(ratios).map(size).collect()
+    }
+
+    fn sizes(ratios: &[f64]) -> Vec<Size> {
+        tilted(ratios, 1.0)
     }
 
     #[test]
@@ -207,5 +244,13 @@ mod tests {
         assert_eq!(crossover(&sizes(&[3.0, 2.0, 1.5, 0.9, 1.2, 1.0, 0.8, 0.7, 0.6])), 8192);
         assert_eq!(crossover(&sizes(&[0.5; 9])), 1024);
         assert_eq!(crossover(&sizes(&[2.0; 9])), 131_072);
+    }
+
+    #[test]
+    fn round_trips_and_exchanges_count_alike() {
+        let ratios = [3.0, 2.0, 1.5, 1.2, 1.0, 0.97, 0.8, 0.7, 0.6];
+        for tilt in [0.5, 2.0, 5.0] {
+            assert_eq!(crossover(&tilted(&ratios, tilt)), 24_576);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::statistics::Spread;
 use super::summary::{Machine, size};
 use crate::failure::Failure;
 use crate::native::copies::Copies;
-use crate::native::{Pair, cache_line, two_cores};
+use crate::native::{Pair, Traffic, cache_line, two_cores};
 use crate::quantity::{three_digits, time_ns};
 use crate::run;
 use clap::Args;
@@ -108,7 +108,7 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
         for size in &mut sizes {
             bar.set_message(format!("{} B", size.bytes));
             let bytes = size.bytes as usize;
-            size.half_round_trip_ns.push(pair.half_round_trip_for(bytes, TIME)?);
+            size.half_round_trip_ns.push(pair.time_ns_for(Traffic::RoundTrips, bytes, TIME)?);
             size.copy_ns.push(copies.plain_ns(bytes, COPY_TIME));
             size.attached_copy_ns.push(copies.attached_ns(bytes, COPY_TIME)?);
             bar.inc(1);

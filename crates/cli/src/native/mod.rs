@@ -27,6 +27,18 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 1 << 16;
 
+/// What the two sides do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// A message one way, and one back: one side waits while the other sends.
+    RoundTrips,
+    /// Both send at the same time, and then both wait: as neighbours do that exchange what borders on the other.
+    Exchanges,
+}
+
+/// An order: the traffic, bytes of a message, how many times.
+const ORDER_BYTES: usize = 24;
+
 /// Tags.
 const ORDER: u64 = 1;
 const DATA: u64 = 2;
@@ -107,34 +119,35 @@ impl Pair {
         Ok(End::new(engine, &address(&line)?, bytes))
     }
 
-    /// Half a round trip of messages of `bytes` bytes, mean of `count`. Unit: nanoseconds.
+    /// Half a round trip of messages of `bytes` bytes, or an exchange of one each way: mean of `count`. Unit: nanoseconds.
     ///
     /// # Errors
     /// [`Failure`]: the helper has died or does not answer.
-    pub fn half_round_trip_ns(&mut self, bytes: usize, count: u64) -> Result<f64, Failure> {
-        self.end.order(bytes as u64, count + WARM_UP)?;
-        self.end.round_trips(bytes, WARM_UP)?;
+    pub fn time_ns(&mut self, traffic: Traffic, bytes: usize, count: u64) -> Result<f64, Failure> {
+        self.end.order(traffic, bytes as u64, count + WARM_UP)?;
+        self.end.lead(bytes, WARM_UP)?;
         let began = Instant::now();
-        self.end.round_trips(bytes, count)?;
-        Ok(began.elapsed().as_nanos() as f64 / (2 * count) as f64)
+        self.end.lead(bytes, count)?;
+        let parts = if traffic == Traffic::RoundTrips { 2 } else { 1 };
+        Ok(began.elapsed().as_nanos() as f64 / (parts * count) as f64)
     }
 
     /// The same for about so long. Unit: nanoseconds.
     ///
     /// # Errors
-    /// As for [`Pair::half_round_trip_ns`].
-    pub fn half_round_trip_for(&mut self, bytes: usize, time: Duration) -> Result<f64, Failure> {
-        let first = self.half_round_trip_ns(bytes, 10)?;
+    /// As for [`Pair::time_ns`].
+    pub fn time_ns_for(&mut self, traffic: Traffic, bytes: usize, time: Duration) -> Result<f64, Failure> {
+        let first = self.time_ns(traffic, bytes, 10)?;
         let count = time.as_nanos() as f64 / (2.0 * first);
-        self.half_round_trip_ns(bytes, (count as u64).clamp(10, 1_000_000))
+        self.time_ns(traffic, bytes, (count as u64).clamp(10, 1_000_000))
     }
 
     /// Ends both sides.
     ///
     /// # Errors
-    /// As for [`Pair::half_round_trip_ns`], and if the helper says that something was wrong.
+    /// As for [`Pair::time_ns`], and if the helper says that something was wrong.
     pub fn end(mut self) -> Result<(), Failure> {
-        self.end.order(0, 0)?;
+        self.end.order(Traffic::RoundTrips, 0, 0)?;
         self.end.engine.close();
         let status = self.helper.wait().map_err(Failure::system("the helper process"))?;
         match job::exit_code(status) {
@@ -165,12 +178,14 @@ pub fn help(arguments: &HelperArguments) -> Result<u8, Failure> {
     println!("{}", hex(&engine.address()));
     let mut end = End::new(engine, &address(&line)?, arguments.bytes);
     loop {
-        let (bytes, count) = end.follow()?;
-        if count == 0 {
-            end.engine.close();
-            return Ok(0);
+        match end.follow()? {
+            (_, _, 0) => {
+                end.engine.close();
+                return Ok(0);
+            }
+            (Traffic::RoundTrips, bytes, count) => end.echo(bytes, count)?,
+            (Traffic::Exchanges, bytes, count) => end.lead(bytes, count)?,
         }
-        end.echo(bytes, count)?;
     }
 }
 
@@ -199,34 +214,36 @@ fn address(line: &str) -> Result<Address, Failure> {
 impl End {
     fn new(mut engine: Engine, other: &Address, bytes: usize) -> End {
         let other = engine.peer(other);
-        let (out, into) = (OwnedMemory::new(bytes.max(16)), OwnedMemory::new(bytes.max(16)));
+        let room = bytes.max(ORDER_BYTES);
+        let (out, into) = (OwnedMemory::new(room), OwnedMemory::new(room));
         // Touched, so that no page is missing when the clock runs.
-        out.view().write(0, &vec![1; bytes.max(16)]);
-        into.view().write(0, &vec![0; bytes.max(16)]);
+        out.view().write(0, &vec![1; room]);
+        into.view().write(0, &vec![0; room]);
         End { engine, other, out, into, ended: [0; 2] }
     }
 
     /// Tells the other side what comes: so many messages of so many bytes.
-    fn order(&mut self, bytes: u64, count: u64) -> Result<(), Failure> {
-        let mut words = [0; 16];
-        words[..8].copy_from_slice(&bytes.to_le_bytes());
-        words[8..].copy_from_slice(&count.to_le_bytes());
-        self.out.view().write(0, &words);
-        self.send(ORDER, 16)?;
-        self.out.view().write(0, &[1; 16]);
+    fn order(&mut self, traffic: Traffic, bytes: u64, count: u64) -> Result<(), Failure> {
+        let order = [traffic as u64, bytes, count].map(u64::to_le_bytes).concat();
+        self.out.view().write(0, &order);
+        self.send(ORDER, ORDER_BYTES)?;
+        self.out.view().write(0, &[1; ORDER_BYTES]);
         Ok(())
     }
 
-    fn follow(&mut self) -> Result<(usize, u64), Failure> {
-        self.post_receive(ORDER, 16)?;
+    fn follow(&mut self) -> Result<(Traffic, usize, u64), Failure> {
+        self.post_receive(ORDER, ORDER_BYTES)?;
         self.wait_for(Operation::Receive)?;
-        let mut words = [0; 16];
-        self.into.view().read(0, &mut words);
-        let number = |at: usize| u64::from_le_bytes(words[at..at + 8].try_into().expect("eight bytes"));
-        Ok((number(0) as usize, number(8)))
+        let mut order = [0; ORDER_BYTES];
+        self.into.view().read(0, &mut order);
+        let number = |at: usize| u64::from_le_bytes(order[at..at + 8].try_into().expect("eight bytes"));
+        let traffic =
+            if number(0) == Traffic::Exchanges as u64 { Traffic::Exchanges } else { Traffic::RoundTrips };
+        Ok((traffic, number(8) as usize, number(16)))
     }
 
-    fn round_trips(&mut self, bytes: usize, count: u64) -> Result<(), Failure> {
+    /// Sends a message and waits for one, so often: round trips if the other side echoes, exchanges if it does the same.
+    fn lead(&mut self, bytes: usize, count: u64) -> Result<(), Failure> {
         for _ in 0..count {
             self.post_receive(DATA, bytes)?;
             self.send(DATA, bytes)?;
