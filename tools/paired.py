@@ -20,7 +20,7 @@ import statistics
 
 import launch
 
-WHAT = ("ranks", "senders", "bytes", "window")  # what was measured, not what was found
+WHAT = ("ranks", "senders", "bytes", "window", "windows")  # what was measured, not what was found
 MEASURE = launch.ROOT / "tests" / "mpi" / "measure.c"
 FLOOR = launch.ROOT / "tests" / "mpi" / "floor.c"
 OTHERS = {"intel": ("intel", {}), "ucx": ("mpich", {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1"})}
@@ -80,7 +80,7 @@ def main():
             theirs = [found[reference, options.ranks].get(key) for found in rounds]
             if contender != reference and len(mine) == len(theirs) and all(theirs):
                 ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
-                best = max if key[1] == "per_s" else min
+                best = max if key[1].endswith("per_s") else min
                 line += f"   x {spread(ratios)}   best {best(mine) / best(theirs):.3f}"
             if options.beside:
                 fewer = [found[contender, options.beside].get(key) for found in rounds]

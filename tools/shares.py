@@ -3,7 +3,7 @@
 
     tools/shares.py --ranks 8 "barrier 1 8"                              # tests/mpi/measure.c
     tools/shares.py --ranks 2 --by-rank "stream 1 8"                     # MPICH starts rank 0 first, so it comes first: the sender
-    tools/shares.py --ranks 8 --program "python3 tests/mpi/hello.py"     # anything
+    tools/shares.py --ranks 8 --program "python3 my_program.py"          # anything
 
 Printed is the share of each in the samples of the program's processes: the kernel (system calls, switches and the return from them), the provider, the MPI
 library, copies and `sched_yield` of the C library, all else; the median over the runs, with the least and the greatest. Needs perf; samples are of the clock, since
@@ -28,13 +28,13 @@ SAMPLE = re.compile(r"^\s*(\d+)\s+[0-9a-f]+ (.*) \(([^()]*)\)$")
 
 def column(symbol, library):
     name = pathlib.Path(library).name
-    if name.startswith("[kernel") or name.endswith(".ko"):
+    if (name.startswith("[") and name != "[vdso]") or name.endswith(".ko"):  # modules stand in brackets too
         return "kernel"
     if name.startswith("libweir"):
         return "provider"
     if name.startswith("libmpi"):
         return "MPI"
-    if name.startswith("libc.") and re.search(r"mem(cpy|move|set)", symbol):
+    if name.startswith("libc.") and re.search(r"mem(cpy|move)", symbol):
         return "copies"
     return "yields" if "sched_yield" in symbol else "else"
 

@@ -46,11 +46,11 @@ fn what_makes_no_sense_is_refused_with_its_line() {
     assert_eq!(refused(""), "line 1: no `num_ranks N`");
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 3\n}\nrank 1 {\n}"),
-        "line 3: 1 message(s) from rank 0 to rank 1 with tag 3 are sent without a matching receive"
+        "line 3: 1 message(s) from rank 0 to rank 1 with tag 3 are sent without a matching receive; allowed are as many receives as sends of the same ranks and tag"
     );
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\n}\nrank 1 {\nl1: recv 8b from 0\n}"),
-        "line 5: 1 message(s) from rank 0 to rank 1 with tag 0 are received without a matching send"
+        "line 5: 1 message(s) from rank 0 to rank 1 with tag 0 are received without a matching send; allowed are as many receives as sends of the same ranks and tag"
     );
     assert_eq!(refused("num_ranks 1\nrank 1 {\n}"), "line 2: rank 1, but num_ranks is 1");
     assert_eq!(refused("num_ranks 1\nrank 0 {\nl1: calc x\n}"), "line 3: \"x\" is not a time in nanoseconds");

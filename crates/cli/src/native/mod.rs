@@ -36,6 +36,16 @@ pub enum Traffic {
     Exchanges,
 }
 
+impl Traffic {
+    /// Of how many of what is asked for one turn consists.
+    fn parts(self) -> u64 {
+        match self {
+            Traffic::RoundTrips => 2,
+            Traffic::Exchanges => 1,
+        }
+    }
+}
+
 /// An order: the traffic, bytes of a message, how many times.
 const ORDER_BYTES: usize = 24;
 
@@ -68,6 +78,8 @@ struct End {
 pub struct Pair {
     end: End,
     helper: Child,
+    /// Of the first side.
+    core: usize,
 }
 
 /// Cores for the two sides.
@@ -84,7 +96,8 @@ pub fn two_cores() -> Result<[usize; 2], Failure> {
 }
 
 impl Pair {
-    /// Starts the helper and connects. The calling thread stays on the first core. `bytes`: the longest message.
+    /// Starts the helper and connects. `bytes`: the longest message. The calling thread must not be bound to a core yet: an engine
+    /// that is opened on one core takes itself for one of many that share it.
     ///
     /// # Errors
     /// [`Failure`]: no helper, no mailbox, or the two cannot reach each other.
@@ -97,9 +110,9 @@ impl Pair {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(Failure::system("the helper process"))?;
-        let end = Pair::connect(settings, cores[0], bytes, &mut helper);
+        let end = Pair::connect(settings, bytes, &mut helper);
         match end {
-            Ok(end) => Ok(Pair { end, helper }),
+            Ok(end) => Ok(Pair { end, helper, core: cores[0] }),
             Err(failure) => {
                 // It may have ended by itself.
                 let _ = helper.kill();
@@ -109,8 +122,7 @@ impl Pair {
         }
     }
 
-    fn connect(settings: &Settings, core: usize, bytes: usize, helper: &mut Child) -> Result<End, Failure> {
-        cores::pin(core).map_err(Failure::system(format!("core {core}")))?;
+    fn connect(settings: &Settings, bytes: usize, helper: &mut Child) -> Result<End, Failure> {
         let engine = open(settings)?;
         let (mut to, from) = (helper.stdin.take().expect("piped"), helper.stdout.take().expect("piped"));
         writeln!(to, "{}", hex(&engine.address())).map_err(Failure::system("the helper's input"))?;
@@ -119,17 +131,18 @@ impl Pair {
         Ok(End::new(engine, &address(&line)?, bytes))
     }
 
-    /// Half a round trip of messages of `bytes` bytes, or an exchange of one each way: mean of `count`. Unit: nanoseconds.
+    /// Half a round trip of messages of `bytes` bytes, or an exchange of one each way: mean of `count`. From here on the calling thread
+    /// stays on the first core. Unit: nanoseconds.
     ///
     /// # Errors
     /// [`Failure`]: the helper has died or does not answer.
     pub fn time_ns(&mut self, traffic: Traffic, bytes: usize, count: u64) -> Result<f64, Failure> {
+        cores::pin(self.core).map_err(Failure::system(format!("core {}", self.core)))?;
         self.end.order(traffic, bytes as u64, count + WARM_UP)?;
         self.end.lead(bytes, WARM_UP)?;
         let began = Instant::now();
         self.end.lead(bytes, count)?;
-        let parts = if traffic == Traffic::RoundTrips { 2 } else { 1 };
-        Ok(began.elapsed().as_nanos() as f64 / (parts * count) as f64)
+        Ok(began.elapsed().as_nanos() as f64 / (traffic.parts() * count) as f64)
     }
 
     /// The same for about so long. Unit: nanoseconds.
@@ -138,7 +151,7 @@ impl Pair {
     /// As for [`Pair::time_ns`].
     pub fn time_ns_for(&mut self, traffic: Traffic, bytes: usize, time: Duration) -> Result<f64, Failure> {
         let first = self.time_ns(traffic, bytes, 10)?;
-        let count = time.as_nanos() as f64 / (2.0 * first);
+        let count = time.as_nanos() as f64 / (traffic.parts() as f64 * first);
         self.time_ns(traffic, bytes, (count as u64).clamp(10, 1_000_000))
     }
 
@@ -171,8 +184,8 @@ impl Drop for Pair {
 /// [`Failure`].
 pub fn help(arguments: &HelperArguments) -> Result<u8, Failure> {
     let settings = Settings::from_environment()?;
-    cores::pin(arguments.core).map_err(Failure::system(format!("core {}", arguments.core)))?;
     let engine = open(&settings)?;
+    cores::pin(arguments.core).map_err(Failure::system(format!("core {}", arguments.core)))?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(Failure::system("standard input"))?;
     println!("{}", hex(&engine.address()));

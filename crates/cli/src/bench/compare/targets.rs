@@ -95,7 +95,7 @@ fn targets() -> Vec<Target> {
     let target = |what, at, limit, beside| Target { measure: Measure { what, at }, limit, beside };
     let collectives = [What::BarrierUs, What::AllreduceUs, What::AlltoallUs];
     let libfabric_and_ucx = Beside::Best(&[SHM, UCX]);
-    // All three attach to the sender's memory, if the kernel lets them. (Open MPI and Intel MPI try that once, and then copy twice.)
+    // All three attach to the sender's memory, if the kernel lets them. (Open MPI and Intel MPI try that a few times at most, and then copy twice.)
     let single_copy = Beside::Best(&[MPICH, SHM, UCX]);
     let mut targets = vec![
         target(What::HalfRoundTripUs, SMALL_BYTES, Limit::AtMost(0.85), libfabric_and_ucx),
