@@ -3,7 +3,7 @@
 
 A machine whose speed changes from minute to minute says little about two runs an hour apart, but something about two that follow each other. So each
 round runs every contender once, each time beginning with another one; printed are the median ratio to the first contender, its quartiles, and the ratio
-of the best values of each. `intel` is Intel MPI's own mpiexec and shared memory, `ucx` MPICH over UCX, `floor` the collectives without any MPI or
+of the best values of each. `intel` is Intel MPI's own mpiexec and shared memory, `ucx` and `shm` MPICH over UCX and over libfabric's shm, `floor` the collectives without any MPI or
 protocol (tests/mpi/floor.c); every other contender is `weir run` with what is set for it:
 
     tools/paired.py --rounds 25 "collectives 0.15 2048" now "k3:MPIR_CVAR_BARRIER_INTRA_ALGORITHM=k_dissemination;MPIR_CVAR_BARRIER_DISSEM_KVAL=3" intel
@@ -23,7 +23,11 @@ import launch
 WHAT = ("ranks", "senders", "bytes", "window", "windows")  # what was measured, not what was found
 MEASURE = launch.ROOT / "tests" / "mpi" / "measure.c"
 FLOOR = launch.ROOT / "tests" / "mpi" / "floor.c"
-OTHERS = {"intel": ("intel", {}), "ucx": ("mpich", {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1"})}
+OTHERS = {
+    "intel": ("intel", {}),
+    "ucx": ("mpich", {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1"}),
+    "shm": ("mpich", {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "shm"}),
+}
 
 
 def command(name, ranks, measure):

@@ -16,7 +16,7 @@ use crate::bench::jobs;
 use crate::bench::statistics::Spread;
 use crate::bench::summary::{Machine, size};
 use crate::failure::Failure;
-use crate::native::{Pair, Traffic, two_cores};
+use crate::native::{Pair, Traffic};
 use crate::quantity::{three_digits, time_ns};
 use crate::run;
 use clap::Args;
@@ -148,11 +148,10 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
 }
 
 fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Failure> {
-    let cores = two_cores()?;
     let longest = SIZES[SIZES.len() - 1];
     let with = |eager_bytes| Settings { eager_bytes, ..given.clone() };
-    let mut whole = Pair::start(&with(longest as u32), cores, longest as usize)?;
-    let mut announced = Pair::start(&with(0), cores, longest as usize)?;
+    let mut whole = Pair::start(&with(longest as u32), longest as usize)?;
+    let mut announced = Pair::start(&with(0), longest as usize)?;
     let bar = jobs::bar(u64::from(arguments.repeat) * SIZES.len() as u64, arguments.quiet);
     let mut sizes: Vec<_> =
         SIZES.map(|bytes| Size { bytes, round_trip: Times::default(), exchange: Times::default() }).into();

@@ -10,7 +10,7 @@ use super::statistics::Spread;
 use super::summary::{Machine, size};
 use crate::failure::Failure;
 use crate::native::copies::Copies;
-use crate::native::{Pair, Traffic, cache_line, two_cores};
+use crate::native::{Pair, Traffic, cache_line};
 use crate::quantity::{three_digits, time_ns};
 use crate::run;
 use clap::Args;
@@ -95,16 +95,15 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
     run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings::from_environment()?;
     settings.quota(2)?;
-    let cores = two_cores()?;
     let machine = Machine::of_this();
     let longest = arguments.sizes.iter().copied().max().unwrap_or(SMALL_BYTES);
-    let mut pair = Pair::start(&settings, cores, longest as usize)?;
+    let mut pair = Pair::start(&settings, longest as usize)?;
     let bar = jobs::bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64, arguments.quiet);
     let mut lines = Vec::new();
     let mut sizes: Vec<_> = arguments.sizes.iter().copied().map(Size::new).collect();
     let mut copies = Copies::new(longest as usize);
     for _ in 0..arguments.repeat {
-        lines.push(cache_line::one_way_ns(cores)?);
+        lines.push(cache_line::one_way_ns(pair.cores())?);
         for size in &mut sizes {
             bar.set_message(format!("{} B", size.bytes));
             let bytes = size.bytes as usize;

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
+use std::convert::Infallible;
 use std::hint::black_box;
 use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
@@ -26,11 +27,11 @@ impl Copies {
     /// One copy of `bytes` bytes by the processor, mean over about `time`. Unit: nanoseconds.
     pub fn plain_ns(&mut self, bytes: usize, time: Duration) -> f64 {
         let Copies { from, to } = self;
-        let done: Result<f64, ()> = mean_ns(bytes, time, || {
+        let Ok(mean) = mean_ns(bytes, time, || -> Result<(), Infallible> {
             black_box(&mut to[..bytes]).copy_from_slice(black_box(&from[..bytes]));
             Ok(())
         });
-        done.unwrap_or_default()
+        mean
     }
 
     /// One copy of `bytes` bytes by the kernel (`process_vm_readv`, here from this process itself), mean over about `time`. Unit:

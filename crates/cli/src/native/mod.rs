@@ -78,15 +78,14 @@ struct End {
 pub struct Pair {
     end: End,
     helper: Child,
-    /// Of the first side.
-    core: usize,
+    cores: [usize; 2],
 }
 
 /// Cores for the two sides.
 ///
 /// # Errors
 /// There is only one: what is measured is how two cores work together.
-pub fn two_cores() -> Result<[usize; 2], Failure> {
+fn two_cores() -> Result<[usize; 2], Failure> {
     match cores::allowed().map_err(Failure::system("the cores of this process"))?[..] {
         [first, second, ..] => Ok([first, second]),
         _ => Err(Failure::Measurement(String::from(
@@ -96,12 +95,13 @@ pub fn two_cores() -> Result<[usize; 2], Failure> {
 }
 
 impl Pair {
-    /// Starts the helper and connects. `bytes`: the longest message. The calling thread must not be bound to a core yet: an engine
-    /// that is opened on one core takes itself for one of many that share it.
+    /// Starts the helper and connects. `bytes`: the longest message. Not from a thread that is bound to a core, as by another pair's
+    /// measurement: an engine that is opened there takes the core for shared.
     ///
     /// # Errors
     /// [`Failure`]: no helper, no mailbox, or the two cannot reach each other.
-    pub fn start(settings: &Settings, cores: [usize; 2], bytes: usize) -> Result<Pair, Failure> {
+    pub fn start(settings: &Settings, bytes: usize) -> Result<Pair, Failure> {
+        let cores = two_cores()?;
         let executable = std::env::current_exe().map_err(Failure::system("the path of this command"))?;
         let mut helper = Command::new(executable)
             .args([HELPER, "--core", &cores[1].to_string(), "--bytes", &bytes.to_string()])
@@ -112,7 +112,7 @@ impl Pair {
             .map_err(Failure::system("the helper process"))?;
         let end = Pair::connect(settings, bytes, &mut helper);
         match end {
-            Ok(end) => Ok(Pair { end, helper, core: cores[0] }),
+            Ok(end) => Ok(Pair { end, helper, cores }),
             Err(failure) => {
                 // It may have ended by itself.
                 let _ = helper.kill();
@@ -137,7 +137,8 @@ impl Pair {
     /// # Errors
     /// [`Failure`]: the helper has died or does not answer.
     pub fn time_ns(&mut self, traffic: Traffic, bytes: usize, count: u64) -> Result<f64, Failure> {
-        cores::pin(self.core).map_err(Failure::system(format!("core {}", self.core)))?;
+        let core = self.cores[0];
+        cores::pin(core).map_err(Failure::system(format!("core {core}")))?;
         self.end.order(traffic, bytes as u64, count + WARM_UP)?;
         self.end.lead(bytes, WARM_UP)?;
         let began = Instant::now();
@@ -153,6 +154,11 @@ impl Pair {
         let first = self.time_ns(traffic, bytes, 10)?;
         let count = time.as_nanos() as f64 / (traffic.parts() as f64 * first);
         self.time_ns(traffic, bytes, (count as u64).clamp(10, 1_000_000))
+    }
+
+    /// The cores of the two sides.
+    pub fn cores(&self) -> [usize; 2] {
+        self.cores
     }
 
     /// Ends both sides.

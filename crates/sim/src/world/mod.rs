@@ -417,8 +417,7 @@ impl<N: Network> World<N> {
 
     /// Sees to it that `rank` looks at what there is, when its processor is free.
     fn wake(&mut self, now: Picoseconds, rank: u32) {
-        let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
-        let cost = slow.map_or(&self.plan.cost, |(cost, _)| cost);
+        let (cost, _) = cost_of(rank, &self.plan, self.faults.as_ref());
         if let Some(at) = self.nodes[rank as usize].wake_at(now, cost) {
             self.schedule(at, Event::Step(rank));
         }
@@ -540,8 +539,7 @@ impl<N: Network> World<N> {
         happens: impl FnOnce(&mut Node, &mut node::Surroundings<'_>) -> R,
     ) -> R {
         let may_lose = self.may_lose();
-        let slow = self.faults.as_ref().and_then(|faults| faults.slow(rank));
-        let (cost, percent) = slow.map_or((&self.plan.cost, 100), |(cost, percent)| (cost, *percent));
+        let (cost, percent) = cost_of(rank, &self.plan, self.faults.as_ref());
         let looks_ahead = self.looks_ahead && self.checks.is_none() && !may_lose;
         let mut surroundings = node::Surroundings {
             plan: &self.plan,
@@ -627,4 +625,11 @@ impl<N: Network> World<N> {
         }
         self.left.severed = severed;
     }
+}
+
+/// What things cost at a rank, and in how many percent of the time it computes.
+#[inline]
+fn cost_of<'a>(rank: u32, plan: &'a Plan, faults: Option<&'a faults::State>) -> (&'a Cost, u32) {
+    let slow = faults.and_then(|faults| faults.slow(rank));
+    slow.map_or((&plan.cost, 100), |(cost, percent)| (cost, *percent))
 }
