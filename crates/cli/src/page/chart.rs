@@ -59,6 +59,11 @@ pub enum Mark {
         /// What it is.
         text: &'static str,
     },
+    /// Words without numbers, which have no place.
+    Words {
+        /// They.
+        text: &'static str,
+    },
 }
 
 /// A chart with a legend of its own.
@@ -116,18 +121,12 @@ impl Chart {
         }
     }
 
-    /// Points without lines between them: x are things, not numbers.
-    #[must_use]
-    pub fn apart(mut self) -> Chart {
-        self.apart = true;
-        self
-    }
-
-    /// The same with names for 0, 1, 2 ...
+    /// Points without lines between them: x are things, not numbers, and have these names from 0 on.
     #[must_use]
     pub fn things(mut self, names: impl IntoIterator<Item = String>) -> Chart {
         self.things = names.into_iter().collect();
-        self.apart()
+        self.apart = true;
+        self
     }
 
     /// Values of x are powers of two, and called by `name` on the axis.
@@ -170,6 +169,12 @@ impl Chart {
     /// A published place or limit.
     pub fn mark(&mut self, mark: Mark) {
         self.marks.push(mark);
+    }
+
+    /// Whether it shows anything published.
+    #[cfg(test)]
+    pub fn shows_published(&self) -> bool {
+        !self.marks.is_empty() || !self.published.is_empty()
     }
 
     /// Whether there is nothing to see.
@@ -277,6 +282,13 @@ impl Chart {
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
+                Mark::Words { text } => {
+                    let (right, height) = chart.backend_coord(&(x.1, top + room));
+                    let style = font(11).pos(Pos::new(HPos::Right, VPos::Top));
+                    area.draw(&Text::new(text, (right - 4, height + 2 + 12 * line), style))?;
+                    line += 1;
+                    continue;
+                }
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
@@ -320,10 +332,6 @@ impl Chart {
         X: Ranged<ValueType = f64>,
         Y: Ranged<ValueType = f64>,
     {
-        for (_, values) in &self.published {
-            chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
-            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
-        }
         for Drawn { curve, spread, colour, .. } in &self.curves {
             if !self.apart {
                 chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(2))])?;
@@ -332,6 +340,13 @@ impl Chart {
             chart.draw_series(ends.map(|ends| PathElement::new(ends, colour.mix(0.6).stroke_width(1))))?;
             let radius = if self.apart { 5 } else { 2 };
             chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
+        }
+        // Small and on top: where ours agree they stand at the same place.
+        for (_, values) in &self.published {
+            if !self.apart {
+                chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
+            }
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
         }
         Ok(())
     }
@@ -373,12 +388,13 @@ mod tests {
         chart.mark(Mark::At { x: 57.0, text: "stable" });
         chart.mark(Mark::Level { y: 5.0, text: "limit" });
         chart.mark(Mark::At { x: 99.0, text: "outside" });
+        chart.mark(Mark::Words { text: "less" });
         for chart in [chart, Chart::new("empty", "x", "y"), Chart::new("empty", "x", "y").logarithmic()] {
             let svg = chart.draw();
             let parsed = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
             assert_eq!(parsed.root_element().tag_name().name(), "svg");
             let is_full = !chart.is_empty();
-            for text in ["falls", "stable", "limit"] {
+            for text in ["falls", "stable", "limit", "less"] {
                 assert_eq!(svg.contains(text), is_full, "{text}");
             }
             assert!(!svg.contains("outside"));

@@ -1,7 +1,7 @@
 //! E1.1: static credits, ping-pong of 16 pairs between two nodes that are 1 to 14 hops apart.
 
 use super::{Experiment, Point, WEIR, percent, static_name};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, delayed, mean, slots};
 use weir_sim::plan::{SchemeName, Settings};
 
@@ -119,6 +119,8 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         };
         cost.curve(WEIR, evidence.overhead_by_slots(weir));
         late.curve(WEIR, evidence.curve(weir, slots, delayed));
+        cost.mark(Mark::Span { from: 0.0, to: SMALL, text: "published: more at 14 hops" });
+        late.mark(Mark::Words { text: "published: ends where it does at all distances" });
         charts.extend([cost, late]);
     }
     charts

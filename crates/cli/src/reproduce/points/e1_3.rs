@@ -1,7 +1,7 @@
 //! E1.3: piggybacked credits, all-to-all of 2044 B (which leaves room for them) and of 2048 B (which does not).
 
 use super::{Experiment, Point, WEIR, percent};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean, slots};
 use weir_sim::plan::{Record, SchemeName, Settings};
 
@@ -97,5 +97,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         let packets = |piggyback| evidence.curve(|it| is(it, ranks, bytes, piggyback), slots, credit_packets);
         fewer.curve(name, less(&packets(true), &packets(false)));
     }
+    overhead.mark(Mark::Words { text: "published: less with piggybacking, 2044 B" });
+    fewer.mark(Mark::Words { text: "published: fewer for 2044 B, as many for 2048 B" });
     vec![overhead, fewer]
 }

@@ -4,7 +4,7 @@
 //! computation. (The thesis does not say how it told them apart.)
 
 use super::{Experiment, Point, percent};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::{SchemeName, Settings};
 
@@ -69,7 +69,10 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     let mut charts = Vec::new();
-    for (workload, name) in [(ALLTOALL, "all-to-all"), (PINGPONG, "multi-pingpong")] {
+    for (workload, name, text) in [
+        (ALLTOALL, "all-to-all", "published: static and dynamic very similar"),
+        (PINGPONG, "multi-pingpong", "published: dynamic below static, computation too"),
+    ] {
         let title = format!("Overhead of {name}, and the computation in it (Figures 7.1 and 7.2)");
         let mut chart =
             Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
@@ -79,6 +82,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
             chart.curve(name, total(evidence, scheme, workload, false));
             chart.curve(format!("{name}, computation"), computation(evidence, scheme, workload));
         }
+        chart.mark(Mark::Words { text });
         charts.push(chart);
     }
     charts

@@ -1,7 +1,7 @@
 //! E1.6: some peers live in the same node and need no credits.
 
 use super::{Experiment, Point, WEIR, percent};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::SchemeName;
 
@@ -14,6 +14,8 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
+/// With so many local peers and more, dynamic credits cost less. Source: thesis, 7.2. Unit: percent.
+const HELPS_FROM: f64 = 25.0;
 /// "Similar": so much apart at most. Unit: percentage points, mean over the buffer sizes.
 const SIMILAR: f64 = 3.0;
 
@@ -36,7 +38,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         let words =
             |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
         let text = format!("{share} % of the peers local ({ranks} ranks), mean over the buffer sizes");
-        points.push(if share >= 25.0 {
+        points.push(if share >= HELPS_FROM {
             Point::of(format!("{text}: dynamic costs less"), "less", both.map(|it| (words(it), it.0 < it.1)))
         } else {
             let text = format!("{text}: at most {SIMILAR} points apart");
@@ -54,6 +56,9 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         chart.curve("static", curve(evidence, SchemeName::Static, ranks));
         chart.curve("dynamic", curve(evidence, SchemeName::Dynamic, ranks));
         chart.curve(WEIR, curve(evidence, SchemeName::Weir, ranks));
+        let helps = local(evidence, ranks) >= HELPS_FROM;
+        let text = if helps { "published: dynamic below static" } else { "published: similar" };
+        chart.mark(Mark::Words { text });
         chart
     });
     charts.collect()

@@ -1,7 +1,7 @@
 //! E1.7: seven phases of all-to-alls among more and fewer ranks, and the credits of rank 0 towards three groups of them.
 
 use super::{Experiment, Point, WEIR};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
 use weir_sim::plan::record::Measure;
 use weir_sim::plan::{Record, SchemeName};
@@ -99,6 +99,9 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
                     Curve(values.map(|(call, (_, value))| (call as f64 + 1.0, value)).collect()),
                 );
             }
+        }
+        if scheme == SchemeName::Dynamic {
+            chart.mark(Mark::Words { text: "published: credits go to those who take part" });
         }
         charts.push(chart);
     }

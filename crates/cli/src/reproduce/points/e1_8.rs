@@ -88,12 +88,17 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     }
     all.mark(Mark::Level { y: ACCEPTABLE, text: "published: static at 64, dynamic at 16" });
     let mut charts = vec![all];
-    for (scheme, name) in &schemes[..2] {
+    let published = [
+        Mark::Level { y: STATIC_AT_8, text: "published: the mean with 8 slots is above" },
+        Mark::Level { y: DYNAMIC_AT_8, text: "published (2012): the mean with 8 slots is below" },
+    ];
+    for ((scheme, name), mark) in schemes.iter().zip(published) {
         let mut each = Chart::new(format!("Each benchmark, {name} (Figures 7.5 to 7.8)"), x, y);
         for benchmark_name in evidence.values(|it| benchmark(it).to_owned()) {
             let which = |it: &Settings| it.scheme == *scheme && benchmark(it) == benchmark_name;
             each.curve(benchmark_name.clone(), evidence.overhead_by_slots(which));
         }
+        each.mark(mark);
         charts.push(each);
     }
     charts

@@ -1,7 +1,7 @@
 //! E1.9: Scatterv whose root changes every 1 to 50 calls.
 
 use super::{Experiment, Point, WEIR, percent};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
 use weir_sim::plan::{SchemeName, Settings};
 
@@ -66,5 +66,6 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     chart.curve("static", curve(evidence, SchemeName::Static));
     chart.curve("dynamic", curve(evidence, SchemeName::Dynamic));
     chart.curve(WEIR, curve(evidence, SchemeName::Weir));
+    chart.mark(Mark::Words { text: "published: dynamic approaches the reference" });
     vec![chart]
 }

@@ -1,7 +1,7 @@
 //! E2.1 to E2.4: latency and bandwidth between two nodes on InfiniBand, with enough buffers and with few.
 
 use super::{Experiment, Point, WEIR};
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence};
 use weir_sim::plan::{SchemeName, Settings};
 
@@ -19,7 +19,7 @@ pub const ENOUGH: Experiment = Experiment {
     source: "Liu & Panda, slides, MPI bandwidth (prepost = 100 and size = 4 bytes)",
     plans: &["e2.2"],
     points: enough_points,
-    figures: bandwidth_figures,
+    figures: |evidence| bandwidth_figures(evidence, ["published: comparable"; 2]),
 };
 pub const FEW: Experiment = Experiment {
     id: "E2.3",
@@ -27,7 +27,7 @@ pub const FEW: Experiment = Experiment {
     source: "Liu & Panda, slides, MPI bandwidth (prepost = 10 and size = 4 bytes)",
     plans: &["e2.3"],
     points: few_points,
-    figures: bandwidth_figures,
+    figures: |evidence| bandwidth_figures(evidence, ["published: adaptive best, static worst"; 2]),
 };
 pub const LARGE: Experiment = Experiment {
     id: "E2.4",
@@ -35,7 +35,9 @@ pub const LARGE: Experiment = Experiment {
     source: "Liu & Panda, slides, MPI bandwidth (prepost = 10 and size = 32 KB)",
     plans: &["e2.4"],
     points: large_points,
-    figures: bandwidth_figures,
+    figures: |evidence| {
+        bandwidth_figures(evidence, ["published: comparable", "published: comparable, better than blocking"])
+    },
 };
 
 /// The three schemes of the paper.
@@ -175,12 +177,14 @@ fn latency_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     for (scheme, name) in SCHEMES.into_iter().chain([(SchemeName::Weir, WEIR)]) {
         chart.curve(name, in_us(time_by(evidence, scheme, "message_bytes", |_| true)));
     }
+    chart.mark(Mark::Words { text: "published: all equal" });
     vec![chart]
 }
 
-fn bandwidth_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+/// - `published`: what was said of blocking calls, and of the others.
+fn bandwidth_figures(evidence: &Evidence<'_>, published: [&'static str; 2]) -> Vec<Chart> {
     let bytes = evidence.records.first().and_then(|record| record.settings.workload_number("message_bytes"));
-    let charts = [true, false].map(|blocking| {
+    let charts = [true, false].into_iter().zip(published).map(|(blocking, text)| {
         let title = format!("Bandwidth, {} calls", blocking_word(blocking));
         let mut chart = Chart::new(title, "messages in a window", "MB/s");
         let rate = |curve: Curve| {
@@ -190,7 +194,8 @@ fn bandwidth_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         for (scheme, name) in SCHEMES.into_iter().chain([(SchemeName::Weir, WEIR)]) {
             chart.curve(name, rate(bandwidth(evidence, scheme, blocking)));
         }
+        chart.mark(Mark::Words { text });
         chart
     });
-    charts.into_iter().collect()
+    charts.collect()
 }

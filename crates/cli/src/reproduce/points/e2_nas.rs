@@ -1,8 +1,8 @@
 //! E2.5 and E2.6: NAS kernels on InfiniBand with many buffers and with one; explicit credit messages and buffers needed.
 
-use super::{Experiment, Point, percent};
+use super::{Experiment, Point, WEIR, percent};
 use crate::quantity::count;
-use crate::reproduce::chart::Chart;
+use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::{Record, SchemeName, Settings};
 
@@ -20,7 +20,7 @@ pub const BUFFERS: Experiment = Experiment {
     source: "Liu & Panda, slides, the tables of ECMs and of maxima",
     plans: &["e2.5"],
     points: buffer_points,
-    figures: |_| Vec::new(),
+    figures: buffer_figures,
 };
 
 /// Kernels; ECMs and messages of static; the most buffers of adaptive.
@@ -57,6 +57,17 @@ fn preposted(it: &Settings) -> u32 {
 fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName, name: &str, buffers: u32) -> Option<&'a Record> {
     let is = |it: &Settings| it.scheme == scheme && kernel(it) == name && preposted(it) == buffers;
     evidence.records.iter().copied().find(|record| is(&record.settings))
+}
+
+/// The world of weir's own settings.
+fn weirs<'a>(evidence: &Evidence<'a>, name: &str) -> Option<&'a Record> {
+    let is = |it: &Settings| it.scheme == SchemeName::Weir && kernel(it) == name;
+    evidence.records.iter().copied().find(|record| is(&record.settings))
+}
+
+/// Explicit credit messages for each message. Unit: percent.
+fn ecms(record: &Record) -> f64 {
+    100.0 * record.credit_packets as f64 / record.messages as f64
 }
 
 /// Times of the schemes over that of the fastest of them. Unit: percent above it.
@@ -117,8 +128,7 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
     let shares: Option<Vec<(&str, f64)>> = PUBLISHED
         .iter()
         .map(|(name, ..)| {
-            let record = world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST)?;
-            Some((*name, record.credit_packets as f64 / record.messages as f64))
+            Some((*name, ecms(world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST)?)))
         })
         .collect();
     points.push(Point::of(
@@ -129,7 +139,7 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
                 let values = shares.iter().filter(|(name, _)| (*name == "lu") == is_lu);
                 values.map(|(_, share)| *share).fold(0.0, f64::max)
             };
-            let each = shares.iter().map(|(name, share)| format!("{name} {:.1} %", 100.0 * share));
+            let each = shares.iter().map(|(name, share)| format!("{name} {share:.1} %"));
             (each.collect::<Vec<_>>().join(", "), of(true) > 0.0 && of(true) >= FAR_ABOVE * of(false))
         }),
     ));
@@ -177,28 +187,56 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
     points
 }
 
+/// A chart of something that every kernel has.
+fn of_kernels(title: impl Into<String>, y_title: &str) -> Chart {
+    Chart::new(title, "kernel, class A", y_title).things(PUBLISHED.map(|(name, ..)| name.to_uppercase()))
+}
+
+fn buffer_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let each = |value: &dyn Fn(&str) -> Option<f64>| {
+        let values = PUBLISHED.iter().enumerate();
+        Curve(values.filter_map(|(place, (name, ..))| Some((place as f64, value(name)?))).collect())
+    };
+    let mut shares = of_kernels("Explicit credit messages for each message", "percent");
+    let published = (0..)
+        .zip(PUBLISHED)
+        .map(|(place, (_, ecms, messages, _))| (f64::from(place), 100.0 * ecms as f64 / messages as f64));
+    shares.published("static, published", published.collect());
+    shares.curve(
+        format!("static, pre-post {ECM_PREPOST}"),
+        each(&|name| world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST).map(ecms)),
+    );
+    shares.curve(WEIR, each(&|name| weirs(evidence, name).map(ecms)));
+    let mut most = of_kernels("The most buffers of a connection", "buffers");
+    let published = (0..).zip(PUBLISHED).map(|(place, (.., most))| (f64::from(place), most as f64));
+    most.published("adaptive, published", published.collect());
+    let buffers = |record: &Record| record.peak_quota_slots as f64;
+    most.curve("adaptive, from 1", each(&|name| world(evidence, SchemeName::Adaptive, name, 1).map(buffers)));
+    most.curve(WEIR, each(&|name| weirs(evidence, name).map(buffers)));
+    vec![shares, most]
+}
+
 fn kernel_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
-    let charts = [100, 1].map(|buffers| {
-        let mut chart = Chart::new(
-            format!("Time behind the fastest scheme, pre-post {buffers}"),
-            "kernel: 1 IS, 2 FT, 3 LU, 4 CG, 5 MG, 6 BT, 7 SP",
-            "percent",
-        )
-        .apart();
+    let published = [
+        (100, "published: comparable"),
+        (1, "published: LU suffers with hardware and static, adaptive best"),
+    ];
+    let charts = published.map(|(buffers, text)| {
+        let title = format!("Time behind the fastest scheme, pre-post {buffers}");
+        let mut chart = of_kernels(title, "percent");
+        chart.mark(Mark::Words { text });
         for (index, (_, name)) in SCHEMES.iter().enumerate() {
             let values = PUBLISHED.iter().enumerate().filter_map(|(place, (kernel, ..))| {
-                Some((place as f64 + 1.0, behind(evidence, kernel, buffers)?[index]))
+                Some((place as f64, behind(evidence, kernel, buffers)?[index]))
             });
             chart.curve(*name, Curve(values.collect()));
         }
         let weir = PUBLISHED.iter().enumerate().filter_map(|(place, (name, ..))| {
-            let is = |it: &Settings| it.scheme == SchemeName::Weir && kernel(it) == *name;
-            let weir = evidence.records.iter().find(|record| is(&record.settings))?;
             let times = SCHEMES.iter().filter_map(|(scheme, _)| world(evidence, *scheme, name, buffers));
             let least = times.map(|record| record.time_ns).reduce(f64::min)?;
-            Some((place as f64 + 1.0, 100.0 * (weir.time_ns / least - 1.0)))
+            Some((place as f64, 100.0 * (weirs(evidence, name)?.time_ns / least - 1.0)))
         });
-        chart.curve(super::WEIR, Curve(weir.collect()));
+        chart.curve(WEIR, Curve(weir.collect()));
         chart
     });
     charts.into_iter().collect()

@@ -162,6 +162,8 @@ mod tests {
             }
             for chart in (experiment.figures)(&nothing) {
                 assert!(chart.is_empty() && chart.draw().contains("</svg>"), "{}", experiment.id);
+                // What only weir does has nothing published beside it.
+                assert!(chart.shows_published() || chart.title.contains(WEIR), "{}", chart.title);
             }
         }
     }
