@@ -171,9 +171,22 @@ struct State {
     free: Option<u32>,
     /// The handle that the program waits for.
     awaited: Option<Handle>,
-    /// For programs that take whatever ends next: what has ended, in order, and whether they wait for it.
-    ended: Option<VecDeque<Handle>>,
+    /// For programs that take whatever ends next.
+    ended: Option<Box<Ended>>,
+    /// Such a program waits.
     awaits_any: bool,
+}
+
+/// What has ended and was not taken by such a program, and since when its calls could be made.
+#[derive(Debug, Default)]
+struct Ended {
+    /// In order, each with the time at which what ended it began.
+    handles: VecDeque<(Handle, Picoseconds)>,
+    /// That time of the one taken last: since then calls can be made that are made now.
+    since: Picoseconds,
+    /// The same of the calls that wait, in order, and of the one that was taken last.
+    calls: VecDeque<Picoseconds>,
+    call: Picoseconds,
 }
 
 impl State {
@@ -183,6 +196,9 @@ impl State {
             self.calls.reserve_exact(FEW);
         }
         self.calls.push_back(call);
+        if let Some(ended) = &mut self.ended {
+            ended.calls.push_back(ended.since);
+        }
     }
 
     /// An operation is under way.
@@ -225,8 +241,11 @@ impl Shared {
 
     /// The next call to perform.
     pub fn next_call(&self) -> Option<Call> {
-        let calls = &mut self.state.borrow_mut().calls;
+        let State { calls, ended, .. } = &mut *self.state.borrow_mut();
         let call = calls.pop_front();
+        if let Some(ended) = ended {
+            ended.call = ended.calls.pop_front().unwrap_or(0);
+        }
         // An all-to-all begins with all its calls, and of a thousand ranks that is much.
         if calls.capacity() > SPARE_CALLS && calls.len() < calls.capacity() / 4 {
             calls.shrink_to(calls.capacity() / 2);
@@ -236,7 +255,17 @@ impl Shared {
 
     /// Puts back the call that was taken last: it cannot be performed yet.
     pub fn postpone(&self, call: Call) {
-        self.state.borrow_mut().calls.push_front(call);
+        let State { calls, ended, .. } = &mut *self.state.borrow_mut();
+        calls.push_front(call);
+        if let Some(ended) = ended {
+            ended.calls.push_front(ended.call);
+        }
+    }
+
+    /// Since when the call that was taken last could have been made, for programs that take whatever ends next.
+    #[inline]
+    pub fn could_be_made_since(&self) -> Option<Picoseconds> {
+        self.state.borrow().ended.as_ref().map(|ended| ended.call)
     }
 
     /// Notes what will be asked for with [`Shared::begun`] until the operation has ended.
@@ -271,10 +300,15 @@ impl Shared {
 
     /// An operation has ended. Returns whether the program waits for it.
     pub fn complete(&self, handle: Handle, status: Status) -> bool {
+        self.complete_since(handle, status, 0)
+    }
+
+    /// The same, by something that began at `since`.
+    pub fn complete_since(&self, handle: Handle, status: Status, since: Picoseconds) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.slots[handle.0 as usize] = Slot::done(status);
         if let Some(ended) = &mut state.ended {
-            ended.push_back(handle);
+            ended.handles.push_back((handle, since));
         }
         state.awaits_any || state.awaited == Some(handle)
     }
@@ -438,9 +472,11 @@ impl Future for NextEnded<'_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<(Handle, Status)> {
         let state = &mut *self.shared.state.borrow_mut();
-        let next = state.ended.as_mut().expect("take_as_they_end comes first").pop_front();
+        let ended = state.ended.as_mut().expect("take_as_they_end comes first");
+        let next = ended.handles.pop_front();
         state.awaits_any = next.is_none();
-        let Some(handle) = next else { return Poll::Pending };
+        let Some((handle, since)) = next else { return Poll::Pending };
+        ended.since = since;
         let slot = state.free(handle);
         let status = slot.status().unwrap_or_else(|| panic!("{handle:?} has ended and is {slot:?}"));
         Poll::Ready((handle, status))

@@ -278,6 +278,11 @@ impl Flights {
         in_order
     }
 
+    /// When the call was made that sends its message.
+    pub fn called_at(&self, id: TrainId) -> Picoseconds {
+        self.trains[id.0 as usize].called_at
+    }
+
     /// Whether a train has one packet.
     #[inline]
     pub fn is_single(&self, id: TrainId) -> bool {

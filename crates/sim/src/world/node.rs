@@ -161,6 +161,8 @@ pub(super) struct Node {
     open: u32,
     /// The send whose actions are being performed was called then.
     called_at: Picoseconds,
+    /// What the processor does now began then.
+    since: Picoseconds,
     /// The next packet to this rank is there already: it was an attempt.
     flown: Option<u32>,
 }
@@ -187,6 +189,7 @@ impl Node {
             crashed: false,
             open: 0,
             called_at: 0,
+            since: 0,
             flown: None,
         }
     }
@@ -392,6 +395,10 @@ impl Node {
                         self.postponed = true;
                         self.serve(around);
                     }
+                    Some(call) if self.comes_later(&call, around) => {
+                        self.shared.postpone(call);
+                        self.serve(around);
+                    }
                     Some(call) => {
                         self.postponed = false;
                         self.perform_call(call, around);
@@ -451,8 +458,19 @@ impl Node {
         Next { step_at: Some(at), ended }
     }
 
+    /// Whether a packet is taken before `call` is performed: of a program that takes whatever ends next, what came into being first goes first, a
+    /// message when it was sent, a call when what let it be made began. So does LogGOPSim. (Whoever waits for something of its own choice takes
+    /// nothing until it waits again.)
+    #[inline]
+    fn comes_later(&self, call: &Call, around: &Surroundings<'_>) -> bool {
+        let Some(since) = self.shared.could_be_made_since() else { return false };
+        let takes_time = matches!(call, Call::Send { .. } | Call::Compute { .. });
+        takes_time && self.next_called_at(around).is_some_and(|called_at| called_at < since)
+    }
+
     fn perform_call(&mut self, call: Call, around: &mut Surroundings<'_>) {
         let cost = around.cost;
+        self.since = self.free_at;
         match call {
             Call::Send { handle, to, tag, bytes } => {
                 self.called_at = self.free_at;
@@ -677,7 +695,7 @@ impl Node {
         let handle = Handle(request.0);
         around.trace.note(self.free_at ^ u64::from(handle.0) << 48);
         self.open -= 1;
-        if self.shared.complete(handle, status) && self.phase == Phase::Waiting {
+        if self.shared.complete_since(handle, status, self.since) && self.phase == Phase::Waiting {
             self.phase = Phase::Running;
         }
     }

@@ -19,6 +19,7 @@ use crate::trace::Trace;
 impl Node {
     /// Takes what has come: the end of a remote get, or a packet.
     pub(super) fn serve(&mut self, around: &mut Surroundings<'_>) {
+        self.since = self.free_at;
         if self.notices.is_some() && self.serve_notice(around) {
             return;
         }
@@ -35,6 +36,19 @@ impl Node {
         } else if self.machine.has_company_waiting() {
             self.handle(Event::Idle, around);
         }
+    }
+
+    /// When the message was sent whose packet is taken next, if that has arrived.
+    pub(super) fn next_called_at(&self, around: &Surroundings<'_>) -> Option<Picoseconds> {
+        if let Some(seen) = self.ahead.next() {
+            return Some(seen.called_at);
+        }
+        let mut next = [TrainId(0)];
+        let train = match self.mailbox.peek(around.chunks, &mut next) {
+            0 => self.mailbox.peek_segment(self.free_at)?,
+            _ => next[0],
+        };
+        Some(around.flights.called_at(train))
     }
 
     pub(super) fn is_to_be_told(&self) -> bool {
