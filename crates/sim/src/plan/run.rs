@@ -166,7 +166,7 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
 }
 
 /// Runs worlds on `jobs` threads, in the order given. `ended` is called on this thread for each, in the order in which they
-/// end; when it says `false`, no further world is begun.
+/// end; when it says `false`, no further world is begun, but for the one that each thread may have begun meanwhile.
 pub fn run_all(
     setups: &[&Setup],
     jobs: usize,
@@ -174,7 +174,8 @@ pub fn run_all(
 ) {
     let next = AtomicUsize::new(0);
     let go_on = AtomicBool::new(true);
-    let (send, receive) = mpsc::channel();
+    // Whoever has ended a world waits until it is taken, so that threads are never far ahead of what `ended` says.
+    let (send, receive) = mpsc::sync_channel(0);
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, setups.len().max(1)) {
             let (next, go_on, send) = (&next, &go_on, send.clone());
