@@ -115,12 +115,11 @@ impl Traffic {
             said = outputs.take(0, said);
             for Said { at, turn, output } in said.drain(..) {
                 let event = match output {
-                    Output::Internal(event) => Event::Network(event),
                     Output::Arrived(Segment { to, count, .. }) => Event::Arrived { to, count },
                     Output::Released { rank } => Event::Send(rank),
                     Output::GetDone { .. } => unreachable!("nobody reads memory"),
                 };
-                queue.push(at, turn.unwrap_or_else(|| outputs.draw()), event);
+                queue.push(at, turn, event);
             }
         }
         Carried { packet_hops: network.packet_hops(), trace: trace.hash(), ..carried }

@@ -113,28 +113,6 @@ struct Sender {
     held_from: Option<Picoseconds>,
 }
 
-/// The NIC of a node.
-#[derive(Clone, Debug, Default)]
-struct Nic {
-    /// The rank, by number on the node, whose turn it is.
-    turn: u32,
-    /// The ranks with packets, a bit each.
-    waiting: Vec<u64>,
-}
-
-impl Nic {
-    /// The first rank from number `first` on that has packets.
-    fn next_waiting(&self, first: u32) -> Option<u32> {
-        let mut word = first as usize / 64;
-        let mut bits = self.waiting.get(word)? & (u64::MAX << (first % 64));
-        while bits == 0 {
-            word += 1;
-            bits = *self.waiting.get(word)?;
-        }
-        Some(word as u32 * 64 + bits.trailing_zeros())
-    }
-}
-
 /// What the network reminds itself of: a channel can start a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
@@ -149,7 +127,10 @@ pub struct Extoll {
     channels: Vec<Channel>,
     packets: Packets<Crossing>,
     senders: Vec<Sender>,
-    nics: Vec<Nic>,
+    /// By rank: when the next packet of its NIC is there; [`NEVER`]: there is none. Every packet looks at those of a node.
+    sends_at: Vec<Picoseconds>,
+    /// By node: the rank, by number there, whose turn it is.
+    turns: Vec<u32>,
     /// Slots free in each mailbox.
     mailbox_room: Vec<u32>,
     compass: Compass,
@@ -190,13 +171,13 @@ impl Extoll {
                 place_behind: compass.place(behind),
             }
         };
-        let nic = Nic { turn: 0, waiting: vec![0; ranks_per_node.div_ceil(64) as usize] };
         Extoll {
             parameters,
             channels: (0..mesh.nodes() * PORTS).map(channel).collect(),
             packets: Packets::default(),
             senders: vec![Sender::default(); ranks],
-            nics: vec![nic; mesh.nodes() as usize],
+            sends_at: vec![NEVER; ranks],
+            turns: vec![0; mesh.nodes() as usize],
             mailbox_room: vec![mailbox_slots.unwrap_or(u32::MAX); ranks],
             compass,
             places: (0..mesh.nodes()).map(|node| compass.place(node)).collect(),
@@ -219,9 +200,9 @@ impl Extoll {
     /// When the next packet of a channel is there for it, now that its first has left or another has come before that.
     #[inline]
     fn first_ready(&self, channel: u32) -> Picoseconds {
-        let Channel { line, free_at, .. } = &self.channels[channel as usize];
+        let Channel { line, .. } = &self.channels[channel as usize];
         if channel % PORTS == IN {
-            return self.ready_in(channel / PORTS, *free_at);
+            return self.ready_in(channel / PORTS);
         }
         let Some(first) = line.first() else { return NEVER };
         let Crossing { ready_at, to, .. } = self.packets[first];
@@ -231,20 +212,15 @@ impl Extoll {
         }
     }
 
-    /// When the first packet of a NIC is there, if not at `from` already.
-    fn ready_in(&self, node: u32, from: Picoseconds) -> Picoseconds {
-        let (nic, first) = (&self.nics[node as usize], node * self.parameters.ranks_per_node);
-        let mut ready_at = NEVER;
-        let mut next = nic.next_waiting(0);
-        while let Some(turn) = next {
-            let waiting = self.senders[(first + turn) as usize].waiting.front().expect("its bit is set");
-            ready_at = ready_at.min(waiting.ready_at);
-            if ready_at <= from {
-                break;
-            }
-            next = nic.next_waiting(turn + 1);
-        }
-        ready_at
+    /// The ranks of a node.
+    fn ranks_of(&self, node: u32) -> std::ops::Range<usize> {
+        let count = self.parameters.ranks_per_node as usize;
+        node as usize * count..(node as usize + 1) * count
+    }
+
+    /// When the first packet of a NIC is there.
+    fn ready_in(&self, node: u32) -> Picoseconds {
+        self.sends_at[self.ranks_of(node)].iter().copied().min().unwrap_or(NEVER)
     }
 
     /// Sees to it that a channel starts when it can.
@@ -255,7 +231,8 @@ impl Extoll {
         // An event for a later time finds that it is not meant any more.
         if at < *start_at {
             *start_at = at;
-            outputs.push(at, Output::Internal(Event { channel }));
+            let turn = outputs.draw();
+            outputs.remind(at, turn, Event { channel });
         }
     }
 
@@ -291,36 +268,27 @@ impl Extoll {
     fn start_in(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
         let Parameters { ranks_per_node, nic_packets, inject_packet_ps, .. } = self.parameters;
         let node = channel / PORTS;
-        let nic = &mut self.nics[node as usize];
-        let turn = nic.turn;
-        let mut next = nic.next_waiting(turn).or_else(|| nic.next_waiting(0));
-        let turn = loop {
-            let found = next.expect("some rank has a packet ready");
-            let sender = &self.senders[(node * ranks_per_node + found) as usize];
-            if sender.waiting.front().expect("its bit is set").ready_at <= now {
-                break found;
-            }
-            next = nic.next_waiting(found + 1).or_else(|| nic.next_waiting(0));
-        };
+        let (turn, sends_at) = (self.turns[node as usize], &self.sends_at[self.ranks_of(node)]);
+        let is_ready = |&turn: &u32| sends_at[turn as usize] <= now;
+        let turn =
+            (turn..ranks_per_node).chain(0..turn).find(is_ready).expect("some rank has a packet ready");
+        self.turns[node as usize] = (turn + 1) % ranks_per_node;
         let rank = node * ranks_per_node + turn;
         let sender = &mut self.senders[rank as usize];
-        let waiting = sender.waiting.front_mut().expect("its bit is set");
+        let waiting = sender.waiting.front_mut().expect("it has a packet ready");
         let Waiting { train, to, next: index, .. } = *waiting;
         waiting.next += 1;
         waiting.ready_at += waiting.spacing_ps;
         if waiting.next == waiting.count {
             sender.waiting.pop_front();
-            if sender.waiting.is_empty() {
-                nic.waiting[turn as usize / 64] &= !(1 << (turn % 64));
-            }
         }
+        self.sends_at[rank as usize] = sender.waiting.front().map_or(NEVER, |next| next.ready_at);
         sender.packets -= 1;
         if sender.packets <= nic_packets
             && let Some(from) = sender.held_from.take()
         {
             outputs.push(from.max(now), Output::Released { rank });
         }
-        nic.turn = (turn + 1) % ranks_per_node;
         let there = self.places[(to / ranks_per_node) as usize];
         let packet = Crossing { ready_at: now + inject_packet_ps, train, index, to, there, holds: channel };
         let place = self.packets.add(packet);
@@ -395,6 +363,9 @@ impl Network for Extoll {
         let Injection { train, from, to, packets, spacing_ps, .. } = injection;
         let Parameters { ranks_per_node, nic_packets, .. } = self.parameters;
         let sender = &mut self.senders[from as usize];
+        if sender.waiting.is_empty() {
+            self.sends_at[from as usize] = now + spacing_ps;
+        }
         let ready_at = now + spacing_ps; // a packet is there when it has been written
         sender.waiting.push_back(Waiting { train, to, next: 0, count: packets, ready_at, spacing_ps });
         sender.packets += packets;
@@ -405,9 +376,7 @@ impl Network for Extoll {
         } else {
             Hold::Until(done)
         };
-        let (node, turn) = (from / ranks_per_node, from % ranks_per_node);
-        self.nics[node as usize].waiting[turn as usize / 64] |= 1 << (turn % 64);
-        let way_in = node * PORTS + IN;
+        let way_in = from / ranks_per_node * PORTS + IN;
         self.channels[way_in as usize].ready_at = self.first_ready(way_in);
         self.plan(now, way_in, outputs);
         hold

@@ -18,6 +18,7 @@ use weir_proto::Geometry;
 
 use super::{Hold, Injection, Network, Output, Outputs, Said, Segment};
 use crate::Picoseconds;
+use crate::queue::Turn;
 
 /// What goes wrong on links, by seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub struct Faulty<N: Network> {
     /// When the last packet of a pair arrives.
     last: BTreeMap<(u32, u32), Picoseconds>,
     /// What the network has said; empty between calls.
-    said: Vec<Said<Output<N::Event>>>,
+    said: Vec<Said>,
     repairs: u64,
 }
 
@@ -149,20 +150,19 @@ impl<N: Network> Faulty<N> {
         let mut said = outputs.take(before, std::mem::take(&mut self.said));
         for Said { at, turn, output } in said.drain(..) {
             match output {
-                Output::Arrived(segment) => self.arrived(Said { at, turn, output: segment }, outputs),
+                Output::Arrived(segment) => self.arrived(at, turn, segment, outputs),
                 Output::GetDone { .. } => {
                     let late_ps = self.jitter_ps() + self.delay_ps();
-                    outputs.say(Said { at: at + late_ps, turn, output });
+                    outputs.push_in_turn(at + late_ps, turn, output);
                 }
-                Output::Internal(_) | Output::Released { .. } => outputs.say(Said { at, turn, output }),
+                Output::Released { .. } => outputs.push_in_turn(at, turn, output),
             }
         }
         self.said = said;
         result
     }
 
-    fn arrived(&mut self, said: Said<Segment>, outputs: &mut Outputs<N::Event>) {
-        let Said { at, turn, output: segment } = said;
+    fn arrived(&mut self, at: Picoseconds, turn: Turn, segment: Segment, outputs: &mut Outputs<N::Event>) {
         let Segment { train, first, count, spacing_ps, .. } = segment;
         let pair = self.pairs[train.0 as usize];
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
@@ -174,7 +174,7 @@ impl<N: Network> Faulty<N> {
             let delay_ps = self.delay_ps();
             if delay_ps > 0 {
                 if run.count > 0 {
-                    outputs.say(Said { at: run_at, turn, output: Output::Arrived(run) });
+                    outputs.push_in_turn(run_at, turn, Output::Arrived(run));
                 }
                 run_at = next_at + delay_ps;
                 next_at = run_at;
@@ -183,7 +183,7 @@ impl<N: Network> Faulty<N> {
             run.count += 1;
             next_at += spacing_ps;
         }
-        outputs.say(Said { at: run_at, turn, output: Output::Arrived(run) });
+        outputs.push_in_turn(run_at, turn, Output::Arrived(run));
         self.last.insert(pair, next_at - spacing_ps);
     }
 }

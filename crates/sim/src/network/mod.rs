@@ -60,9 +60,7 @@ pub struct Segment {
 
 /// What a network says will happen.
 #[derive(Clone, Copy, Debug)]
-pub enum Output<E> {
-    /// Something of its own: it is to be called again.
-    Internal(E),
+pub enum Output {
     /// The first packet of a segment stands in the mailbox.
     Arrived(Segment),
     /// A sender that was held ([`Hold::UntilReleased`]) may go on.
@@ -90,16 +88,16 @@ pub enum Hold {
 
 /// Something that will happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Said<O> {
+pub struct Said {
     /// When.
     pub at: Picoseconds,
-    /// In which turn among other things of that time; `None`: in the next that is drawn.
-    pub turn: Option<Turn>,
+    /// In which turn among other things of that time.
+    pub turn: Turn,
     /// What.
-    pub output: O,
+    pub output: Output,
 }
 
-/// Something of its own that a network wants to be reminded of, as with [`Output::Internal`]: most of what happens.
+/// Something of its own that a network wants to be reminded of: most of what happens.
 #[derive(Clone, Copy, Debug)]
 pub struct Reminder<E> {
     /// When.
@@ -113,7 +111,7 @@ pub struct Reminder<E> {
 /// Where a network puts what will happen, and when.
 #[derive(Clone, Debug)]
 pub struct Outputs<E> {
-    said: Vec<Said<Output<E>>>,
+    said: Vec<Said>,
     reminders: Vec<Reminder<E>>,
     /// Those of all events of a world.
     turns: Turns,
@@ -131,20 +129,15 @@ impl<E> Default for Outputs<E> {
 impl<E> Outputs<E> {
     /// Says what will happen.
     #[inline]
-    pub fn push(&mut self, at: Picoseconds, output: Output<E>) {
-        self.say(Said { at, turn: None, output });
+    pub fn push(&mut self, at: Picoseconds, output: Output) {
+        let turn = self.draw();
+        self.push_in_turn(at, turn, output);
     }
 
     /// The same for something whose turn was drawn, perhaps long ago.
     #[inline]
-    pub fn push_in_turn(&mut self, at: Picoseconds, turn: Turn, output: Output<E>) {
-        self.say(Said { at, turn: Some(turn), output });
-    }
-
-    /// Says it again, as it was said or changed.
-    #[inline]
-    pub fn say(&mut self, said: Said<Output<E>>) {
-        self.said.push(said);
+    pub fn push_in_turn(&mut self, at: Picoseconds, turn: Turn, output: Output) {
+        self.said.push(Said { at, turn, output });
     }
 
     /// Wants to be reminded of `event` in a turn that was drawn, perhaps long ago.
@@ -191,7 +184,7 @@ impl<E> Outputs<E> {
 
     /// Takes what has been said after the first `kept`, in order; the memory of `instead` is used from now on if nothing is kept.
     #[inline]
-    pub fn take(&mut self, kept: usize, mut instead: Vec<Said<Output<E>>>) -> Vec<Said<Output<E>>> {
+    pub fn take(&mut self, kept: usize, mut instead: Vec<Said>) -> Vec<Said> {
         if kept == 0 {
             instead.clear();
             return std::mem::replace(&mut self.said, instead);

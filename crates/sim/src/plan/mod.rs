@@ -43,7 +43,7 @@ pub struct Plan {
     pub experiment: String,
     /// Where it was published.
     pub source: String,
-    /// Worlds, references included, each once.
+    /// Worlds, references included (if they are not left out), each once.
     pub worlds: Vec<Setup>,
     /// Numbers of peers for which a receiver's memory is measured.
     pub memory_peers: Vec<u32>,
@@ -81,6 +81,8 @@ struct Head {
     source: String,
     seeds: Option<Spanned<Vec<u64>>>,
     memory_peers: Option<Spanned<Vec<u32>>>,
+    /// Whether each world is compared with one without flow control, which is run too.
+    reference: Option<bool>,
     #[serde(rename = "base")]
     _base: Option<IgnoredAny>,
     #[serde(rename = "sweep")]
@@ -146,7 +148,8 @@ impl Plan {
                 for table in table::combinations(&table, span)? {
                     for &seed in seeds.get_ref() {
                         let setup = Setup::read(table.clone(), span.clone(), directory, networks, seed)?;
-                        for setup in [setup.reference(), setup] {
+                        let reference = head.reference.unwrap_or(true).then(|| setup.reference());
+                        for setup in reference.into_iter().chain([setup]) {
                             if known.insert(setup.key()) {
                                 worlds.push(setup);
                             }

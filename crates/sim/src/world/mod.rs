@@ -228,7 +228,7 @@ pub struct World<N: Network> {
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
     /// What is being read of it; empty between events.
-    said: Vec<Said<Output<N::Event>>>,
+    said: Vec<Said>,
     trace: Trace,
     events: u64,
     ended: u32,
@@ -480,12 +480,10 @@ impl<N: Network> World<N> {
         let mut said = self.outputs.take(0, std::mem::take(&mut self.said));
         for Said { at, turn, output } in said.drain(..) {
             let event = match output {
-                Output::Internal(event) => Event::Network(event),
                 Output::Arrived(segment) => self.arrival(segment),
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } => Event::GetDone { to, number },
             };
-            let turn = turn.unwrap_or_else(|| self.outputs.draw());
             self.queue.push(at, turn, event);
         }
         self.said = said;
@@ -562,11 +560,10 @@ impl<N: Network> World<N> {
         };
         let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
         let node::Surroundings { taken, flown, .. } = surroundings;
-        if taken {
-            self.network.taken(now, rank, &mut self.outputs);
-        }
         if flown.is_some() || !self.left.is_nothing() {
-            self.see_to_left(now, rank, flown);
+            self.see_to_left(now, rank, flown, taken);
+        } else if taken {
+            self.network.taken(now, rank, &mut self.outputs);
         }
         self.take_outputs();
         if self.readiness.is_some() {
@@ -575,8 +572,8 @@ impl<N: Network> World<N> {
         result
     }
 
-    /// Does what a node has left for us to do.
-    fn see_to_left(&mut self, now: Picoseconds, rank: u32, flown: Option<TrainId>) {
+    /// Does what a node has left for us to do. `taken`: it has taken a packet.
+    fn see_to_left(&mut self, now: Picoseconds, rank: u32, flown: Option<TrainId>, taken: bool) {
         let mut attaches = std::mem::take(&mut self.left.attaches);
         let mut injections = self.left.injections.iter();
         for (to, called) in attaches.drain(..) {
@@ -610,6 +607,9 @@ impl<N: Network> World<N> {
         }
         for (at, train) in self.left.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
+        }
+        if taken {
+            self.network.taken(now, rank, &mut self.outputs);
         }
         for get in self.left.gets.drain(..) {
             let number = match &mut self.faults {

@@ -85,13 +85,13 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             ));
         }
     }
-    let most = evidence.most_ranks();
-    let weir = evidence.overhead_by_slots(|it| it.scheme == SchemeName::Weir && it.ranks == most);
-    if let Some(overhead) = weir.at(weir_slots(most)) {
-        points.push(Point::beside(
-            format!("{most} ranks: weir's defaults, {} slots", weir_slots(most)),
-            percent(overhead),
-        ));
+    for ranks in evidence.values(|it| it.ranks) {
+        let weir = evidence.overhead_by_slots(|it| it.scheme == SchemeName::Weir && it.ranks == ranks);
+        let slots = weir_slots(ranks);
+        if let Some(overhead) = weir.at(slots) {
+            let text = format!("{ranks} ranks: weir's defaults, {slots} slots");
+            points.push(Point::beside(text, percent(overhead)));
+        }
     }
     points
 }

@@ -4,7 +4,7 @@ use super::{Experiment, Point, WEIR, percent, weir_slots};
 use crate::quantity::count;
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
-use weir_sim::plan::SchemeName;
+use weir_sim::plan::{SchemeName, Settings};
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "E1.4",
@@ -24,78 +24,81 @@ const ABOUT: f64 = 1.25;
 /// "Only slightly more" than static. Unit: percentage points, mean over the buffer sizes.
 const SLIGHTLY: f64 = 3.0;
 
-fn curve(evidence: &Evidence<'_>, scheme: SchemeName, group: u32) -> Curve {
-    let ranks = evidence.most_ranks();
-    evidence.overhead_by_slots(|it| {
-        it.scheme == scheme && it.ranks == ranks && it.workload_number("group_ranks") == Some(group.into())
-    })
+/// Some of the ranks, and all there are.
+type Part = (u32, u32);
+
+fn part(it: &Settings) -> Option<Part> {
+    it.workload_number("group_ranks").map(|group| (group as u32, it.ranks))
 }
 
-fn groups(evidence: &Evidence<'_>) -> Vec<u32> {
-    let mut groups = evidence.values(|it| it.workload_number("group_ranks").unwrap_or(0.0) as u32);
-    groups.reverse();
-    groups
+fn words(part: Part) -> String {
+    match part {
+        (group, ranks) if group == ranks => format!("all {}", count(ranks.into())),
+        (group, ranks) => format!("{} of {}", count(group.into()), count(ranks.into())),
+    }
+}
+
+fn curve(evidence: &Evidence<'_>, scheme: SchemeName, of: Part) -> Curve {
+    evidence.overhead_by_slots(|it| it.scheme == scheme && part(it) == Some(of))
+}
+
+/// Those that were run, the largest part first.
+fn parts(evidence: &Evidence<'_>) -> Vec<Part> {
+    let mut parts: Vec<Part> = evidence.values(part).into_iter().flatten().collect();
+    let share = |(group, ranks): &Part| f64::from(*group) / f64::from(*ranks);
+    parts.sort_by(|one, other| share(other).total_cmp(&share(one)));
+    parts
 }
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
-    let ranks = evidence.most_ranks();
     let mut points = Vec::new();
-    let words = |slots: Option<f64>| {
+    let slots_words = |slots: Option<f64>| {
         slots.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots"))
     };
-    for group in groups(evidence) {
-        let fixed = curve(evidence, SchemeName::Static, group);
+    for part in parts(evidence) {
+        let fixed = curve(evidence, SchemeName::Static, part);
         let from = fixed.holds_from(|overhead| overhead < LIMIT);
         if !fixed.is_empty() {
             points.push(Point::new(
-                format!(
-                    "{} of {} active, static: under {LIMIT} % only from {STATIC_SLOTS} slots on",
-                    count(group.into()),
-                    count(ranks.into())
-                ),
+                format!("{} active, static: under {LIMIT} % only from {STATIC_SLOTS} slots on", words(part)),
                 format!("not below {STATIC_SLOTS} slots"),
-                words(from),
+                slots_words(from),
                 from.is_none_or(|slots| slots >= STATIC_SLOTS),
             ));
         }
     }
-    for group in groups(evidence) {
+    for part in parts(evidence) {
         let (dynamic, fixed) =
-            (curve(evidence, SchemeName::Dynamic, group), curve(evidence, SchemeName::Static, group));
+            (curve(evidence, SchemeName::Dynamic, part), curve(evidence, SchemeName::Static, part));
         if dynamic.is_empty() {
             continue;
         }
-        if group == ranks {
+        if part.0 == part.1 {
             let differences: Vec<f64> =
                 dynamic.0.iter().filter_map(|(slots, overhead)| Some(overhead - fixed.at(*slots)?)).collect();
             points.push(Point::of(
-                format!("all {} active: dynamic costs only slightly more than static (mean difference at most {SLIGHTLY} points)", count(ranks.into())),
+                format!("{} active: dynamic costs only slightly more than static (mean difference at most {SLIGHTLY} points)", words(part)),
                 "slightly more",
                 mean(&differences).map(|points| (format!("{points:+.1} points"), points <= SLIGHTLY)),
             ));
             continue;
         }
-        let share = f64::from(group) / f64::from(ranks);
+        let share = f64::from(part.0) / f64::from(part.1);
         let from = dynamic.holds_from(|overhead| overhead < LIMIT);
         points.push(Point::new(
             format!(
-                "{} of {} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",
-                count(group.into()),
-                count(ranks.into())
+                "{} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",
+                words(part)
             ),
             format!("{:.0} slots", share * STATIC_SLOTS),
-            words(from),
+            slots_words(from),
             from.is_some_and(|slots| slots <= ABOUT * share * STATIC_SLOTS),
         ));
     }
-    for group in groups(evidence) {
-        if let Some(overhead) = curve(evidence, SchemeName::Weir, group).at(weir_slots(ranks)) {
-            let text = format!(
-                "{} of {} active: weir's defaults, {} slots",
-                count(group.into()),
-                count(ranks.into()),
-                weir_slots(ranks)
-            );
+    for part in parts(evidence) {
+        let slots = weir_slots(part.1);
+        if let Some(overhead) = curve(evidence, SchemeName::Weir, part).at(slots) {
+            let text = format!("{} active: weir's defaults, {slots} slots", words(part));
             points.push(Point::beside(text, percent(overhead)));
         }
     }
@@ -103,26 +106,25 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
 }
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
-    let ranks = count(evidence.most_ranks().into());
     let charts = [
-        (SchemeName::Static, format!("static credits, of {ranks} ranks (Figure 5.9)")),
-        (SchemeName::Dynamic, format!("dynamic credits, of {ranks} ranks (Figure 6.5)")),
-        (SchemeName::Weir, format!("{WEIR}, of {ranks} ranks")),
+        (SchemeName::Static, String::from("static credits (Figure 5.9)")),
+        (SchemeName::Dynamic, String::from("dynamic credits (Figure 6.5)")),
+        (SchemeName::Weir, String::from(WEIR)),
     ];
     let charts = charts.into_iter().map(|(scheme, title)| {
         let mut chart =
             Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
-        for group in groups(evidence) {
-            chart.curve(format!("{} active", count(group.into())), curve(evidence, scheme, group));
+        for part in parts(evidence) {
+            chart.curve(format!("{} active", words(part)), curve(evidence, scheme, part));
         }
         chart.mark(Mark::Level { y: LIMIT, text: "5 %" });
         if scheme == SchemeName::Static {
             chart.mark(Mark::At { x: STATIC_SLOTS, text: "published: from here on" });
         }
         if scheme == SchemeName::Dynamic {
-            chart.mark(Mark::At { x: STATIC_SLOTS / 2.0, text: "published: 512" });
-            chart.mark(Mark::At { x: STATIC_SLOTS / 4.0, text: "256" });
-            chart.mark(Mark::At { x: STATIC_SLOTS / 8.0, text: "128" });
+            chart.mark(Mark::At { x: STATIC_SLOTS / 2.0, text: "published: a half" });
+            chart.mark(Mark::At { x: STATIC_SLOTS / 4.0, text: "a quarter" });
+            chart.mark(Mark::At { x: STATIC_SLOTS / 8.0, text: "an eighth" });
         }
         chart
     });

@@ -45,7 +45,8 @@ impl Eager {
         let look_at = &mut self.waiting[channel as usize].look_at;
         if look_at.is_none_or(|due| due > at) {
             *look_at = Some(at);
-            outputs.push(at, Output::Internal(Told::Look(channel)));
+            let turn = outputs.draw();
+            outputs.remind(at, turn, Told::Look(channel));
         }
     }
 
@@ -121,7 +122,8 @@ impl Eager {
         network.channels[channel as usize].room -= 1;
         network.packets[place].holds = channel;
         self.waiting[channel as usize].crossing.push_back(place);
-        outputs.push(now + behind_ps, Output::Internal(Told::Behind(channel)));
+        let turn = outputs.draw();
+        outputs.remind(now + behind_ps, turn, Told::Behind(channel));
         free_at
     }
 }
