@@ -13,7 +13,7 @@
 //! ```
 //! `irequires` (begin when the other has begun) is read too; `cpu` and `nic` are read and must be 0: a rank has one of each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use crate::program::{Program, Rank};
@@ -302,33 +302,47 @@ fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalE
     }
 }
 
+impl Operation {
+    /// The order of those that can begin at the same moment; of the same kind, that of the file. A receive takes no time, and LogGOPSim lets sends
+    /// begin before work.
+    fn place(self) -> u32 {
+        match self {
+            Operation::Receive { .. } => 0,
+            Operation::Send { .. } => 1,
+            Operation::Compute { .. } => 2,
+        }
+    }
+}
+
 async fn run(rank: Rank, steps: Rc<Vec<Step>>) {
     rank.take_as_they_end();
     let mut requires: Vec<u32> = steps.iter().map(|step| step.requires).collect();
-    // In the order of the file, as far as that is free.
-    let mut ready: std::collections::VecDeque<u32> =
+    let place = |index: &u32| steps[*index as usize].operation.place();
+    let mut ready: Vec<u32> =
         (0..steps.len() as u32).filter(|&index| requires[index as usize] == 0).collect();
+    ready.sort_by_key(place);
+    let mut ready = VecDeque::from(ready);
+    // Those that do not wait for anything else any more.
+    let mut released = |next: &[u32]| {
+        let mut free: Vec<u32> = Vec::new();
+        for &next in next {
+            requires[next as usize] -= 1;
+            if requires[next as usize] == 0 {
+                free.push(next);
+            }
+        }
+        free.sort_by_key(place);
+        free
+    };
     let mut open: HashMap<u32, u32> = HashMap::new();
     loop {
         while let Some(index) = ready.pop_front() {
             let step = &steps[index as usize];
-            let mut release = |next: &[u32]| {
-                for &next in next {
-                    requires[next as usize] -= 1;
-                    if requires[next as usize] == 0 {
-                        ready.push_back(next);
-                    }
-                }
-            };
-            release(&step.then_at_once);
+            ready.extend(released(&step.then_at_once));
             let handle = match step.operation {
                 Operation::Send { bytes, to, tag } => rank.isend(to, tag, bytes),
                 Operation::Receive { bytes, from, tag } => rank.irecv(Some(from), tag, bytes),
-                Operation::Compute { ns } => {
-                    rank.compute(ns * 1000);
-                    release(&step.then);
-                    continue;
-                }
+                Operation::Compute { ns } => rank.icompute(ns * 1000),
             };
             open.insert(handle.0, index);
         }
@@ -337,11 +351,6 @@ async fn run(rank: Rank, steps: Rc<Vec<Step>>) {
         }
         let (handle, _) = rank.next_ended().await;
         let index = open.remove(&handle.0).expect("what has ended was open");
-        for &next in &steps[index as usize].then {
-            requires[next as usize] -= 1;
-            if requires[next as usize] == 0 {
-                ready.push_back(next);
-            }
-        }
+        ready.extend(released(&steps[index as usize].then));
     }
 }

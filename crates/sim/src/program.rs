@@ -69,6 +69,8 @@ pub enum Call {
     Compute {
         /// How long.
         ps: Picoseconds,
+        /// Completes with it, if somebody wants to know.
+        handle: Option<Handle>,
     },
     /// Tell the time.
     Clock {
@@ -184,9 +186,10 @@ struct Ended {
     handles: VecDeque<(Handle, Picoseconds)>,
     /// That time of the one taken last: since then calls can be made that are made now.
     since: Picoseconds,
-    /// The same of the calls that wait, in order, and of the one that was taken last.
+    /// The same of the calls that wait, in order, and of the one that was taken last, and where that stood.
     calls: VecDeque<Picoseconds>,
     call: Picoseconds,
+    place: usize,
 }
 
 impl State {
@@ -199,6 +202,17 @@ impl State {
         if let Some(ended) = &mut self.ended {
             ended.calls.push_back(ended.since);
         }
+    }
+
+    /// The next of these.
+    #[inline]
+    fn next_of(calls: &mut VecDeque<Call>) -> Option<Call> {
+        let call = calls.pop_front();
+        // An all-to-all begins with all its calls, and of a thousand ranks that is much.
+        if calls.capacity() > SPARE_CALLS && calls.len() < calls.capacity() / 4 {
+            calls.shrink_to(calls.capacity() / 2);
+        }
+        call
     }
 
     /// An operation is under way.
@@ -239,27 +253,36 @@ impl Shared {
         Rc::new(Shared { rank, size, state: RefCell::default() })
     }
 
-    /// The next call to perform.
-    pub fn next_call(&self) -> Option<Call> {
+    /// The next call to perform. Of a program that takes whatever ends next, another one goes before a send that has to wait.
+    ///
+    /// - `sends_wait`: the network takes no send yet.
+    pub fn next_call(&self, sends_wait: bool) -> Option<Call> {
         let State { calls, ended, .. } = &mut *self.state.borrow_mut();
-        let call = calls.pop_front();
-        if let Some(ended) = ended {
-            ended.call = ended.calls.pop_front().unwrap_or(0);
-        }
-        // An all-to-all begins with all its calls, and of a thousand ranks that is much.
-        if calls.capacity() > SPARE_CALLS && calls.len() < calls.capacity() / 4 {
-            calls.shrink_to(calls.capacity() / 2);
-        }
-        call
+        let Some(ended) = ended else { return State::next_of(calls) };
+        let others = calls.iter().position(|call| !matches!(call, Call::Send { .. }));
+        ended.place = others.filter(|_| sends_wait).unwrap_or(0);
+        ended.call = ended.calls.remove(ended.place)?;
+        calls.remove(ended.place)
     }
 
     /// Puts back the call that was taken last: it cannot be performed yet.
     pub fn postpone(&self, call: Call) {
         let State { calls, ended, .. } = &mut *self.state.borrow_mut();
-        calls.push_front(call);
-        if let Some(ended) = ended {
-            ended.calls.push_front(ended.call);
-        }
+        let Some(ended) = ended else { return calls.push_front(call) };
+        calls.insert(ended.place, call);
+        ended.calls.insert(ended.place, ended.call);
+    }
+
+    /// Whether something has ended that a program has not taken which takes whatever ends next.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.state.borrow().ended.as_ref().is_some_and(|ended| !ended.handles.is_empty())
+    }
+
+    /// Whether the program takes whatever ends next.
+    #[inline]
+    pub fn takes_as_they_end(&self) -> bool {
+        self.state.borrow().ended.is_some()
     }
 
     /// Since when the call that was taken last could have been made, for programs that take whatever ends next.
@@ -366,8 +389,13 @@ impl Rank {
     }
 
     /// From now on [`Rank::next_ended`] is used instead of `wait`.
+    ///
+    /// # Panics
+    /// If calls were made before.
     pub fn take_as_they_end(&self) {
-        self.0.state.borrow_mut().ended.get_or_insert_default();
+        let state = &mut *self.0.state.borrow_mut();
+        assert!(state.calls.is_empty(), "calls were made before");
+        state.ended.get_or_insert_default();
     }
 
     /// Waits until any of the operations begun since [`Rank::take_as_they_end`] has ended.
@@ -406,7 +434,12 @@ impl Rank {
 
     /// Works for `ps` without calling the library.
     pub fn compute(&self, ps: Picoseconds) {
-        self.0.state.borrow_mut().call(Call::Compute { ps });
+        self.0.state.borrow_mut().call(Call::Compute { ps, handle: None });
+    }
+
+    /// The same as an operation.
+    pub fn icompute(&self, ps: Picoseconds) -> Handle {
+        self.call(|handle| Call::Compute { ps, handle: Some(handle) })
     }
 
     /// The time, after all calls made so far.

@@ -35,6 +35,56 @@ fn schedules_finish_when_loggopsim_says() {
     }
 }
 
+/// By LogGOPSim's rules. Rank 1 begins at 4,000 ns to take what lets it work (5,000 ns, from 30,070 on) and then send. What rank 2 sent at 1,000 is
+/// taken (1,542 ns) before the work, what it sent at 6,000 behind that, and what it sent at 31,000, when the work has begun, behind the send.
+#[test]
+fn what_came_into_being_first_goes_first() {
+    let finishes = |sent_after: u64| {
+        finishing_ns(&format!(
+            "num_ranks 4
+            rank 0 {{
+            l1: send 4096b to 1
+            }}
+            rank 1 {{
+            l1: recv 4096b from 0
+            l2: calc 5000
+            l2 requires l1
+            l3: send 8b to 3
+            l3 requires l2
+            l4: recv 8b from 2
+            }}
+            rank 2 {{
+            l1: calc {sent_after}
+            l2: send 8b to 1
+            l2 requires l1
+            }}
+            rank 3 {{
+            l1: recv 8b from 1
+            }}"
+        ))
+    };
+    let end_of_work = 30_070 + 5_000;
+    let behind_it = 1_500 + 2_500 + 1_542; // o, L, o and the bytes of the message to rank 3
+    let later = end_of_work + 1_542 + behind_it;
+    assert_eq!([1_000, 6_000, 31_000].map(finishes), [later, later, end_of_work + behind_it]);
+}
+
+/// The NIC takes the second send at 1,594 ns (`g` and 99 bytes), 94 after the processor is free: the work goes first, and the message is there at 25,500.
+#[test]
+fn work_goes_before_a_send_that_waits_for_the_nic() {
+    let schedule = "num_ranks 2
+        rank 0 {
+        l1: send 100b to 1
+        l2: send 100b to 1
+        l3: calc 20000
+        }
+        rank 1 {
+        l1: recv 100b from 0
+        l2: recv 100b from 0
+        }";
+    assert_eq!(finishing_ns(schedule), 1_500 + 20_000 + 1_500 + 2_500 + 2_094);
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_with_its_line() {
     let refused = |text: &str| Schedule::parse(text).expect_err(text).to_string();

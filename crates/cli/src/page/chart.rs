@@ -174,7 +174,7 @@ impl Chart {
     /// Whether it shows anything published.
     #[cfg(test)]
     pub fn shows_published(&self) -> bool {
-        !self.marks.is_empty() || !self.published.is_empty()
+        !self.published.is_empty() || !self.marks.is_empty() && !self.logarithmic // which draw no marks
     }
 
     /// Whether there is nothing to see.

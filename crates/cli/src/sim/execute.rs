@@ -154,8 +154,11 @@ fn run_open(
                 ));
                 results.records.insert(record.key.clone(), record.clone());
                 let mut finished = finished.lock().expect("nobody panics with it");
-                kept = store.add(record);
-                *finished += u64::from(kept.is_ok());
+                // Worlds that were begun end after the first that could not be kept, too.
+                if kept.is_ok() {
+                    kept = store.add(record);
+                    *finished += u64::from(kept.is_ok());
+                }
             }
         }
         kept.is_ok()

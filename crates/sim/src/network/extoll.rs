@@ -127,7 +127,8 @@ pub struct Extoll {
     channels: Vec<Channel>,
     packets: Packets<Crossing>,
     senders: Vec<Sender>,
-    /// By rank: when the next packet of its NIC is there; [`NEVER`]: there is none. Every packet looks at those of a node.
+    /// By rank: when the next packet of its NIC is there; [`NEVER`]: there is none. Every packet looks at all of a node, which
+    /// are 16 in what was published.
     sends_at: Vec<Picoseconds>,
     /// By node: the rank, by number there, whose turn it is.
     turns: Vec<u32>,

@@ -37,7 +37,7 @@ fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64) {
     let (mut messages, mut packets, mut calls, mut now) = (0, 0, 0u64, 0);
     while !program::run(program) {
         let before = calls;
-        while let Some(call) = shared.next_call() {
+        while let Some(call) = shared.next_call(false) {
             calls += 1;
             match call {
                 Call::Send { handle, bytes, .. } => {
@@ -55,7 +55,12 @@ fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64) {
                     now += 1000;
                     shared.complete(handle, Status { bytes: now, ..Status::default() });
                 }
-                Call::Compute { ps } => now += ps,
+                Call::Compute { ps, handle } => {
+                    now += ps;
+                    if let Some(handle) = handle {
+                        shared.complete(handle, Status::default());
+                    }
+                }
                 Call::Credits { handle, .. } => {
                     shared.complete(handle, Status::default());
                 }

@@ -608,6 +608,7 @@ impl<N: Network> World<N> {
         for (at, train) in self.left.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
+        // What the network says draws its turns at once: after what leaves, before what is read.
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }

@@ -325,7 +325,8 @@ impl Node {
 
     /// The program knows now how many slots are its.
     pub fn read(&self, handle: Handle, slots: u32) {
-        self.shared.complete(handle, Status { bytes: slots.into(), ..Status::default() });
+        let status = Status { bytes: slots.into(), ..Status::default() };
+        self.shared.complete_since(handle, status, self.since);
     }
 
     /// The hardware tells the machine something, while the processor does what it does. When to step, if no step is due early
@@ -348,7 +349,7 @@ impl Node {
             Told::Deadline => Event::Deadline,
         };
         let busy_until = self.free_at.max(now);
-        self.free_at = now;
+        (self.free_at, self.since) = (now, now);
         self.handle(event, around);
         self.flown = None;
         // Descriptors are written by the processor, whenever the hardware comes to them.
@@ -373,7 +374,7 @@ impl Node {
     }
 
     /// Takes a packet, or performs a call of the program and lets it run on: as far as nobody else has a say in it. While a
-    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case.
+    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case (but for [`Node::comes_later`]).
     pub fn step(&mut self, now: Picoseconds, around: &mut Surroundings<'_>) -> Next {
         if self.step_at != Some(now) {
             return Next::default(); // an earlier one took its place
@@ -388,8 +389,12 @@ impl Node {
         self.free_at = now;
         let mut ended = false;
         for _ in 0..MOST_AT_ONCE {
+            if self.phase == Phase::Running && self.shared.has_ended() {
+                // What that lets it do may go before calls that wait.
+                self.returned = program::run(&mut self.program);
+            }
             match self.phase {
-                Phase::Running => match self.shared.next_call() {
+                Phase::Running => match self.shared.next_call(around.send_from > now) {
                     Some(call @ Call::Send { .. }) if around.send_from > now => {
                         self.shared.postpone(call);
                         self.postponed = true;
@@ -416,7 +421,7 @@ impl Node {
                 },
                 Phase::Waiting | Phase::Ended(_) => self.serve(around),
             }
-            if !self.goes_on(around) {
+            if !self.goes_on(now, around) {
                 break;
             }
         }
@@ -436,7 +441,7 @@ impl Node {
     }
 
     /// Whether the program can go on at `free_at` as if it were that time.
-    fn goes_on(&self, around: &Surroundings<'_>) -> bool {
+    fn goes_on(&self, now: Picoseconds, around: &Surroundings<'_>) -> bool {
         let Left { injections, gets, attaches, readings, .. } = &*around.left;
         // The network is asked for gets in order of time, and other ranks for their slots.
         if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
@@ -444,6 +449,10 @@ impl Node {
         }
         // Hardware and faults come at any time.
         if self.postponed || around.readiness.is_some() || around.may_lose {
+            return false;
+        }
+        // Of such a program what arrives meanwhile may come first.
+        if self.free_at > now && self.shared.takes_as_they_end() {
             return false;
         }
         // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
@@ -493,9 +502,15 @@ impl Node {
                     self.handle(Event::Posted(Command::Receive(receive)), around);
                 }
             }
-            Call::Compute { ps } => self.free_at += ps * u64::from(around.percent) / 100,
+            Call::Compute { ps, handle } => {
+                self.free_at += ps * u64::from(around.percent) / 100;
+                if let Some(handle) = handle {
+                    self.shared.complete_since(handle, Status::default(), self.since);
+                }
+            }
             Call::Clock { handle } => {
-                self.shared.complete(handle, Status { bytes: self.free_at, ..Status::default() });
+                let status = Status { bytes: self.free_at, ..Status::default() };
+                self.shared.complete_since(handle, status, self.since);
             }
             Call::Credits { handle, peer } => around.left.readings.push((handle, peer)),
             Call::Record { name, index, value } => {

@@ -53,7 +53,7 @@ async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>)
     while !returned || under_way > 0 {
         returned = returned || program::run(&mut program);
         let mut at_once = false;
-        while let Some(call) = shared.next_call() {
+        while let Some(call) = shared.next_call(false) {
             match call {
                 Call::Send { handle, to, tag, bytes } => {
                     journal.borrow_mut().sends.push((to, tag, bytes));
@@ -65,7 +65,13 @@ async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>)
                     begin(&mut open, rank.irecv(from, tag, bytes), handle, Some(receive));
                     under_way += 1;
                 }
-                Call::Compute { ps } => rank.compute(ps),
+                Call::Compute { ps, handle } => {
+                    rank.compute(ps);
+                    if let Some(handle) = handle {
+                        shared.complete(handle, Status::default());
+                        at_once = true;
+                    }
+                }
                 Call::Clock { handle } | Call::Credits { handle, .. } => {
                     now_ps += 1000;
                     shared.complete(handle, Status { bytes: now_ps, ..Status::default() });

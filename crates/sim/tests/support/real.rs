@@ -79,7 +79,7 @@ impl Driver {
         let mut program = program(Rank::new(&self.shared));
         loop {
             let returned = program::run(&mut program);
-            while let Some(call) = self.shared.next_call() {
+            while let Some(call) = self.shared.next_call(false) {
                 self.perform(call);
             }
             if returned {
@@ -144,10 +144,13 @@ impl Driver {
                 self.open.push(Some(Open { handle, receive, memory }));
             }
             // Real time passes for virtual time, and nobody progresses meanwhile.
-            Call::Compute { ps } => {
+            Call::Compute { ps, handle } => {
                 let (begun, work) = (Instant::now(), Duration::from_nanos(ps / 1000));
                 while begun.elapsed() < work {
                     std::hint::spin_loop();
+                }
+                if let Some(handle) = handle {
+                    self.end_at_once(handle, 0);
                 }
             }
             Call::Clock { handle } => {

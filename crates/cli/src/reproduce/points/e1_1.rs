@@ -120,7 +120,7 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         cost.curve(WEIR, evidence.overhead_by_slots(weir));
         late.curve(WEIR, evidence.curve(weir, slots, delayed));
         cost.mark(Mark::Span { from: 0.0, to: SMALL, text: "published: more at 14 hops" });
-        late.mark(Mark::Words { text: "published: ends where it does at all distances" });
+        late.mark(Mark::Words { text: "published: ends at the same slots at all distances" });
         charts.extend([cost, late]);
     }
     charts

@@ -212,7 +212,7 @@ fn buffer_figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     most.published("adaptive, published", published.collect());
     let buffers = |record: &Record| record.peak_quota_slots as f64;
     most.curve("adaptive, from 1", each(&|name| world(evidence, SchemeName::Adaptive, name, 1).map(buffers)));
-    most.curve(WEIR, each(&|name| weirs(evidence, name).map(buffers)));
+    most.mark(Mark::Words { text: "weir has no buffers of a connection: all share what credits move" });
     vec![shares, most]
 }
 
