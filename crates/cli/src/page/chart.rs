@@ -59,7 +59,7 @@ pub enum Mark {
         /// What it is.
         text: &'static str,
     },
-    /// Words without numbers, which have no place.
+    /// Words without numbers, which have no place; also about what is not drawn.
     Words {
         /// They.
         text: &'static str,

@@ -232,8 +232,7 @@ impl Extoll {
         // An event for a later time finds that it is not meant any more.
         if at < *start_at {
             *start_at = at;
-            let turn = outputs.draw();
-            outputs.remind(at, turn, Event { channel });
+            outputs.remind(at, Event { channel });
         }
     }
 
@@ -364,10 +363,10 @@ impl Network for Extoll {
         let Injection { train, from, to, packets, spacing_ps, .. } = injection;
         let Parameters { ranks_per_node, nic_packets, .. } = self.parameters;
         let sender = &mut self.senders[from as usize];
-        if sender.waiting.is_empty() {
-            self.sends_at[from as usize] = now + spacing_ps;
-        }
         let ready_at = now + spacing_ps; // a packet is there when it has been written
+        if sender.waiting.is_empty() {
+            self.sends_at[from as usize] = ready_at;
+        }
         sender.waiting.push_back(Waiting { train, to, next: 0, count: packets, ready_at, spacing_ps });
         sender.packets += packets;
         let done = now + u64::from(packets) * spacing_ps;

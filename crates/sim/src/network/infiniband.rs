@@ -300,7 +300,7 @@ impl InfiniBand {
         {
             let turn = outputs.draw();
             *look = Moment { at, turn };
-            outputs.remind(at, turn, Event::Fetch(channel));
+            outputs.remind_in_turn(at, turn, Event::Fetch(channel));
         }
     }
 
@@ -370,7 +370,7 @@ impl InfiniBand {
             *due = planned;
             if planned != Moment::NEVER {
                 let Moment { at, turn } = planned;
-                outputs.remind(at, turn, Event::Look(channel));
+                outputs.remind_in_turn(at, turn, Event::Look(channel));
             }
         }
     }
@@ -438,7 +438,7 @@ impl InfiniBand {
                 outputs.push_in_turn(at + send_ps + receive_ps, turn, Output::Arrived(segment));
             }
             What::Request { get } => {
-                outputs.remind(at + read_ps, turn, Event::Answer(get));
+                outputs.remind_in_turn(at + read_ps, turn, Event::Answer(get));
             }
             What::Answer { get } if packet.last => {
                 let Get { to, number, .. } = self.gets[get as usize];
@@ -511,8 +511,7 @@ impl Network for InfiniBand {
                 self.gets.len() as u32 - 1
             }
         };
-        let turn = outputs.draw();
-        outputs.remind(now, turn, Event::Begin(index));
+        outputs.remind(now, Event::Begin(index));
     }
 
     fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {

@@ -140,9 +140,16 @@ impl<E> Outputs<E> {
         self.said.push(Said { at, turn, output });
     }
 
-    /// Wants to be reminded of `event` in a turn that was drawn, perhaps long ago.
+    /// Wants to be reminded of `event`.
     #[inline]
-    pub fn remind(&mut self, at: Picoseconds, turn: Turn, event: E) {
+    pub fn remind(&mut self, at: Picoseconds, event: E) {
+        let turn = self.draw();
+        self.remind_in_turn(at, turn, event);
+    }
+
+    /// The same in a turn that was drawn, perhaps long ago.
+    #[inline]
+    pub fn remind_in_turn(&mut self, at: Picoseconds, turn: Turn, event: E) {
         self.reminders.push(Reminder { at, turn, event });
     }
 

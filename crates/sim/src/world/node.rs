@@ -389,7 +389,7 @@ impl Node {
         self.free_at = now;
         let mut ended = false;
         for _ in 0..MOST_AT_ONCE {
-            if self.phase == Phase::Running && self.shared.has_ended() {
+            if self.phase == Phase::Running && !self.returned && self.shared.has_ended() {
                 // What that lets it do may go before calls that wait.
                 self.returned = program::run(&mut self.program);
             }

@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// At full size, for every number of ranks. (E1.7's worlds are dear: weir has the 30 there with which it was published.)
+    /// At full size, for every number of ranks. (In E1.7 weir has the 30 slots that were published, to be compared with dynamic credits.)
     #[test]
     fn weir_is_run_at_least_once_with_the_slots_that_it_ships_with() {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");

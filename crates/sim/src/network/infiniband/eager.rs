@@ -45,8 +45,7 @@ impl Eager {
         let look_at = &mut self.waiting[channel as usize].look_at;
         if look_at.is_none_or(|due| due > at) {
             *look_at = Some(at);
-            let turn = outputs.draw();
-            outputs.remind(at, turn, Told::Look(channel));
+            outputs.remind(at, Told::Look(channel));
         }
     }
 
@@ -122,8 +121,7 @@ impl Eager {
         network.channels[channel as usize].room -= 1;
         network.packets[place].holds = channel;
         self.waiting[channel as usize].crossing.push_back(place);
-        let turn = outputs.draw();
-        outputs.remind(now + behind_ps, turn, Told::Behind(channel));
+        outputs.remind(now + behind_ps, Told::Behind(channel));
         free_at
     }
 }
