@@ -9,10 +9,11 @@ use clap::{Args, Subcommand};
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
-use weir_sim::calibrate::{Calibration, Residual, extoll};
+use weir_sim::calibrate::{Calibration, Failure as NoCalibration, Residual, extoll};
 use weir_sim::network::parameters::{Model, replace};
 
 use crate::failure::Failure;
+use crate::sim::places;
 
 /// Networks that can be calibrated.
 #[derive(Subcommand, Debug)]
@@ -24,7 +25,7 @@ pub enum CalibrateCommand {
 /// Options of `weir calibrate extoll`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What is fitted to what: docs/fidelity.md. Costs: a dozen worlds of up to 256 ranks, some 20 s; and the one of 1024 ranks, a \
+What is fitted to what: docs/fidelity.md. Costs: a dozen worlds of up to 256 ranks, some seconds; and the one of 1024 ranks, a \
 minute or more and 4 GB, since 38 million packets stand in mailboxes at a time.
 
 Exit status: 0 if every fit has ended.
@@ -33,9 +34,9 @@ Examples:
   weir calibrate extoll --quick
   weir calibrate extoll --fit-link --file experiments/networks/extoll-contended.toml --write")]
 pub struct CalibrateArguments {
-    /// The network's file.
-    #[arg(long, value_name = "FILE", default_value = "experiments/networks/extoll.toml")]
-    file: PathBuf,
+    /// The network's file; that of the EXTOLL that comes with weir if not given.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Fit the time of a packet on a link as well, to the all-to-all among 256 ranks.
     #[arg(long)]
     fit_link: bool,
@@ -81,11 +82,15 @@ struct Record {
 pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
     let CalibrateCommand::Extoll(arguments) = command;
     let CalibrateArguments { file, fit_link, write, quick, json } = arguments;
+    let file = match file {
+        Some(file) => file.clone(),
+        None => places::experiments()?.join("networks/extoll.toml"),
+    };
     let system = |what: &str| {
         let what = format!("{what} {}", file.display());
         move |source| Failure::System { what, source }
     };
-    let text = std::fs::read_to_string(file).map_err(system("reading"))?;
+    let text = std::fs::read_to_string(&file).map_err(system("reading"))?;
     let start = Model::parse(&text, &file.display().to_string())
         .map_err(|error| Failure::Usage(error.to_string()))?;
 
@@ -98,8 +103,10 @@ pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
         spinner.set_message(what.to_owned());
         true
     };
-    let calibration = extoll(&start, *fit_link, !quick, &mut tell)
-        .map_err(|error| Failure::Measurement(error.to_string()))?;
+    let calibration = extoll(&start, *fit_link, !quick, &mut tell).map_err(|error| match error {
+        NoCalibration::OtherNetwork => Failure::Usage(format!("{}: {error}", file.display())),
+        _ => Failure::Measurement(format!("{}: {error}", file.display())),
+    })?;
     drop(spinner);
 
     let record = Record {
@@ -118,7 +125,7 @@ pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
         println!("{}\n\n{}", parameter_table(&record.parameters), reference_table(&record.references));
     }
     if *write {
-        std::fs::write(file, written(&text, &record.parameters)?).map_err(system("writing"))?;
+        std::fs::write(&file, written(&text, &record.parameters)?).map_err(system("writing"))?;
     }
     Ok(0)
 }

@@ -83,7 +83,51 @@ fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
     // One number changed: only what it changes is run.
     let changed = plan(&world, &PLAN.replace("12, 24", "13, 24"));
     let (_, _, progress) = weir(&world, &["sim", &changed]);
-    assert!(progress.contains("1 worlds with") && progress.contains("3 more are recorded"), "{progress}");
+    assert!(progress.contains("1 world with") && progress.contains("3 more are recorded"), "{progress}");
+}
+
+/// Both ranks send first. That ends if messages travel whole; if each send waits for its receive, nothing ever happens.
+#[test]
+fn a_world_that_does_not_end_costs_no_other_and_can_be_repeated() {
+    let world = World::new("");
+    let ranks = [(0, 1), (1, 0)].map(|(rank, other)| {
+        format!("rank {rank} {{\na: send 1000b to {other}\nb: recv 1000b from {other}\nb requires a\n}}\n")
+    });
+    std::fs::write(world.at("both.goal"), format!("num_ranks 2\n{}", ranks.concat())).unwrap();
+    let path = plan(
+        &world,
+        r#"title = "both send first"
+experiment = "mine"
+source = "ours"
+seeds = [1]
+
+[base]
+network = { file = "ideal" }
+ranks = 2
+workload.goal = { file = "both.goal" }
+
+[[sweep]]
+scheme = "unlimited"
+eager_bytes = [999, 1000]
+"#,
+    );
+    let (code, table, stderr) = weir(&world, &["sim", &path]);
+    assert_eq!((code, table.matches(" us ").count()), (Some(1), 1), "{table}{stderr}");
+    assert!(world.at("results/mine.html").exists());
+    let said = stderr.lines().last().unwrap();
+    let (what, command) = said.split_once(" (weir ").unwrap();
+    assert_eq!(
+        what,
+        "weir: a world did not end: goal among 2 ranks, unlimited, seed 1: at 1000 ns nothing can happen any more, and 2 programs wait, the \
+         first of them rank 0"
+    );
+    let command: Vec<&str> = command.trim_end_matches(')').split_whitespace().collect();
+    let (code, again, repeated) = weir(&world, &command);
+    assert_eq!((code, again.as_str()), (Some(1), ""));
+    assert_eq!(repeated.lines().last(), Some(said), "{command:?}");
+    assert!(repeated.contains("1 world with about 4 data packets"), "{repeated}");
+    let (code, _, stderr) = weir(&world, &["sim", &path, "--only", "nothing"]);
+    assert!(code == Some(2) && stderr.contains("no world of"), "{stderr}");
 }
 
 #[test]
@@ -169,12 +213,12 @@ fn a_part_of_the_published_experiments_is_repeated() {
     assert_eq!((code, strict), (Some(i32::from(!all_hold)), table));
 }
 
-/// What docs/experiments.md says under "Changing one number", done as it is written there.
+/// What docs/simulator.md says about changing one number, done as it is written there.
 #[test]
 fn a_number_is_changed_as_the_document_says() {
     let world = World::new("");
-    let document = std::fs::read_to_string(experiments().join("../docs/experiments.md")).unwrap();
-    let recipe = document.split("## Changing one number").nth(1).and_then(|text| text.split("```").nth(1));
+    let document = std::fs::read_to_string(experiments().join("../docs/simulator.md")).unwrap();
+    let recipe = document.split("**To change one number").nth(1).and_then(|text| text.split("```").nth(1));
     let script = recipe.and_then(|block| block.strip_prefix("sh\n")).expect("a block of commands");
     std::os::unix::fs::symlink(experiments().canonicalize().unwrap(), world.at("experiments")).unwrap();
     let command = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();

@@ -141,7 +141,7 @@ impl Reference {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The file is for something else.
-    #[error("the file is not for an EXTOLL")]
+    #[error("the file is not for an EXTOLL; allowed: kind = \"extoll\"")]
     OtherNetwork,
     /// A world did not end.
     #[error("{what}: {stuck}")]

@@ -13,9 +13,10 @@
 //! ```
 //! `irequires` (begin when the other has begun) is read too; `cpu` and `nic` are read and must be 0: a rank has one of each.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
+use crate::plan::{MOST_BYTES, MOST_NS, MOST_RANKS};
 use crate::program::{Program, Rank};
 
 /// What one operation does.
@@ -87,7 +88,7 @@ struct Block {
 }
 
 impl Schedule {
-    /// Reads a schedule and checks that every send has its receive.
+    /// Reads a schedule and checks that every send has its receive, and that no ranks wait for each other in a circle.
     ///
     /// # Errors
     /// [`GoalError`] with the line.
@@ -103,7 +104,7 @@ impl Schedule {
             match (words.as_slice(), &mut open) {
                 ([], _) => {}
                 (["num_ranks", count], None) if ranks.is_empty() => {
-                    let count: u32 = parse(number, count, "a number of ranks")?;
+                    let count: u32 = at_most(number, count, MOST_RANKS.into(), "a number of ranks")? as u32;
                     ranks = vec![None; count as usize];
                 }
                 (["rank", rank, "{"], None) => {
@@ -135,7 +136,9 @@ impl Schedule {
         }
         let schedule = Schedule { ranks: ranks.into_iter().map(Option::unwrap_or_default).collect() };
         schedule.check_matches()?;
+        schedule.check_sizes()?;
         schedule.check_cycles()?;
+        schedule.check_waits()?;
         Ok(schedule)
     }
 
@@ -180,6 +183,89 @@ impl Schedule {
                  many receives as sends of the same ranks and tag"
             ),
         )
+    }
+
+    /// Whether messages fit into receives, the shortest into the shortest; there are as many of both.
+    fn check_sizes(&self) -> Result<(), GoalError> {
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
+        for (rank, step) in self.steps() {
+            match step.operation {
+                Operation::Send { bytes, to, tag } => sends.push(((rank, to, tag), bytes)),
+                Operation::Receive { bytes, from, tag } => {
+                    receives.push(((from, rank, tag), bytes, step.line));
+                }
+                Operation::Compute { .. } => {}
+            }
+        }
+        sends.sort_unstable();
+        receives.sort_unstable();
+        for (((from, to, tag), sent), (_, room, line)) in sends.into_iter().zip(receives) {
+            if sent > room {
+                let what = format!(
+                    "a receive of {room}b, but the message from rank {from} to rank {to} with tag {tag} has {sent}b; allowed: as much \
+                     as is sent, or more"
+                );
+                return error(line, what);
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&self) -> impl Iterator<Item = (u32, &Step)> {
+        (0..).zip(&self.ranks).flat_map(|(rank, steps)| steps.iter().map(move |step| (rank, step)))
+    }
+
+    /// Whether every receive would get its message if sends took no time and waited for nobody. As nobody knows which of several messages
+    /// of the same ranks and tag an operation waits for, one that was sent is enough for all: what is refused cannot end.
+    fn check_waits(&self) -> Result<(), GoalError> {
+        let mut requires: Vec<Vec<u32>> =
+            self.ranks.iter().map(|steps| steps.iter().map(|step| step.requires).collect()).collect();
+        let mut sent = HashSet::new();
+        let mut waiting: HashMap<(u32, u32, u64), Vec<(u32, u32)>> = HashMap::new();
+        let of_rank = |(rank, requires): (u32, &Vec<u32>)| {
+            let free = (0..).zip(requires).filter(|(_, requires)| **requires == 0);
+            free.map(|(index, _)| (rank, index)).collect::<Vec<(u32, u32)>>()
+        };
+        let mut ready: Vec<(u32, u32)> = (0..).zip(&requires).flat_map(of_rank).collect();
+        let mut ended = Vec::new();
+        while let Some((rank, index)) = ready.pop() {
+            let step = &self.ranks[rank as usize][index as usize];
+            let mut released = step.then_at_once.iter().map(|&next| (rank, next)).collect::<Vec<_>>();
+            match step.operation {
+                Operation::Receive { from, tag, .. } if !sent.contains(&(from, rank, tag)) => {
+                    waiting.entry((from, rank, tag)).or_default().push((rank, index));
+                }
+                Operation::Send { to, tag, .. } => {
+                    sent.insert((rank, to, tag));
+                    ended.push((rank, index));
+                    ended.extend(waiting.remove(&(rank, to, tag)).unwrap_or_default());
+                }
+                _ => ended.push((rank, index)),
+            }
+            for (rank, index) in ended.drain(..) {
+                let then = &self.ranks[rank as usize][index as usize].then;
+                released.extend(then.iter().map(|&next| (rank, next)));
+            }
+            for (rank, next) in released {
+                let requires = &mut requires[rank as usize][next as usize];
+                *requires -= 1;
+                if *requires == 0 {
+                    ready.push((rank, next));
+                }
+            }
+        }
+        let line_of = |&(rank, index): &(u32, u32)| self.ranks[rank as usize][index as usize].line;
+        match waiting.values().flatten().min_by_key(|place| line_of(place)) {
+            None => Ok(()),
+            Some(place) => error(
+                line_of(place),
+                format!(
+                    "rank {} waits here for a message that is sent only when ranks that wait for each other in a circle have gone on; \
+                     allowed: what ends if sends wait for nobody",
+                    place.0
+                ),
+            ),
+        }
     }
 
     fn check_cycles(&self) -> Result<(), GoalError> {
@@ -259,9 +345,17 @@ fn parse<T: std::str::FromStr>(line: usize, word: &str, what: &str) -> Result<T,
     word.parse().or_else(|_| error(line, format!("{word:?} is not {what}")))
 }
 
+/// A whole number up to `most`.
+fn at_most(line: usize, word: &str, most: u64, what: &str) -> Result<u64, GoalError> {
+    match parse(line, word, what)? {
+        number if number <= most => Ok(number),
+        _ => error(line, format!("{word:?} is not {what}; allowed: at most {most}")),
+    }
+}
+
 fn bytes(line: usize, word: &str) -> Result<u64, GoalError> {
     match word.strip_suffix('b') {
-        Some(number) => parse(line, number, "a number of bytes, like 2048b"),
+        Some(number) => at_most(line, number, MOST_BYTES, "a number of bytes, like 2048b"),
         None => error(line, format!("{word:?} is not a number of bytes, like 2048b")),
     }
 }
@@ -294,7 +388,7 @@ fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalE
         }
         ["calc", ns, rest @ ..] => {
             options(rest)?;
-            Ok(Operation::Compute { ns: parse(line, ns, "a time in nanoseconds")? })
+            Ok(Operation::Compute { ns: at_most(line, ns, MOST_NS, "a time in nanoseconds")? })
         }
         _ => {
             error(line, format!("{:?}; allowed: `send Nb to R`, `recv Nb from R`, `calc N`", words.join(" ")))

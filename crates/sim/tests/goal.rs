@@ -7,13 +7,13 @@ use weir_sim::world::{Plan, World};
 
 /// Finishing times in ns that LogGOPSim reports with its default parameters.
 const REFERENCES: &[(&str, &str, u64)] = &[
-    ("bcast-binomial-32", include_str!("goal/bcast-binomial-32.goal"), 88_910),
-    ("reduce-binomial-32", include_str!("goal/reduce-binomial-32.goal"), 27_710),
-    ("dissemination-64", include_str!("goal/dissemination-64.goal"), 33_000),
-    ("allreduce-recdoub-64", include_str!("goal/allreduce-recdoub-64.goal"), 90_120),
-    ("alltoall-linear-32", include_str!("goal/alltoall-linear-32.goal"), 551_242),
-    ("gather-64", include_str!("goal/gather-64.goal"), 485_194),
-    ("ring-pipelined-16", include_str!("goal/ring-pipelined-16.goal"), 890_670),
+    ("bcast-binomial-32", include_str!("../../../experiments/goal/bcast-binomial-32.goal"), 88_910),
+    ("reduce-binomial-32", include_str!("../../../experiments/goal/reduce-binomial-32.goal"), 27_710),
+    ("dissemination-64", include_str!("../../../experiments/goal/dissemination-64.goal"), 33_000),
+    ("allreduce-recdoub-64", include_str!("../../../experiments/goal/allreduce-recdoub-64.goal"), 90_120),
+    ("alltoall-linear-32", include_str!("../../../experiments/goal/alltoall-linear-32.goal"), 551_242),
+    ("gather-64", include_str!("../../../experiments/goal/gather-64.goal"), 485_194),
+    ("ring-pipelined-16", include_str!("../../../experiments/goal/ring-pipelined-16.goal"), 890_670),
 ];
 
 fn finishing_ns(text: &str) -> u64 {
@@ -115,4 +115,57 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         refused("num_ranks 1\nrank 0 {\nl1: calc 1"),
         "line 3: the block of rank 0 is not closed by `}`"
     );
+    assert_eq!(
+        refused("num_ranks 4000000000"),
+        "line 1: \"4000000000\" is not a number of ranks; allowed: at most 1048576"
+    );
+    assert_eq!(
+        refused("num_ranks 1\nrank 0 {\nl1: calc 20000000000000000\n}"),
+        "line 3: \"20000000000000000\" is not a time in nanoseconds; allowed: at most 1000000000000000"
+    );
+    assert_eq!(
+        refused("num_ranks 1\nrank 0 {\nl1: send 18446744073709551615b to 0\n}"),
+        "line 3: \"18446744073709551615\" is not a number of bytes, like 2048b; allowed: at most 1099511627776"
+    );
+}
+
+#[test]
+fn a_receive_has_room_for_its_message() {
+    let schedule = |receives: &str| {
+        Schedule::parse(&format!(
+            "num_ranks 2\nrank 0 {{\nl1: send 800b to 1\nl2: send 8b to 1\n}}\nrank 1 {{\n{receives}}}"
+        ))
+    };
+    // Which of two is for which message nobody knows before it runs.
+    assert!(schedule("l1: recv 8b from 0\nl2: recv 800b from 0\n").is_ok());
+    assert!(schedule("l1: recv 2000b from 0\nl2: recv 800b from 0\n").is_ok());
+    assert_eq!(
+        schedule("l1: recv 8b from 0\nl2: recv 799b from 0\n").expect_err("too small").to_string(),
+        "line 8: a receive of 799b, but the message from rank 0 to rank 1 with tag 0 has 800b; allowed: as much as is sent, or more"
+    );
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_in_a_circle_are_refused() {
+    let block = |rank: u32, first: &str, second: &str| {
+        format!("rank {rank} {{\nl1: {first}\nl2: {second}\nl2 requires l1\n}}\n")
+    };
+    let schedule = |one: [&str; 2], other: [&str; 2]| {
+        let blocks = [block(0, one[0], one[1]), block(1, other[0], other[1])].concat();
+        Schedule::parse(&format!("num_ranks 2\n{blocks}"))
+    };
+    let (send_1, receive_1) = ("send 8b to 1", "recv 8b from 1");
+    let (send_0, receive_0) = ("send 8b to 0", "recv 8b from 0");
+    assert_eq!(
+        schedule([receive_1, send_1], [receive_0, send_0]).expect_err("a circle").to_string(),
+        "line 3: rank 0 waits here for a message that is sent only when ranks that wait for each other in a circle have gone on; \
+         allowed: what ends if sends wait for nobody"
+    );
+    for (one, other) in [
+        ([send_1, receive_1], [receive_0, send_0]),
+        ([receive_1, send_1], [send_0, receive_0]),
+        ([send_1, receive_1], [send_0, receive_0]),
+    ] {
+        schedule(one, other).expect("ends");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::figures::{COLOURS, hex, short};
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::Ranged;
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -95,6 +95,8 @@ struct Drawn {
     colour: RGBColor,
 }
 
+/// An axis by powers whose greatest value is less than so many times its least has one label or none.
+const BY_POWERS_FROM: f64 = 20.0;
 const SIZE: (u32, u32) = (484, 300);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
@@ -136,7 +138,7 @@ impl Chart {
         self
     }
 
-    /// Both axes by powers.
+    /// Both axes by powers; y evenly if its values are not further apart than an axis by powers has labels for.
     #[must_use]
     pub fn logarithmic(mut self) -> Chart {
         self.logarithmic = true;
@@ -301,12 +303,24 @@ impl Chart {
 
     fn draw_by_powers(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let [x, y] = self.range();
+        let mut builder = ChartBuilder::on(area);
+        builder.margin(6).x_label_area_size(34).y_label_area_size(50);
+        let x = (x.0..x.1).log_scale().base(self.x_base);
+        if y.0 >= 0.0 && y.1 < y.0 * BY_POWERS_FROM {
+            return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?);
+        }
         let (low, high) = (y.0.max(y.1 * 1e-9).max(f64::MIN_POSITIVE) / 1.5, y.1 * 1.5);
-        let mut chart = ChartBuilder::on(area)
-            .margin(6)
-            .x_label_area_size(34)
-            .y_label_area_size(50)
-            .build_cartesian_2d((x.0..x.1).log_scale().base(self.x_base), (low..high).log_scale())?;
+        self.draw_with_x_by_powers(builder.build_cartesian_2d(x, (low..high).log_scale())?)
+    }
+
+    fn draw_with_x_by_powers<'a, X, Y>(
+        &self,
+        mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+    ) -> Result<(), DrawError>
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)

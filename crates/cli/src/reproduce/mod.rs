@@ -25,8 +25,8 @@ use weir_sim::plan::{Plan, Record};
 Runs the plans of published experiments (worlds that are recorded are not run again), evaluates their points, and writes \
 DIR/reproduce.html, one page that needs nothing else, and DIR/points.json. What each experiment is: `weir reproduce list`.
 
-Exit status: 0 if everything ran, whether points hold or not; with --strict 1 if one does not; 130 or 143 if it was \
-interrupted (SIGINT, SIGTERM).
+Exit status: 0 if everything ran, whether points hold or not; 1 if a world did not end (what did is on the page), or with \
+--strict if a point does not hold; 130 or 143 if it was interrupted (SIGINT, SIGTERM).
 
 Examples:
   weir reproduce E1.2 --quick
@@ -122,6 +122,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     run::write_json(&output, &options.out.join("points.json").display().to_string())?;
     println!("{}", summary(&reproduced, quick));
     println!("page: {}", page.display());
+    results.all_ended()?;
     let all_hold =
         reproduced.iter().flat_map(|it| &it.points).all(|point| point.verdict != Verdict::DoesNotHold);
     Ok(u8::from(arguments.strict && !all_hold))
@@ -131,13 +132,23 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if names == ["all"] {
         return Ok(points::ALL.iter().collect());
     }
+    if let Some(alone) = names.iter().find(|name| ["all", "list"].contains(&name.as_str())) {
+        return Err(Failure::Usage(format!("{alone} with others; allowed: {alone} alone, or experiments")));
+    }
     let find = |name: &String| {
         points::ALL.iter().find(|experiment| experiment.id.eq_ignore_ascii_case(name)).ok_or_else(|| {
             let ids = points::ALL.iter().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
             Failure::Usage(format!("{name}: no such experiment; allowed: all, list, {ids}"))
         })
     };
-    names.iter().map(find).collect()
+    let mut chosen: Vec<&'static Experiment> = Vec::new();
+    for name in names {
+        let experiment = find(name)?;
+        if !chosen.iter().any(|known| known.id == experiment.id) {
+            chosen.push(experiment);
+        }
+    }
+    Ok(chosen)
 }
 
 fn list() {

@@ -9,8 +9,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use weir_sim::plan::estimate::{self, Estimate};
 use weir_sim::plan::record::Store;
-use weir_sim::plan::{Key, Plan, Record, Setup, estimate, run};
+use weir_sim::plan::run::{self, Failed};
+use weir_sim::plan::{Key, Plan, Record, Setup};
 
 /// The records, in the directory that the user names.
 const FILE: &str = "worlds.jsonl";
@@ -30,6 +32,8 @@ pub struct Options {
 #[derive(Debug, Default)]
 pub struct Results {
     records: HashMap<Key, Record>,
+    /// Worlds that did not end: why, and the command that repeats each.
+    failed: Vec<String>,
     /// What receivers occupy, by number of peers.
     pub memory: Vec<memory::Row>,
 }
@@ -39,12 +43,34 @@ impl Results {
     pub fn of(&self, setup: &Setup) -> Option<&Record> {
         self.records.get(&setup.key())
     }
+
+    /// Whether every world ended. For when what did has been shown.
+    ///
+    /// # Errors
+    /// [`Failure::Measurement`] names those that did not.
+    pub fn all_ended(&self) -> Result<(), Failure> {
+        match self.failed.len() {
+            0 => Ok(()),
+            1 => Err(Failure::Measurement(format!("a world did not end: {}", self.failed[0]))),
+            count => Err(Failure::Measurement(format!(
+                "{count} worlds did not end:\n  {}",
+                self.failed.join("\n  ")
+            ))),
+        }
+    }
 }
 
-/// Runs all worlds of the plans that are not recorded, and measures what they want measured.
+/// The command that runs one world of a plan.
+fn command(plan: &Plan, key: &Key) -> String {
+    let quick = if plan.is_quick { " --quick" } else { "" };
+    format!("weir sim {}{quick} --only {}", plan.path.display(), key.0)
+}
+
+/// Runs all worlds of the plans that are not recorded, and measures what they want measured. A world that does not end keeps no other from
+/// being run and kept, see [`Results::all_ended`].
 ///
 /// # Errors
-/// [`Failure`]: records cannot be kept, or a world did not end (all others are run and kept).
+/// [`Failure`]: records cannot be kept.
 pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let path = options.out.join(FILE);
     let shown = path.display().to_string();
@@ -53,7 +79,8 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let mut results = Results::default();
     let (mut open, mut known) = (Vec::new(), 0);
     let mut costs = Vec::new();
-    let mut estimates: HashMap<Key, u64> = HashMap::new();
+    let mut estimates: HashMap<Key, Estimate> = HashMap::new();
+    let mut more = false;
     for plan in plans {
         let before = open.len();
         for setup in &plan.worlds {
@@ -69,8 +96,9 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
                 None => {
                     // Flow control does not change what is sent, so the worlds of a sweep share an estimate.
                     let reference = setup.reference().key();
-                    let packets = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
-                    open.push((setup, key, packets));
+                    let estimate = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
+                    more |= estimate.at_least;
+                    open.push((setup, key, estimate.packets));
                 }
             }
         }
@@ -82,18 +110,18 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
     if !plans.iter().all(|plan| plan.worlds.is_empty()) {
         let kept = if known > 0 { format!("; {} more are recorded", count(known)) } else { String::new() };
+        let about = if more { "more than" } else { "about" };
         eprintln!(
-            "{} worlds with about {} data packets, {} at a time{kept}",
-            count(open.len() as u64),
-            count(total),
+            "{} with {about} {}, {} at a time{kept}",
+            several(open.len() as u64, "world"),
+            several(total, "data packet"),
             options.jobs
         );
     }
-    let failures = run_open(&open, known, options, &mut store, &shown, &mut results)?;
-    if let Some(first) = failures.first() {
-        let more =
-            if failures.len() > 1 { format!(" (and {} more)", failures.len() - 1) } else { String::new() };
-        return Err(Failure::Measurement(format!("a world did not end: {first}{more}")));
+    for failed in run_open(&open, known, options, &mut store, &shown, &mut results)? {
+        let plan = plans.iter().find(|plan| plan.worlds.iter().any(|setup| setup.key() == failed.key));
+        let again = plan.map_or_else(String::new, |plan| format!(" ({})", command(plan, &failed.key)));
+        results.failed.push(format!("{failed}{again}"));
     }
     for peers in plans.iter().flat_map(|plan| &plan.memory_peers) {
         if !results.memory.iter().any(|row| row.peers == *peers) {
@@ -101,6 +129,11 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         }
     }
     Ok(results)
+}
+
+/// `1 world`, `2 worlds`.
+fn several(number: u64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// What each of several plans costs; worlds that two have in common are the first one's.
@@ -121,7 +154,7 @@ fn run_open(
     store: &mut Store,
     shown: &str,
     results: &mut Results,
-) -> Result<Vec<String>, Failure> {
+) -> Result<Vec<Failed>, Failure> {
     let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
     let costs: HashMap<&Key, u64> = open.iter().map(|(_, key, packets)| (key, *packets)).collect();
     let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::new(total.max(1)) };
@@ -141,7 +174,7 @@ fn run_open(
     run::run_all(&setups, options.jobs, |setup, result| {
         ended += 1;
         match result {
-            Err(failed) => failures.push(failed.to_string()),
+            Err(failed) => failures.push(failed),
             Ok(record) => {
                 packets += record.packets;
                 bar.inc(costs.get(&record.key).copied().unwrap_or(0));
@@ -167,9 +200,9 @@ fn run_open(
     kept.map_err(Failure::system(shown))?;
     if ended > 0 {
         eprintln!(
-            "{} worlds, {} packets in {} s: {} M packets/s; records in {shown}",
-            count(ended),
-            count(packets),
+            "{}, {} in {} s: {} M packets/s; records in {shown}",
+            several(ended, "world"),
+            several(packets, "packet"),
             three_digits(started.elapsed().as_secs_f64()),
             three_digits(packets as f64 / started.elapsed().as_secs_f64() / 1e6)
         );
@@ -207,5 +240,9 @@ fn tell_when_interrupted(
 /// [`Failure::Usage`], with file and line.
 pub fn read(path: &Path, quick: bool) -> Result<Plan, Failure> {
     let networks = super::places::networks(path)?;
-    Plan::read(path, &networks, quick).map_err(|error| Failure::Usage(error.to_string()))
+    let plan = Plan::read(path, &networks, quick).map_err(|error| Failure::Usage(error.to_string()))?;
+    if quick && !plan.is_quick {
+        eprintln!("{}: has no [quick], so all of it is run", path.display());
+    }
+    Ok(plan)
 }

@@ -32,6 +32,9 @@ pub struct SimArguments {
     plan: PathBuf,
     #[command(flatten)]
     how: HowToRun,
+    /// Only the world whose key begins so; keys are in DIR/worlds.jsonl, and named if a world does not end.
+    #[arg(long, value_name = "KEY")]
+    only: Option<String>,
     /// Write the plan's records as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
@@ -78,10 +81,35 @@ struct Output<'a> {
 /// # Errors
 /// [`Failure`].
 pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
-    let plan = execute::read(&arguments.plan, arguments.how.quick)?;
+    let mut plan = execute::read(&arguments.plan, arguments.how.quick)?;
+    if let Some(wanted) = &arguments.only {
+        plan.worlds.retain(|setup| setup.key().0.starts_with(wanted.as_str()));
+        if plan.worlds.is_empty() {
+            let what = format!("--only {wanted}: no world of {} has such a key", arguments.plan.display());
+            return Err(Failure::Usage(format!("{what}; allowed: the first letters of one")));
+        }
+    }
     eprintln!("{}: {} ({})", plan.experiment, plan.title, plan.source);
     let results = execute::execute(&[&plan], &arguments.how.options())?;
     let records: Vec<&Record> = plan.worlds.iter().filter_map(|setup| results.of(setup)).collect();
+    let page = arguments.how.out.join(arguments.plan.file_name().unwrap_or_default()).with_extension("html");
+    // One world is no figure, and would replace that of all.
+    let draws = !records.is_empty() && arguments.only.is_none();
+    if draws {
+        let failed = Failure::system(page.display().to_string());
+        std::fs::write(&page, page::render(&plan, &records)).map_err(failed)?;
+    }
+    if arguments.json.as_deref() != Some("-") {
+        if !records.is_empty() {
+            println!("{}", table::render(&records));
+        }
+        if draws {
+            println!("page: {}", page.display());
+        }
+        if !results.memory.is_empty() {
+            println!("{}", crate::bench::memory::render(&results.memory));
+        }
+    }
     if let Some(target) = &arguments.json {
         let output = Output {
             schema: "weir-sim-1",
@@ -93,18 +121,6 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         };
         run::write_json(&output, target)?;
     }
-    let page = arguments.how.out.join(arguments.plan.file_name().unwrap_or_default()).with_extension("html");
-    if !records.is_empty() {
-        let failed = Failure::system(page.display().to_string());
-        std::fs::write(&page, page::render(&plan, &records)).map_err(failed)?;
-    }
-    if arguments.json.as_deref() != Some("-") {
-        if !records.is_empty() {
-            println!("{}\npage: {}", table::render(&records), page.display());
-        }
-        if !results.memory.is_empty() {
-            println!("{}", crate::bench::memory::render(&results.memory));
-        }
-    }
+    results.all_ended()?;
     Ok(0)
 }

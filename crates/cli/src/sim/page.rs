@@ -5,7 +5,7 @@ use crate::page::chart::{Chart, Curve};
 use crate::page::markup::Html;
 use crate::quantity::count;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_sim::plan::{Plan, Record, SchemeName, Settings};
 
 /// More curves in one figure cannot be told apart.
@@ -19,6 +19,9 @@ pub fn render(plan: &Plan, records: &[&Record]) -> String {
     let mut html = Html::begin(&title);
     html.heading(1, &title);
     html.note(&plan.source);
+    let networks: BTreeSet<&str> = records.iter().map(|record| record.settings.network.as_str()).collect();
+    let networks = networks.into_iter().collect::<Vec<_>>().join("; ");
+    html.note(&format!("{}; network: {networks}", plan.path.display()));
     let packets = records.iter().map(|record| record.packets).sum();
     html.paragraph(&format!(
         "{} worlds, {} packets, in virtual time. Overhead is the time of a world over that of the world without flow control \

@@ -9,11 +9,20 @@ const MOST_MESSAGES: u64 = 1 << 20;
 /// A schedule of calls that does not end after so many is not followed further.
 const MOST_CALLS: u64 = 1 << 24;
 
-/// Packets with data that the world's programs send, about; credit packets come on top.
-pub fn packets(setup: &Setup) -> u64 {
+/// What a world's programs send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Packets with data, about; credit packets come on top.
+    pub packets: u64,
+    /// There are more: a program was not followed to its end.
+    pub at_least: bool,
+}
+
+/// What the world's programs will send.
+pub fn packets(setup: &Setup) -> Estimate {
     let ranks = setup.settings.ranks;
     let programs = Ready::new(&setup.programs);
-    let (mut seen, mut messages, mut packets) = (0u64, 0u64, 0u64);
+    let (mut seen, mut messages, mut packets, mut at_least) = (0u64, 0u64, 0u64, false);
     // Ranks in an order in which any first few are spread over all of them.
     let bits = ranks.next_power_of_two().trailing_zeros();
     let spread =
@@ -21,7 +30,8 @@ pub fn packets(setup: &Setup) -> u64 {
     for rank in spread.filter(|&rank| rank < ranks) {
         let shared = Shared::new(rank, ranks);
         let mut program = programs.program(Rank::new(&shared));
-        let (sent, carried) = follow(&mut program, &shared, setup);
+        let (sent, carried, ended) = follow(&mut program, &shared, setup);
+        at_least |= !ended;
         seen += 1;
         messages += sent;
         packets += carried;
@@ -29,11 +39,12 @@ pub fn packets(setup: &Setup) -> u64 {
             break;
         }
     }
-    (packets as f64 * f64::from(ranks) / seen.max(1) as f64) as u64
+    let packets = (packets as f64 * f64::from(ranks) / seen.max(1) as f64) as u64;
+    Estimate { packets, at_least }
 }
 
-/// Messages and packets that one program sends.
-fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64) {
+/// Messages and packets that one program sends, and whether these are all.
+fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64, bool) {
     let (mut messages, mut packets, mut calls, mut now) = (0, 0, 0u64, 0);
     while !program::run(program) {
         let before = calls;
@@ -68,10 +79,10 @@ fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64) {
             }
         }
         if calls == before || calls > MOST_CALLS {
-            break;
+            return (messages, packets, calls == before);
         }
     }
-    (messages, packets)
+    (messages, packets, true)
 }
 
 fn of_message(bytes: u64, setup: &Setup) -> u64 {

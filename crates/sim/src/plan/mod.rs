@@ -32,6 +32,14 @@ pub use record::{Key, Record};
 pub use setup::{SchemeName, Settings, Setup};
 use table::Fault;
 
+/// Ranks of a world at most.
+pub const MOST_RANKS: u32 = 1 << 20;
+/// The most that a number may be whose name ends in `_bytes`, or a message of a GOAL schedule, so that nothing that is computed from it is
+/// too large: a tebibyte. Unit: bytes.
+pub const MOST_BYTES: u64 = 1 << 40;
+/// The same for names that end in `_ns`, and work of a GOAL schedule: eleven days. Unit: ns.
+pub const MOST_NS: u64 = 1_000_000_000_000_000;
+
 /// An experiment, ready to run.
 #[derive(Debug)]
 pub struct Plan {
@@ -47,6 +55,8 @@ pub struct Plan {
     pub worlds: Vec<Setup>,
     /// Numbers of peers for which a receiver's memory is measured.
     pub memory_peers: Vec<u32>,
+    /// This is the quick variant.
+    pub is_quick: bool,
 }
 
 /// Why a plan cannot be run.
@@ -99,10 +109,9 @@ impl Plan {
     pub fn read(path: &Path, networks: &Path, quick: bool) -> Result<Plan, PlanError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
-        Plan::parse(&text, path, networks, quick).map_err(|Fault { span, what }| PlanError::Content {
-            path: path.to_owned(),
-            line: line_of(&text, span.start),
-            what,
+        Plan::parse(&text, path, networks, quick).map_err(|Fault { span, what }| {
+            let line = line_of(&text, span.start);
+            PlanError::Content { path: path.to_owned(), line, what: with_line(what, &text, line) }
         })
     }
 
@@ -111,6 +120,7 @@ impl Plan {
         let everything = top.span();
         let mut top = top.into_inner();
         let quick_table = table_at(top.remove("quick"), "quick")?;
+        let is_quick = quick && quick_table.is_some();
         if quick && let Some((over, _)) = &quick_table {
             // Sweeps replace sweeps; everything else is laid over.
             table::lay_over(&mut top, over);
@@ -162,7 +172,7 @@ impl Plan {
             return Err(Fault { span: 0..0, what });
         }
         let Head { title, experiment, source, .. } = head;
-        Ok(Plan { path: path.to_owned(), title, experiment, source, worlds, memory_peers })
+        Ok(Plan { path: path.to_owned(), title, experiment, source, worlds, memory_peers, is_quick })
     }
 }
 
@@ -234,6 +244,20 @@ fn fault(error: &toml::de::Error, around: &Range<usize>) -> Fault {
     }
     let what = what.replace('\n', " ");
     Fault { span: error.span().unwrap_or(around.clone()), what }
+}
+
+/// The reader of TOML says what it had expected, but not of which key: that stands in the line.
+fn with_line(what: String, text: &str, line: usize) -> String {
+    if !what.starts_with("invalid") {
+        return what;
+    }
+    let allowed = what
+        .replace("expected u32", "allowed: a whole number from 0 to 4294967295")
+        .replace("expected u64", "allowed: a whole number from 0")
+        .replace("expected f64", "allowed: a number")
+        .replace("expected a string", "allowed: a string");
+    let line: String = text.lines().nth(line - 1).unwrap_or("").trim().chars().take(80).collect();
+    format!("{allowed}; in the line `{line}`")
 }
 
 /// The line, from 1, of a byte of a text.

@@ -1,11 +1,13 @@
 //! Worlds on threads: each is one thread's business, and they know nothing of each other.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use super::record::{MOST_KEPT, Measure, Record};
+use super::record::{Key, MOST_KEPT, Measure, Record};
 use super::setup::{Programs, Setup};
 use crate::goal::Schedule;
 use crate::network::Network;
@@ -21,12 +23,14 @@ use crate::world::{PoolReading, Report, Stuck, World};
 
 /// A world that did not end.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{world}: {stuck}")]
+#[error("{world}: {why}")]
 pub struct Failed {
-    /// Which.
+    /// Which, in a few words.
     pub world: String,
-    /// Why.
-    pub stuck: Stuck,
+    /// Its name among records.
+    pub key: Key,
+    /// In words: what [`Stuck`] says, or what a panic said.
+    pub why: String,
 }
 
 /// Runs one world on this thread.
@@ -42,21 +46,31 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
         mailbox_slots: setup.mailbox_slots(),
     };
     let model = &setup.network.model;
-    let report = if let Some(parameters) = model.extoll(shape) {
-        run_on(setup, Extoll::new(parameters))
-    } else if let Some(parameters) = model.infiniband(shape.ranks_per_node) {
-        run_on(setup, InfiniBand::new(parameters))
-    } else if let Some(parameters) = model.loggops() {
-        run_on(setup, LogGops::new(parameters, setup.settings.ranks))
-    } else if let Some(ideal) = model.ideal() {
-        run_on(setup, ideal)
-    } else {
-        unreachable!("a network is of one kind or another")
+    let world = || {
+        if let Some(parameters) = model.extoll(shape) {
+            run_on(setup, Extoll::new(parameters))
+        } else if let Some(parameters) = model.infiniband(shape.ranks_per_node) {
+            run_on(setup, InfiniBand::new(parameters))
+        } else if let Some(parameters) = model.loggops() {
+            run_on(setup, LogGops::new(parameters, setup.settings.ranks))
+        } else if let Some(ideal) = model.ideal() {
+            run_on(setup, ideal)
+        } else {
+            unreachable!("a network is of one kind or another")
+        }
     };
-    match report {
-        Ok(report) => Ok(record(setup, &report, started.elapsed().as_secs_f64())),
-        Err(stuck) => Err(Failed { world: setup.settings.describe(), stuck }),
-    }
+    // A world that breaks an assumption of ours takes no other with it; what it was made of is gone with it.
+    let why = match catch_unwind(AssertUnwindSafe(world)) {
+        Ok(Ok(report)) => return Ok(record(setup, &report, started.elapsed().as_secs_f64())),
+        Ok(Err(stuck)) => stuck.to_string(),
+        Err(panic) => format!("a bug: {}", words_of(panic.as_ref())),
+    };
+    Err(Failed { world: setup.settings.describe(), key: setup.key(), why })
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
 }
 
 fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, Stuck> {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
-use toml::de::{DeTable, Deserializer};
+use toml::de::{DeTable, DeValue, Deserializer};
 use weir_proto::flow::static_connection;
 use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_UNEXPECTED, Scheme};
 
 use super::network::{self, Chosen};
 use super::table::Fault;
+use super::{MOST_BYTES, MOST_NS, MOST_RANKS};
 use crate::goal::Schedule;
 use crate::workload::Workload;
 use crate::world;
@@ -183,8 +184,15 @@ impl Setup {
         let workload = table
             .remove("workload")
             .ok_or_else(|| missing("workload is missing; allowed: workload.NAME = { ... }"))?;
+        table.iter().try_for_each(|(name, value)| check_size(name.get_ref(), value))?;
+        check_size("workload", &workload)?;
         let keys = Keys::deserialize(Deserializer::from(Spanned::new(span.clone(), table)))
             .map_err(|error| super::fault(&error, &span))?;
+        let ranks = *keys.ranks.get_ref();
+        if !(1..=MOST_RANKS).contains(&ranks) {
+            let what = format!("ranks is {ranks}; allowed: 1 to {MOST_RANKS}");
+            return Err(Fault { span: keys.ranks.span(), what });
+        }
         let (programs, workload_json) = read_workload(&workload, directory, keys.ranks.get_ref())?;
         let settings = keys.settings(network_name, workload_json, seed, &chosen)?;
         Ok(Setup { settings, network: chosen, programs })
@@ -274,10 +282,6 @@ impl Keys {
         chosen: &Chosen,
     ) -> Result<Settings, Fault> {
         let ranks = *self.ranks.get_ref();
-        if !(1..=1 << 20).contains(&ranks) {
-            let what = format!("ranks is {ranks}; allowed: 1 to {}", 1 << 20);
-            return Err(Fault { span: self.ranks.span(), what });
-        }
         let (ranks_per_node, mesh_nodes) = self.mesh(ranks, chosen)?;
         let scheme = *self.scheme.get_ref();
         let at_scheme = |what: String| Fault { span: self.scheme.span(), what };
@@ -392,6 +396,26 @@ impl Keys {
             return Err(Fault { span: mesh.span(), what });
         }
         Ok((ranks_per_node, mesh.get_ref().clone()))
+    }
+}
+
+/// Whether a time or a size, or those in a table or list, are small enough to compute with.
+fn check_size(name: &str, value: &super::table::Value<'_>) -> Result<(), Fault> {
+    let most = match name {
+        _ if name.ends_with("_bytes") => MOST_BYTES,
+        _ if name.ends_with("_ns") => MOST_NS,
+        _ => u64::MAX,
+    };
+    match value.get_ref() {
+        DeValue::Integer(number)
+            if i128::from_str_radix(number.as_str(), number.radix()).is_ok_and(|it| it > most.into()) =>
+        {
+            let what = format!("{name} is {}; allowed: at most {most}", number.as_str());
+            Err(Fault { span: value.span(), what })
+        }
+        DeValue::Table(table) => table.iter().try_for_each(|(name, value)| check_size(name.get_ref(), value)),
+        DeValue::Array(list) => list.iter().try_for_each(|value| check_size(name, value)),
+        _ => Ok(()),
     }
 }
 

@@ -75,7 +75,7 @@ fn worlds_run_and_the_same_world_leaves_the_same_record() {
         // Each rank sends to seven others, twice: 224 or 124 bytes with the header, and the rounds of two barriers.
         let bytes = record.settings.workload_number("message_bytes").expect("there");
         let setup = plan.worlds.iter().find(|setup| setup.key() == record.key).expect("there");
-        let data = estimate::packets(setup);
+        let data = estimate::packets(setup).packets;
         assert_eq!(
             data,
             8 * (7 * ((bytes + 24.0) / 56.0).ceil() as u64 + 2 * 3),
@@ -85,6 +85,20 @@ fn worlds_run_and_the_same_world_leaves_the_same_record() {
         assert!(record.packets >= data && record.time_ns > 0.0);
         assert_eq!(record.measures["call_ns"].count, 8);
     }
+}
+
+#[test]
+fn a_world_that_panics_is_one_that_did_not_end() {
+    let plan = PLAN.replacen(
+        "workload.alltoall = { algorithm = \"linear\", message_bytes = 200, calls = 1 }",
+        "workload.neighbours = { grid = [[2, 2, 2]], periodic = true, face_bytes = [[8, 8, 8]], compute_ns = 1_000_000_000_000_000, steps = 20 }",
+        1,
+    );
+    let plan = plan.replacen("workload.alltoall.message_bytes = 100", "", 1);
+    // Each step is allowed; twenty of them are more picoseconds than 64 bits have.
+    let plan = read(&plan, false).expect("a plan");
+    let failed = run::run(&plan.worlds[0]).expect_err("too long");
+    assert!(failed.why.starts_with("a bug: ") && failed.key == plan.worlds[0].key(), "{failed}");
 }
 
 #[test]
@@ -143,6 +157,19 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
     );
     starts(refusal("slots_per_peer = 12\n", ""), 19, "slots_per_peer is missing", "unlimited");
     starts(refusal("\"extoll\" }", "\"ether\" }"), 7, "", "allowed: extoll");
+    starts(refusal("ranks = 8", "ranks = 0"), 8, "ranks is 0", "1 to 1048576");
+    starts(
+        refusal("message_bytes = 200", "message_bytes = 0x100_0000_0001"),
+        11,
+        "message_bytes is",
+        "1099511627776",
+    );
+    starts(
+        refusal("ranks = 8", "ranks = 8\nstart_skew_ns = 1000000000000001"),
+        9,
+        "start_skew_ns is",
+        "at most",
+    );
     starts(refusal("calls = 1", "calls = 0"), 11, "calls is 0", "allowed");
     starts(refusal("alltoall = {", "alltoal = {"), 11, "unknown variant `alltoal`", "`alltoall`");
     starts(refusal("\"extoll\" }", "\"extoll\", hops_ns = 1 }"), 7, "hops_ns is not in [network]", "hop_ns");
@@ -181,7 +208,7 @@ fn goal_files_are_programs_and_their_faults_have_lines() {
     let plan = goal(&format!("{send}a: recv 8b from 0\n}}\n")).expect("a plan");
     let record = run::run(&plan.worlds[0]).expect("ends");
     assert_eq!((record.messages, record.time_ns), (1, record.finished_ns));
-    assert_eq!(estimate::packets(&plan.worlds[0]), 1);
+    assert_eq!(estimate::packets(&plan.worlds[0]), estimate::Estimate { packets: 1, at_least: false });
     let missing = goal(&format!("{send}}}\n")).expect_err("no match");
     assert!(
         missing.starts_with("11: ") && missing.contains("two.goal, line 3: 1 message(s) from rank 0"),

@@ -1,5 +1,7 @@
 //! Everybody to everybody, over and over: all ranks, some of them, more and fewer by turns, or with neighbours in the same node.
 
+use std::collections::VecDeque;
+
 use serde::Deserialize;
 
 use super::{Timing, at_least, measure, nanoseconds};
@@ -274,6 +276,12 @@ pub struct AlltoallLocal {
     pub ranks_per_node: u32,
     /// What one message within a node costs. Unit: ns.
     pub local_message_ns: u64,
+    /// Sends to other nodes under way at a time; 0: all at once.
+    #[serde(default)]
+    pub window_messages: u32,
+    /// When receives are posted.
+    #[serde(default)]
+    pub order: Order,
     /// Calls that are not timed.
     #[serde(default)]
     pub warmup_calls: u32,
@@ -301,17 +309,23 @@ impl AlltoallLocal {
     async fn call(&self, rank: &Rank, call: u32) {
         let (me, n, tag) = (rank.rank(), rank.size(), u64::from(call));
         let local = |peer: u32| peer / self.ranks_per_node == me / self.ranks_per_node;
-        let froms = (1..n).map(|step| (me + n - step) % n).filter(|&from| !local(from));
-        let receives: Vec<_> = froms.map(|from| rank.irecv(Some(from), tag, self.message_bytes)).collect();
-        let mut sends = Vec::with_capacity(receives.len());
+        let receive = || -> Vec<_> {
+            let froms = (1..n).map(|step| (me + n - step) % n).filter(|&from| !local(from));
+            froms.map(|from| rank.irecv(Some(from), tag, self.message_bytes)).collect()
+        };
+        let posted = (self.order == Order::ReceivesFirst).then(receive);
+        let mut sends = VecDeque::new();
         for to in (1..n).map(|step| (me + step) % n) {
             if local(to) {
                 rank.compute(self.local_message_ns * 1000);
-            } else {
-                sends.push(rank.isend(to, tag, self.message_bytes));
+                continue;
             }
+            if self.window_messages > 0 && sends.len() == self.window_messages as usize {
+                rank.wait(sends.pop_front().expect("a full window")).await;
+            }
+            sends.push_back(rank.isend(to, tag, self.message_bytes));
         }
         rank.wait_all(sends).await;
-        rank.wait_all(receives).await;
+        rank.wait_all(posted.unwrap_or_else(receive)).await;
     }
 }

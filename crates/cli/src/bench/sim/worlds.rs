@@ -25,15 +25,15 @@ pub enum Case {
     AlltoallMesh64,
     /// The same on a 16x8x8 mesh with a rank a node.
     AlltoallMesh1024,
-    /// Linear all-to-all of 2 KB among 1024 ranks on the ideal network, at most 8 sends of a rank under way.
+    /// Linear all-to-all of 2 KB among 1024 ranks on the ideal network without flow control, at most 8 sends of a rank under way.
     MessagesWindowed,
     /// The same with all sends posted at once.
     MessagesAtOnce,
-    /// The same on the LogGOPS network, windowed.
+    /// The same on the LogGOPS network, windowed, without flow control.
     MessagesLoggops,
     /// The same on an InfiniBand fat tree of 64 nodes of 16 ranks, static credits.
     MessagesInfiniband,
-    /// Twenty rounds of 2 KB to eight neighbours on the ideal network, in packets of EXTOLL's size: pairs that know each other.
+    /// Twenty rounds of 2 KB to eight neighbours on the ideal network without flow control, in packets of EXTOLL's size: pairs that know each other.
     Neighbours,
     /// Two rounds of 60,000 B to eight neighbours on the same network: messages of 1072 packets.
     NeighboursLong,

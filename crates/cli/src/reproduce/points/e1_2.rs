@@ -39,6 +39,11 @@ fn fall(curve: &Curve) -> Option<(f64, Option<f64>)> {
     Some((begins, curve.holds_from(|value| value < end + LEFT * drop)))
 }
 
+/// Whether it is known that something that holds from this size on does not hold from one slot less: that was run too.
+fn is_first(curve: &Curve, slots: f64) -> bool {
+    curve.at(slots - 1.0).is_some()
+}
+
 fn curve_of(evidence: &Evidence<'_>, ranks: u32, credit_slots: u32) -> Curve {
     evidence.overhead_by_slots(|it| {
         it.scheme == SchemeName::Static && it.ranks == ranks && it.credit_slots == credit_slots
@@ -62,10 +67,11 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
                     100.0 * BEGUN
                 ),
                 format!("{falls} slots (+-1)"),
-                Some(match found {
-                    Some((begins, _)) => (format!("{begins} slots"), (begins - falls).abs() <= 1.0),
-                    None => (String::from("it does not fall"), false),
-                }),
+                match found {
+                    Some((begins, _)) => is_first(&curve, begins)
+                        .then(|| (format!("{begins} slots"), (begins - falls).abs() <= 1.0)),
+                    None => Some((String::from("it does not fall"), false)),
+                },
             ));
             let ours = match found {
                 None => String::from("it does not fall"),
@@ -73,15 +79,15 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
                 Some(_) => String::from("not up to 64"),
             };
             let holds = match (stable, found) {
-                (Some(stable), Some((_, Some(from)))) => (from - stable).abs() <= 1.0,
-                (None, Some((_, from))) => from.is_none_or(|from| from >= 64.0),
-                _ => false,
+                (Some(_), Some((_, Some(from)))) if from < 64.0 && !is_first(&curve, from) => None,
+                (Some(stable), Some((_, Some(from)))) => Some((from - stable).abs() <= 1.0),
+                (None, Some((_, from))) => Some(from.is_none_or(|from| from >= 64.0)),
+                _ => Some(false),
             };
-            points.push(Point::new(
+            points.push(Point::of(
                 format!("{ranks} ranks, n = {credit_slots}: overhead is stable (at most {:.0} % of the fall are left)", 100.0 * LEFT),
                 stable.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots (+-1)")),
-                ours,
-                holds,
+                holds.map(|holds| (ours, holds)),
             ));
         }
     }
@@ -143,6 +149,9 @@ mod tests {
         assert_eq!(fall(&curve), Some((39.0, Some(51.0)))); // 35 is below 40 - 3.6, and 5 below 4 + 1.8
         let flat = Curve((30..=80).map(|slots| (f64::from(slots), 3.0)).collect());
         assert_eq!(fall(&flat), None);
+        // What was not run between 37 and 40 may have fallen already.
+        assert!(is_first(&curve, 39.0));
+        assert!(!is_first(&Curve(vec![(36.0, 40.0), (37.0, 40.0), (40.0, 35.0), (80.0, 4.0)]), 40.0));
         let never = Curve((30..=80).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
         assert!(fall(&never).is_some_and(|(_, stable)| stable.is_none_or(|from| from > 60.0)));
     }
