@@ -196,11 +196,11 @@ mod tests {
         }
     }
 
-    /// At full size, for every number of ranks. (In E1.7 weir has the 30 slots that were published, to be compared with dynamic credits.)
+    /// At full size, for every number of ranks.
     #[test]
     fn weir_is_run_at_least_once_with_the_slots_that_it_ships_with() {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-        let names = ALL.iter().flat_map(|experiment| experiment.plans).filter(|name| **name != "e1.7");
+        let names = ALL.iter().flat_map(|experiment| experiment.plans);
         for name in names {
             let plan =
                 Plan::read(&directory.join(format!("{name}.toml")), &directory.join("networks"), false);
