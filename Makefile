@@ -164,8 +164,8 @@ install: build
 	install -D -m 755 out/bin/weir "$(DESTDIR)$(PREFIX)/bin/weir"
 	install -D -m 755 out/lib/libweir-fi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-fi.so"
 	install -D -m 755 out/lib/libweir-session.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-session.so"
-	cd experiments && find . -type f -exec install -D -m 644 {} "$(abspath $(DESTDIR)$(PREFIX))/share/weir/experiments/{}" \;
-	@echo "installed: $(PREFIX)/bin/weir (see weir --help), libweir-fi.so and libweir-session.so in $(PREFIX)/lib/weir"
+	find experiments -type f -print0 | xargs -0 -I{} install -D -m 644 {} "$(DESTDIR)$(PREFIX)/share/weir/{}"
+	@echo "installed: $(PREFIX)/bin/weir (see weir --help), libweir-fi.so and libweir-session.so in $(PREFIX)/lib/weir, experiments in $(PREFIX)/share/weir"
 
 ## clean: remove out/ and target/
 .PHONY: clean

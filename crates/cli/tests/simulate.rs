@@ -86,14 +86,18 @@ fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
     assert!(progress.contains("1 world with") && progress.contains("3 more are recorded"), "{progress}");
 }
 
-/// Both ranks send first. That ends if messages travel whole; if each send waits for its receive, nothing ever happens.
-#[test]
-fn a_world_that_does_not_end_costs_no_other_and_can_be_repeated() {
-    let world = World::new("");
+/// That ends if messages travel whole; if each send waits for its receive, nothing ever happens.
+fn both_send_first() -> String {
     let ranks = [(0, 1), (1, 0)].map(|(rank, other)| {
         format!("rank {rank} {{\na: send 1000b to {other}\nb: recv 1000b from {other}\nb requires a\n}}\n")
     });
-    std::fs::write(world.at("both.goal"), format!("num_ranks 2\n{}", ranks.concat())).unwrap();
+    format!("num_ranks 2\n{}", ranks.concat())
+}
+
+#[test]
+fn a_world_that_does_not_end_costs_no_other_and_can_be_repeated() {
+    let world = World::new("");
+    std::fs::write(world.at("both.goal"), both_send_first()).unwrap();
     let path = plan(
         &world,
         r#"title = "both send first"
@@ -128,6 +132,30 @@ eager_bytes = [999, 1000]
     assert!(repeated.contains("1 world with about 4 data packets"), "{repeated}");
     let (code, _, stderr) = weir(&world, &["sim", &path, "--only", "nothing"]);
     assert!(code == Some(2) && stderr.contains("no world of"), "{stderr}");
+}
+
+#[test]
+fn an_experiment_without_all_its_worlds_has_a_page_and_no_verdicts() {
+    let world = World::new("");
+    std::fs::create_dir(world.at("experiments")).unwrap();
+    std::os::unix::fs::symlink(
+        experiments().join("networks").canonicalize().unwrap(),
+        world.at("experiments/networks"),
+    )
+    .unwrap();
+    std::fs::write(world.at("experiments/both.goal"), both_send_first()).unwrap();
+    let plan = std::fs::read_to_string(experiments().join("e2.1.toml")).unwrap();
+    let broken = "[[sweep]]\nscheme = \"unlimited\"\nranks = 2\neager_bytes = 999\nworkload.goal = { file = \"both.goal\" }\n";
+    let quick = plan.find("[quick]").unwrap();
+    let plan = format!("{}{broken}\n{}", &plan[..quick], &plan[quick..]);
+    std::fs::write(world.at("experiments/e2.1.toml"), plan).unwrap();
+    let out = world.at("results").display().to_string();
+    let mut command = world.weir(&["reproduce", "E2.1", "--quiet", "--out", &out]);
+    let (code, table, stderr) = output(command.env("WEIR_EXPERIMENTS_PATH", world.at("experiments")));
+    assert_eq!(code, Some(1), "{table}{stderr}");
+    assert!(stderr.lines().last().unwrap().starts_with("weir: a world did not end: goal among 2 ranks"));
+    assert!(table.contains("a world is missing; without:") && table.contains("0 of 1 point hold"), "{table}");
+    assert!(std::fs::read_to_string(world.at("results/reproduce.html")).unwrap().contains("<svg"));
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! `irequires` (begin when the other has begun) is read too; `cpu` and `nic` are read and must be 0: a rank has one of each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::plan::{MOST_BYTES, MOST_NS, MOST_RANKS};
 use crate::program::{Program, Rank};
@@ -62,7 +62,7 @@ struct Step {
 /// A schedule: the operations of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    ranks: Vec<Rc<Vec<Step>>>,
+    ranks: Vec<Arc<Vec<Step>>>,
 }
 
 /// What is wrong with a schedule, and where.
@@ -88,12 +88,13 @@ struct Block {
 }
 
 impl Schedule {
-    /// Reads a schedule and checks that every send has its receive, and that no ranks wait for each other in a circle.
+    /// Reads a schedule and checks that every send has its receive, with room for it (as MPI asks; LogGOPSim does not), and that no ranks
+    /// wait for each other in a circle; but for circles through several messages of the same ranks and tag.
     ///
     /// # Errors
     /// [`GoalError`] with the line.
     pub fn parse(text: &str) -> Result<Schedule, GoalError> {
-        let mut ranks: Vec<Option<Rc<Vec<Step>>>> = Vec::new();
+        let mut ranks: Vec<Option<Arc<Vec<Step>>>> = Vec::new();
         let mut open: Option<Block> = None;
         let mut last = 0;
         for (index, line) in text.lines().enumerate() {
@@ -118,7 +119,7 @@ impl Schedule {
                     }
                 }
                 (["}"], Some(block)) => {
-                    ranks[block.rank as usize] = Some(Rc::new(std::mem::take(&mut block.steps)));
+                    ranks[block.rank as usize] = Some(Arc::new(std::mem::take(&mut block.steps)));
                     open = None;
                 }
                 (_, Some(block)) => block.line(number, &words, ranks.len() as u32)?,
@@ -149,7 +150,7 @@ impl Schedule {
 
     /// The program of a rank.
     pub fn program(&self, rank: Rank) -> Program {
-        Box::pin(run(rank.clone(), Rc::clone(&self.ranks[rank.rank() as usize])))
+        Box::pin(run(rank.clone(), Arc::clone(&self.ranks[rank.rank() as usize])))
     }
 
     fn check_matches(&self) -> Result<(), GoalError> {
@@ -260,8 +261,8 @@ impl Schedule {
             Some(place) => error(
                 line_of(place),
                 format!(
-                    "rank {} waits here for a message that is sent only when ranks that wait for each other in a circle have gone on; \
-                     allowed: what ends if sends wait for nobody",
+                    "rank {} waits here for a message that nobody can send before this receive has ended; allowed: what ends if \
+                     sends wait for nobody",
                     place.0
                 ),
             ),
@@ -408,7 +409,7 @@ impl Operation {
     }
 }
 
-async fn run(rank: Rank, steps: Rc<Vec<Step>>) {
+async fn run(rank: Rank, steps: Arc<Vec<Step>>) {
     rank.take_as_they_end();
     let mut requires: Vec<u32> = steps.iter().map(|step| step.requires).collect();
     let place = |index: &u32| steps[*index as usize].operation.place();

@@ -139,16 +139,18 @@ fn phases_note_the_credits_of_rank_0_for_each_group() {
 
 #[test]
 fn local_peers_cost_a_copy_and_no_message() {
-    let with = |ranks_per_node| {
-        workload(&format!(
-            "[alltoall_local]\nmessage_bytes = 100\nranks_per_node = {ranks_per_node}\nlocal_message_ns = 1000\ncalls = 2"
-        ))
-    };
-    let (messages, bytes) = traffic(&with(4), 16);
-    assert_eq!((messages - start_messages(16), bytes), (2 * 16 * 12, 2 * 16 * 12 * 100));
-    let report = run(&with(8), 8, Scheme::Unlimited);
-    let calls = recorded(&report, measure::CALL_NS);
-    assert!(calls.len() == 8 && calls.iter().all(|&(_, call_ns)| call_ns == 7000.0), "{calls:?}");
+    for order in ["", "order = 'sends_first'\nwindow_messages = 1\n"] {
+        let with = |ranks_per_node| {
+            workload(&format!(
+                "[alltoall_local]\n{order}message_bytes = 100\nranks_per_node = {ranks_per_node}\nlocal_message_ns = 1000\ncalls = 2"
+            ))
+        };
+        let (messages, bytes) = traffic(&with(4), 16);
+        assert_eq!((messages - start_messages(16), bytes), (2 * 16 * 12, 2 * 16 * 12 * 100));
+        let report = run(&with(8), 8, Scheme::Unlimited);
+        let calls = recorded(&report, measure::CALL_NS);
+        assert!(calls.len() == 8 && calls.iter().all(|&(_, call_ns)| call_ns == 7000.0), "{calls:?}");
+    }
 }
 
 #[test]

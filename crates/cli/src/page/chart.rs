@@ -95,8 +95,9 @@ struct Drawn {
     colour: RGBColor,
 }
 
-/// An axis by powers whose greatest value is less than so many times its least has one label or none.
-const BY_POWERS_FROM: f64 = 20.0;
+/// An axis by powers is labelled at powers of ten. From this ratio of the greatest to the least value on there are two of them for certain,
+/// as the axis goes on by half behind both.
+const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
 const SIZE: (u32, u32) = (484, 300);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
@@ -424,6 +425,18 @@ mod tests {
         let svg = chart.draw();
         assert!(svg.contains("other") && svg.contains("one"), "{svg}");
         assert_eq!(chart.legend(), [("other".to_owned(), hex(COLOURS[1]))]);
+    }
+
+    #[test]
+    fn an_axis_by_powers_has_two_labels_or_is_even() {
+        for (values, labels) in [([1.6, 40.0], [">20<", ">40<"]), ([1.0, 60.0], [">1<", ">10<"])] {
+            let mut chart = Chart::new("t", "bytes", "us").logarithmic();
+            chart.curve("ours", Curve(vec![(2.0, values[0]), (4000.0, values[1])]));
+            let svg = chart.draw().replace(char::is_whitespace, "");
+            for label in labels {
+                assert!(svg.contains(label), "{label}: {svg}");
+            }
+        }
     }
 
     #[test]

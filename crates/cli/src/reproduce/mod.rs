@@ -95,8 +95,12 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
             let plans: Vec<&Plan> = own.map(|(_, plan)| plan).collect();
             let records: Vec<&Record> =
                 plans.iter().flat_map(|plan| &plan.worlds).filter_map(|setup| results.of(setup)).collect();
+            let missing = plans.iter().map(|plan| plan.worlds.len()).sum::<usize>() - records.len();
             let evidence = Evidence::new(records, &results.memory);
-            let points = (experiment.points)(&evidence);
+            let mut points = (experiment.points)(&evidence);
+            if missing > 0 {
+                points.iter_mut().for_each(|point| point.open_without(missing));
+            }
             Reproduced { experiment, plans, evidence, points }
         })
         .collect();

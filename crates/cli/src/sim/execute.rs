@@ -63,14 +63,16 @@ impl Results {
 /// The command that runs one world of a plan.
 fn command(plan: &Plan, key: &Key) -> String {
     let quick = if plan.is_quick { " --quick" } else { "" };
-    format!("weir sim {}{quick} --only {}", plan.path.display(), key.0)
+    let path = plan.path.display().to_string();
+    let path = if path.contains(char::is_whitespace) { format!("'{path}'") } else { path };
+    format!("weir sim {path}{quick} --only {}", key.0)
 }
 
 /// Runs all worlds of the plans that are not recorded, and measures what they want measured. A world that does not end keeps no other from
 /// being run and kept, see [`Results::all_ended`].
 ///
 /// # Errors
-/// [`Failure`]: records cannot be kept.
+/// [`Failure`]: records cannot be kept, memory cannot be measured, signals cannot be seen to.
 pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let path = options.out.join(FILE);
     let shown = path.display().to_string();
@@ -78,6 +80,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let mut store = Store::open(&path).map_err(Failure::system(&shown))?;
     let mut results = Results::default();
     let (mut open, mut known) = (Vec::new(), 0);
+    let mut plan_of: HashMap<Key, &Plan> = HashMap::new();
     let mut costs = Vec::new();
     let mut estimates: HashMap<Key, Estimate> = HashMap::new();
     let mut more = false;
@@ -98,6 +101,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
                     let reference = setup.reference().key();
                     let estimate = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
                     more |= estimate.at_least;
+                    plan_of.insert(key.clone(), plan);
                     open.push((setup, key, estimate.packets));
                 }
             }
@@ -110,7 +114,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
     let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
     if !plans.iter().all(|plan| plan.worlds.is_empty()) {
         let kept = if known > 0 { format!("; {} more are recorded", count(known)) } else { String::new() };
-        let about = if more { "more than" } else { "about" };
+        let about = if more { "at least about" } else { "about" };
         eprintln!(
             "{} with {about} {}, {} at a time{kept}",
             several(open.len() as u64, "world"),
@@ -119,8 +123,9 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         );
     }
     for failed in run_open(&open, known, options, &mut store, &shown, &mut results)? {
-        let plan = plans.iter().find(|plan| plan.worlds.iter().any(|setup| setup.key() == failed.key));
-        let again = plan.map_or_else(String::new, |plan| format!(" ({})", command(plan, &failed.key)));
+        let again = plan_of
+            .get(&failed.key)
+            .map_or_else(String::new, |plan| format!(" ({})", command(plan, &failed.key)));
         results.failed.push(format!("{failed}{again}"));
     }
     for peers in plans.iter().flat_map(|plan| &plan.memory_peers) {

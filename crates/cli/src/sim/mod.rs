@@ -32,7 +32,7 @@ pub struct SimArguments {
     plan: PathBuf,
     #[command(flatten)]
     how: HowToRun,
-    /// Only the world whose key begins so; keys are in DIR/worlds.jsonl, and named if a world does not end.
+    /// Only worlds whose keys begin so, without a page; keys are in DIR/worlds.jsonl, and named if a world does not end.
     #[arg(long, value_name = "KEY")]
     only: Option<String>,
     /// Write the plan's records as JSON to FILE, or to standard output.
@@ -84,6 +84,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     let mut plan = execute::read(&arguments.plan, arguments.how.quick)?;
     if let Some(wanted) = &arguments.only {
         plan.worlds.retain(|setup| setup.key().0.starts_with(wanted.as_str()));
+        plan.memory_peers.clear();
         if plan.worlds.is_empty() {
             let what = format!("--only {wanted}: no world of {} has such a key", arguments.plan.display());
             return Err(Failure::Usage(format!("{what}; allowed: the first letters of one")));
@@ -99,17 +100,6 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         let failed = Failure::system(page.display().to_string());
         std::fs::write(&page, page::render(&plan, &records)).map_err(failed)?;
     }
-    if arguments.json.as_deref() != Some("-") {
-        if !records.is_empty() {
-            println!("{}", table::render(&records));
-        }
-        if draws {
-            println!("page: {}", page.display());
-        }
-        if !results.memory.is_empty() {
-            println!("{}", crate::bench::memory::render(&results.memory));
-        }
-    }
     if let Some(target) = &arguments.json {
         let output = Output {
             schema: "weir-sim-1",
@@ -120,6 +110,17 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
             worlds: &records,
         };
         run::write_json(&output, target)?;
+    }
+    if arguments.json.as_deref() != Some("-") {
+        if !records.is_empty() {
+            println!("{}", table::render(&records));
+        }
+        if draws {
+            println!("page: {}", page.display());
+        }
+        if !results.memory.is_empty() {
+            println!("{}", crate::bench::memory::render(&results.memory));
+        }
     }
     results.all_ended()?;
     Ok(0)

@@ -1,6 +1,5 @@
 //! How many packets a world will send, before it runs: its programs are run against nobody, every call ending at once.
 
-use super::run::Ready;
 use super::setup::Setup;
 use crate::program::{self, Call, Program, Rank, Shared, Status};
 
@@ -14,14 +13,14 @@ const MOST_CALLS: u64 = 1 << 24;
 pub struct Estimate {
     /// Packets with data, about; credit packets come on top.
     pub packets: u64,
-    /// There are more: a program was not followed to its end.
+    /// There may be more: a program was not followed to its end.
     pub at_least: bool,
 }
 
 /// What the world's programs will send.
 pub fn packets(setup: &Setup) -> Estimate {
     let ranks = setup.settings.ranks;
-    let programs = Ready::new(&setup.programs);
+    let programs = &setup.programs;
     let (mut seen, mut messages, mut packets, mut at_least) = (0u64, 0u64, 0u64, false);
     // Ranks in an order in which any first few are spread over all of them.
     let bits = ranks.next_power_of_two().trailing_zeros();
@@ -67,7 +66,7 @@ fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64, b
                     shared.complete(handle, Status { bytes: now, ..Status::default() });
                 }
                 Call::Compute { ps, handle } => {
-                    now += ps;
+                    now = ps.saturating_add(now);
                     if let Some(handle) = handle {
                         shared.complete(handle, Status::default());
                     }

@@ -34,11 +34,12 @@ use table::Fault;
 
 /// Ranks of a world at most.
 pub const MOST_RANKS: u32 = 1 << 20;
-/// The most that a number may be whose name ends in `_bytes`, or a message of a GOAL schedule, so that nothing that is computed from it is
-/// too large: a tebibyte. Unit: bytes.
+/// The most that a plan may give a name that ends in `_bytes`, and a GOAL schedule a message: a tebibyte, more packets than anybody
+/// simulates. Unit: bytes.
 pub const MOST_BYTES: u64 = 1 << 40;
-/// The same for names that end in `_ns`, and work of a GOAL schedule: eleven days. Unit: ns.
-pub const MOST_NS: u64 = 1_000_000_000_000_000;
+/// The same for names that end in `_ns`, and work of a GOAL schedule: a quarter of an hour. There is room for 18,000 of them in a world's
+/// time. Unit: ns.
+pub const MOST_NS: u64 = 1_000_000_000_000;
 
 /// An experiment, ready to run.
 #[derive(Debug)]
@@ -252,8 +253,8 @@ fn with_line(what: String, text: &str, line: usize) -> String {
         return what;
     }
     let allowed = what
-        .replace("expected u32", "allowed: a whole number from 0 to 4294967295")
-        .replace("expected u64", "allowed: a whole number from 0")
+        .replace("expected u32", "allowed: a whole number")
+        .replace("expected u64", "allowed: a whole number")
         .replace("expected f64", "allowed: a number")
         .replace("expected a string", "allowed: a string");
     let line: String = text.lines().nth(line - 1).unwrap_or("").trim().chars().take(80).collect();

@@ -84,11 +84,18 @@ impl Setup {
         hash.add(serde_json::to_string(&self.settings).expect("settings have names for keys").as_bytes());
         // The numbers themselves: a file may change under its name.
         hash.add(format!("{:?}", self.network).as_bytes());
-        if let Programs::Goal(text) = &self.programs {
-            hash.add(text.as_bytes());
+        if let Programs::Goal(_, text) = &self.programs {
+            hash.add(&text.to_le_bytes());
         }
         Key(format!("{:016x}", hash.0))
     }
+}
+
+/// Of the text of a schedule.
+pub(super) fn hash(text: &str) -> u64 {
+    let mut hash = Fnv::default();
+    hash.add(text.as_bytes());
+    hash.0
 }
 
 /// FNV-1a: the same on every machine and in every version of the compiler.

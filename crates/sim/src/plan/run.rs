@@ -1,6 +1,5 @@
 //! Worlds on threads: each is one thread's business, and they know nothing of each other.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +8,6 @@ use std::time::Instant;
 
 use super::record::{Key, MOST_KEPT, Measure, Record};
 use super::setup::{Programs, Setup};
-use crate::goal::Schedule;
 use crate::network::Network;
 use crate::network::extoll::Extoll;
 use crate::network::infiniband::InfiniBand;
@@ -18,7 +16,7 @@ use crate::network::mesh::Mesh;
 use crate::network::parameters::Shape;
 use crate::program::{Program, Rank};
 use crate::trace::Trace;
-use crate::workload::{Workload, measure};
+use crate::workload::measure;
 use crate::world::{PoolReading, Report, Stuck, World};
 
 /// A world that did not end.
@@ -59,23 +57,25 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
             unreachable!("a network is of one kind or another")
         }
     };
-    // A world that breaks an assumption of ours takes no other with it; what it was made of is gone with it.
-    let why = match catch_unwind(AssertUnwindSafe(world)) {
-        Ok(Ok(report)) => return Ok(record(setup, &report, started.elapsed().as_secs_f64())),
-        Ok(Err(stuck)) => stuck.to_string(),
-        Err(panic) => format!("a bug: {}", words_of(panic.as_ref())),
-    };
-    Err(Failed { world: setup.settings.describe(), key: setup.key(), why })
+    let record = || Ok(record(setup, &world()?, started.elapsed().as_secs_f64()));
+    without_panic(record).map_err(|why| Failed { world: setup.settings.describe(), key: setup.key(), why })
 }
 
-fn words_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words")
+/// A world that breaks an assumption of ours takes no other with it; all that it was made of is gone.
+fn without_panic<T>(world: impl FnOnce() -> Result<T, Stuck>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(world)) {
+        Ok(ended) => ended.map_err(|stuck| stuck.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("a bug: {}", text.unwrap_or("a panic without words")))
+        }
+    }
 }
 
 fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, Stuck> {
     let plan = setup.plan(network.geometry());
-    let programs = Ready::new(&setup.programs);
+    let programs = &setup.programs;
     let (skew_ns, seed) = (setup.settings.start_skew_ns, setup.settings.seed);
     World::new(plan, network, |rank| {
         let program = programs.program(rank.clone());
@@ -94,24 +94,12 @@ fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, Stuck> {
     .run()
 }
 
-/// Programs of a thread: a schedule is shared by the ranks of a world, not by threads.
-pub(super) enum Ready<'a> {
-    Named(&'a Workload),
-    Goal(Schedule),
-}
-
-impl Ready<'_> {
-    pub fn new(programs: &Programs) -> Ready<'_> {
-        match programs {
-            Programs::Named(workload) => Ready::Named(workload),
-            Programs::Goal(text) => Ready::Goal(Schedule::parse(text).expect("checked with the plan")),
-        }
-    }
-
-    pub fn program(&self, rank: Rank) -> Program {
+impl Programs {
+    /// The program of a rank.
+    pub(super) fn program(&self, rank: Rank) -> Program {
         match self {
-            Ready::Named(workload) => workload.program(rank),
-            Ready::Goal(schedule) => schedule.program(rank),
+            Programs::Named(workload) => workload.program(rank),
+            Programs::Goal(schedule, _) => schedule.program(rank),
         }
     }
 }
@@ -153,7 +141,7 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
             }
             names => names.first().and_then(|name| mean(name)),
         },
-        Programs::Goal(_) => None,
+        Programs::Goal(..) => None,
     };
     let total = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
     Record {
@@ -210,4 +198,18 @@ pub fn run_all(
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_that_panics_is_one_that_did_not_end() {
+        assert_eq!(without_panic(|| Ok(3)), Ok(3));
+        let limit = without_panic::<()>(|| Err(Stuck::EventLimit { limit: 7 }));
+        assert_eq!(limit, Err(String::from("more than 7 events")));
+        assert_eq!(without_panic::<()>(|| panic!("slot {}", 5)), Err(String::from("a bug: slot 5")));
+        assert_eq!(without_panic::<()>(|| panic!("slots")), Err(String::from("a bug: slots")));
+    }
 }

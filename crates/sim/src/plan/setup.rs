@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 use weir_proto::flow::static_connection;
-use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_UNEXPECTED, Scheme};
+use weir_proto::{
+    Admission, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED,
+    Scheme,
+};
 
 use super::network::{self, Chosen};
 use super::table::Fault;
@@ -114,8 +117,8 @@ impl Settings {
 pub enum Programs {
     /// A workload by name.
     Named(Workload),
-    /// A GOAL schedule, by its text.
-    Goal(Arc<str>),
+    /// A GOAL schedule, and a hash of its text.
+    Goal(Arc<Schedule>, u64),
 }
 
 /// A world that can be run.
@@ -146,7 +149,7 @@ struct Keys {
     piggyback: Option<Spanned<bool>>,
     slots_per_peer: Option<Spanned<u32>>,
     credit_slots: Option<Spanned<u32>>,
-    eager_bytes: Option<u64>,
+    eager_bytes: Option<Spanned<u64>>,
     start_skew_ns: Option<u64>,
     rnr_timer_ns: Option<u64>,
     start_slots: Option<u32>,
@@ -292,6 +295,13 @@ impl Keys {
             let what = format!("credit_slots is {credit_slots}; allowed: 1 to {MAX_CREDIT_SLOTS}");
             return Err(Fault { span: slots.span(), what });
         }
+        let eager_bytes = self.eager_bytes.as_ref().map_or(EAGER_BYTES, |bytes| *bytes.get_ref());
+        if let Some(bytes) = &self.eager_bytes
+            && eager_bytes > MAX_EAGER_BYTES
+        {
+            let what = format!("eager_bytes is {eager_bytes}; allowed: at most {MAX_EAGER_BYTES}");
+            return Err(Fault { span: bytes.span(), what });
+        }
         let mut settings = Settings {
             network,
             ranks,
@@ -301,7 +311,7 @@ impl Keys {
             piggyback: self.piggyback.as_ref().is_some_and(|piggyback| *piggyback.get_ref()),
             slots_per_peer: 0,
             credit_slots,
-            eager_bytes: self.eager_bytes.unwrap_or(EAGER_BYTES),
+            eager_bytes,
             start_skew_ns: self.start_skew_ns.unwrap_or(0),
             rnr_timer_ns: self.rnr_timer_ns.unwrap_or(RNR_TIMER_NS),
             start_slots: self.start_slots.unwrap_or(ADAPTIVE_START_SLOTS),
@@ -410,7 +420,7 @@ fn check_size(name: &str, value: &super::table::Value<'_>) -> Result<(), Fault> 
         DeValue::Integer(number)
             if i128::from_str_radix(number.as_str(), number.radix()).is_ok_and(|it| it > most.into()) =>
         {
-            let what = format!("{name} is {}; allowed: at most {most}", number.as_str());
+            let what = format!("{name} is {number}; allowed: at most {most}");
             Err(Fault { span: value.span(), what })
         }
         DeValue::Table(table) => table.iter().try_for_each(|(name, value)| check_size(name.get_ref(), value)),
@@ -453,7 +463,7 @@ fn read_workload(
             );
             return Err(refuse(what));
         }
-        return Ok((Programs::Goal(text.into()), json));
+        return Ok((Programs::Goal(Arc::new(schedule), super::record::hash(&text)), json));
     }
     let workload = Workload::deserialize(super::reader(table, &span)).map_err(fault)?;
     workload.check(ranks).map_err(|what| Fault { span: span.clone(), what })?;

@@ -26,7 +26,7 @@ use worlds::Done;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A hop is a packet on one wire; on the ideal network a packet has one, with both its ends, and on LogGOPS a message. There is no flow control in \
-messages-windowed, messages-at-once, messages-loggops, neighbours, neighbours-long and barrier; the others have static credits. The cases bare-... are networks alone, without machines and programs. Seconds are processor time of one core. Peak memory \
+messages-windowed, messages-at-once, messages-loggops, neighbours, neighbours-long and barrier, static credits in the other worlds. The cases bare-... are networks alone, without machines and programs. Seconds are processor time of one core. Peak memory \
 is the whole process's, divided by ranks in the column beside it. With --quick the worlds are small (64 ranks, mostly) and nothing is judged.
 
 Exit status: 0 if everything that was asked for keeps to its targets, 1 if something does not or could not be measured.")]

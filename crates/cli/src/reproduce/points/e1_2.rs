@@ -27,21 +27,49 @@ const BEGUN: f64 = 0.10;
 /// And so much may be left where it is stable: the share of delayed sends, which has no noise of timing, has ended its fall.
 const LEFT: f64 = 0.05;
 
+/// The sizes of which one is the first from which on something holds: behind the last that was run without it, up to the first that was run
+/// with it. Both ends are infinite if nothing was run there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct First {
+    least: f64,
+    most: f64,
+}
+
+impl First {
+    fn of(curve: &Curve, holds: impl Fn(f64) -> bool) -> First {
+        let most = curve.holds_from(holds).unwrap_or(f64::INFINITY);
+        let before = curve.0.iter().rev().find(|(slots, _)| *slots < most);
+        First { least: before.map_or(f64::NEG_INFINITY, |(slots, _)| slots + 1.0), most }
+    }
+
+    /// Whether it lies in a range; `None` if only a part of the sizes does.
+    fn is_within(self, from: f64, to: f64) -> Option<bool> {
+        if from <= self.least && self.most <= to {
+            return Some(true);
+        }
+        (self.most < from || to < self.least).then_some(false)
+    }
+
+    fn words(self) -> String {
+        match self {
+            First { least, most } if least == most => format!("{most} slots"),
+            First { least, most: f64::INFINITY } => format!("not up to {} slots", least - 1.0),
+            First { least: f64::NEG_INFINITY, most } => format!("at most {most} slots"),
+            First { least, most } => format!("{least} to {most} slots, of which {most} were run"),
+        }
+    }
+}
+
 /// Where a curve begins to fall, and from where on it is at its end; `None`: its ends are not known or it does not fall.
-fn fall(curve: &Curve) -> Option<(f64, Option<f64>)> {
+fn fall(curve: &Curve) -> Option<(First, First)> {
     let plateau = median(&curve.between(PLATEAU.0, PLATEAU.1))?;
     let end = median(&curve.between(END.0, END.1))?;
     let drop = plateau - end;
     if drop <= 0.0 {
         return None;
     }
-    let begins = curve.holds_from(|value| value < plateau - BEGUN * drop)?;
-    Some((begins, curve.holds_from(|value| value < end + LEFT * drop)))
-}
-
-/// Whether it is known that something that holds from this size on does not hold from one slot less: that was run too.
-fn is_first(curve: &Curve, slots: f64) -> bool {
-    curve.at(slots - 1.0).is_some()
+    let begins = First::of(curve, |value| value < plateau - BEGUN * drop);
+    Some((begins, First::of(curve, |value| value < end + LEFT * drop)))
 }
 
 fn curve_of(evidence: &Evidence<'_>, ranks: u32, credit_slots: u32) -> Curve {
@@ -61,33 +89,31 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
                 continue;
             }
             let found = fall(&curve);
-            points.push(Point::of(
+            let point = |text: String, published: String, found: Option<First>, from: f64, to: f64| {
+                let Some(found) = found else {
+                    return Point::new(text, published, "it does not fall", false);
+                };
+                match found.is_within(from, to) {
+                    Some(holds) => Point::new(text, published, found.words(), holds),
+                    None => Point { ours: found.words(), ..Point::open(text, published) },
+                }
+            };
+            points.push(point(
                 format!(
                     "{ranks} ranks, n = {credit_slots}: overhead begins to fall ({:.0} % of the way down)",
                     100.0 * BEGUN
                 ),
                 format!("{falls} slots (+-1)"),
-                match found {
-                    Some((begins, _)) => is_first(&curve, begins)
-                        .then(|| (format!("{begins} slots"), (begins - falls).abs() <= 1.0)),
-                    None => Some((String::from("it does not fall"), false)),
-                },
+                found.map(|(begins, _)| begins),
+                falls - 1.0,
+                falls + 1.0,
             ));
-            let ours = match found {
-                None => String::from("it does not fall"),
-                Some((_, Some(from))) if from < 64.0 => format!("{from} slots"),
-                Some(_) => String::from("not up to 64"),
-            };
-            let holds = match (stable, found) {
-                (Some(_), Some((_, Some(from)))) if from < 64.0 && !is_first(&curve, from) => None,
-                (Some(stable), Some((_, Some(from)))) => Some((from - stable).abs() <= 1.0),
-                (None, Some((_, from))) => Some(from.is_none_or(|from| from >= 64.0)),
-                _ => Some(false),
-            };
-            points.push(Point::of(
+            points.push(point(
                 format!("{ranks} ranks, n = {credit_slots}: overhead is stable (at most {:.0} % of the fall are left)", 100.0 * LEFT),
                 stable.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots (+-1)")),
-                holds.map(|holds| (ours, holds)),
+                found.map(|(_, stable)| stable),
+                stable.map_or(64.0, |slots| slots - 1.0),
+                stable.map_or(f64::INFINITY, |slots| slots + 1.0),
             ));
         }
     }
@@ -146,13 +172,33 @@ mod tests {
             _ => 4.0,
         };
         let curve = Curve((30..=80).map(|slots| (f64::from(slots), value(slots))).collect());
-        assert_eq!(fall(&curve), Some((39.0, Some(51.0)))); // 35 is below 40 - 3.6, and 5 below 4 + 1.8
+        let first = |least, most| First { least, most };
+        // 35 is below 40 - 3.6, and 5 below 4 + 1.8.
+        assert_eq!(fall(&curve), Some((first(39.0, 39.0), first(51.0, 51.0))));
         let flat = Curve((30..=80).map(|slots| (f64::from(slots), 3.0)).collect());
         assert_eq!(fall(&flat), None);
-        // What was not run between 37 and 40 may have fallen already.
-        assert!(is_first(&curve, 39.0));
-        assert!(!is_first(&Curve(vec![(36.0, 40.0), (37.0, 40.0), (40.0, 35.0), (80.0, 4.0)]), 40.0));
         let never = Curve((30..=80).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
-        assert!(fall(&never).is_some_and(|(_, stable)| stable.is_none_or(|from| from > 60.0)));
+        assert!(fall(&never).is_some_and(|(_, stable)| stable.is_within(61.0, f64::INFINITY) == Some(true)));
+    }
+
+    /// What was not run may be on either side.
+    #[test]
+    fn a_first_size_is_as_well_known_as_the_sizes_that_were_run() {
+        let curve = Curve(vec![(36.0, 9.0), (37.0, 9.0), (40.0, 5.0), (41.0, 5.0), (80.0, 1.0)]);
+        let first = |limit| First::of(&curve, |value| value < limit);
+        for (limit, words, within_38_to_40, within_41_to_90) in [
+            (6.0, "38 to 40 slots, of which 40 were run", Some(true), Some(false)),
+            (2.0, "42 to 80 slots, of which 80 were run", Some(false), Some(true)),
+            (1.0, "not up to 80 slots", Some(false), None),
+            (10.0, "at most 36 slots", Some(false), Some(false)),
+        ] {
+            assert_eq!(first(limit).words(), words);
+            assert_eq!(first(limit).is_within(38.0, 40.0), within_38_to_40, "{words}");
+            assert_eq!(first(limit).is_within(41.0, 90.0), within_41_to_90, "{words}");
+        }
+        assert_eq!(first(6.0).is_within(39.0, 41.0), None, "38 is not among them");
+        let dense =
+            Curve((30..=80).map(|slots| (f64::from(slots), f64::from(u32::from(slots < 50)))).collect());
+        assert_eq!(First::of(&dense, |value| value < 0.5).words(), "50 slots");
     }
 }

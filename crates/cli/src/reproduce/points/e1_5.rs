@@ -75,7 +75,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             ),
             "slightly larger",
             both(&|scheme| alltoall(scheme, false))
-                .map(|it| (words(it), (0.0..=SIMILAR).contains(&(it.0 - it.1)))),
+                .map(|it| (words(it), it.0 > it.1 && it.0 - it.1 <= SIMILAR)),
         ),
     ]
 }

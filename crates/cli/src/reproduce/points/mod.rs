@@ -78,6 +78,15 @@ impl Point {
         Point { text, published, ours: String::from("not run"), verdict: Verdict::NotEvaluated }
     }
 
+    /// Takes back what was said of it, since `missing` worlds did not end.
+    pub fn open_without(&mut self, missing: usize) {
+        let worlds = if missing == 1 { "a world is" } else { "worlds are" };
+        self.ours = format!("{worlds} missing; without: {}", self.ours);
+        if self.verdict != Verdict::Beside {
+            self.verdict = Verdict::NotEvaluated;
+        }
+    }
+
     /// A number of ours beside the published ones.
     pub fn beside(text: impl Into<String>, ours: impl Into<String>) -> Point {
         let published = String::from("-");
