@@ -16,8 +16,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use crate::plan::{MOST_BYTES, MOST_NS, MOST_RANKS};
 use crate::program::{Program, Rank};
+use crate::{MOST_BYTES, MOST_NS, MOST_RANKS};
 
 /// What one operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,9 +216,10 @@ impl Schedule {
         (0..).zip(&self.ranks).flat_map(|(rank, steps)| steps.iter().map(move |step| (rank, step)))
     }
 
-    /// Whether every receive would get its message if sends took no time and waited for nobody. As nobody knows which of several messages
-    /// of the same ranks and tag an operation waits for, one that was sent is enough for all: what is refused cannot end.
-    fn check_waits(&self) -> Result<(), GoalError> {
+    /// What is left if every operation ends as soon as it has begun: by rank, what each still requires; and, if receives wait for their messages,
+    /// those that wait. Sends wait for nobody. As nobody knows which of several messages of the same ranks and tag an operation gets, one
+    /// that was sent is enough for all: what is left cannot end.
+    fn left_when_followed(&self, receives_wait: bool) -> (Vec<Vec<u32>>, Vec<(u32, u32)>) {
         let mut requires: Vec<Vec<u32>> =
             self.ranks.iter().map(|steps| steps.iter().map(|step| step.requires).collect()).collect();
         let mut sent = HashSet::new();
@@ -233,10 +234,12 @@ impl Schedule {
             let step = &self.ranks[rank as usize][index as usize];
             let mut released = step.then_at_once.iter().map(|&next| (rank, next)).collect::<Vec<_>>();
             match step.operation {
-                Operation::Receive { from, tag, .. } if !sent.contains(&(from, rank, tag)) => {
+                Operation::Receive { from, tag, .. }
+                    if receives_wait && !sent.contains(&(from, rank, tag)) =>
+                {
                     waiting.entry((from, rank, tag)).or_default().push((rank, index));
                 }
-                Operation::Send { to, tag, .. } => {
+                Operation::Send { to, tag, .. } if receives_wait => {
                     sent.insert((rank, to, tag));
                     ended.push((rank, index));
                     ended.extend(waiting.remove(&(rank, to, tag)).unwrap_or_default());
@@ -255,8 +258,24 @@ impl Schedule {
                 }
             }
         }
+        (requires, waiting.into_values().flatten().collect())
+    }
+
+    fn check_cycles(&self) -> Result<(), GoalError> {
+        let (requires, _) = self.left_when_followed(false);
+        for (rank, (steps, requires)) in self.ranks.iter().zip(&requires).enumerate() {
+            let left = steps.iter().zip(requires).filter(|(_, requires)| **requires > 0);
+            if let Some(line) = left.map(|(step, _)| step.line).min() {
+                return error(line, format!("operations of rank {rank} require each other in a circle"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_waits(&self) -> Result<(), GoalError> {
+        let (_, waiting) = self.left_when_followed(true);
         let line_of = |&(rank, index): &(u32, u32)| self.ranks[rank as usize][index as usize].line;
-        match waiting.values().flatten().min_by_key(|place| line_of(place)) {
+        match waiting.iter().min_by_key(|place| line_of(place)) {
             None => Ok(()),
             Some(place) => error(
                 line_of(place),
@@ -267,33 +286,6 @@ impl Schedule {
                 ),
             ),
         }
-    }
-
-    fn check_cycles(&self) -> Result<(), GoalError> {
-        for (rank, steps) in self.ranks.iter().enumerate() {
-            let mut requires: Vec<u32> = steps.iter().map(|step| step.requires).collect();
-            let mut ready: Vec<u32> =
-                (0..steps.len() as u32).filter(|&i| requires[i as usize] == 0).collect();
-            let mut done = 0;
-            while let Some(index) = ready.pop() {
-                done += 1;
-                let step = &steps[index as usize];
-                for &next in step.then.iter().chain(&step.then_at_once) {
-                    requires[next as usize] -= 1;
-                    if requires[next as usize] == 0 {
-                        ready.push(next);
-                    }
-                }
-            }
-            if done < steps.len() {
-                let line = (0..steps.len()).filter(|&i| requires[i] > 0).map(|i| steps[i].line).min();
-                return error(
-                    line.unwrap_or(0),
-                    format!("operations of rank {rank} require each other in a circle"),
-                );
-            }
-        }
-        Ok(())
     }
 }
 

@@ -32,15 +32,6 @@ pub use record::{Key, Record};
 pub use setup::{SchemeName, Settings, Setup};
 use table::Fault;
 
-/// Ranks of a world at most.
-pub const MOST_RANKS: u32 = 1 << 20;
-/// The most that a plan may give a name that ends in `_bytes`, and a GOAL schedule a message: a tebibyte, more packets than anybody
-/// simulates. Unit: bytes.
-pub const MOST_BYTES: u64 = 1 << 40;
-/// The same for names that end in `_ns`, and work of a GOAL schedule: a quarter of an hour. There is room for 18,000 of them in a world's
-/// time. Unit: ns.
-pub const MOST_NS: u64 = 1_000_000_000_000;
-
 /// An experiment, ready to run.
 #[derive(Debug)]
 pub struct Plan {

@@ -15,10 +15,10 @@ use weir_proto::{
 
 use super::network::{self, Chosen};
 use super::table::Fault;
-use super::{MOST_BYTES, MOST_NS, MOST_RANKS};
 use crate::goal::Schedule;
 use crate::workload::Workload;
 use crate::world;
+use crate::{MOST_BYTES, MOST_NS, MOST_RANKS};
 
 /// A scheme by the name that plans use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
