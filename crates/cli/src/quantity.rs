@@ -51,6 +51,11 @@ pub fn three_digits(value: f64) -> String {
     }
 }
 
+/// `1 world`, `2 worlds`.
+pub fn several(number: u64, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

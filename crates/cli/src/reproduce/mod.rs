@@ -9,6 +9,7 @@ mod points;
 
 use crate::failure::Failure;
 use crate::page::chart;
+use crate::quantity::several;
 use crate::run;
 use crate::sim::HowToRun;
 use crate::sim::{execute, places};
@@ -204,16 +205,18 @@ fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
 /// `3 of 6 points hold, 1 does not, 2 are not evaluated; 12 worlds`.
 fn sentence(verdicts: &[Verdict], worlds: usize) -> String {
     let count = |verdict| verdicts.iter().filter(|it| **it == verdict).count();
-    let several =
-        |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+    let verb = |verdict, one: &str, more: &str| {
+        let count = count(verdict);
+        format!("{count} {}", if count == 1 { one } else { more })
+    };
     let (hold, all) = (count(Verdict::Holds), verdicts.len());
     format!(
         "{hold} of {} {}, {}, {}; {}",
-        several(all, "point", "points"),
+        several(all as u64, "point"),
         if hold == 1 { "holds" } else { "hold" },
-        several(count(Verdict::DoesNotHold), "does not", "do not"),
-        several(count(Verdict::NotEvaluated), "is not evaluated", "are not evaluated"),
-        several(worlds, "world", "worlds")
+        verb(Verdict::DoesNotHold, "does not", "do not"),
+        verb(Verdict::NotEvaluated, "is not evaluated", "are not evaluated"),
+        several(worlds as u64, "world")
     )
 }
 

@@ -3,7 +3,7 @@
 use crate::bench::memory;
 use crate::failure::Failure;
 use crate::job;
-use crate::quantity::{count, three_digits};
+use crate::quantity::{count, several, three_digits};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -134,11 +134,6 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         }
     }
     Ok(results)
-}
-
-/// `1 world`, `2 worlds`.
-fn several(number: u64, what: &str) -> String {
-    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// What each of several plans costs; worlds that two have in common are the first one's.
