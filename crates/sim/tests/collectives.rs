@@ -5,7 +5,7 @@ mod support;
 use std::pin::Pin;
 
 use support::catalogue::imb;
-use support::{run_programs, start_messages};
+use support::{journal, run_programs, start_messages};
 use weir_proto::Scheme;
 use weir_sim::collective::Group;
 use weir_sim::program::Program;
@@ -224,8 +224,20 @@ fn libraries_choose_by_length_and_ranks() {
     open_mpi("scatter", 2048, 11, call!(scatter_in_turn(0, 2048)));
     open_mpi("alltoall", 199, 13, call!(alltoall_bruck(199)));
     open_mpi("alltoall", 2048, 13, call!(alltoall_linear(2048, 0)));
-    open_mpi("alltoall", 3000, 13, call!(alltoall_pairwise(3000)));
-    open_mpi("alltoallv", 2048, 6, call!(alltoall_pairwise(2048)));
+    open_mpi("alltoall", 3000, 13, call!(alltoall_shifted(3000)));
+    open_mpi("alltoallv", 2048, 8, call!(alltoall_shifted(2048)));
+}
+
+#[test]
+fn libraries_pair_ranks_in_their_own_ways() {
+    let partners_of_3 = |library, n| {
+        let journals = journal::simulated(&imb("alltoall", library, 40_000, 1), n, Scheme::Unlimited);
+        let sends = journals[3].sends.iter().filter(|(_, _, bytes)| *bytes == 40_000);
+        sends.map(|(to, ..)| *to).collect::<Vec<_>>()
+    };
+    assert_eq!(partners_of_3("mpich", 8), [2, 1, 0, 7, 6, 5, 4]);
+    assert_eq!(partners_of_3("mpich", 6), [4, 5, 0, 1, 2]);
+    assert_eq!(partners_of_3("open_mpi", 8), [4, 5, 6, 7, 0, 1, 2]);
 }
 
 #[test]

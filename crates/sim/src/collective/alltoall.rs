@@ -54,15 +54,25 @@ impl Group {
         }
     }
 
-    /// One partner at a time.
+    /// One partner at a time, the same to and from: `me ^ step`. If their number is no power of two, [by
+    /// shifts](Group::alltoall_shifted). Source: MPICH, `pairwise`.
     pub async fn alltoall_pairwise(&self, bytes: u64) {
+        if !self.size.is_power_of_two() {
+            return self.alltoall_shifted(bytes).await;
+        }
         let tag = self.tag();
         for step in 1..self.size {
-            let (to, from) = match self.size.is_power_of_two() {
-                true => (self.me ^ step, self.me ^ step),
-                false => (self.after(step), self.before(step)),
-            };
-            self.exchange(to, from, tag, bytes, bytes).await;
+            let partner = self.me ^ step;
+            self.exchange(partner, partner, tag, bytes, bytes).await;
+        }
+    }
+
+    /// One to send to and another to receive from at a time: `me + step` and `me - step`. Source: Open MPI, `pairwise`, whatever
+    /// their number.
+    pub async fn alltoall_shifted(&self, bytes: u64) {
+        let tag = self.tag();
+        for step in 1..self.size {
+            self.exchange(self.after(step), self.before(step), tag, bytes, bytes).await;
         }
     }
 

@@ -173,7 +173,7 @@ impl Library {
             Mpich => group.alltoall_pairwise(bytes).await,
             OpenMpi if bytes < 200 && n > 12 => group.alltoall_bruck(bytes).await,
             OpenMpi if bytes < 3000 => group.alltoall_linear(bytes, 0).await,
-            OpenMpi => group.alltoall_pairwise(bytes).await,
+            OpenMpi => group.alltoall_shifted(bytes).await,
         }
     }
 
@@ -181,7 +181,7 @@ impl Library {
     pub async fn alltoallv(self, group: &Group, bytes: u64) {
         match self {
             Mpich => group.alltoall_batches(bytes, 32).await,
-            OpenMpi => group.alltoall_pairwise(bytes).await,
+            OpenMpi => group.alltoall_shifted(bytes).await,
         }
     }
 }
