@@ -106,6 +106,9 @@ impl Schedule {
                 ([], _) => {}
                 (["num_ranks", count], None) if ranks.is_empty() => {
                     let count: u32 = at_most(number, count, MOST_RANKS.into(), "a number of ranks")? as u32;
+                    if count == 0 {
+                        return error(number, format!("num_ranks is 0; allowed: 1 to {MOST_RANKS}"));
+                    }
                     ranks = vec![None; count as usize];
                 }
                 (["rank", rank, "{"], None) => {
@@ -135,7 +138,17 @@ impl Schedule {
         if ranks.is_empty() {
             return error(last.max(1), "no `num_ranks N`");
         }
-        let schedule = Schedule { ranks: ranks.into_iter().map(Option::unwrap_or_default).collect() };
+        let count = ranks.len();
+        let blocks = ranks.into_iter().enumerate().map(|(rank, steps)| {
+            steps.map_or_else(
+                || {
+                    let what = format!("num_ranks is {count}, and rank {rank} has no block; allowed: one for each rank, `rank {rank} {{` to `}}`");
+                    error(last, what)
+                },
+                Ok,
+            )
+        });
+        let schedule = Schedule { ranks: blocks.collect::<Result<_, GoalError>>()? };
         schedule.check_matches()?;
         schedule.check_sizes()?;
         schedule.check_cycles()?;

@@ -89,6 +89,11 @@ fn work_goes_before_a_send_that_waits_for_the_nic() {
 fn what_makes_no_sense_is_refused_with_its_line() {
     let refused = |text: &str| Schedule::parse(text).expect_err(text).to_string();
     assert_eq!(refused(""), "line 1: no `num_ranks N`");
+    assert_eq!(refused("num_ranks 0"), "line 1: num_ranks is 0; allowed: 1 to 1048576");
+    assert_eq!(
+        refused("num_ranks 2\nrank 0 {\n}\n"),
+        "line 3: num_ranks is 2, and rank 1 has no block; allowed: one for each rank, `rank 1 {` to `}`"
+    );
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 3\n}\nrank 1 {\n}"),
         "line 3: 1 message(s) from rank 0 to rank 1 with tag 3 are sent without a matching receive; allowed are as many receives as sends of the same ranks and tag"

@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Nanoseconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Nanoseconds, D::Error> {
         let ns = f64::deserialize(deserializer)?;
         if !(0.0..=LONGEST_NS).contains(&ns) {
-            return Err(D::Error::custom(format_args!("{ns} ns: from 0 to {LONGEST_NS} is allowed")));
+            return Err(D::Error::custom(format_args!("{ns:?} ns: from 0 to {LONGEST_NS} is allowed")));
         }
         Ok(Nanoseconds((ns * 1000.0).round() as Picoseconds))
     }
@@ -274,10 +274,15 @@ impl Model {
     /// # Errors
     /// [`FileError::Content`].
     pub fn parse(text: &str, path: &str) -> Result<Model, FileError> {
-        let refuse = |error: toml::de::Error| FileError::Content {
-            path: path.to_owned(),
-            line: line_of(text, error.span()),
-            message: error.message().to_owned(),
+        let refuse = |error: toml::de::Error| {
+            let line = line_of(text, error.span());
+            let mut message = error.message().to_owned();
+            if !message.contains('`') {
+                // It does not say which key is meant.
+                let shown = text.lines().nth(line - 1).unwrap_or("").trim();
+                message = format!("{message}; in the line `{shown}`");
+            }
+            FileError::Content { path: path.to_owned(), line, message }
         };
         let Head { kind } = toml::from_str(text).map_err(refuse)?;
         let (wires, cost) = match kind {
@@ -475,7 +480,8 @@ mod tests {
         assert!(unknown.starts_with(&format!("x.toml:{line}: unknown field `latency_us`")), "{unknown}");
         assert!(unknown.contains("`latency_ns`"), "says what is allowed: {unknown}");
         let negative = refusal(&IDEAL.replace("latency_ns = 1000.0", "latency_ns = -1.0"));
-        assert_eq!(negative, format!("x.toml:{line}: -1 ns: from 0 to 1000000000 is allowed"));
+        let what = "-1.0 ns: from 0 to 1000000000 is allowed; in the line `latency_ns = -1.0`";
+        assert_eq!(negative, format!("x.toml:{line}: {what}"));
         let missing = refusal(&IDEAL.replace("latency_ns = 1000.0", ""));
         assert!(missing.contains("missing field `latency_ns`"), "{missing}");
         let kind = refusal(&IDEAL.replace("\"ideal\"", "\"ether\""));

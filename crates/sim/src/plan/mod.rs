@@ -20,6 +20,7 @@ pub mod setup;
 mod table;
 
 use std::collections::HashSet;
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -99,15 +100,24 @@ impl Plan {
     /// # Errors
     /// [`PlanError`].
     pub fn read(path: &Path, networks: &Path, quick: bool) -> Result<Plan, PlanError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
+        let text = read_text(path).map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
         Plan::parse(&text, path, networks, quick).map_err(|Fault { span, what }| {
             let line = line_of(&text, span.start);
             PlanError::Content { path: path.to_owned(), line, what: with_line(what, &text, line) }
         })
     }
 
+    /// What is wrong in the quick variant is told also if that is not asked for.
     fn parse(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, Fault> {
+        let plan = Plan::parse_variant(text, path, networks, quick)?;
+        let has_quick = || DeTable::parse(text).is_ok_and(|top| top.get_ref().contains_key("quick"));
+        if !quick && has_quick() {
+            Plan::parse_variant(text, path, networks, true)?;
+        }
+        Ok(plan)
+    }
+
+    fn parse_variant(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, Fault> {
         let top = DeTable::parse(text).map_err(|error| fault(&error, &(0..0)))?;
         let everything = top.span();
         let mut top = top.into_inner();
@@ -166,6 +176,14 @@ impl Plan {
         let Head { title, experiment, source, .. } = head;
         Ok(Plan { path: path.to_owned(), title, experiment, source, worlds, memory_peers, is_quick })
     }
+}
+
+/// The text of a file.
+fn read_text(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => io::Error::new(ErrorKind::InvalidData, "this is no text; allowed: UTF-8"),
+        _ => error,
+    })
 }
 
 fn not_empty<T>(list: &Spanned<Vec<T>>, name: &str) -> Result<(), Fault> {
@@ -240,12 +258,13 @@ fn fault(error: &toml::de::Error, around: &Range<usize>) -> Fault {
 
 /// The reader of TOML says what it had expected, but not of which key: that stands in the line.
 fn with_line(what: String, text: &str, line: usize) -> String {
-    if !what.starts_with("invalid") {
+    if !["invalid", "wanted", "duplicate"].iter().any(|word| what.starts_with(word)) {
         return what;
     }
     let allowed = what
-        .replace("expected u32", "allowed: a whole number")
+        .replace("expected u32", &format!("allowed: a whole number, at most {}", u32::MAX))
         .replace("expected u64", "allowed: a whole number")
+        .replace("wanted string or table", "no name; allowed: a string")
         .replace("expected f64", "allowed: a number")
         .replace("expected a string", "allowed: a string");
     let line: String = text.lines().nth(line - 1).unwrap_or("").trim().chars().take(80).collect();

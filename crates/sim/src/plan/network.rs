@@ -72,6 +72,13 @@ pub fn choose(
         let what = String::from("network is no table; allowed: { file = \"extoll\" }");
         return Err(Fault { span, what });
     };
+    if !table.contains_key("file") {
+        let what = format!(
+            "network has no file; allowed: {{ file = NAME }}, one of {}",
+            names_in(directory).join(", ")
+        );
+        return Err(Fault { span, what });
+    }
     let File { file } = File::deserialize(Deserializer::from(Spanned::new(span.clone(), table.clone())))
         .map_err(|error| super::fault(&error, &span))?;
     let path = directory.join(format!("{}.toml", file.get_ref()));

@@ -152,15 +152,18 @@ struct Keys {
     eager_bytes: Option<Spanned<u64>>,
     start_skew_ns: Option<u64>,
     rnr_timer_ns: Option<u64>,
-    start_slots: Option<u32>,
+    start_slots: Option<Spanned<u32>>,
 }
 
 /// The longest message that travels whole, if a plan does not say. Source: evaluation E1 (VELO up to 2 KB).
 const EAGER_BYTES: u64 = 2048;
 /// Credit slots, if a plan does not say. Source: Prades, 5.3, "the best trade-off".
 const CREDIT_SLOTS: u32 = 2;
-/// The RNR timer, if a plan does not say: the shortest but one of those that InfiniBand defines. Unit: ns.
+/// The RNR timer, if a plan does not say: the shortest but one of those that InfiniBand defines, chosen (docs/fidelity.md, E2.3). Unit:
+/// ns.
 const RNR_TIMER_NS: u64 = 20_000;
+/// A mailbox has room for so many slots of each peer at most.
+const MOST_SLOTS_PER_PEER: u32 = 1 << 16;
 /// Buffers that an adaptive receiver begins with, if a plan does not say.
 const ADAPTIVE_START_SLOTS: u32 = 4;
 /// weir: budget of unexpected payload. Source: `weir_engine::config`. Unit: bytes.
@@ -235,7 +238,7 @@ impl Setup {
             SchemeName::Adaptive => {
                 let growth = Growth::Linear { slots: NonZeroU32::MIN };
                 scheme = Scheme::AdaptiveBacklog { growth, ecm_threshold: None };
-                start_slots = self.settings.start_slots.clamp(1, quota_slots);
+                start_slots = self.settings.start_slots;
                 ecm_slots = CREDIT_SLOTS;
             }
             SchemeName::Dynamic => {
@@ -314,14 +317,28 @@ impl Keys {
             eager_bytes,
             start_skew_ns: self.start_skew_ns.unwrap_or(0),
             rnr_timer_ns: self.rnr_timer_ns.unwrap_or(RNR_TIMER_NS),
-            start_slots: self.start_slots.unwrap_or(ADAPTIVE_START_SLOTS),
+            start_slots: 0,
             workload,
             seed,
         };
+        if let Some(slots) = &self.slots_per_peer
+            && *slots.get_ref() > MOST_SLOTS_PER_PEER
+        {
+            let what =
+                format!("slots_per_peer is {}; allowed: at most {MOST_SLOTS_PER_PEER}", slots.get_ref());
+            return Err(Fault { span: slots.span(), what });
+        }
+        if let Some(piggyback) = &self.piggyback
+            && *piggyback.get_ref()
+            && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
+        {
+            let what = format!("piggyback with {scheme:?}; allowed with static, dynamic and weir");
+            return Err(Fault { span: piggyback.span(), what });
+        }
         if scheme == SchemeName::Unlimited {
             return Ok(settings.reference());
         }
-        let Some(slots) = self.slots_per_peer else {
+        let Some(slots) = &self.slots_per_peer else {
             return Err(at_scheme(String::from("slots_per_peer is missing; only unlimited goes without")));
         };
         settings.slots_per_peer = *slots.get_ref();
@@ -329,10 +346,12 @@ impl Keys {
         let preposted =
             matches!(scheme, SchemeName::Hardware | SchemeName::StaticConnection | SchemeName::Adaptive);
         let least = if preposted { 1 } else { 2 * credit_slots };
-        if !(least..=1 << 16).contains(slots.get_ref()) {
+        if *slots.get_ref() < least {
             let with = if preposted { String::new() } else { format!(" with {credit_slots} credit slots") };
-            let what =
-                format!("slots_per_peer is {}; allowed{with}: {least} to {}", slots.get_ref(), 1 << 16);
+            let what = format!(
+                "slots_per_peer is {}; allowed{with}: {least} to {MOST_SLOTS_PER_PEER}",
+                slots.get_ref()
+            );
             return Err(Fault { span: slots.span(), what });
         }
         let region_slots = u64::from(*slots.get_ref()) * u64::from(ranks);
@@ -347,17 +366,23 @@ impl Keys {
         if scheme != SchemeName::Hardware {
             settings.rnr_timer_ns = 0;
         }
-        if scheme != SchemeName::Adaptive {
-            settings.start_slots = 0;
-        }
-        if let Some(piggyback) = &self.piggyback
-            && *piggyback.get_ref()
-            && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
-        {
-            let what = format!("piggyback with {scheme:?}; allowed with static, dynamic and weir");
-            return Err(Fault { span: piggyback.span(), what });
+        if scheme == SchemeName::Adaptive {
+            settings.start_slots = self.start_slots(settings.slots_per_peer)?;
         }
         Ok(settings)
+    }
+
+    /// Buffers that an adaptive receiver begins with, of at most `slots_per_peer`.
+    fn start_slots(&self, slots_per_peer: u32) -> Result<u32, Fault> {
+        let Some(start) = &self.start_slots else { return Ok(ADAPTIVE_START_SLOTS.min(slots_per_peer)) };
+        if !(1..=slots_per_peer).contains(start.get_ref()) {
+            let what = format!(
+                "start_slots is {}; allowed: 1 to slots_per_peer, which is {slots_per_peer}",
+                start.get_ref()
+            );
+            return Err(Fault { span: start.span(), what });
+        }
+        Ok(*start.get_ref())
     }
 
     /// Ranks of a node and the mesh, if the network has nodes, and a mesh.
@@ -445,14 +470,18 @@ fn read_workload(
         let what = String::from("workload is no table; allowed: workload.NAME = { ... }");
         return Err(Fault { span, what });
     };
+    if table.len() != 1 {
+        let what =
+            format!("workload has {} names; allowed: one, as in workload.NAME = {{ ... }}", table.len());
+        return Err(Fault { span, what });
+    }
     let fault = |error: toml::de::Error| super::fault(&error, &span);
     let json = serde_json::Value::deserialize(super::reader(table, &span)).map_err(fault)?;
     if let Some(goal) = table.get("goal").and_then(|goal| goal.get_ref().as_table()) {
         let keys = GoalKeys::deserialize(super::reader(goal, &span)).map_err(fault)?;
         let path = directory.join(keys.file.get_ref());
         let refuse = |what: String| Fault { span: keys.file.span(), what };
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+        let text = super::read_text(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
         let schedule =
             Schedule::parse(&text).map_err(|error| refuse(format!("{}, {error}", path.display())))?;
         if schedule.ranks() != ranks {
@@ -465,7 +494,12 @@ fn read_workload(
         }
         return Ok((Programs::Goal(Arc::new(schedule), super::record::hash(&text)), json));
     }
-    let workload = Workload::deserialize(super::reader(table, &span)).map_err(fault)?;
+    let workload = Workload::deserialize(super::reader(table, &span)).map_err(|error| {
+        let Fault { span, what } = fault(error);
+        // It does not know that one, which has a file.
+        let what = if what.starts_with("unknown variant") { format!("{what}, `goal`") } else { what };
+        Fault { span, what }
+    })?;
     workload.check(ranks).map_err(|what| Fault { span: span.clone(), what })?;
     Ok((Programs::Named(workload), json))
 }
