@@ -167,6 +167,23 @@ fn a_program_that_waits_for_nothing_is_found_out() {
     assert_eq!(stuck.unwrap_err(), Stuck::Deadlock { at_ns: 300, waiting: 1, first: 1 });
 }
 
+/// Each of these times is one that a plan may have.
+#[test]
+fn time_does_not_begin_again() {
+    for others in [1, 2] {
+        let stuck = run(plan(others, STATIC), |rank| async move {
+            for _ in 0..20_000 {
+                rank.compute(weir_sim::MOST_NS * 1000);
+            }
+            if rank.rank() > 0 {
+                rank.send(0, 0, 8).await;
+            }
+        });
+        let Stuck::Late { at_s } = stuck.unwrap_err() else { panic!("another error") };
+        assert_eq!(at_s, 4_611_686);
+    }
+}
+
 #[test]
 fn records_and_clock_tell_virtual_time() {
     let times = Rc::new(std::cell::Cell::new((0, 0)));

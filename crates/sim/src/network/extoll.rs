@@ -406,7 +406,7 @@ impl Network for Extoll {
         // Large transfers are priced, not simulated: they take no mailbox slots and little of what is asked here.
         let Parameters { mesh, hop_ps, get_ps, get_byte_ps, .. } = self.parameters;
         let hops = u64::from(mesh.distance(self.node(from), self.node(to)));
-        let done = now + get_ps + 2 * hops * hop_ps + bytes * get_byte_ps;
+        let done = now + get_ps + 2 * hops * hop_ps + super::bytes_ps(bytes, get_byte_ps);
         outputs.push(done, Output::GetDone { to, number });
     }
 

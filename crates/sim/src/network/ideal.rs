@@ -70,7 +70,7 @@ impl Network for Ideal {
         number: u32,
         outputs: &mut Outputs<()>,
     ) {
-        let done = now + 2 * self.latency_ps + bytes * self.byte_ps;
+        let done = now + 2 * self.latency_ps + super::bytes_ps(bytes, self.byte_ps);
         outputs.push(done, Output::GetDone { to, number });
     }
 

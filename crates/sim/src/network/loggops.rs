@@ -95,7 +95,7 @@ impl Network for LogGops {
 
     fn get(&mut self, now: Picoseconds, to: u32, _: u32, bytes: u64, number: u32, outputs: &mut Outputs<()>) {
         let Parameters { latency_ps, gap_byte_ps, .. } = self.parameters;
-        let done = now + 2 * latency_ps + bytes * gap_byte_ps;
+        let done = now + 2 * latency_ps + super::bytes_ps(bytes, gap_byte_ps);
         outputs.push(done, Output::GetDone { to, number });
     }
 

@@ -18,8 +18,8 @@ pub mod parameters;
 
 use weir_proto::Geometry;
 
-use crate::Picoseconds;
 use crate::queue::{Turn, Turns};
+use crate::{LATEST, Picoseconds};
 
 /// The world's name for a train that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -198,6 +198,12 @@ impl<E> Outputs<E> {
         }
         self.said.split_off(kept)
     }
+}
+
+/// What `bytes` bytes take, one after the other; not more than a world can last.
+#[inline]
+fn bytes_ps(bytes: u64, byte_ps: Picoseconds) -> Picoseconds {
+    bytes.saturating_mul(byte_ps).min(LATEST)
 }
 
 /// A modelled network.

@@ -4,6 +4,8 @@
 //! - Packets of a pair are taken in the order in which they were sent, each once: no network may lose, repeat or swap any.
 //! - A sender fills a slot only with a credit (I2: for credit packets a slot of their own), counted from what it has read;
 //!   what stands in a lane never exceeds it; what a receiver has granted never exceeds its mailbox (I1).
+//! - What a receiver with dynamic credits keeps of its senders adds up (I1, I3, I6): its own sums, looked at now and then and at the
+//!   end. One that does not is a panic.
 //! - Every message is received once, with its own tag and length; those that travel whole in order for each tag (I5). Messages have
 //!   numbers, which travel as completion data.
 //! - At the end nothing is left: no packet, no operation, no unexpected message, nothing under way in a machine.

@@ -27,13 +27,13 @@ use hdrhistogram::Histogram;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, PeerFault, Scheme};
 
-use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::infiniband;
 use crate::network::{Network, Output, Outputs, Reminder, Said, Segment, TrainId};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
+use crate::{LATEST, Picoseconds};
 use check::Checks;
 use flight::Flights;
 use mailbox::Chunks;
@@ -162,6 +162,12 @@ pub enum Stuck {
         /// What was seen.
         what: String,
     },
+    /// Time has come to its end: what programs compute, or what the network takes, adds up to too much.
+    #[error("virtual time has come to {at_s} s; allowed: less than {} s", LATEST / 1_000_000_000_000)]
+    Late {
+        /// When. Unit: s.
+        at_s: u64,
+    },
     /// More events than allowed.
     #[error("more than {limit} events")]
     EventLimit {
@@ -287,6 +293,7 @@ impl<N: Network> World<N> {
     /// [`Stuck`].
     pub fn run(mut self) -> Result<Report, Stuck> {
         while let Some((now, turn, event)) = self.queue.pop() {
+            is_in_time(now)?;
             self.outputs.begin(turn);
             self.events += 1;
             if self.events == self.plan.event_limit {
@@ -336,8 +343,11 @@ impl<N: Network> World<N> {
                 Event::Fault(event) => self.fault(now, event),
                 Event::Lost { rank, peer, fault } => self.lost(now, rank, peer, fault),
             }
-            if self.checks.as_ref().is_some_and(|checks| checks.broken.is_some()) {
-                return Err(self.broken());
+            if let Some(checks) = &self.checks {
+                if checks.broken.is_some() {
+                    return Err(self.broken());
+                }
+                self.check_a_pool();
             }
         }
         if self.ended < self.plan.ranks {
@@ -348,6 +358,8 @@ impl<N: Network> World<N> {
                 first: first as u32,
             });
         }
+        // The last thing that a program does may be followed by no event.
+        self.nodes.iter().try_for_each(|node| is_in_time(node.ended_at()))?;
         if self.checks.is_some() {
             self.check_rest()?;
         }
@@ -368,6 +380,16 @@ impl<N: Network> World<N> {
         self
     }
 
+    /// Looks into a pool of dynamic credits (I1, I3, I6) now and then, another one each time: that takes as long as it has senders.
+    fn check_a_pool(&mut self) {
+        if let Scheme::Dynamic { .. } = self.plan.config.scheme
+            && self.events.is_multiple_of(64)
+        {
+            let rank = self.events / 64 % u64::from(self.plan.ranks);
+            self.nodes[rank as usize].machine().pool().assert_invariants();
+        }
+    }
+
     fn broken(&mut self) -> Stuck {
         let what = self.checks.as_mut().and_then(|checks| checks.broken.take()).unwrap_or_default();
         Stuck::Broken { at_ns: self.queue.now() / 1000, what }
@@ -377,6 +399,9 @@ impl<N: Network> World<N> {
     fn check_rest(&mut self) -> Result<(), Stuck> {
         let Some(checks) = &mut self.checks else { return Ok(()) };
         checks.rest();
+        if let Scheme::Dynamic { .. } = self.plan.config.scheme {
+            self.nodes.iter_mut().for_each(|node| node.machine().pool().assert_invariants());
+        }
         if !checks.lost_anybody() {
             let left = |(rank, node): (usize, &Node)| {
                 let left = node.leftovers();
@@ -626,6 +651,12 @@ impl<N: Network> World<N> {
         }
         self.left.severed = severed;
     }
+}
+
+/// Whether time may come to `at`.
+#[inline]
+fn is_in_time(at: Picoseconds) -> Result<(), Stuck> {
+    if at < LATEST { Ok(()) } else { Err(Stuck::Late { at_s: at / 1_000_000_000_000 }) }
 }
 
 /// What things cost at a rank, and in how many percent of the time it computes.

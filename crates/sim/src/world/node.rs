@@ -18,11 +18,11 @@ use super::flight::Flights;
 use super::mailbox::{Chunks, Mailbox};
 use super::ready::{Attempt, Readiness, Told};
 use super::{Plan, PoolReading, Record};
-use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::{Hold, TrainId};
 use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
+use crate::{LATEST, Picoseconds};
 use taking::place_ps;
 
 /// What a node may touch beside itself, and what it leaves for the world to do.
@@ -503,7 +503,8 @@ impl Node {
                 }
             }
             Call::Compute { ps, handle } => {
-                self.free_at += ps * u64::from(around.percent) / 100;
+                let ps = ps.saturating_mul(u64::from(around.percent)) / 100;
+                self.free_at = self.free_at.saturating_add(ps).min(LATEST);
                 if let Some(handle) = handle {
                     self.shared.complete_since(handle, Status::default(), self.since);
                 }
