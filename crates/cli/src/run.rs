@@ -431,6 +431,15 @@ pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Writes a line, or several, to standard output.
+///
+/// # Errors
+/// [`Failure::System`]: it takes no more (a full disk; a closed pipe ends the command).
+pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
+    use std::io::Write;
+    writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"))
+}
+
 /// Writes `record` to the file `target`, or to standard output if that is `-`.
 ///
 /// # Errors
@@ -438,8 +447,7 @@ pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
 pub fn write_json(record: &impl Serialize, target: &str) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(record).expect("records have string keys only");
     if target == "-" {
-        use std::io::Write;
-        return writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"));
+        return print(text);
     }
     std::fs::write(target, text + "\n").map_err(Failure::system(target))
 }

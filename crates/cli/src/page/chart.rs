@@ -102,6 +102,8 @@ const SIZE: (u32, u32) = (484, 300);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
+/// Of several published curves, one after the other.
+const SHADES: [RGBColor; 2] = [PUBLISHED, RGBColor(70, 70, 70)];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type DrawError = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
@@ -164,7 +166,7 @@ impl Chart {
         }
     }
 
-    /// Published values: grey triangles on a line.
+    /// Published values: grey triangles on a line, the second ones darker.
     pub fn published(&mut self, name: impl Into<String>, values: Vec<(f64, f64)>) {
         self.published.push((name.into(), values));
     }
@@ -188,7 +190,8 @@ impl Chart {
     /// Names and colours.
     pub fn legend(&self) -> Vec<(String, String)> {
         let ours = self.curves.iter().map(|drawn| (drawn.name.clone(), hex(drawn.colour)));
-        ours.chain(self.published.iter().map(|(name, _)| (name.clone(), hex(PUBLISHED)))).collect()
+        let published = self.published.iter().zip(SHADES.into_iter().cycle());
+        ours.chain(published.map(|((name, _), shade)| (name.clone(), hex(shade)))).collect()
     }
 
     /// The chart as SVG.
@@ -357,11 +360,11 @@ impl Chart {
             chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
         }
         // Small and on top: where ours agree they stand at the same place.
-        for (_, values) in &self.published {
+        for ((_, values), shade) in self.published.iter().zip(SHADES.into_iter().cycle()) {
             if !self.apart {
-                chart.draw_series([PathElement::new(values.clone(), PUBLISHED.stroke_width(1))])?;
+                chart.draw_series([PathElement::new(values.clone(), shade.stroke_width(1))])?;
             }
-            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, PUBLISHED.filled())))?;
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, shade.filled())))?;
         }
         Ok(())
     }

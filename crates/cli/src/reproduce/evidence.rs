@@ -74,6 +74,43 @@ impl<'a> Evidence<'a> {
     }
 }
 
+/// The sizes of which one is the first from which on something holds: behind the last that was run without it, up to the first that was run
+/// with it. Both ends are infinite if nothing was run there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct First {
+    /// The least of them.
+    pub least: f64,
+    /// The most: it was run.
+    pub most: f64,
+}
+
+impl First {
+    /// Of a curve over sizes that `holds` is asked of.
+    pub fn of(curve: &Curve, holds: impl Fn(f64) -> bool) -> First {
+        let most = curve.holds_from(holds).unwrap_or(f64::INFINITY);
+        let before = curve.0.iter().rev().find(|(slots, _)| *slots < most);
+        First { least: before.map_or(f64::NEG_INFINITY, |(slots, _)| slots + 1.0), most }
+    }
+
+    /// Whether it lies in a range, ends included; `None` if only a part of the sizes does.
+    pub fn is_within(self, from: f64, to: f64) -> Option<bool> {
+        if from <= self.least && self.most <= to {
+            return Some(true);
+        }
+        (self.most < from || to < self.least).then_some(false)
+    }
+
+    /// For people.
+    pub fn words(self) -> String {
+        match self {
+            First { least, most } if least == most => format!("{most} slots"),
+            First { least, most: f64::INFINITY } => format!("not up to {} slots", least - 1.0),
+            First { least: f64::NEG_INFINITY, most } => format!("at most {most} slots"),
+            First { least, most } => format!("{least} to {most} slots, of which {most} were run"),
+        }
+    }
+}
+
 /// For [`Evidence::curve`].
 pub fn slots(settings: &Settings) -> Option<f64> {
     Some(settings.slots_per_peer.into())
@@ -117,5 +154,26 @@ mod tests {
             (Some(2.0), Some(1.5), None)
         );
         assert_eq!((mean(&[1.0, 3.0]), mean(&[])), (Some(2.0), None));
+    }
+
+    /// What was not run may be on either side.
+    #[test]
+    fn a_first_size_is_as_well_known_as_the_sizes_that_were_run() {
+        let curve = Curve(vec![(36.0, 9.0), (37.0, 9.0), (40.0, 5.0), (41.0, 5.0), (80.0, 1.0)]);
+        let first = |limit| First::of(&curve, |value| value < limit);
+        for (limit, words, within_38_to_40, within_41_to_90) in [
+            (6.0, "38 to 40 slots, of which 40 were run", Some(true), Some(false)),
+            (2.0, "42 to 80 slots, of which 80 were run", Some(false), Some(true)),
+            (1.0, "not up to 80 slots", Some(false), None),
+            (10.0, "at most 36 slots", Some(false), Some(false)),
+        ] {
+            assert_eq!(first(limit).words(), words);
+            assert_eq!(first(limit).is_within(38.0, 40.0), within_38_to_40, "{words}");
+            assert_eq!(first(limit).is_within(41.0, 90.0), within_41_to_90, "{words}");
+        }
+        assert_eq!(first(6.0).is_within(39.0, 41.0), None, "38 is not among them");
+        let dense =
+            Curve((30..=80).map(|slots| (f64::from(slots), f64::from(u32::from(slots < 50)))).collect());
+        assert_eq!(First::of(&dense, |value| value < 0.5).words(), "50 slots");
     }
 }

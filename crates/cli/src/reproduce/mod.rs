@@ -18,6 +18,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, pre
 use evidence::Evidence;
 use points::{Experiment, Point, Verdict};
 use serde::Serialize;
+use std::collections::HashSet;
 use weir_sim::plan::{Plan, Record};
 
 /// Options of `weir reproduce`.
@@ -74,7 +75,7 @@ struct ExperimentOutput<'a> {
 /// [`Failure`].
 pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     if arguments.experiments == ["list"] {
-        list();
+        run::print(list().join("\n"))?;
         return Ok(0);
     }
     let chosen = choose(&arguments.experiments)?;
@@ -105,7 +106,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
             Reproduced { experiment, plans, evidence, points }
         })
         .collect();
-    println!("{}", render(&reproduced));
+    run::print(render(&reproduced))?;
     let quick = arguments.how.quick;
     let page = options.out.join("reproduce.html");
     std::fs::write(&page, page::render(&reproduced, quick))
@@ -125,8 +126,8 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
             .collect(),
     };
     run::write_json(&output, &options.out.join("points.json").display().to_string())?;
-    println!("{}", summary(&reproduced, quick));
-    println!("page: {}", page.display());
+    run::print(summary(&reproduced, quick))?;
+    run::print(format_args!("page: {}", page.display()))?;
     results.all_ended()?;
     let all_hold =
         reproduced.iter().flat_map(|it| &it.points).all(|point| point.verdict != Verdict::DoesNotHold);
@@ -156,12 +157,21 @@ fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     Ok(chosen)
 }
 
-fn list() {
-    for experiment in points::ALL {
+/// Two lines for each experiment.
+fn list() -> Vec<String> {
+    let lines = |experiment: &Experiment| {
         let plans = experiment.plans.iter().map(|name| format!("experiments/{name}.toml"));
-        println!("{:6} {}", experiment.id, experiment.title);
-        println!("       {}; {}", experiment.source, plans.collect::<Vec<_>>().join(", "));
-    }
+        let plans = plans.collect::<Vec<_>>().join(", ");
+        format!("{:6} {}\n       {}; {plans}", experiment.id, experiment.title, experiment.source)
+    };
+    points::ALL.iter().map(lines).collect()
+}
+
+/// The worlds of all experiments, each once: some are of two.
+fn worlds<'a>(reproduced: &[Reproduced<'a>]) -> Vec<&'a Record> {
+    let mut known = HashSet::new();
+    let records = reproduced.iter().flat_map(|it| it.evidence.records.iter().copied());
+    records.filter(|record| known.insert(&record.key)).collect()
 }
 
 /// Point, published, ours, holds.
@@ -191,10 +201,12 @@ fn render(reproduced: &[Reproduced<'_>]) -> String {
 fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let verdicts = reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict);
     let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::Beside).collect();
-    let worlds: usize = reproduced.iter().map(|it| it.evidence.records.len()).sum();
-    let mut text = sentence(&verdicts, worlds);
+    let mut text = sentence(&verdicts, worlds(reproduced).len());
     if quick {
-        text.push_str("\nquick: worlds smaller than published; what a point says about 1024 ranks is not tested by them");
+        text.push_str(
+            "\nquick: worlds smaller and fewer than published; what a point says about 1024 ranks is not tested by them, and it may hold at \
+             full size and not here",
+        );
     }
     if verdicts.contains(&Verdict::DoesNotHold) {
         text.push_str("\nwhy a point does not hold: docs/fidelity.md");

@@ -24,14 +24,14 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let verdicts: Vec<Verdict> =
         reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict).collect();
     let of = |verdict| count(verdicts.iter().filter(|it| **it == verdict).count() as u64);
-    let records = || reproduced.iter().flat_map(|it| &it.evidence.records);
-    let packets: u64 = records().map(|record| record.packets).sum();
-    let wall_s: f64 = records().map(|record| record.wall_s).sum();
+    let worlds = super::worlds(reproduced);
+    let packets: u64 = worlds.iter().map(|record| record.packets).sum();
+    let wall_s: f64 = worlds.iter().map(|record| record.wall_s).sum();
     html.tiles(&[
         ("points that hold", of(Verdict::Holds), String::from("by rules stated with each")),
         ("do not hold", of(Verdict::DoesNotHold), String::from("see docs/fidelity.md")),
         ("not evaluated", of(Verdict::NotEvaluated), String::from("their worlds were not run")),
-        ("worlds", count(records().count() as u64), format!("{} packets", count(packets))),
+        ("worlds", count(worlds.len() as u64), format!("{} packets", count(packets))),
         (
             "real time of all worlds",
             format!("{} min", three_digits(wall_s / 60.0)),

@@ -93,7 +93,9 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     eprintln!("{}: {} ({})", plan.experiment, plan.title, plan.source);
     let results = execute::execute(&[&plan], &arguments.how.options())?;
     let records: Vec<&Record> = plan.worlds.iter().filter_map(|setup| results.of(setup)).collect();
-    let page = arguments.how.out.join(arguments.plan.file_name().unwrap_or_default()).with_extension("html");
+    // That of the quick variant does not take the place of the other.
+    let ending = if plan.is_quick { "quick.html" } else { "html" };
+    let page = arguments.how.out.join(arguments.plan.file_name().unwrap_or_default()).with_extension(ending);
     // One world is no figure, and would replace that of all.
     let draws = !records.is_empty() && arguments.only.is_none();
     if draws {
@@ -113,13 +115,13 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     }
     if arguments.json.as_deref() != Some("-") {
         if !records.is_empty() {
-            println!("{}", table::render(&records));
+            run::print(table::render(&records))?;
         }
         if draws {
-            println!("page: {}", page.display());
+            run::print(format_args!("page: {}", page.display()))?;
         }
         if !results.memory.is_empty() {
-            println!("{}", crate::bench::memory::render(&results.memory));
+            run::print(crate::bench::memory::render(&results.memory))?;
         }
     }
     results.all_ended()?;

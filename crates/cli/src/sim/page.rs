@@ -19,6 +19,9 @@ pub fn render(plan: &Plan, records: &[&Record]) -> String {
     let mut html = Html::begin(&title);
     html.heading(1, &title);
     html.note(&plan.source);
+    if plan.is_quick {
+        html.warning("The quick variant: smaller worlds than those of the plan itself, and fewer.");
+    }
     let networks: BTreeSet<&str> = records.iter().map(|record| record.settings.network.as_str()).collect();
     let networks = networks.into_iter().collect::<Vec<_>>().join("; ");
     html.note(&format!("{}; network: {networks}", plan.path.display()));

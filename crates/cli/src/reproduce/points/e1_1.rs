@@ -51,8 +51,9 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             .filter(|((distance, _), _)| !waits(evidence, n, *distance).is_empty())
             .map(|(_, end)| *end)
             .collect();
+        let most = waits(evidence, n, NEAR).0.last().map_or(0.0, |(slots, _)| *slots);
         let words =
-            known.iter().map(|end| end.map_or_else(|| String::from("beyond 64"), |end| end.to_string()));
+            known.iter().map(|end| end.map_or_else(|| format!("beyond {most}"), |end| end.to_string()));
         points.push(Point::new(
             format!("n = {n}: the point where no send is delayed (under {NONE_DELAYED:.0} %) does not depend on distance"),
             "the same at all distances",

@@ -2,7 +2,7 @@
 
 use super::{Experiment, Point, WEIR, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
-use crate::reproduce::evidence::{Curve, Evidence, delayed, median, slots};
+use crate::reproduce::evidence::{Curve, Evidence, First, delayed, median, slots};
 use weir_sim::plan::SchemeName;
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -26,39 +26,6 @@ const END: (f64, f64) = (75.0, 100.0);
 const BEGUN: f64 = 0.10;
 /// And so much may be left where it is stable: the share of delayed sends, which has no noise of timing, has ended its fall.
 const LEFT: f64 = 0.05;
-
-/// The sizes of which one is the first from which on something holds: behind the last that was run without it, up to the first that was run
-/// with it. Both ends are infinite if nothing was run there.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct First {
-    least: f64,
-    most: f64,
-}
-
-impl First {
-    fn of(curve: &Curve, holds: impl Fn(f64) -> bool) -> First {
-        let most = curve.holds_from(holds).unwrap_or(f64::INFINITY);
-        let before = curve.0.iter().rev().find(|(slots, _)| *slots < most);
-        First { least: before.map_or(f64::NEG_INFINITY, |(slots, _)| slots + 1.0), most }
-    }
-
-    /// Whether it lies in a range; `None` if only a part of the sizes does.
-    fn is_within(self, from: f64, to: f64) -> Option<bool> {
-        if from <= self.least && self.most <= to {
-            return Some(true);
-        }
-        (self.most < from || to < self.least).then_some(false)
-    }
-
-    fn words(self) -> String {
-        match self {
-            First { least, most } if least == most => format!("{most} slots"),
-            First { least, most: f64::INFINITY } => format!("not up to {} slots", least - 1.0),
-            First { least: f64::NEG_INFINITY, most } => format!("at most {most} slots"),
-            First { least, most } => format!("{least} to {most} slots, of which {most} were run"),
-        }
-    }
-}
 
 /// Where a curve begins to fall, and from where on it is at its end; `None`: its ends are not known or it does not fall.
 fn fall(curve: &Curve) -> Option<(First, First)> {
@@ -89,15 +56,11 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
                 continue;
             }
             let found = fall(&curve);
-            let point = |text: String, published: String, found: Option<First>, from: f64, to: f64| {
-                let Some(found) = found else {
-                    return Point::new(text, published, "it does not fall", false);
+            let point =
+                |text: String, published: String, found: Option<First>, from: f64, to: f64| match found {
+                    Some(found) => Point::of_first(text, published, found, from, to),
+                    None => Point::new(text, published, "it does not fall", false),
                 };
-                match found.is_within(from, to) {
-                    Some(holds) => Point::new(text, published, found.words(), holds),
-                    None => Point { ours: found.words(), ..Point::open(text, published) },
-                }
-            };
             points.push(point(
                 format!(
                     "{ranks} ranks, n = {credit_slots}: overhead begins to fall ({:.0} % of the way down)",
@@ -152,8 +115,12 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
         overhead.curve(WEIR, evidence.overhead_by_slots(weir));
         waits.curve(WEIR, evidence.curve(weir, slots, delayed));
         for chart in [&mut overhead, &mut waits] {
-            chart.mark(Mark::Span { from: FALLS[0], to: FALLS[4], text: "published: falls" });
-            chart.mark(Mark::Span { from: 49.0, to: 57.0, text: "published: stable" });
+            chart.mark(Mark::Span {
+                from: FALLS[0],
+                to: FALLS[4],
+                text: "published, falls: 38 to 42 (n = 1 to 5)",
+            });
+            chart.mark(Mark::Span { from: 49.0, to: 57.0, text: "stable: 57, 52, 50, 49 (n = 2 to 5)" });
         }
         charts.extend([overhead, waits]);
     }
@@ -179,26 +146,5 @@ mod tests {
         assert_eq!(fall(&flat), None);
         let never = Curve((30..=80).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
         assert!(fall(&never).is_some_and(|(_, stable)| stable.is_within(61.0, f64::INFINITY) == Some(true)));
-    }
-
-    /// What was not run may be on either side.
-    #[test]
-    fn a_first_size_is_as_well_known_as_the_sizes_that_were_run() {
-        let curve = Curve(vec![(36.0, 9.0), (37.0, 9.0), (40.0, 5.0), (41.0, 5.0), (80.0, 1.0)]);
-        let first = |limit| First::of(&curve, |value| value < limit);
-        for (limit, words, within_38_to_40, within_41_to_90) in [
-            (6.0, "38 to 40 slots, of which 40 were run", Some(true), Some(false)),
-            (2.0, "42 to 80 slots, of which 80 were run", Some(false), Some(true)),
-            (1.0, "not up to 80 slots", Some(false), None),
-            (10.0, "at most 36 slots", Some(false), Some(false)),
-        ] {
-            assert_eq!(first(limit).words(), words);
-            assert_eq!(first(limit).is_within(38.0, 40.0), within_38_to_40, "{words}");
-            assert_eq!(first(limit).is_within(41.0, 90.0), within_41_to_90, "{words}");
-        }
-        assert_eq!(first(6.0).is_within(39.0, 41.0), None, "38 is not among them");
-        let dense =
-            Curve((30..=80).map(|slots| (f64::from(slots), f64::from(u32::from(slots < 50)))).collect());
-        assert_eq!(First::of(&dense, |value| value < 0.5).words(), "50 slots");
     }
 }

@@ -14,6 +14,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     figures,
 };
 
+/// "None of it" for 2048 B. Unit: percent of the credit packets, and percentage points of the overhead.
+const SAME: f64 = 1.0;
+
 fn is(it: &Settings, ranks: u32, message_bytes: f64, piggyback: bool) -> bool {
     it.scheme == SchemeName::Static
         && it.ranks == ranks
@@ -32,43 +35,50 @@ fn less(with: &Curve, without: &Curve) -> Curve {
 }
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
-    let ranks = evidence.most_ranks();
+    let all = evidence.values(|it| it.ranks);
+    if all.is_empty() {
+        return points_of(evidence, 0);
+    }
+    all.into_iter().flat_map(|ranks| points_of(evidence, ranks)).collect()
+}
+
+fn points_of(evidence: &Evidence<'_>, ranks: u32) -> Vec<Point> {
     let overhead = |bytes, piggyback| evidence.overhead_by_slots(|it| is(it, ranks, bytes, piggyback));
     let packets =
         |bytes, piggyback| evidence.curve(|it| is(it, ranks, bytes, piggyback), slots, credit_packets);
-    let (with, without) = (overhead(2044.0, true), overhead(2044.0, false));
     let values = |curve: &Curve| curve.0.iter().map(|point| point.1).collect::<Vec<_>>();
-    let overheads = mean(&values(&with)).zip(mean(&values(&without)));
-    let reduction = less(&packets(2044.0, true), &packets(2044.0, false));
-    let smallest = values(&reduction).into_iter().reduce(f64::min);
-    let mut points = vec![
+    let means = |bytes| mean(&values(&overhead(bytes, true))).zip(mean(&values(&overhead(bytes, false))));
+    let words = |(with, without)| format!("{} with, {} without", percent(with), percent(without));
+    let reduction = |bytes| values(&less(&packets(bytes, true), &packets(bytes, false)));
+    let smallest = reduction(2044.0).into_iter().reduce(f64::min);
+    vec![
         Point::of(
             format!("{ranks} ranks, 2044 B: overhead falls by piggybacking (mean over the buffer sizes)"),
             "it falls",
-            overheads.map(|(with, without)| {
-                (format!("{} with, {} without", percent(with), percent(without)), with < without)
-            }),
+            means(2044.0).map(|it| (words(it), it.0 < it.1)),
         ),
         Point::of(
             format!("{ranks} ranks, 2044 B: fewer explicit credit packets, at every buffer size"),
             "fewer",
-            smallest.zip(mean(&values(&reduction))).map(|(least, mean)| {
+            smallest.zip(mean(&reduction(2044.0))).map(|(least, mean)| {
                 (format!("{} fewer at least, {} on average", percent(least), percent(mean)), least > 0.0)
             }),
         ),
-    ];
-    let (with, without) = (packets(2048.0, true), packets(2048.0, false));
-    let same = (!with.is_empty()).then(|| with == without);
-    points.push(Point::of(
-        format!("{ranks} ranks, 2048 B: no room behind the last packet, so nothing changes (barriers' messages aside)"),
-        "nothing of it",
-        same.map(|same| {
-            let reduction = mean(&values(&less(&with, &without))).unwrap_or(0.0);
-            // The barriers that begin the measurement have messages without payload, which do carry credits.
-            (format!("{} fewer credit packets", percent(reduction)), same || reduction.abs() < 1.0)
-        }),
-    ));
-    points
+        // Barriers have messages without payload, which do carry credits.
+        Point::of(
+            format!(
+                "{ranks} ranks, 2048 B: no room behind the last packet, so as many credit packets (barriers' messages aside: \
+                 {SAME} % at most)"
+            ),
+            "nothing of it",
+            mean(&reduction(2048.0)).map(|fewer| (format!("{} fewer", percent(fewer)), fewer.abs() <= SAME)),
+        ),
+        Point::of(
+            format!("{ranks} ranks, 2048 B: nor less overhead (at most {SAME} points apart)"),
+            "nothing of it",
+            means(2048.0).map(|it| (words(it), (it.0 - it.1).abs() <= SAME)),
+        ),
+    ]
 }
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {

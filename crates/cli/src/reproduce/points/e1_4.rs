@@ -3,7 +3,7 @@
 use super::{Experiment, Point, WEIR, percent, weir_slots};
 use crate::quantity::count;
 use crate::reproduce::chart::{Chart, Mark};
-use crate::reproduce::evidence::{Curve, Evidence, mean};
+use crate::reproduce::evidence::{Curve, Evidence, First, mean};
 use weir_sim::plan::{SchemeName, Settings};
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -52,18 +52,19 @@ fn parts(evidence: &Evidence<'_>) -> Vec<Part> {
 
 fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let mut points = Vec::new();
-    let slots_words = |slots: Option<f64>| {
-        slots.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots"))
-    };
+    let first = |curve: &Curve| First::of(curve, |overhead| overhead < LIMIT);
     for part in parts(evidence) {
         let fixed = curve(evidence, SchemeName::Static, part);
-        let from = fixed.holds_from(|overhead| overhead < LIMIT);
         if !fixed.is_empty() {
-            points.push(Point::new(
-                format!("{} active, static: under {LIMIT} % only from {STATIC_SLOTS} slots on", words(part)),
-                format!("not below {STATIC_SLOTS} slots"),
-                slots_words(from),
-                from.is_none_or(|slots| slots >= STATIC_SLOTS),
+            points.push(Point::of_first(
+                format!(
+                    "{} active, static: under {LIMIT} % from about {STATIC_SLOTS} slots on and not below (at most {ABOUT} times that)",
+                    words(part)
+                ),
+                format!("{STATIC_SLOTS} slots"),
+                first(&fixed),
+                STATIC_SLOTS,
+                ABOUT * STATIC_SLOTS,
             ));
         }
     }
@@ -77,22 +78,26 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             let differences: Vec<f64> =
                 dynamic.0.iter().filter_map(|(slots, overhead)| Some(overhead - fixed.at(*slots)?)).collect();
             points.push(Point::of(
-                format!("{} active: dynamic costs only slightly more than static (mean difference at most {SLIGHTLY} points)", words(part)),
+                format!(
+                    "{} active: dynamic costs slightly more than static (by at most {SLIGHTLY} points, mean over the buffer sizes)",
+                    words(part)
+                ),
                 "slightly more",
-                mean(&differences).map(|points| (format!("{points:+.1} points"), points <= SLIGHTLY)),
+                mean(&differences)
+                    .map(|points| (format!("{points:+.1} points"), points > 0.0 && points <= SLIGHTLY)),
             ));
             continue;
         }
         let share = f64::from(part.0) / f64::from(part.1);
-        let from = dynamic.holds_from(|overhead| overhead < LIMIT);
-        points.push(Point::new(
+        points.push(Point::of_first(
             format!(
                 "{} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",
                 words(part)
             ),
-            format!("{:.0} slots", share * STATIC_SLOTS),
-            slots_words(from),
-            from.is_some_and(|slots| slots <= ABOUT * share * STATIC_SLOTS),
+            format!("{:.1} slots", share * STATIC_SLOTS),
+            first(&dynamic),
+            f64::NEG_INFINITY,
+            ABOUT * share * STATIC_SLOTS,
         ));
     }
     for part in parts(evidence) {

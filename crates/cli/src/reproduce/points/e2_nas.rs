@@ -42,6 +42,8 @@ const SCHEMES: [(SchemeName, &str); 3] = [
 const COMPARABLE: f64 = 5.0;
 /// The pre-post value of the table of ECMs is not published. Unit: buffers.
 const ECM_PREPOST: u32 = 10;
+/// All that are run.
+const PREPOSTS: [u32; 3] = [1, ECM_PREPOST, 100];
 /// "Far above the rest": so many times the next.
 const FAR_ABOVE: f64 = 3.0;
 
@@ -143,6 +145,14 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
             (each.collect::<Vec<_>>().join(", "), of(true) > 0.0 && of(true) >= FAR_ABOVE * of(false))
         }),
     ));
+    let others = PREPOSTS.map(|buffers| {
+        let record = world(evidence, SchemeName::StaticConnection, "lu", buffers)?;
+        Some(format!("{} with {buffers}", percent(ecms(record))))
+    });
+    let others: Vec<String> = others.into_iter().flatten().collect();
+    if !others.is_empty() {
+        points.push(Point::beside("the same of LU by pre-post value", others.join(", ")));
+    }
     let maxima: Option<Vec<(&str, u64)>> = PUBLISHED
         .iter()
         .map(|(name, ..)| Some((*name, world(evidence, SchemeName::Adaptive, name, 1)?.peak_quota_slots)))
@@ -169,8 +179,11 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
     for (name, ecms, messages, _) in PUBLISHED {
         if let Some(record) = world(evidence, SchemeName::StaticConnection, name, ECM_PREPOST) {
             let each = record.messages / u64::from(record.settings.ranks);
+            // crates/sim/tests/nas.rs
+            let exchanged =
+                if matches!(name, "bt" | "sp") { "; BT's and SP's fit if they are exchanged" } else { "" };
             let text = format!(
-                "{name}: messages of a rank in all (published: {}, of them {} ECMs)",
+                "{name}: messages of a rank in all (published: {}, of them {} ECMs{exchanged})",
                 count(messages),
                 count(ecms)
             );

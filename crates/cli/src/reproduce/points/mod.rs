@@ -17,7 +17,7 @@ mod e2_bandwidth;
 mod e2_nas;
 
 use super::chart::Chart;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, First};
 use serde::Serialize;
 use weir_proto::DataRegion;
 
@@ -91,6 +91,20 @@ impl Point {
     pub fn beside(text: impl Into<String>, ours: impl Into<String>) -> Point {
         let published = String::from("-");
         Point { text: text.into(), published, ours: ours.into(), verdict: Verdict::Beside }
+    }
+
+    /// A point about the first size from which on something holds: open if the sizes that were run leave it open.
+    pub fn of_first(
+        text: impl Into<String>,
+        published: impl Into<String>,
+        first: First,
+        from: f64,
+        to: f64,
+    ) -> Point {
+        match first.is_within(from, to) {
+            Some(holds) => Point::new(text, published, first.words(), holds),
+            None => Point { ours: first.words(), ..Point::open(text, published) },
+        }
     }
 
     /// [`Point::new`] of what was found, or [`Point::open`].
