@@ -29,10 +29,10 @@ fn fourier_transposes_once_and_checks_its_sum() {
 
 #[test]
 fn lu_hands_edges_on_plane_by_plane() {
-    // 2 x 4 ranks, 10 edges between them, two sweeps over 10 inner planes; then all edges in both directions.
+    // 4 x 2 ranks, 10 edges between them, two sweeps over 10 inner planes; then all edges in both directions.
     let (messages, bytes) = iteration("lu", "S", 8);
     assert_eq!(messages, 2 * 10 * 10 + 2 * 10);
-    // Inner points: 5 of 6 along x, 2 + 3 + 3 + 2 along y. Faces: whole, twelve planes deep, two layers.
+    // Inner points: 2 + 3 + 3 + 2 along x, 5 of 6 along y. Faces: whole, twelve planes deep, two layers.
     let plane = 5 * 8 * (10 + 6 * 5);
     let layers = 2 * 2 * 5 * 8 * 12 * (4 * 3 + 6 * 6);
     assert_eq!(bytes, 2 * 10 * plane + layers);

@@ -173,7 +173,7 @@ pub struct Phase {
 }
 
 /// Linear all-to-alls among the first so many ranks, phase after phase, with a barrier among all ranks between phases, which
-/// also wakes the idle. After each call that it takes part in, and after each barrier, rank 0 notes the credits that it has.
+/// also wakes the idle. After each call rank 0 notes the credits that it has.
 ///
 /// Source: Prades, section 7.3 (Fig 7.4): 2 KB; phases of 1024, 256, 512, 1024, 512, 256, 1024 ranks with 100 calls each;
 /// groups 0-255, 256-511, 512-1023.

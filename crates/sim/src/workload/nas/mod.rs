@@ -117,7 +117,7 @@ impl Nas {
             Kernel::Is | Kernel::Cg => ("a power of two", ranks.is_power_of_two() && ranks <= points[0] / 64),
             Kernel::Ft => ("a power of two", ranks.is_power_of_two() && ranks <= points[1].min(points[2])),
             Kernel::Lu => {
-                ("a power of two", ranks.is_power_of_two() && 3 * sweep::columns(ranks) <= points[0])
+                ("a power of two", ranks.is_power_of_two() && 3 * sweep::rows(ranks) <= points[0])
             }
             Kernel::Mg => ("a power of two", ranks.is_power_of_two() && ranks <= points[0]),
             Kernel::Bt | Kernel::Sp => {

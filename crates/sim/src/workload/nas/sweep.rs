@@ -2,8 +2,8 @@
 
 use super::{DOUBLE, Running, TAG, share};
 
-/// The larger side of the grid of ranks: 8 ranks are 2 x 4. Source: `proc_grid.f`.
-pub(super) fn columns(ranks: u32) -> u32 {
+/// The larger side of the grid of ranks, along x: 8 ranks are 4 x 2. Source: `proc_grid.f`.
+pub(super) fn rows(ranks: u32) -> u32 {
     1 << ranks.ilog2().div_ceil(2)
 }
 
@@ -21,8 +21,8 @@ struct Place {
 impl Place {
     /// Ranks run along x (north to south) first. Source: `neighbors.f`, `subdomain.f`.
     fn of(rank: u32, ranks: u32, points: [u32; 3]) -> Place {
-        let columns = columns(ranks);
-        let rows = ranks / columns;
+        let rows = rows(ranks);
+        let columns = ranks / rows;
         let (row, column) = (rank % rows, rank / rows);
         let all = [share(points[0], row, rows), share(points[1], column, columns)];
         let edges = |place, places| u64::from(place == 0) + u64::from(place + 1 == places);
