@@ -116,9 +116,7 @@ impl Nas {
         let (shape, fits) = match self.kernel {
             Kernel::Is | Kernel::Cg => ("a power of two", ranks.is_power_of_two() && ranks <= points[0] / 64),
             Kernel::Ft => ("a power of two", ranks.is_power_of_two() && ranks <= points[1].min(points[2])),
-            Kernel::Lu => {
-                ("a power of two", ranks.is_power_of_two() && 3 * sweep::rows(ranks) <= points[0])
-            }
+            Kernel::Lu => ("a power of two", ranks.is_power_of_two() && 3 * sweep::rows(ranks) <= points[0]),
             Kernel::Mg => ("a power of two", ranks.is_power_of_two() && ranks <= points[0]),
             Kernel::Bt | Kernel::Sp => {
                 ("a square", ranks.isqrt().pow(2) == ranks && 3 * ranks.isqrt() <= points[0])
