@@ -72,12 +72,12 @@ impl Cost {
 
     /// Copying `bytes` bytes into the program's buffer.
     pub fn copy_ps(&self, bytes: u64) -> Picoseconds {
-        self.copy_ps_per_kib * bytes / 1024
+        self.copy_ps_per_kib.saturating_mul(bytes) / 1024
     }
 
     /// Keeping `bytes` bytes.
     pub fn keep_ps(&self, bytes: u64) -> Picoseconds {
-        self.keep_ps_per_kib * bytes / 1024
+        self.keep_ps_per_kib.saturating_mul(bytes) / 1024
     }
 }
 

@@ -18,7 +18,7 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     if quick {
         html.warning(
             "The quick variant: worlds much smaller than published, so that everything runs in minutes. What a point says about \
-             1024 ranks is not tested by it.",
+             1024 ranks is not tested by it, and it may hold at full size and not here.",
         );
     }
     let verdicts: Vec<Verdict> =

@@ -8,8 +8,8 @@ use weir_proto::Geometry;
 
 use super::ideal::WHOLE_MESSAGES;
 use super::{Hold, Injection, Network, Output, Outputs, Segment};
-use crate::Picoseconds;
 use crate::cost::Cost;
+use crate::{LATEST, Picoseconds};
 
 /// The parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +81,13 @@ impl Network for LogGops {
         let Parameters { latency_ps, overhead_ps, gap_ps, gap_byte_ps, .. } = self.parameters;
         let Injection { train, from, to, payload_bytes, .. } = injection;
         self.messages += 1;
-        let bytes_ps = payload_bytes.saturating_sub(1) * gap_byte_ps;
+        let bytes_ps = super::bytes_ps(payload_bytes.saturating_sub(1), gap_byte_ps);
         // The overhead was spent before now; the model's message starts with it.
         let start = (now - overhead_ps.min(now)).max(self.outwards[from as usize]);
-        self.outwards[from as usize] = start + gap_ps + bytes_ps;
+        self.outwards[from as usize] = (start + gap_ps + bytes_ps).min(LATEST);
         let inwards = &mut self.inwards[to as usize];
         let arrival = (start + overhead_ps + latency_ps).max(*inwards);
-        *inwards = arrival + gap_ps + bytes_ps;
+        *inwards = (arrival + gap_ps + bytes_ps).min(LATEST);
         let segment = Segment { train, to, first: 0, count: 1, spacing_ps: 0 };
         outputs.push(arrival, Output::Arrived(segment));
         Hold::Until(now)

@@ -11,7 +11,7 @@ use weir_proto::Geometry;
 
 use crate::cost::Cost;
 use crate::network::infiniband;
-use crate::network::parameters::{Kind, Model};
+use crate::network::parameters::{Kind, Model, replace};
 
 /// A network with its numbers.
 #[derive(Clone, Debug)]
@@ -135,13 +135,6 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
         DeValue::Float(number) => Some(number.as_str().to_owned()),
         _ => None,
     }
-}
-
-/// The text with another value for a key that is there.
-fn replace(text: &str, section: &str, key: &str, value: &str) -> Option<String> {
-    let table = DeTable::parse(text).ok()?;
-    let span = table.get_ref().get(section)?.get_ref().as_table()?.get(key)?.span();
-    Some(format!("{}{value}{}", &text[..span.start], &text[span.end..]))
 }
 
 fn keys_of(text: &str, section: &str) -> Vec<String> {

@@ -40,6 +40,14 @@ pub enum SchemeName {
     Weir,
 }
 
+impl SchemeName {
+    /// As plans have it.
+    pub fn word(self) -> String {
+        let name = serde_json::to_value(self).unwrap_or_default();
+        name.as_str().unwrap_or_default().to_owned()
+    }
+}
+
 /// What a world was asked to be, as plans say it and records keep it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
@@ -101,8 +109,7 @@ impl Settings {
     /// The world in a few words, for progress and errors.
     pub fn describe(&self) -> String {
         let Settings { ranks, scheme, slots_per_peer, credit_slots, seed, .. } = self;
-        let scheme = serde_json::to_value(scheme).unwrap_or_default();
-        let scheme = scheme.as_str().unwrap_or_default().to_owned();
+        let scheme = scheme.word();
         let slots = match slots_per_peer {
             0 => String::new(),
             slots => format!(", {slots} slots per peer, {credit_slots} of them for credits"),
@@ -332,7 +339,7 @@ impl Keys {
             && *piggyback.get_ref()
             && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
         {
-            let what = format!("piggyback with {scheme:?}; allowed with static, dynamic and weir");
+            let what = format!("piggyback with {}; allowed with static, dynamic and weir", scheme.word());
             return Err(Fault { span: piggyback.span(), what });
         }
         if scheme == SchemeName::Unlimited {

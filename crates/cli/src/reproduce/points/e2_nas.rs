@@ -103,7 +103,7 @@ fn kernel_points(evidence: &Evidence<'_>) -> Vec<Point> {
             let values: Vec<f64> = kernels.iter().map(|(_, behind)| behind[scheme]).collect();
             mean(&values).unwrap_or(0.0)
         });
-        (words(means), means[2] <= means[0] && means[2] <= means[1])
+        (words(means), means[2] < means[0] && means[2] < means[1])
     });
     vec![
         Point::of(
