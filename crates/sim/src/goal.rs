@@ -140,13 +140,12 @@ impl Schedule {
         }
         let count = ranks.len();
         let blocks = ranks.into_iter().enumerate().map(|(rank, steps)| {
-            steps.map_or_else(
-                || {
-                    let what = format!("num_ranks is {count}, and rank {rank} has no block; allowed: one for each rank, `rank {rank} {{` to `}}`");
-                    error(last, what)
-                },
-                Ok,
-            )
+            steps.ok_or_else(|| GoalError {
+                line: last,
+                what: format!(
+                    "num_ranks is {count}, and rank {rank} has no block; allowed: one for each rank, `rank {rank} {{` to `}}`"
+                ),
+            })
         });
         let schedule = Schedule { ranks: blocks.collect::<Result<_, GoalError>>()? };
         schedule.check_matches()?;

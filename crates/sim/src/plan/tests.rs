@@ -157,7 +157,6 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
         "at most",
     );
     starts(refusal("calls = 1", "calls = 0"), 11, "calls is 0", "allowed");
-    starts(refusal("alltoall = {", "alltoal = {"), 11, "unknown variant `alltoal`", "`alltoall`");
     starts(refusal("\"extoll\" }", "\"extoll\", hops_ns = 1 }"), 7, "hops_ns is not in [network]", "hop_ns");
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = -1 }"), 7, "-1.0 ns: from 0", "hop_ns = -1");
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = true }"), 7, "hop_ns", "a number");
