@@ -1,5 +1,7 @@
 //! `weir sim`: runs the worlds of a plan, prints and draws what came of them.
 
+#[cfg(test)]
+pub mod blank;
 pub mod execute;
 mod page;
 pub mod places;

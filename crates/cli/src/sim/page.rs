@@ -224,27 +224,8 @@ mod tests {
             workload: json!({ "latency": { "message_bytes": bytes } }),
             seed: 1,
         };
-        Record {
-            key: Key(format!("{scheme:?} {slots_per_peer} {bytes}")),
-            settings,
-            trace: String::new(),
-            finished_ns: time_ns,
-            time_ns,
-            measures: BTreeMap::new(),
-            events: 0,
-            packet_hops: 0,
-            packets: 1,
-            credit_packets: 0,
-            messages: 1,
-            stalls: 0,
-            stalled_ns: 0,
-            rnr_naks: 0,
-            peak_quota_slots: 0,
-            latency_p50_ns: 0,
-            latency_p99_ns: 0,
-            peak_mailbox_slots: 1,
-            wall_s: 0.0,
-        }
+        let key = Key(format!("{scheme:?} {slots_per_peer} {bytes}"));
+        crate::sim::blank::record(key, settings, time_ns)
     }
 
     fn names(chart: &Chart) -> Vec<String> {

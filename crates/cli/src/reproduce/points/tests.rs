@@ -2,9 +2,10 @@
 //! records that deviate in one respect the points that are about it do not.
 
 use super::*;
+use crate::sim::blank::record;
 use std::path::PathBuf;
 use weir_sim::plan::record::Measure;
-use weir_sim::plan::{Plan, Record, SchemeName, Settings};
+use weir_sim::plan::{Plan, Record, SchemeName};
 
 fn plan_of(name: &str, quick: bool) -> Plan {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
@@ -65,31 +66,6 @@ fn weir_is_run_at_least_once_with_the_slots_that_it_ships_with() {
     }
 }
 
-/// A world of which nothing is known but that a message in it takes 1 us.
-fn record(key: weir_sim::plan::Key, settings: &Settings) -> Record {
-    Record {
-        key,
-        settings: settings.clone(),
-        trace: String::new(),
-        finished_ns: 1000.0,
-        time_ns: 1000.0,
-        measures: Default::default(),
-        events: 0,
-        packet_hops: 0,
-        packets: 0,
-        credit_packets: 0,
-        messages: 1000,
-        stalls: 0,
-        stalled_ns: 0,
-        rnr_naks: 0,
-        peak_quota_slots: 0,
-        latency_p50_ns: 0,
-        latency_p99_ns: 0,
-        peak_mailbox_slots: 0,
-        wall_s: 0.0,
-    }
-}
-
 /// Sets the time to so many percent above that of the reference.
 fn costs(record: &mut Record, percent: f64) {
     record.time_ns = 1000.0 * (1.0 + percent / 100.0);
@@ -102,7 +78,7 @@ fn judged(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
     let worlds = plans.iter().flat_map(|plan| &plan.worlds);
     let records: Vec<Record> = worlds
         .map(|setup| {
-            let mut record = record(setup.key(), &setup.settings);
+            let mut record = record(setup.key(), setup.settings.clone(), 1000.0);
             if setup.settings.scheme != SchemeName::Unlimited {
                 as_published(id, &mut record);
                 change(&mut record);
