@@ -14,6 +14,7 @@
 //! `irequires` (begin when the other has begun) is read too; `cpu` and `nic` are read and must be 0: a rank has one of each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::program::{Program, Rank};
@@ -105,21 +106,20 @@ impl Schedule {
             match (words.as_slice(), &mut open) {
                 ([], _) => {}
                 (["num_ranks", count], None) if ranks.is_empty() => {
-                    let count: u32 = at_most(number, count, MOST_RANKS.into(), "a number of ranks")? as u32;
-                    if count == 0 {
-                        return error(number, format!("num_ranks is 0; allowed: 1 to {MOST_RANKS}"));
-                    }
+                    let count = within(number, count, 1..=MOST_RANKS.into(), "a number of ranks")?;
                     ranks = vec![None; count as usize];
                 }
+                (["rank", _, "{"], None) if ranks.is_empty() => {
+                    return error(number, "a rank before `num_ranks N`");
+                }
                 (["rank", rank, "{"], None) => {
-                    let rank: u32 = parse(number, rank, "a rank")?;
-                    match ranks.get(rank as usize) {
-                        None => {
-                            return error(number, format!("rank {rank}, but num_ranks is {}", ranks.len()));
-                        }
-                        Some(Some(_)) => return error(number, format!("rank {rank} for the second time")),
-                        Some(None) => open = Some(Block { rank, ..Block::default() }),
+                    let rank = a_rank(number, rank, ranks.len() as u32)?;
+                    if ranks[rank as usize].is_some() {
+                        let what =
+                            format!("rank {rank} for the second time; allowed: one block for each rank");
+                        return error(number, what);
                     }
+                    open = Some(Block { rank, ..Block::default() });
                 }
                 (["}"], Some(block)) => {
                     ranks[block.rank as usize] = Some(Arc::new(std::mem::take(&mut block.steps)));
@@ -346,35 +346,40 @@ impl Block {
     }
 }
 
-fn parse<T: std::str::FromStr>(line: usize, word: &str, what: &str) -> Result<T, GoalError> {
-    word.parse().or_else(|_| error(line, format!("{word:?} is not {what}")))
+/// A whole number in a range.
+fn within(line: usize, word: &str, allowed: RangeInclusive<u64>, what: &str) -> Result<u64, GoalError> {
+    match word.parse() {
+        Ok(number) if allowed.contains(&number) => Ok(number),
+        _ => {
+            let (least, most) = allowed.into_inner();
+            error(line, format!("{word:?} is not {what}; allowed: {least} to {most}"))
+        }
+    }
 }
 
-/// A whole number up to `most`.
-fn at_most(line: usize, word: &str, most: u64, what: &str) -> Result<u64, GoalError> {
-    match parse(line, word, what)? {
-        number if number <= most => Ok(number),
-        _ => error(line, format!("{word:?} is not {what}; allowed: at most {most}")),
-    }
+/// A rank of `ranks`, which are one at least.
+fn a_rank(line: usize, word: &str, ranks: u32) -> Result<u32, GoalError> {
+    within(line, word, 0..=u64::from(ranks) - 1, &format!("a rank (num_ranks is {ranks})"))
+        .map(|it| it as u32)
 }
 
 fn bytes(line: usize, word: &str) -> Result<u64, GoalError> {
     match word.strip_suffix('b') {
-        Some(number) => at_most(line, number, MOST_BYTES, "a number of bytes, like 2048b"),
-        None => error(line, format!("{word:?} is not a number of bytes, like 2048b")),
+        Some(number) => within(line, number, 0..=MOST_BYTES, "a number of bytes, like 2048b"),
+        None => error(
+            line,
+            format!("{word:?} is not a number of bytes, like 2048b; allowed: 0b to {MOST_BYTES}b"),
+        ),
     }
 }
 
 fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalError> {
-    let rank = |word: &str| {
-        let rank: u32 = parse(line, word, "a rank")?;
-        if rank < ranks { Ok(rank) } else { error(line, format!("rank {rank}, but num_ranks is {ranks}")) }
-    };
+    let rank = |word: &str| a_rank(line, word, ranks);
     let options = |words: &[&str]| {
         let mut tag = 0;
         for option in words.chunks(2) {
             match option {
-                ["tag", value] => tag = parse(line, value, "a tag")?,
+                ["tag", value] => tag = within(line, value, 0..=u64::MAX, "a tag")?,
                 ["cpu" | "nic", "0"] => {}
                 ["cpu" | "nic", value] => {
                     return error(line, format!("{} {value}: a rank has one of each, 0", option[0]));
@@ -393,7 +398,7 @@ fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalE
         }
         ["calc", ns, rest @ ..] => {
             options(rest)?;
-            Ok(Operation::Compute { ns: at_most(line, ns, MOST_NS, "a time in nanoseconds")? })
+            Ok(Operation::Compute { ns: within(line, ns, 0..=MOST_NS, "a time in nanoseconds")? })
         }
         _ => {
             error(line, format!("{:?}; allowed: `send Nb to R`, `recv Nb from R`, `calc N`", words.join(" ")))

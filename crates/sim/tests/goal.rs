@@ -89,7 +89,10 @@ fn work_goes_before_a_send_that_waits_for_the_nic() {
 fn what_makes_no_sense_is_refused_with_its_line() {
     let refused = |text: &str| Schedule::parse(text).expect_err(text).to_string();
     assert_eq!(refused(""), "line 1: no `num_ranks N`");
-    assert_eq!(refused("num_ranks 0"), "line 1: num_ranks is 0; allowed: 1 to 1048576");
+    assert_eq!(refused("num_ranks 0"), "line 1: \"0\" is not a number of ranks; allowed: 1 to 1048576");
+    assert_eq!(refused("rank 0 {\n}"), "line 1: a rank before `num_ranks N`");
+    let twice = "num_ranks 2\nrank 0 {\n}\nrank 0 {\n}";
+    assert_eq!(refused(twice), "line 4: rank 0 for the second time; allowed: one block for each rank");
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\n}\n"),
         "line 3: num_ranks is 2, and rank 1 has no block; allowed: one for each rank, `rank 1 {` to `}`"
@@ -102,11 +105,17 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         refused("num_ranks 2\nrank 0 {\n}\nrank 1 {\nl1: recv 8b from 0\n}"),
         "line 5: 1 message(s) from rank 0 to rank 1 with tag 0 are received without a matching send; allowed are as many receives as sends of the same ranks and tag"
     );
-    assert_eq!(refused("num_ranks 1\nrank 1 {\n}"), "line 2: rank 1, but num_ranks is 1");
-    assert_eq!(refused("num_ranks 1\nrank 0 {\nl1: calc x\n}"), "line 3: \"x\" is not a time in nanoseconds");
+    assert_eq!(
+        refused("num_ranks 1\nrank 1 {\n}"),
+        "line 2: \"1\" is not a rank (num_ranks is 1); allowed: 0 to 0"
+    );
+    assert_eq!(
+        refused("num_ranks 1\nrank 0 {\nl1: calc x\n}"),
+        "line 3: \"x\" is not a time in nanoseconds; allowed: 0 to 1000000000000"
+    );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: send 8 to 0\n}"),
-        "line 3: \"8\" is not a number of bytes, like 2048b"
+        "line 3: \"8\" is not a number of bytes, like 2048b; allowed: 0b to 1099511627776b"
     );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: calc 1\nl2: calc 1\nl1 requires l2\nl2 requires l1\n}"),
@@ -122,15 +131,15 @@ fn what_makes_no_sense_is_refused_with_its_line() {
     );
     assert_eq!(
         refused("num_ranks 4000000000"),
-        "line 1: \"4000000000\" is not a number of ranks; allowed: at most 1048576"
+        "line 1: \"4000000000\" is not a number of ranks; allowed: 1 to 1048576"
     );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: calc 20000000000000000\n}"),
-        "line 3: \"20000000000000000\" is not a time in nanoseconds; allowed: at most 1000000000000"
+        "line 3: \"20000000000000000\" is not a time in nanoseconds; allowed: 0 to 1000000000000"
     );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: send 18446744073709551615b to 0\n}"),
-        "line 3: \"18446744073709551615\" is not a number of bytes, like 2048b; allowed: at most 1099511627776"
+        "line 3: \"18446744073709551615\" is not a number of bytes, like 2048b; allowed: 0 to 1099511627776"
     );
 }
 

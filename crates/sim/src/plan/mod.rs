@@ -210,6 +210,9 @@ fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, Fault> {
     let span = value.span();
     let wrong = |span| Fault { span, what: String::from("sweep is no list of tables; allowed: [[sweep]]") };
     let DeValue::Array(list) = value.into_inner() else { return Err(wrong(span)) };
+    if list.is_empty() {
+        return Err(Fault { span, what: String::from("sweep is empty; allowed: one table or more") });
+    }
     let mut sweeps = Vec::new();
     for element in list {
         let span = element.span();
@@ -246,9 +249,14 @@ fn reader<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Deserializer<'i> {
 fn fault(error: &toml::de::Error, around: &Range<usize>) -> Fault {
     let mut what = error.message().to_owned();
     let mut names = what.split('`').skip(1).step_by(2);
+    // Of `start_skew_us` that is `start_skew`.
+    let stem = |name: &str| name.rsplit_once('_').map(|(stem, _)| stem.to_owned());
     if what.starts_with("unknown field")
         && let Some(unknown) = names.next()
-        && let Some(meant) = names.find(|name| name.starts_with(&format!("{unknown}_")))
+        && let Some(meant) = names.find(|name| {
+            let has_unit = name.ends_with("_ns") || name.ends_with("_bytes");
+            name.starts_with(&format!("{unknown}_")) || has_unit && stem(name) == stem(unknown)
+        })
     {
         what = format!("{what}; a unit belongs to each name: {meant}");
     }
@@ -262,8 +270,8 @@ fn with_line(what: String, text: &str, line: usize) -> String {
         return what;
     }
     let allowed = what
-        .replace("expected u32", &format!("allowed: a whole number, at most {}", u32::MAX))
-        .replace("expected u64", "allowed: a whole number")
+        .replace("expected u32", &format!("allowed: a whole number from 0 to {}", u32::MAX))
+        .replace("expected u64", &format!("allowed: a whole number from 0 to {}", i64::MAX))
         .replace("wanted string or table", "no name; allowed: a string")
         .replace("expected f64", "allowed: a number")
         .replace("expected a string", "allowed: a string");

@@ -208,6 +208,15 @@ impl Setup {
         }
         let (programs, workload_json) = read_workload(&workload, directory, keys.ranks.get_ref())?;
         let settings = keys.settings(network_name, workload_json, seed, &chosen)?;
+        if let Programs::Named(Workload::AlltoallLocal(local)) = &programs
+            && ![0, local.ranks_per_node].contains(&settings.ranks_per_node)
+        {
+            let what = format!(
+                "alltoall_local has ranks_per_node {}; allowed: that of the world, {}",
+                local.ranks_per_node, settings.ranks_per_node
+            );
+            return Err(Fault { span: workload.span(), what });
+        }
         Ok(Setup { settings, network: chosen, programs })
     }
 
@@ -503,8 +512,9 @@ fn read_workload(
     }
     let workload = Workload::deserialize(super::reader(table, &span)).map_err(|error| {
         let Fault { span, what } = fault(error);
-        // It does not know that one, which has a file.
-        let what = if what.starts_with("unknown variant") { format!("{what}, `goal`") } else { what };
+        // Of workloads it does not know the one that has a file.
+        let is_of_workloads = what.starts_with("unknown variant") && what.contains("`multi_pingpong`");
+        let what = if is_of_workloads { format!("{what}, `goal`") } else { what };
         Fault { span, what }
     })?;
     workload.check(ranks).map_err(|what| Fault { span: span.clone(), what })?;

@@ -156,7 +156,12 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
         "start_skew_ns is",
         "at most",
     );
-    starts(refusal("calls = 1", "calls = 0"), 11, "calls is 0", "allowed");
+    starts(refusal("calls = 1", "calls = 0"), 11, "calls is 0", "1 to 1000000000");
+    starts(refusal("calls = 1", "calls = 4294967295"), 11, "calls is 4294967295", "1 to 1000000000");
+    let warmup = refusal("calls = 1", "calls = 1, warmup_calls = 4294967295");
+    starts(warmup, 11, "warmup_calls is 4294967295", "at most 1000000000");
+    let order = refusal("\"linear\"", "\"linea\"");
+    assert!(order.contains("`linea`, expected one of `linear`") && !order.contains("goal"), "{order}");
     starts(refusal("\"extoll\" }", "\"extoll\", hops_ns = 1 }"), 7, "hops_ns is not in [network]", "hop_ns");
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = -1 }"), 7, "-1.0 ns: from 0", "hop_ns = -1");
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = true }"), 7, "hop_ns", "a number");
@@ -177,6 +182,19 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
     starts(too_many, 20, "slots_per_peer is 65537", "at most 65536");
     let adaptive =
         |start: &str| refusal("scheme = \"weir\"", &format!("scheme = \"adaptive\"\nstart_slots = {start}"));
+    starts(
+        refusal("sweep = [{ scheme = \"dynamic\", slots_per_peer = 12 }]", "sweep = []"),
+        26,
+        "sweep is empty",
+        "one table or more",
+    );
+    let local = |ranks_per_node: u32| {
+        format!(
+            "workload.alltoall_local = {{ ranks_per_node = {ranks_per_node}, local_message_ns = 1, message_bytes = 8, calls = 1 }}"
+        )
+    };
+    let exchange = "workload.alltoall = { algorithm = \"linear\", message_bytes = 200, calls = 1 }";
+    starts(refusal(exchange, &local(3)), 11, "alltoall_local has ranks_per_node 3", "that of the world, 4");
     starts(adaptive("13"), 20, "start_slots is 13", "1 to slots_per_peer, which is 12");
     starts(adaptive("0"), 20, "start_slots is 0", "1 to slots_per_peer");
     starts(refusal("title = \"A test\"", "title = "), 1, "", "");
@@ -188,7 +206,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
             &typed,
             8
         ),
-        "invalid type: string \"8\", allowed: a whole number, at most 4294967295; in the line `ranks = \"8\"`"
+        "invalid type: string \"8\", allowed: a whole number from 0 to 4294967295; in the line `ranks = \"8\"`"
     );
 }
 
@@ -199,6 +217,8 @@ fn a_number_without_its_unit_is_refused() {
     assert!(text.ends_with("a unit belongs to each name: message_bytes"), "{text}");
     let text = refusal("ranks = 8", "ranks = 8\nstart_skew = 5");
     assert!(text.contains("a unit belongs to each name: start_skew_ns"), "{text}");
+    let text = refusal("ranks = 8", "ranks = 8\nrnr_timer_us = 5");
+    assert!(text.contains("a unit belongs to each name: rnr_timer_ns"), "{text}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::Deserialize;
 
-use super::{Timing, at_least, measure, nanoseconds};
+use super::{Timing, at_least, measure, nanoseconds, repetitions};
 use crate::collective::Group;
 use crate::program::Rank;
 
@@ -68,7 +68,7 @@ pub struct Alltoall {
 
 impl Alltoall {
     pub(super) fn check(&self, _ranks: u32) -> Result<(), String> {
-        at_least("calls", self.calls, 1)?;
+        repetitions("calls", self.calls, self.warmup_calls)?;
         if self.window_messages > 0 && self.algorithm != Algorithm::Linear {
             return Err(format!(
                 "window_messages is {} with the algorithm {:?}; allowed: linear",
@@ -137,7 +137,7 @@ fn one() -> u32 {
 
 impl AlltoallGroups {
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
-        at_least("calls", self.calls, 1)?;
+        repetitions("calls", self.calls, self.warmup_calls)?;
         at_least("group_ranks", self.group_ranks, 1)?;
         at_least("groups", self.groups, 1)?;
         let active = u64::from(self.groups) * u64::from(self.group_ranks);
@@ -198,7 +198,7 @@ impl AlltoallPhases {
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
         at_least("phases (how many)", self.phases.len() as u32, 1)?;
         for phase in &self.phases {
-            at_least("phases.calls", phase.calls, 1)?;
+            repetitions("phases.calls", phase.calls, 0)?;
             if !(1..=ranks).contains(&phase.ranks) {
                 return Err(format!("phases.ranks is {}; allowed: 1 to ranks, {ranks}", phase.ranks));
             }
@@ -294,7 +294,7 @@ pub struct AlltoallLocal {
 
 impl AlltoallLocal {
     pub(super) fn check(&self, _ranks: u32) -> Result<(), String> {
-        at_least("calls", self.calls, 1)?;
+        repetitions("calls", self.calls, self.warmup_calls)?;
         at_least("ranks_per_node", self.ranks_per_node, 1)
     }
 

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::{Timing, at_least, measure, nanoseconds};
+use super::{Timing, at_least, measure, nanoseconds, repetitions};
 use crate::collective::Group;
 use crate::collective::library::Library;
 use crate::program::Rank;
@@ -92,7 +92,7 @@ impl Imb {
     }
 
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
-        at_least("calls", self.calls, 1)?;
+        repetitions("calls", self.calls, self.warmup_calls)?;
         if self.is_between_two() {
             at_least("ranks", ranks, 2)?;
         } else if self.every_pair {

@@ -155,6 +155,20 @@ fn nanoseconds(ps: Picoseconds) -> f64 {
     ps as f64 / 1000.0
 }
 
+/// Nobody waits for more repetitions of anything, and twice as many are still a `u32`.
+const MOST_REPETITIONS: u32 = 1_000_000_000;
+
+/// So many repetitions that are timed and, before them, that are not: `name` and `warmup_name`. Or what is allowed.
+fn repetitions(name: &str, timed: u32, warmup: u32) -> Result<(), String> {
+    if !(1..=MOST_REPETITIONS).contains(&timed) {
+        return Err(format!("{name} is {timed}; allowed: 1 to {MOST_REPETITIONS}"));
+    }
+    if warmup > MOST_REPETITIONS {
+        return Err(format!("warmup_{name} is {warmup}; allowed: at most {MOST_REPETITIONS}"));
+    }
+    Ok(())
+}
+
 /// `value` is at least `least`, or what is allowed.
 fn at_least(name: &str, value: u32, least: u32) -> Result<(), String> {
     if value >= least { Ok(()) } else { Err(format!("{name} is {value}; allowed: {least} and more")) }

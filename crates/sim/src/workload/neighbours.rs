@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Timing, at_least, measure, nanoseconds};
+use super::{Timing, measure, nanoseconds, repetitions};
 use crate::collective::Group;
 use crate::program::Rank;
 
@@ -30,7 +30,7 @@ pub struct Neighbours {
 
 impl Neighbours {
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
-        at_least("steps", self.steps, 1)?;
+        repetitions("steps", self.steps, self.warmup_steps)?;
         let size: u64 = self.grid.iter().map(|&size| u64::from(size)).product();
         if size != u64::from(ranks) {
             return Err(format!(

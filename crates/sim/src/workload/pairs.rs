@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{at_least, measure, nanoseconds};
+use super::{at_least, measure, nanoseconds, repetitions};
 use crate::program::Rank;
 
 /// Tag of the pairs' messages.
@@ -32,7 +32,7 @@ pub struct MultiPingpong {
 impl MultiPingpong {
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
         at_least("pairs", self.pairs, 1)?;
-        at_least("round_trips", self.round_trips, 1)?;
+        repetitions("round_trips", self.round_trips, self.warmup_round_trips)?;
         at_least("partner_distance_ranks", self.partner_distance_ranks, self.pairs)?;
         let needed = u64::from(self.pairs) + u64::from(self.partner_distance_ranks);
         if needed > u64::from(ranks) {
@@ -90,7 +90,7 @@ pub struct Latency {
 impl Latency {
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
         at_least("ranks", ranks, 2)?;
-        at_least("round_trips", self.round_trips, 1)
+        repetitions("round_trips", self.round_trips, self.warmup_round_trips)
     }
 
     pub(super) async fn run(self, rank: Rank) {
@@ -126,7 +126,7 @@ impl Bandwidth {
     pub(super) fn check(&self, ranks: u32) -> Result<(), String> {
         at_least("ranks", ranks, 2)?;
         at_least("window_messages", self.window_messages, 1)?;
-        at_least("windows", self.windows, 1)
+        repetitions("windows", self.windows, self.warmup_windows)
     }
 
     pub(super) async fn run(self, rank: Rank) {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Timing, at_least, measure, nanoseconds};
+use super::{Timing, at_least, measure, nanoseconds, repetitions};
 use crate::collective::Group;
 use crate::collective::library::Library;
 use crate::program::Rank;
@@ -32,7 +32,7 @@ pub struct ScattervMovingRoot {
 impl ScattervMovingRoot {
     pub(super) fn check(&self, _ranks: u32) -> Result<(), String> {
         at_least("calls_per_root", self.calls_per_root, 1)?;
-        at_least("calls", self.calls, 1)
+        repetitions("calls", self.calls, self.warmup_calls)
     }
 
     pub(super) async fn run(self, rank: Rank) {

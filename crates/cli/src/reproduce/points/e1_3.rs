@@ -82,7 +82,12 @@ fn points_of(evidence: &Evidence<'_>, ranks: u32) -> Vec<Point> {
 }
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
-    let ranks = evidence.most_ranks();
+    let all = evidence.values(|it| it.ranks);
+    let all = if all.is_empty() { vec![0] } else { all };
+    all.into_iter().flat_map(|ranks| figures_of(evidence, ranks)).collect()
+}
+
+fn figures_of(evidence: &Evidence<'_>, ranks: u32) -> [Chart; 2] {
     let x = "slots per peer, credit slots included";
     let mut overhead = Chart::new(
         format!("Overhead with and without piggybacking, {ranks} ranks (Figure 5.8)"),
@@ -109,5 +114,5 @@ fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
     }
     overhead.mark(Mark::Words { text: "published: less with piggybacking, 2044 B" });
     fewer.mark(Mark::Words { text: "published: fewer for 2044 B, as many for 2048 B" });
-    vec![overhead, fewer]
+    [overhead, fewer]
 }
