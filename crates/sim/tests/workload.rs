@@ -206,8 +206,25 @@ fn what_makes_no_sense_is_refused_with_what_is_allowed() {
     assert_eq!(refused(CATALOGUE[0], 1), "pairs + partner_distance_ranks is 2; allowed: at most ranks, 1");
     assert_eq!(
         refused("[alltoall]\nalgorithm = 'bruck'\nmessage_bytes = 1\ncalls = 0", 4),
-        "calls is 0; allowed: 1 and more"
+        "calls is 0; allowed: 1 to 1000000000"
     );
+    // With those before them more than a `u32` holds.
+    for (toml, said) in [
+        (
+            "[latency]\nmessage_bytes = 8\nround_trips = 4294967295\nwarmup_round_trips = 1",
+            "round_trips is 4294967295; allowed: 1 to",
+        ),
+        (
+            "[multi_pingpong]\nmessage_bytes = 8\npairs = 1\npartner_distance_ranks = 1\nround_trips = 1\nwarmup_round_trips = 4294967295",
+            "warmup_round_trips is 4294967295; allowed: at most",
+        ),
+        (
+            "[bandwidth]\nmessage_bytes = 8\nblocking = true\nwindow_messages = 4\nwindows = 4294967200\nwarmup_windows = 100",
+            "windows is 4294967200; allowed: 1 to",
+        ),
+    ] {
+        assert_eq!(refused(toml, 4), format!("{said} 1000000000"));
+    }
     let unreadable = |text: &str| toml::from_str::<Workload>(text).expect_err(text).to_string();
     let unknown = unreadable("[alltoall]\nalgorithm = 'linear'\nmessage = 2048\ncalls = 1");
     assert!(unknown.contains("line 3") && unknown.contains("`message_bytes`"), "{unknown}");
