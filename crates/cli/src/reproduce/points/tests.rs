@@ -66,6 +66,28 @@ fn weir_is_run_at_least_once_with_the_slots_that_it_ships_with() {
     }
 }
 
+fn is_dynamic(record: &Record) -> bool {
+    record.settings.scheme == SchemeName::Dynamic
+}
+
+fn is_blocking(record: &Record) -> bool {
+    record.settings.workload["bandwidth"]["blocking"].as_bool() == Some(true)
+}
+
+fn is_lu(record: &Record) -> bool {
+    record.settings.workload["nas"]["kernel"].as_str() == Some("lu")
+}
+
+/// Its processors handle credit packets for nothing.
+fn is_free(record: &Record) -> bool {
+    record.settings.network.contains("credit_send_ns=0")
+}
+
+/// A parameter of the workload; 0 without it.
+fn number(record: &Record, name: &str) -> f64 {
+    record.settings.workload_number(name).unwrap_or(0.0)
+}
+
 /// Sets the time to so many percent above that of the reference.
 fn costs(record: &mut Record, percent: f64) {
     record.time_ns = 1000.0 * (1.0 + percent / 100.0);
@@ -92,17 +114,16 @@ fn judged(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
 
 /// What a paper says of a world, in numbers of our own choice where it has only words. (E1.10 has no worlds.)
 fn as_published(id: &str, record: &mut Record) {
-    use SchemeName::{Adaptive, Dynamic, Hardware, StaticConnection};
+    use SchemeName::{Adaptive, Hardware, StaticConnection};
     let it = record.settings.clone();
     let slots = f64::from(it.slots_per_peer);
-    let number = |name| it.workload_number(name);
-    let is_dynamic = it.scheme == Dynamic;
+    let is_dynamic = is_dynamic(record);
     match id {
         "E1.1" => {
             let few = slots < [74.0, 58.0, 56.0, 54.0, 52.0][it.credit_slots as usize - 1];
             let first = it.credit_slots == 1;
             record.stalls = if few { 500 + 100 * u64::from(first) } else { 0 };
-            let far = number("partner_distance_ranks").unwrap_or(0.0) / 1008.0;
+            let far = number(record, "partner_distance_ranks") / 1008.0;
             costs(record, if few { far + if first { 5.0 } else { 20.0 } } else { 0.0 });
         }
         "E1.2" => {
@@ -119,25 +140,24 @@ fn as_published(id: &str, record: &mut Record) {
             );
         }
         "E1.3" => {
-            let saves = it.piggyback && number("message_bytes") == Some(2044.0);
+            let saves = it.piggyback && number(record, "message_bytes") == 2044.0;
             record.credit_packets = if saves { 50 } else { 1000 };
             costs(record, if saves { 30.0 } else { 40.0 });
         }
         "E1.4" => {
-            let share = number("group_ranks").unwrap_or(0.0) / f64::from(it.ranks);
+            let share = number(record, "group_ranks") / f64::from(it.ranks);
             let enough = if is_dynamic { share * 55.0 } else { 55.0 };
             let more = if is_dynamic && share == 1.0 { 1.0 } else { 0.0 };
             costs(record, more + if slots < enough { 50.0 } else { 2.0 });
         }
         "E1.5" => {
-            let free = it.network.contains("credit_send_ns=0");
             let (all, computation) = match (it.workload_name(), is_dynamic) {
                 ("alltoall", true) => (41.0, 11.0),
                 ("alltoall", false) => (40.0, 10.0),
                 (_, true) => (10.0, 5.0),
                 (_, false) => (40.0, 20.0),
             };
-            costs(record, if free { all - computation } else { all });
+            costs(record, if is_free(record) { all - computation } else { all });
         }
         "E1.6" => {
             let many_are_local = 4 * it.ranks_per_node >= it.ranks;
@@ -165,7 +185,7 @@ fn as_published(id: &str, record: &mut Record) {
             costs(record, means[size]);
         }
         "E1.9" => {
-            let calls = number("calls_per_root").unwrap_or(1.0);
+            let calls = number(record, "calls_per_root");
             costs(record, if is_dynamic { 50.0 / calls } else { 60.0 });
         }
         "E2.3" => costs(
@@ -177,11 +197,10 @@ fn as_published(id: &str, record: &mut Record) {
             },
         ),
         "E2.4" => {
-            let blocking = it.workload["bandwidth"]["blocking"].as_bool() == Some(true);
-            costs(record, if blocking { 30.0 } else { 0.0 });
+            costs(record, if is_blocking(record) { 30.0 } else { 0.0 });
         }
         "E2.5" | "E2.6" => {
-            let is_lu = it.workload["nas"]["kernel"].as_str() == Some("lu");
+            let is_lu = is_lu(record);
             let suffers = is_lu && it.slots_per_peer == 1 && it.scheme != Adaptive;
             costs(record, if suffers { 30.0 } else { 0.0 });
             record.credit_packets = if is_lu && it.scheme == StaticConnection { 180 } else { 0 };
@@ -203,355 +222,143 @@ fn as_published_every_point_holds() {
     }
 }
 
-/// One change of the records as published: of which experiment, the change, and pieces of the texts of the points that it breaks, each
-/// at the beginning of a word.
-type Deviation<'a> = (&'a str, &'a dyn Fn(&mut Record), &'a [&'a str]);
-
-fn is_dynamic(record: &Record) -> bool {
-    record.settings.scheme == SchemeName::Dynamic
-}
-
-fn is_blocking(record: &Record) -> bool {
-    record.settings.workload["bandwidth"]["blocking"].as_bool() == Some(true)
-}
+/// One change of the records as published: of which experiment, of which records, what, and pieces of the texts of the points that it
+/// breaks, each at the beginning of a word.
+type Deviation<'a> = (&'a str, &'a dyn Fn(&Record) -> bool, &'a dyn Fn(&mut Record), &'a [&'a str]);
 
 #[test]
 fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
-    let distance = |it: &Record| it.settings.workload_number("partner_distance_ranks");
-    let bytes = |it: &Record| it.settings.workload_number("message_bytes");
-    let free = |it: &Record| it.settings.network.contains("credit_send_ns=0");
-    let is_lu = |it: &Record| it.settings.workload["nas"]["kernel"].as_str() == Some("lu");
-    let everybody =
-        |it: &Record| it.settings.workload_number("group_ranks") == Some(f64::from(it.settings.ranks));
+    let all = |_: &Record| true;
+    let slots = |it: &Record| it.settings.slots_per_peer;
+    let is = |it: &Record, scheme| it.settings.scheme == scheme;
+    let distance = |it: &Record| number(it, "partner_distance_ranks");
+    let first = |it: &Record| it.settings.credit_slots == 1;
+    let bytes = |it: &Record| number(it, "message_bytes");
+    let pingpong = |it: &Record| it.settings.workload_name() == "multi_pingpong";
+    let everybody = |it: &Record| number(it, "group_ranks") == f64::from(it.settings.ranks);
+    let fast_nak = |it: &Record| is(it, SchemeName::Hardware) && it.settings.rnr_timer_ns < 640_000;
+    let with_3_slots_less = |it: &mut Record| {
+        it.settings.slots_per_peer -= 3;
+        as_published("E1.2", it);
+        it.settings.slots_per_peer += 3;
+    };
     let constant = |it: &mut Record| {
-        for (name, measure) in &mut it.measures {
-            if name != "phase" {
-                measure.of_rank_0.fill(25.0);
-            }
-        }
+        let credits = it.measures.iter_mut().filter(|(name, _)| *name != "phase");
+        credits.for_each(|(_, measure)| measure.of_rank_0.fill(25.0));
     };
     let deviations: &[Deviation<'_>] = &[
         (
             "E1.1",
-            &|it| {
-                if distance(it) == Some(1008.0) && it.settings.slots_per_peer < 78 {
-                    it.stalls = it.stalls.max(100);
-                }
-            },
+            &|it| distance(it) == 1008.0 && slots(it) < 78,
+            &|it| it.stalls = it.stalls.max(100),
             &["does not depend on distance"],
         ),
-        (
-            "E1.1",
-            &|it| it.time_ns += if distance(it) == Some(16.0) { 300.0 } else { 0.0 },
-            &["larger at 14 hops"],
-        ),
-        (
-            "E1.1",
-            &|it| it.time_ns += if it.settings.credit_slots == 1 { 300.0 } else { 0.0 },
-            &["n = 1 has the least"],
-        ),
-        (
-            "E1.1",
-            &|it| it.stalls /= if it.settings.credit_slots == 1 { 10 } else { 1 },
-            &["more of its sends are delayed"],
-        ),
-        ("E1.2", &|it| costs(it, 30.0), &["begins to fall", "is stable"]),
+        ("E1.1", &|it| distance(it) == 16.0, &|it| it.time_ns += 300.0, &["larger at 14 hops"]),
+        ("E1.1", &first, &|it| it.time_ns += 300.0, &["n = 1 has the least"]),
+        ("E1.1", &first, &|it| it.stalls /= 10, &["more of its sends are delayed"]),
+        ("E1.2", &all, &|it| costs(it, 30.0), &["begins to fall", "is stable"]),
+        // Among 1024 ranks too few sizes are run to tell.
         (
             "E1.2",
-            // Among 1024 ranks too few sizes are run to tell.
-            &|it| {
-                if it.settings.ranks < 1024 {
-                    it.settings.slots_per_peer -= 3;
-                    as_published("E1.2", it);
-                    it.settings.slots_per_peer += 3;
-                }
-            },
+            &|it| it.settings.ranks < 1024,
+            &with_3_slots_less,
             &["64 ranks, n = 1: overhead begins", "256 ranks, n = 2", "n = 3", "n = 4", "n = 5"],
         ),
-        (
-            "E1.2",
-            &|it| {
-                if it.settings.slots_per_peer >= 60 {
-                    costs(it, 5.0)
-                }
-            },
-            &["n = 1: overhead is stable"],
-        ),
+        ("E1.2", &|it| slots(it) >= 60, &|it| costs(it, 5.0), &["n = 1: overhead is stable"]),
+        ("E1.3", &|it| bytes(it) == 2044.0, &|it| costs(it, 40.0), &["2044 B: overhead falls"]),
+        ("E1.3", &|it| slots(it) == 24, &|it| it.credit_packets = 1000, &["fewer explicit credit packets"]),
         (
             "E1.3",
-            &|it| {
-                if bytes(it) == Some(2044.0) {
-                    costs(it, 40.0)
-                }
-            },
-            &["2044 B: overhead falls"],
-        ),
-        (
-            "E1.3",
-            &|it| {
-                if it.settings.slots_per_peer == 24 {
-                    it.credit_packets = 1000
-                }
-            },
-            &["fewer explicit credit packets"],
-        ),
-        (
-            "E1.3",
-            &|it| {
-                if it.settings.piggyback && bytes(it) == Some(2048.0) {
-                    it.credit_packets = 980
-                }
-            },
+            &|it| it.settings.piggyback && bytes(it) == 2048.0,
+            &|it| it.credit_packets = 980,
             &["as many credit packets"],
         ),
         (
             "E1.3",
-            &|it| {
-                if it.settings.piggyback && bytes(it) == Some(2048.0) {
-                    costs(it, 38.0)
-                }
-            },
+            &|it| it.settings.piggyback && bytes(it) == 2048.0,
+            &|it| costs(it, 38.0),
             &["2048 B: overhead does not fall"],
         ),
         (
             "E1.4",
-            &|it| {
-                if !is_dynamic(it) && !everybody(it) && it.settings.slots_per_peer == 54 {
-                    costs(it, 2.0)
-                }
-            },
+            &|it| !is_dynamic(it) && !everybody(it) && slots(it) == 54,
+            &|it| costs(it, 2.0),
             &["of 1,024 active, static"],
         ),
         (
             "E1.4",
-            &|it| {
-                if is_dynamic(it) && !everybody(it) && it.settings.slots_per_peer < 57 {
-                    costs(it, 20.0)
-                }
-            },
+            &|it| is_dynamic(it) && !everybody(it) && slots(it) < 57,
+            &|it| costs(it, 20.0),
             &["active, dynamic"],
         ),
+        ("E1.4", &|it| is_dynamic(it) && everybody(it), &|it| costs(it, 0.0), &["slightly more than static"]),
         (
             "E1.4",
-            &|it| {
-                if is_dynamic(it) && everybody(it) {
-                    costs(it, 0.0)
-                }
-            },
-            &["slightly more than static"],
-        ),
-        (
-            "E1.4",
-            &|it| {
-                if is_dynamic(it) && everybody(it) {
-                    costs(it, 60.0)
-                }
-            },
+            &|it| is_dynamic(it) && everybody(it),
+            &|it| costs(it, 60.0),
             &["slightly more than static"],
         ),
         (
             "E1.5",
-            &|it| {
-                if is_dynamic(it) && it.settings.workload_name() != "alltoall" && !free(it) {
-                    costs(it, 26.0)
-                }
-            },
+            &|it| is_dynamic(it) && pingpong(it) && !is_free(it),
+            &|it| costs(it, 26.0),
             &["computation is below", "much lower"],
         ),
+        ("E1.5", &|it| is_dynamic(it) && pingpong(it), &|it| it.time_ns += 120.0, &["much lower"]),
         (
             "E1.5",
-            &|it| {
-                if is_dynamic(it) && it.settings.workload_name() != "alltoall" {
-                    it.time_ns += 120.0
-                }
-            },
-            &["much lower"],
-        ),
-        (
-            "E1.5",
-            &|it| {
-                if is_dynamic(it) && it.settings.slots_per_peer >= 16 && free(it) {
-                    it.time_ns -= 50.0
-                }
-            },
+            &|it| is_dynamic(it) && slots(it) >= 16 && is_free(it),
+            &|it| it.time_ns -= 50.0,
             &["the same of computation", "the same of stalls"],
         ),
         (
             "E1.5",
-            &|it| {
-                if is_dynamic(it) && it.settings.slots_per_peer >= 16 {
-                    it.time_ns += 50.0
-                }
-            },
+            &|it| is_dynamic(it) && slots(it) >= 16,
+            &|it| it.time_ns += 50.0,
             &["very similar", "the same of stalls"],
         ),
+        ("E1.5", &|it| is_dynamic(it) && slots(it) < 16, &|it| it.time_ns -= 20.0, &["slightly larger"]),
+        ("E1.5", &|it| is_dynamic(it) && slots(it) < 16, &|it| it.time_ns += 50.0, &["slightly larger"]),
+        ("E1.6", &is_dynamic, &|it| costs(it, 45.0), &["% of the peers local"]),
+        ("E1.6", &is_dynamic, &|it| costs(it, 40.0), &["dynamic costs less"]),
         (
-            "E1.5",
-            &|it| {
-                if is_dynamic(it) && it.settings.slots_per_peer < 16 {
-                    it.time_ns -= 20.0
-                }
-            },
-            &["slightly larger"],
+            "E1.7",
+            &all,
+            &constant,
+            &["most in the phases of a quarter", "come in with a half", "come in with all"],
         ),
-        (
-            "E1.5",
-            &|it| {
-                if is_dynamic(it) && it.settings.slots_per_peer < 16 {
-                    it.time_ns += 50.0
-                }
-            },
-            &["slightly larger"],
-        ),
-        (
-            "E1.6",
-            &|it| {
-                if is_dynamic(it) {
-                    costs(it, 45.0)
-                }
-            },
-            &["% of the peers local"],
-        ),
-        (
-            "E1.6",
-            &|it| {
-                if is_dynamic(it) {
-                    costs(it, 40.0)
-                }
-            },
-            &["dynamic costs less"],
-        ),
-        ("E1.7", &constant, &["most in the phases of a quarter", "come in with a half", "come in with all"]),
-        (
-            "E1.8",
-            &|it| {
-                if is_dynamic(it) {
-                    costs(it, 5.0)
-                }
-            },
-            &["dynamic: mean overhead", "dynamic, 8 slots"],
-        ),
-        (
-            "E1.8",
-            &|it| {
-                if !is_dynamic(it) {
-                    costs(it, 2.0)
-                }
-            },
-            &["static: mean overhead", "static, 8 slots"],
-        ),
-        (
-            "E1.9",
-            &|it| {
-                if is_dynamic(it) {
-                    costs(it, 20.0)
-                }
-            },
-            &["approaches the reference"],
-        ),
-        (
-            "E1.9",
-            &|it| {
-                if !is_dynamic(it) {
-                    costs(it, 0.5)
-                }
-            },
-            &["closer to the reference"],
-        ),
-        (
-            "E2.1",
-            &|it| {
-                if it.settings.scheme == SchemeName::Hardware {
-                    costs(it, 3.0)
-                }
-            },
-            &["same latency"],
-        ),
+        ("E1.8", &is_dynamic, &|it| costs(it, 5.0), &["dynamic: mean overhead", "dynamic, 8 slots"]),
+        ("E1.8", &|it| !is_dynamic(it), &|it| costs(it, 2.0), &["static: mean overhead", "static, 8 slots"]),
+        ("E1.9", &is_dynamic, &|it| costs(it, 20.0), &["approaches the reference"]),
+        ("E1.9", &|it| !is_dynamic(it), &|it| costs(it, 0.5), &["closer to the reference"]),
+        ("E2.1", &|it| is(it, SchemeName::Hardware), &|it| costs(it, 3.0), &["same latency"]),
         (
             "E2.2",
-            &|it| {
-                if it.settings.scheme == SchemeName::Adaptive && is_blocking(it) {
-                    costs(it, 15.0)
-                }
-            },
+            &|it| is(it, SchemeName::Adaptive) && is_blocking(it),
+            &|it| costs(it, 15.0),
             &["blocking calls: all schemes perform comparably", "blocking and non-blocking"],
         ),
-        (
-            "E2.2",
-            &|it| {
-                if is_blocking(it) {
-                    costs(it, 15.0)
-                }
-            },
-            &["blocking and non-blocking"],
-        ),
-        (
-            "E2.3",
-            &|it| {
-                if it.settings.scheme == SchemeName::Adaptive {
-                    costs(it, 30.0)
-                }
-            },
-            &["adaptive is best"],
-        ),
-        (
-            "E2.3",
-            &|it| {
-                if it.settings.scheme == SchemeName::Hardware && it.settings.rnr_timer_ns < 640_000 {
-                    costs(it, 60.0)
-                }
-            },
-            &["static is worst"],
-        ),
+        ("E2.2", &is_blocking, &|it| costs(it, 15.0), &["blocking and non-blocking"]),
+        ("E2.3", &|it| is(it, SchemeName::Adaptive), &|it| costs(it, 30.0), &["adaptive is best"]),
+        ("E2.3", &fast_nak, &|it| costs(it, 60.0), &["static is worst"]),
         (
             "E2.4",
-            &|it| {
-                if it.settings.scheme == SchemeName::Hardware && is_blocking(it) {
-                    costs(it, -1.0)
-                }
-            },
+            &|it| is(it, SchemeName::Hardware) && is_blocking(it),
+            &|it| costs(it, -1.0),
             &["blocking calls: all schemes perform comparably", "better performance"],
         ),
-        (
-            "E2.5",
-            &|it| {
-                if it.settings.slots_per_peer == 1 {
-                    costs(it, 0.0)
-                }
-            },
-            &["LU suffers", "adaptive is best"],
-        ),
-        (
-            "E2.5",
-            &|it| {
-                if it.settings.slots_per_peer == 100 && is_lu(it) {
-                    costs(it, 6.0)
-                }
-            },
-            &["pre-post 100"],
-        ),
-        (
-            "E2.6",
-            &|it| {
-                if !is_lu(it) {
-                    it.credit_packets = 100
-                }
-            },
-            &["explicit credit messages"],
-        ),
-        (
-            "E2.6",
-            &|it| {
-                if is_lu(it) {
-                    it.peak_quota_slots = 20
-                }
-            },
-            &["the most buffers"],
-        ),
+        ("E2.5", &|it| slots(it) == 1, &|it| costs(it, 0.0), &["LU suffers", "adaptive is best"]),
+        ("E2.5", &|it| slots(it) == 100 && is_lu(it), &|it| costs(it, 6.0), &["pre-post 100"]),
+        ("E2.6", &|it| !is_lu(it), &|it| it.credit_packets = 100, &["explicit credit messages"]),
+        ("E2.6", &is_lu, &|it| it.peak_quota_slots = 20, &["the most buffers"]),
     ];
     let is_about = |text: &str, piece: &str| text.starts_with(piece) || text.contains(&format!(" {piece}"));
-    for (index, (id, change, broken)) in deviations.iter().enumerate() {
-        let points = judged(id, change);
+    for (index, (id, which, change, broken)) in deviations.iter().enumerate() {
+        let points = judged(id, &|record| {
+            if which(record) {
+                change(record);
+            }
+        });
         for piece in *broken {
             assert!(
                 points.iter().any(|point| is_about(&point.text, piece)),
