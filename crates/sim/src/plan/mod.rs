@@ -271,7 +271,7 @@ fn with_line(what: String, text: &str, line: usize) -> String {
     }
     let allowed = what
         .replace("expected u32", &format!("allowed: a whole number from 0 to {}", u32::MAX))
-        .replace("expected u64", &format!("allowed: a whole number from 0 to {}", i64::MAX))
+        .replace("expected u64", &format!("allowed: a whole number from 0 to {}", u64::MAX))
         .replace("wanted string or table", "no name; allowed: a string")
         .replace("expected f64", "allowed: a number")
         .replace("expected a string", "allowed: a string");

@@ -208,6 +208,10 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
         ),
         "invalid type: string \"8\", allowed: a whole number from 0 to 4294967295; in the line `ranks = \"8\"`"
     );
+    let most = PLAN.replace("seeds = [1, 2]", &format!("seeds = [{}]", u64::MAX));
+    assert!(read(&most, false).expect("a plan").worlds.iter().all(|setup| setup.settings.seed == u64::MAX));
+    let said = with_line(String::from("invalid value: integer `-1`, expected u64"), "seeds = [-1]", 1);
+    assert!(said.contains("a whole number from 0 to 18446744073709551615"), "{said}");
 }
 
 #[test]
