@@ -32,7 +32,7 @@ def settings(ranks):
         "adaptive, from one slot": ["--flow", "adaptive", "--set", "FI_WEIR_ADAPTIVE_START=1",
                                     "--set", "FI_WEIR_ADAPTIVE_GROWTH=linear:1"],
         "dynamic, smallest": ["--flow", "dynamic", "--credit-slots", "1", "--mailbox-slots", str(ranks)],
-        "dynamic as published, scarce": ["--flow", "dynamic", "--mailbox-slots", str(6 * ranks), "--set", "FI_WEIR_ADMIT=start"],
+        "dynamic as published, scarce": ["--flow", "dynamic", "--mailbox-slots", str(6 * ranks), "--set", "FI_WEIR_ATTACH=start"],
         "no cross-memory attach": ["--set", "FI_WEIR_CROSS_MEMORY=0"],
         "smallest, no cross-memory": [*smallest(ranks), "--set", "FI_WEIR_CROSS_MEMORY=0"],
     }

@@ -171,7 +171,7 @@ fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u6
             name: name(page),
             pid: page.pid,
             lives: lives(page),
-            last_looked_s: seconds(now_ns, page.looked_ns),
+            last_looked_s: seconds(now_ns, page.polled_ns),
             backlog: page.backlog,
             unexpected_messages: page.unexpected_messages,
             unexpected_bytes: page.unexpected_bytes,
@@ -192,9 +192,9 @@ fn waiting(
 ) -> Waiting {
     let (from, to) = (name(sender), receiver.map_or_else(|| format!("endpoint {:016x}", stall.to), name));
     let holding =
-        receiver.and_then(|page| page.holdings.iter().find(|holding| holding.from == sender.identity));
+        receiver.and_then(|page| page.held_credits.iter().find(|holding| holding.from == sender.identity));
     Waiting {
-        text: stalls::sentence(&from, sender.identity, &to, stall, receiver, now_ns),
+        text: stalls::stall_line(&from, sender.identity, &to, stall, receiver, now_ns),
         sender: from,
         receiver: to,
         waited_s: seconds(now_ns, stall.since_ns),
@@ -206,7 +206,7 @@ fn waiting(
         backlog_bytes: stall.backlog_bytes,
         receiver_retrieved: holding.map(|holding| holding.retrieved),
         receiver_threshold: holding.and_then(|holding| holding.threshold),
-        receiver_last_looked_s: receiver.map(|page| seconds(now_ns, page.looked_ns)),
+        receiver_last_looked_s: receiver.map(|page| seconds(now_ns, page.polled_ns)),
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
             pid,
             stalled_peers: stalls.len() as u64,
             stalls,
-            looked_ns: 12 * S,
+            polled_ns: 12 * S,
             ..endpoint(rank, false, 1, 0)
         }
     }

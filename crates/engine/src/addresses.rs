@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_dense_and_found_again() {
+    fn numbers_are_dense_and_stable() {
         let mut table = AddressTable::default();
         for number in 0..10_000 {
             assert_eq!(table.insert(address(number)), number as u32);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_not_found_and_its_number_is_used_again() {
+    fn a_removed_address_is_absent_and_its_number_is_reused() {
         let mut table = AddressTable::default();
         for number in 0..100 {
             table.insert(address(number));

@@ -9,35 +9,35 @@
 #![forbid(unsafe_code)]
 
 pub mod addresses;
-mod ahead;
+mod back_pressure;
+mod bounce_buffers;
+mod bounce_limit;
 pub mod config;
-mod kept;
-mod lingering;
-pub mod node_cores;
 pub mod node_memory;
 mod observe;
 mod operations;
+pub mod oversubscription;
 mod progress;
 mod read_ahead;
-mod retained;
-mod room;
+mod read_spin;
 pub mod stalls;
 pub mod stats;
 pub mod trace;
+mod unexpected_buffers;
 mod waiting;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant as Clock;
 
 use addresses::AddressTable;
-use ahead::Ahead;
+use back_pressure::BackPressure;
+use bounce_buffers::BounceBuffers;
+use bounce_limit::BounceLimitWait;
 use config::Settings;
-use kept::Kept;
-use lingering::Lingering;
 use operations::{Operations, Outstanding};
 use read_ahead::ReadAhead;
-use retained::Retained;
-use room::NoRoom;
+use read_spin::ReadSpin;
+use unexpected_buffers::UnexpectedBuffers;
 use waiting::Waiting;
 use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
@@ -102,24 +102,24 @@ pub struct Completion {
 }
 
 /// Keeps completions elsewhere than in the engine, in a form of its own: what it takes is written once.
-pub trait Taker {
+pub trait CompletionSink {
     /// Takes a completion as it happens, in order. `false`: not this one; [`Engine::next_completion`] will give it, and as long
     /// as there is one to be had, this is not asked.
-    fn take(&mut self, completion: &Completion) -> bool;
+    fn accept(&mut self, completion: &Completion) -> bool;
 
     /// Whether the program has completions of receives to read. Then it is about to post others, and messages that come before theirs are better
     /// left in the mailbox for the moment.
-    fn holds_some(&self) -> bool {
+    fn has_unread_receives(&self) -> bool {
         false
     }
 }
 
 /// Takes none.
-pub struct Nobody;
+pub struct NullSink;
 
-impl Taker for Nobody {
+impl CompletionSink for NullSink {
     #[inline(always)]
-    fn take(&mut self, _completion: &Completion) -> bool {
+    fn accept(&mut self, _completion: &Completion) -> bool {
         false
     }
 }
@@ -154,7 +154,7 @@ pub struct SendArguments {
 impl SendArguments {
     /// When it completes, what is injected being complete as soon as it is taken.
     #[inline(always)]
-    fn level_in_force(&self) -> SendLevel {
+    fn effective_level(&self) -> SendLevel {
         match (self.inject, self.level) {
             (true, SendLevel::Injected | SendLevel::Buffered | SendLevel::Delivered) => SendLevel::Injected,
             (_, level) => level,
@@ -221,29 +221,29 @@ pub struct Engine<L: Link = ShmLink> {
     link: L,
     operations: Operations,
     /// Payload of unexpected messages.
-    kept: Kept,
+    unexpected_buffers: UnexpectedBuffers,
     /// Copies of our messages for receivers without room.
-    retained: Retained,
+    bounce_buffers: BounceBuffers,
     /// What others have announced, in rows.
     read_ahead: ReadAhead,
     /// Copies that were released, ever.
     released: u64,
     /// An injected send waits for room for its copy, or has waited in vain.
-    no_room: Option<NoRoom>,
-    ahead: Ahead,
+    bounce_limit_wait: Option<BounceLimitWait>,
+    back_pressure: BackPressure,
     /// Something has arrived since the caller said that it had seen everything.
-    news: bool,
+    new_arrivals: bool,
     /// Calls of `progress` in a row that found nothing.
-    idle_ticks: u32,
+    idle_polls: u32,
     regions: HashMap<u64, UserMemory>,
     peers: AddressTable,
     completions: VecDeque<Completion>,
     /// Peers at whom we wait for room.
-    asking: Vec<Peer>,
+    awaiting_room: Vec<Peer>,
     /// Peers at whom we wait for a lane.
     connecting: Vec<Peer>,
     /// Large messages of ours that their receivers can copy, with whom we may help.
-    announced: VecDeque<(Peer, Transfer)>,
+    sent_rts: VecDeque<(Peer, Transfer)>,
     /// Copies that a peer has not ended its part of.
     copying: Vec<(Peer, Transfer)>,
     /// What idle peers may keep of our mailbox. Unit: bytes.
@@ -257,24 +257,24 @@ pub struct Engine<L: Link = ShmLink> {
     unreachable: Vec<(Peer, PeerFault)>,
     cross_memory: bool,
     /// More ranks than cores.
-    crowded: bool,
+    oversubscribed: bool,
     /// As many cores as ranks, as far as is known.
-    roomy: bool,
+    core_per_rank: bool,
     /// Yields of our caller that are of no use may be left out.
     skips_yields: bool,
     /// One thread calls, as far as is known.
-    one_thread: bool,
+    single_threaded: bool,
     /// Yields left out in a row.
-    left_out: u32,
+    skipped_yields: u32,
     waiting: Waiting,
-    lingering: Lingering,
+    read_spin: ReadSpin,
     /// The thread that called last; 0: none yet.
     caller: usize,
     origin: Clock,
     now: Instant,
     /// Calls of `progress`.
     ticks: u32,
-    watched: Clock,
+    peers_checked_at: Clock,
     close_ms: u32,
     closed: bool,
     /// Where the counters are left for `weir run`.
@@ -283,7 +283,7 @@ pub struct Engine<L: Link = ShmLink> {
     trace: Option<Box<trace::Recorder>>,
     stall_watch: stalls::StallWatch,
     /// Who is told of stalls.
-    tell: Option<fn(&str)>,
+    warn: Option<fn(&str)>,
 }
 
 impl Engine<ShmLink> {
@@ -298,7 +298,7 @@ impl Engine<ShmLink> {
         let file_system_bytes = weir_link::shm::file_system_bytes(&settings.shm_dir).unwrap_or(u64::MAX);
         let plan = settings.quota_within(peers, file_system_bytes)?;
         let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
-        let crowded = node_cores::are_fewer_than(peers as usize); // all peers are on this node as long as links are
+        let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize); // all peers are on this node as long as links are
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
@@ -307,19 +307,19 @@ impl Engine<ShmLink> {
             credit_slots: plan.credit_slots,
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
-            full_fences: crowded,
-            together: !crowded,
+            full_fences: oversubscribed,
+            together: !oversubscribed,
             conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;
         let mut engine =
-            Engine::with_link_among(link, settings, &plan.region, peers, crowded, several_threads);
+            Engine::with_link_among(link, settings, &plan.region, peers, oversubscribed, several_threads);
         if let Some(directory) = &settings.stats_dir {
             let identity = engine.address().identity();
             let stats = stats::Writer::create(directory, settings.scheme, identity)
                 .map_err(cannot_write(directory))?;
             engine.stats = Some(stats);
-            engine.leave_counters();
+            engine.write_counters();
         }
         if let Some(directory) = &settings.trace_dir {
             let identity = engine.address().identity();
@@ -347,8 +347,8 @@ impl<L: Link> Engine<L> {
         peers: u32,
         several_threads: bool,
     ) -> Engine<L> {
-        let crowded = node_cores::are_fewer_than(peers as usize);
-        Engine::with_link_among(link, settings, region, peers, crowded, several_threads)
+        let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
+        Engine::with_link_among(link, settings, region, peers, oversubscribed, several_threads)
     }
 
     fn with_link_among(
@@ -356,7 +356,7 @@ impl<L: Link> Engine<L> {
         settings: &Settings,
         region: &DataRegion,
         peers: u32,
-        crowded: bool,
+        oversubscribed: bool,
         several_threads: bool,
     ) -> Engine<L> {
         let config = Config {
@@ -380,20 +380,20 @@ impl<L: Link> Engine<L> {
             machine: Endpoint::new(config),
             link,
             operations: Operations::default(),
-            kept: Kept::default(),
-            retained: Retained::default(),
+            unexpected_buffers: UnexpectedBuffers::default(),
+            bounce_buffers: BounceBuffers::default(),
             read_ahead: ReadAhead::default(),
             released: 0,
-            no_room: None,
-            ahead: Ahead::default(),
-            news: false,
-            idle_ticks: 0,
+            bounce_limit_wait: None,
+            back_pressure: BackPressure::default(),
+            new_arrivals: false,
+            idle_polls: 0,
             regions: HashMap::new(),
             peers: AddressTable::default(),
             completions: VecDeque::new(),
-            asking: Vec::new(),
+            awaiting_room: Vec::new(),
             connecting: Vec::new(),
-            announced: VecDeque::new(),
+            sent_rts: VecDeque::new(),
             copying: Vec::new(),
             idle_bytes: u64::from(settings.idle_bytes),
             peak_mailbox_bytes: 0,
@@ -401,24 +401,24 @@ impl<L: Link> Engine<L> {
             events: VecDeque::new(),
             unreachable: Vec::new(),
             cross_memory: settings.cross_memory,
-            crowded,
+            oversubscribed,
             skips_yields: settings.skip_yields,
-            roomy: peers > 0 && !crowded,
-            one_thread: !several_threads,
-            left_out: 0,
-            waiting: Waiting::new(settings.spin, settings.sleep_us, crowded, several_threads),
-            lingering: Lingering::new(weir_link::cores::TICKS && !crowded && !several_threads),
+            core_per_rank: peers > 0 && !oversubscribed,
+            single_threaded: !several_threads,
+            skipped_yields: 0,
+            waiting: Waiting::new(settings.spin, settings.sleep_us, oversubscribed, several_threads),
+            read_spin: ReadSpin::new(weir_link::cores::TICKS && !oversubscribed && !several_threads),
             caller: 0,
             origin,
             now: Instant(0),
             ticks: 0,
-            watched: origin,
+            peers_checked_at: origin,
             close_ms: settings.close_ms,
             closed: false,
             stats: None,
             trace: None,
             stall_watch: stalls::StallWatch::new(settings.stall_ms),
-            tell: None,
+            warn: None,
         }
     }
 
@@ -443,69 +443,69 @@ impl<L: Link> Engine<L> {
     /// [`PostError::Again`].
     #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
-        self.send_to(post, arguments, &mut Nobody)
+        self.send_with_sink(post, arguments, &mut NullSink)
     }
 
-    /// [`Engine::send`] that offers the completion of a message which leaves at once to `taker`.
+    /// [`Engine::send`] that offers the completion of a message which leaves at once to `sink`.
     ///
     /// # Errors
     /// [`PostError::Again`].
     #[inline(always)]
-    pub fn send_to(
+    pub fn send_with_sink(
         &mut self,
         post: Post,
         arguments: SendArguments,
-        taker: &mut impl Taker,
+        sink: &mut impl CompletionSink,
     ) -> Result<(), PostError> {
-        let in_force = arguments.level_in_force();
+        let effective = arguments.effective_level();
         let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
         let bytes = memory.bytes();
-        let Some(packet) = self.machine.send_now(to, space, tag, data, bytes, in_force) else {
+        let Some(packet) = self.machine.send_now(to, space, tag, data, bytes, effective) else {
             // Put together again here, so that what leaves at once is never a structure in memory.
             let arguments = SendArguments { to, space, tag, data, level, memory, inject };
-            return self.send_slowly(post, arguments);
+            return self.send_slow_path(post, arguments);
         };
-        self.notice_caller();
+        self.check_calling_thread();
         self.link.transmit(to, &packet, (bytes > 0).then_some((&memory, 0)));
-        progress::offer(&mut self.completions, Completion::of_send(post, space), taker);
+        progress::offer(&mut self.completions, Completion::of_send(post, space), sink);
         Ok(())
     }
 
     /// [`Engine::send`] of what cannot leave at once.
     #[inline(never)]
-    fn send_slowly(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
-        let level = arguments.level_in_force();
+    fn send_slow_path(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
+        let level = arguments.effective_level();
         let SendArguments { to, space, tag, data, memory, inject, .. } = arguments;
         let bytes = memory.bytes();
         if let Some(packet) = self.machine.announce_now(to, space, tag, data, bytes, level) {
-            self.notice_caller();
-            self.announce(to, packet, &memory);
+            self.check_calling_thread();
+            self.send_rts(to, packet, &memory);
             self.completions.push_back(Completion::of_send(post, space));
-            self.let_catch_up(to);
+            self.apply_back_pressure(to);
             return Ok(());
         }
-        self.admit_sends(to, bytes)?;
+        self.check_send_limits(to, bytes)?;
         if inject && self.machine.may_fit_later(to, bytes) {
-            self.wait_for_room(to)?;
+            self.wait_for_bounce_buffer(to)?;
         }
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
-        let announced = self.machine.announces_own_buffer(to, bytes, level);
-        if inject && announced {
-            self.detach(request); // the address that is announced must stay
+        let is_rendezvous = self.machine.announces_own_buffer(to, bytes, level);
+        if inject && is_rendezvous {
+            self.use_bounce_buffer(request); // the address that is announced must stay
         }
         self.post(Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
-        if inject && !announced {
-            self.detach(request);
-            self.let_catch_up(to);
+        if inject && !is_rendezvous {
+            self.use_bounce_buffer(request);
+            self.apply_back_pressure(to);
         }
         Ok(())
     }
 
     /// Transmits `packet`, which announces a copy of `memory`, and makes the copy.
     #[cold]
-    fn announce(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
+    fn send_rts(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
         if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
-            let copied_to = self.retained.add(transfer.copy().expect("a copy is announced"), memory);
+            let copied_to = self.bounce_buffers.add(transfer.copy().expect("a copy is announced"), memory);
             *address = if self.cross_memory { copied_to } else { 0 };
         }
         self.link.transmit(to, &packet, None);
@@ -522,31 +522,31 @@ impl<L: Link> Engine<L> {
         memory: UserMemory,
         multi: Option<u64>,
     ) -> Result<(), PostError> {
-        self.receive_to(post, pattern, memory, multi, &mut Nobody)
+        self.receive_with_sink(post, pattern, memory, multi, &mut NullSink)
     }
 
-    /// [`Engine::receive`] that offers the completion to `taker`, if the message is here already.
+    /// [`Engine::receive`] that offers the completion to `sink`, if the message is here already.
     ///
     /// # Errors
     /// As there.
     #[inline(always)]
-    pub fn receive_to(
+    pub fn receive_with_sink(
         &mut self,
         post: Post,
         pattern: Pattern,
         memory: UserMemory,
         multi: Option<u64>,
-        taker: &mut impl Taker,
+        sink: &mut impl CompletionSink,
     ) -> Result<(), PostError> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
-        if multi.is_none() && self.machine.has_unexpected() && self.take_early(post, &pattern, &memory, taker)
+        if multi.is_none() && self.machine.has_unexpected() && self.take_early(post, &pattern, &memory, sink)
         {
             return Ok(());
         }
         let request = self.begin(post, operation, pattern.space, memory)?;
         if multi.is_none() && self.machine.receive_now(request, &pattern, capacity_bytes) {
-            self.notice_caller();
+            self.check_calling_thread();
             return Ok(());
         }
         self.post_receive(ReceiveCommand { request, pattern, capacity_bytes, multi });
@@ -560,24 +560,24 @@ impl<L: Link> Engine<L> {
         post: Post,
         pattern: &Pattern,
         memory: &UserMemory,
-        taker: &mut impl Taker,
+        sink: &mut impl CompletionSink,
     ) -> bool {
         let Some(Found { message, envelope, bytes }) = self.machine.take_early(pattern, memory.bytes())
         else {
             return false;
         };
-        self.notice_caller();
+        self.check_calling_thread();
         if bytes > 0 {
-            self.kept.memory(message).copy_to(0, bytes, memory, 0);
+            self.unexpected_buffers.memory(message).copy_to(0, bytes, memory, 0);
         }
         if envelope.length > 0 {
-            self.kept.forget(message);
+            self.unexpected_buffers.forget(message);
         }
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         let buffer = memory.contiguous_address().unwrap_or(0);
         let (operation, space) = (Operation::Receive, pattern.space);
         let completion = Completion { post, operation, space, outcome, buffer };
-        progress::offer(&mut self.completions, completion, taker);
+        progress::offer(&mut self.completions, completion, sink);
         true
     }
 
@@ -639,7 +639,7 @@ impl<L: Link> Engine<L> {
     pub fn read(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, .. } = arguments;
         let bytes = memory.bytes();
-        self.admit_sends(peer, 0)?;
+        self.check_send_limits(peer, 0)?;
         let request = self.operations.begin(Outstanding::new(post, Operation::Read, Space::Untagged, memory));
         self.post(Command::Read(RemoteCommand { request, peer, key, offset, bytes, data: None }));
         Ok(())
@@ -652,12 +652,12 @@ impl<L: Link> Engine<L> {
     pub fn write(&mut self, post: Post, arguments: RemoteArguments) -> Result<(), PostError> {
         let RemoteArguments { peer, key, offset, memory, data, inject } = arguments;
         let bytes = memory.bytes();
-        self.admit_sends(peer, bytes)?;
+        self.check_send_limits(peer, bytes)?;
         let request =
             self.operations.begin(Outstanding::new(post, Operation::Write, Space::Untagged, memory));
         self.post(Command::Write(RemoteCommand { request, peer, key, offset, bytes, data }));
         if inject {
-            self.detach(request);
+            self.use_bounce_buffer(request);
         }
         Ok(())
     }
@@ -712,7 +712,7 @@ impl<L: Link> Engine<L> {
 
     /// Whether another send of `bytes` bytes fits, and the time, if it will be looked at.
     #[inline]
-    fn admit_sends(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
+    fn check_send_limits(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
         if self.machine.would_wait(to, bytes) {
             self.now = self.clock();
             if self.machine.backlogged() >= MAX_BACKLOG {
@@ -728,24 +728,24 @@ impl<L: Link> Engine<L> {
 
     /// Gives the program its buffer back, if the operation still needs it.
     #[inline]
-    fn detach(&mut self, request: Request) {
+    fn use_bounce_buffer(&mut self, request: Request) {
         if let Some(outstanding) = self.operations.get_mut(request)
             && outstanding.memory.bytes() > 0
         {
-            outstanding.detach();
+            outstanding.use_bounce_buffer();
         }
     }
 
     /// Notices when a second thread calls, also where the program serialises its calls (`FI_THREAD_DOMAIN`): one may
     /// then wait for a lock of the program's while the other sleeps in here.
     #[inline]
-    pub(crate) fn notice_caller(&mut self) {
+    pub(crate) fn check_calling_thread(&mut self) {
         let caller = weir_link::cores::this_thread();
         if caller != self.caller {
             if self.caller != 0 {
-                self.waiting.share();
-                self.lingering.forbid();
-                self.one_thread = false;
+                self.waiting.limit_sleeps();
+                self.read_spin.disable();
+                self.single_threaded = false;
             }
             self.caller = caller;
         }

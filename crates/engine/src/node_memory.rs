@@ -72,14 +72,14 @@ mod tests {
     const MACHINE: (&str, &str) = ("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:  1 kB\n");
 
     #[test]
-    fn without_groups_it_is_what_the_machine_has() {
+    fn without_cgroups_the_machine_memory_is_available() {
         assert_eq!(available(&[MACHINE]), 8 * GIB);
         assert_eq!(available(&[MACHINE, ("proc/self/cgroup", "0::/\n")]), 8 * GIB);
         assert_eq!(available(&[]), FALLBACK_BYTES);
     }
 
     #[test]
-    fn version_2_is_walked_up() {
+    fn cgroup_v2_limits_of_ancestors_apply() {
         let group = ("proc/self/cgroup", "0::/a.slice/b.scope\n");
         let unlimited = ("sys/fs/cgroup/a.slice/b.scope/memory.max", "max\n");
         let outer = ("sys/fs/cgroup/a.slice/memory.max", "2147483648\n");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_walked_up_also_when_our_own_group_is_not_visible() {
+    fn cgroup_v1_limits_of_ancestors_apply_if_the_own_group_is_hidden() {
         let groups = ("proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/docker/abc\n0::/\n");
         let root = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "3221225472\n");
         assert_eq!(available(&[MACHINE, groups, root]), 3 * GIB);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_beyond_the_machine_is_none() {
+    fn a_limit_above_the_machine_memory_is_ignored() {
         let files =
             [MACHINE, ("proc/self/cgroup", "0::/g\n"), ("sys/fs/cgroup/g/memory.max", "999999999999")];
         assert_eq!(available(&files), 8 * GIB);

@@ -10,18 +10,18 @@ use weir_link::Link;
 use weir_proto::{Instant, PairView, Peer};
 
 use crate::Engine;
-use crate::stalls::{self, Holding, MOST_TOLD, Stall};
+use crate::stalls::{self, HeldCredits, MAX_REPORTED_STALLS, Stall};
 use crate::stats::{self, EndpointReport, State};
 use crate::trace::{Gauges, PairSample, Sample};
 
 impl<L: Link> Engine<L> {
-    /// Tells the user about stalls through `tell`, one line each.
-    pub fn on_stall(&mut self, tell: fn(&str)) {
-        self.tell = Some(tell);
+    /// Tells the user about stalls through `warn`, one line each.
+    pub fn on_stall(&mut self, warn: fn(&str)) {
+        self.warn = Some(warn);
     }
 
     /// Stores the counters for whoever looks at them, also after a crash.
-    pub(crate) fn leave_counters(&mut self) {
+    pub(crate) fn write_counters(&mut self) {
         if self.stats.is_none() {
             return;
         }
@@ -45,10 +45,10 @@ impl<L: Link> Engine<L> {
         let mut stalls: Vec<Stall> =
             self.machine.pairs(now).filter_map(|pair| self.stall(&pair, now)).collect();
         stalls.sort_by_key(|stall| stall.since_ns);
-        let mut holdings: Vec<Holding> =
-            self.machine.pairs(now).filter_map(|pair| self.holding(&pair)).collect();
-        holdings.sort_by_key(|holding| std::cmp::Reverse(holding.retrieved));
-        holdings.truncate(stats::MAX_HOLDINGS);
+        let mut held_credits: Vec<HeldCredits> =
+            self.machine.pairs(now).filter_map(|pair| self.held_credits_of(&pair)).collect();
+        held_credits.sort_by_key(|held_credits| std::cmp::Reverse(held_credits.retrieved));
+        held_credits.truncate(stats::MAX_HELD_CREDITS);
         let mailbox_bytes = self.link.mailbox_bytes();
         State {
             mailbox_bytes,
@@ -59,7 +59,7 @@ impl<L: Link> Engine<L> {
             unexpected_bytes,
             peer_state_bytes: self.machine.peer_state_bytes(),
             stalls,
-            holdings,
+            held_credits,
         }
     }
 
@@ -83,9 +83,9 @@ impl<L: Link> Engine<L> {
         })
     }
 
-    fn holding(&self, pair: &PairView) -> Option<Holding> {
+    fn held_credits_of(&self, pair: &PairView) -> Option<HeldCredits> {
         let receiving = pair.receiving?;
-        Some(Holding {
+        Some(HeldCredits {
             from: self.identity(pair.peer),
             retrieved: u64::from(receiving.retrieved?),
             threshold: receiving.threshold.map(u64::from),
@@ -137,28 +137,32 @@ impl<L: Link> Engine<L> {
 
     /// Tells of sends that wait for long.
     pub(crate) fn watch_stalls(&mut self) {
-        let Some(tell) = self.tell else { return };
+        let Some(warn) = self.warn else { return };
         let mut stalled = Vec::new();
         if self.machine.backlogged() > 0 {
             stalled.extend(
                 self.machine.pairs(self.now).filter_map(|pair| Some((pair.peer, pair.stalled_since?))),
             );
         }
-        let told = self.stall_watch.look(self.now, &stalled);
-        if told.is_empty() {
+        let reported = self.stall_watch.stalls_to_report(self.now, &stalled);
+        if reported.is_empty() {
             return;
         }
         let pages = self.pages();
-        for &peer in told.iter().take(MOST_TOLD) {
+        for &peer in reported.iter().take(MAX_REPORTED_STALLS) {
             let Some(pair) = self.machine.pairs(self.now).find(|pair| pair.peer == peer) else { continue };
             let Some(stall) = self.stall(&pair, self.now) else { continue };
             let page = pages.iter().find(|page| page.identity == stall.to);
             let own = self.link.address().identity();
             let (sender, receiver) = (own_name(), self.name_of(peer, page));
-            tell(&stalls::sentence(&sender, own, &receiver, &stall, page, stats::now_ns()));
+            warn(&stalls::stall_line(&sender, own, &receiver, &stall, page, stats::now_ns()));
         }
-        if told.len() > MOST_TOLD {
-            tell(&format!("{} waits for {} more peers likewise", own_name(), told.len() - MOST_TOLD));
+        if reported.len() > MAX_REPORTED_STALLS {
+            warn(&format!(
+                "{} waits for {} more peers likewise",
+                own_name(),
+                reported.len() - MAX_REPORTED_STALLS
+            ));
         }
     }
 
@@ -184,6 +188,6 @@ impl<L: Link> Engine<L> {
 }
 
 pub(crate) fn own_name() -> String {
-    let (rank, pid, _) = stats::who_and_when();
+    let (rank, pid, _) = stats::rank_pid_time();
     rank.map_or_else(|| format!("process {pid}"), |rank| format!("rank {rank}"))
 }

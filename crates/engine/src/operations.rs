@@ -25,7 +25,7 @@ impl Outstanding {
     }
 
     /// Copies the buffer, so that the program may have it back.
-    pub fn detach(&mut self) {
+    pub fn use_bounce_buffer(&mut self) {
         let bounce = OwnedMemory::copy_of(&self.memory);
         self.memory = bounce.view();
         self.bounce = Some(Box::new(bounce));

@@ -12,35 +12,39 @@ use weir_proto::{
 };
 
 use crate::observe::own_name;
-use crate::waiting::{GAP_TICKS, Pause};
-use crate::{Completion, Engine, Nobody, Operation, Post, Taker};
+use crate::waiting::{MAX_GAP_TICKS, Pause};
+use crate::{Completion, CompletionSink, Engine, NullSink, Operation, Post};
 
 /// Arrivals handled in one call, so that completions are not kept waiting.
 const BATCH: usize = 64;
 /// How often those are looked after on whom something depends. The dead are reported within a second.
-const WATCH_EVERY: Duration = Duration::from_millis(200);
+const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest sleep while we wait for a lane. Unit: ns.
-const QUEUE_NS: u64 = 1_000_000;
+const LANE_POLL_NS: u64 = 1_000_000;
 /// Calls of `progress` between two looks at the clock, for programs that never wait: few, since they may call only a thousand
 /// times a second; the clock costs some 25 ns.
-const TICKS_PER_LOOK: u32 = 1 << 8;
+const POLLS_PER_CLOCK_READ: u32 = 1 << 8;
 /// Yields that are left out in a row because reads have found something.
-const MOST_LEFT_OUT: u32 = 256;
+const MAX_SKIPPED_YIELDS: u32 = 256;
 /// Peers that are looked at for copies to help with, in one call.
-const HELP_LOOKS: usize = 4;
+const MAX_HELP_POLLS: usize = 4;
 /// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
 /// two receives.
-const IDLE_TICKS: u32 = 16;
+const IDLE_POLLS: u32 = 16;
 
 fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
     let Quota { data_slots, start_slots, credit_slots } = quota;
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
 
-/// Gives a completion to `taker`, if nothing waits before it; if that does not take it, it waits itself.
+/// Gives a completion to `sink`, if nothing waits before it; if that does not take it, it waits itself.
 #[inline(always)]
-pub(crate) fn offer(waiting: &mut VecDeque<Completion>, completion: Completion, taker: &mut impl Taker) {
-    if !waiting.is_empty() || !taker.take(&completion) {
+pub(crate) fn offer(
+    waiting: &mut VecDeque<Completion>,
+    completion: Completion,
+    sink: &mut impl CompletionSink,
+) {
+    if !waiting.is_empty() || !sink.accept(&completion) {
         waiting.push_back(completion);
     }
 }
@@ -60,12 +64,12 @@ impl<L: Link> Engine<L> {
     /// Handles what has arrived. Returns how many things happened. Never sleeps.
     #[inline]
     pub fn progress(&mut self) -> usize {
-        self.progress_to(&mut Nobody)
+        self.progress_with_sink(&mut NullSink)
     }
 
-    /// [`Engine::progress`] that offers completions to `taker` as they happen.
+    /// [`Engine::progress`] that offers completions to `sink` as they happen.
     #[inline(always)]
-    pub fn progress_to(&mut self, taker: &mut impl Taker) -> usize {
+    pub fn progress_with_sink(&mut self, sink: &mut impl CompletionSink) -> usize {
         let mut handled = 0;
         while handled < BATCH
             && let Some(polled) = self.link.poll_in_place()
@@ -73,28 +77,28 @@ impl<L: Link> Engine<L> {
             handled += 1;
             match polled {
                 Polled::Packet { from } => {
-                    let kept = self.packet_arrived(from, taker);
-                    if kept && taker.holds_some() {
+                    let was_unexpected = self.packet_arrived(from, sink);
+                    if was_unexpected && sink.has_unread_receives() {
                         // As with a full batch, there may be more: whoever is lost is not forgotten yet.
                         handled = BATCH;
                         break;
                     }
                 }
-                Polled::Else(arrival) => self.arrived_slowly(*arrival),
+                Polled::Else(arrival) => self.arrived_slow_path(*arrival),
             }
         }
         if handled > 0 {
-            self.news = true;
+            self.new_arrivals = true;
             self.waiting.reset();
-            self.lingering.arrived();
-            self.idle_ticks = 0;
+            self.read_spin.arrived();
+            self.idle_polls = 0;
         }
         self.ticks = self.ticks.wrapping_add(1);
-        let copies = self.announced.len() | self.copying.len();
-        let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len() | copies;
-        let look = self.ticks.is_multiple_of(TICKS_PER_LOOK);
+        let copies = self.sent_rts.len() | self.copying.len();
+        let waiting = self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies;
+        let look = self.ticks.is_multiple_of(POLLS_PER_CLOCK_READ);
         if waiting > 0 || look || self.machine.waits_for_time() {
-            return self.look_further(handled, waiting, look);
+            return self.progress_slow_path(handled, waiting, look);
         }
         handled
     }
@@ -102,20 +106,20 @@ impl<L: Link> Engine<L> {
     /// The part of [`Engine::progress`] that most calls do without: for what waits for something else than a packet, and for the
     /// clock (`look`). Returns how many things have happened in this call; `handled` before.
     #[inline(never)]
-    fn look_further(&mut self, mut handled: usize, waiting: usize, look: bool) -> usize {
+    fn progress_slow_path(&mut self, mut handled: usize, waiting: usize, look: bool) -> usize {
         if waiting > 0 || self.machine.next_deadline().is_some() {
-            handled += self.look_after_waiting(handled);
+            handled += self.poll_waiting(handled);
         }
         if look {
-            handled += self.watch_if_due(Clock::now());
+            handled += self.check_peers_if_due(Clock::now());
         }
         if handled > 0 {
             self.waiting.reset();
-            self.idle_ticks = 0;
+            self.idle_polls = 0;
         } else if self.machine.has_company_waiting() {
-            self.idle_ticks += 1;
-            if self.idle_ticks >= IDLE_TICKS {
-                self.idle_ticks = 0;
+            self.idle_polls += 1;
+            if self.idle_polls >= IDLE_POLLS {
+                self.idle_polls = 0;
                 self.handle(Event::Idle);
             }
         }
@@ -124,19 +128,19 @@ impl<L: Link> Engine<L> {
 
     /// What waits for something else than a packet. `handled`: how many things have happened in this call.
     #[cold]
-    fn look_after_waiting(&mut self, handled: usize) -> usize {
+    fn poll_waiting(&mut self, handled: usize) -> usize {
         let mut found = 0;
-        if !self.asking.is_empty() {
-            found += self.look_for_room();
+        if !self.awaiting_room.is_empty() {
+            found += self.poll_room();
         }
         if !self.connecting.is_empty() {
-            found += self.look_for_lanes();
+            found += self.poll_lanes();
         }
-        if !self.announced.is_empty() {
+        if !self.sent_rts.is_empty() {
             found += self.help();
         }
         if !self.copying.is_empty() {
-            found += self.look_for_copies();
+            found += self.poll_copies();
         }
         if let Some(deadline) = self.machine.next_deadline() {
             found += self.pass_deadline(deadline);
@@ -152,39 +156,39 @@ impl<L: Link> Engine<L> {
     /// (`look`) or received: most often the next message of a collective is there when the one before has been handled.
     #[inline]
     pub fn before_post(&mut self, look: bool) {
-        if self.crowded && look && self.completions.is_empty() && !self.machine.has_unexpected() {
-            self.progress_aside();
+        if self.oversubscribed && look && self.completions.is_empty() && !self.machine.has_unexpected() {
+            self.progress_out_of_line();
         }
-        self.forget_news();
+        self.clear_new_arrivals();
     }
 
     /// [`Engine::progress`] out of line, for callers with more to do.
     #[inline(never)]
-    fn progress_aside(&mut self) {
+    fn progress_out_of_line(&mut self) {
         self.progress();
     }
 
-    /// Whether something has arrived since [`Engine::forget_news`]: if not, completions are those of earlier arrivals.
+    /// Whether something has arrived since [`Engine::clear_new_arrivals`]: if not, completions are those of earlier arrivals.
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.news
+    pub fn has_new_arrivals(&self) -> bool {
+        self.new_arrivals
     }
 
-    /// See [`Engine::has_news`].
+    /// See [`Engine::has_new_arrivals`].
     #[inline]
-    pub fn forget_news(&mut self) {
-        self.news = false;
+    pub fn clear_new_arrivals(&mut self) {
+        self.new_arrivals = false;
     }
 
     /// A read of the program has found nothing and is over. With a core for every rank the yield that may follow is of no use, until
     /// we ourselves cease to spin ([`Engine::pause`]).
     #[inline]
-    pub fn found_nothing(&mut self) {
-        self.forget_news();
-        self.lingering.leave(weir_link::cores::ticks);
+    pub fn after_empty_read(&mut self) {
+        self.clear_new_arrivals();
+        self.read_spin.read_ended(weir_link::cores::ticks);
         if self.skips_yields {
-            self.left_out = 0;
-            yields::next_is_needless(self.roomy && self.one_thread);
+            self.skipped_yields = 0;
+            yields::next_is_needless(self.core_per_rank && self.single_threaded);
         }
     }
 
@@ -192,33 +196,34 @@ impl<L: Link> Engine<L> {
     /// call: a yield may be what lets another have the lock. Nor for ever: a read that always finds something keeps the
     /// core from others.
     #[inline]
-    pub fn found_something(&mut self) {
+    pub fn after_successful_read(&mut self) {
         if self.skips_yields {
-            self.left_out = if self.left_out < MOST_LEFT_OUT { self.left_out + 1 } else { 0 };
-            yields::next_is_needless(self.one_thread && self.left_out > 0);
+            self.skipped_yields =
+                if self.skipped_yields < MAX_SKIPPED_YIELDS { self.skipped_yields + 1 } else { 0 };
+            yields::next_is_needless(self.single_threaded && self.skipped_yields > 0);
         }
     }
 
     /// We have ceased to spin: from here on a yield of the program is real. It may be made without a lock that we are called with.
-    fn want_yield(&self) {
+    fn allow_yield(&self) {
         if self.skips_yields {
             yields::next_is_needless(false);
         }
     }
 
     /// Called when a read of the program found nothing: looks a moment longer whether something arrives, if the caller waits (see
-    /// `lingering.rs`). Returns whether it has.
+    /// `read_spin.rs`). Returns whether it has.
     #[inline]
-    pub fn linger(&mut self) -> bool {
-        self.lingering.begin(weir_link::cores::ticks) && !self.has_other_work() && self.look_a_moment_longer()
+    pub fn spin_for_arrival(&mut self) -> bool {
+        self.read_spin.begin(weir_link::cores::ticks) && !self.has_other_work() && self.spin_until_arrival()
     }
 
     #[inline(never)]
-    fn look_a_moment_longer(&mut self) -> bool {
-        self.notice_caller();
+    fn spin_until_arrival(&mut self) -> bool {
+        self.check_calling_thread();
         while !self.link.anything() {
             std::hint::spin_loop();
-            if self.lingering.is_over(weir_link::cores::ticks()) {
+            if self.read_spin.is_over(weir_link::cores::ticks()) {
                 return false;
             }
         }
@@ -227,8 +232,8 @@ impl<L: Link> Engine<L> {
 
     /// Whether something is to be looked at that shows nowhere in our mailbox.
     fn has_other_work(&self) -> bool {
-        let copies = self.announced.len() | self.copying.len();
-        let waiting = self.asking.len() | self.connecting.len() | self.unreachable.len() | copies;
+        let copies = self.sent_rts.len() | self.copying.len();
+        let waiting = self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies;
         waiting > 0 || self.machine.waits_for_time()
     }
 
@@ -236,26 +241,26 @@ impl<L: Link> Engine<L> {
     /// sleeps a little, depending on how often that has happened in a row and on how the ranks share the cores.
     #[inline]
     pub fn pause(&mut self) {
-        self.notice_caller();
+        self.check_calling_thread();
         // Not for a lane, nor for a time (hardware retries): no credit would end the sleep.
         let wakes = self.connecting.is_empty() && self.machine.next_deadline().is_none();
-        let pause = if self.crowded && self.machine.backlogged() > 0 && wakes {
-            self.waiting.pause_for_credit(yields::has_just_yielded(GAP_TICKS), Clock::now)
+        let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
+            self.waiting.pause_for_credit(yields::has_just_yielded(MAX_GAP_TICKS), Clock::now)
         } else {
             self.waiting.pause(Clock::now)
         };
         match pause {
             Pause::Spin => std::hint::spin_loop(),
             // A caller that has been away does not wait, but its peers may die all the same.
-            Pause::Away { now } => {
-                self.want_yield();
-                self.watch_if_due(now);
+            Pause::CallerWasBusy { now } => {
+                self.allow_yield();
+                self.check_peers_if_due(now);
             }
             Pause::Yield { now } => {
                 weir_link::cores::yield_now();
                 self.after_pause(Some(now));
             }
-            Pause::Sleep { .. } if self.must_look() => {
+            Pause::Sleep { .. } if self.must_poll() => {
                 weir_link::cores::yield_now();
                 self.after_pause(None);
             }
@@ -268,13 +273,13 @@ impl<L: Link> Engine<L> {
 
     /// Sleeps until something arrives or the machine has a deadline, at most `at_most_ns`; for blocking reads.
     pub fn wait(&mut self, at_most_ns: u64) {
-        self.rest(at_most_ns);
+        self.sleep_or_yield(at_most_ns);
         self.after_pause(None);
     }
 
     /// Sleeps, or gives the core away if nothing would wake us.
-    pub(crate) fn rest(&mut self, at_most_ns: u64) {
-        if self.must_look() {
+    pub(crate) fn sleep_or_yield(&mut self, at_most_ns: u64) {
+        if self.must_poll() {
             weir_link::cores::yield_now();
         } else {
             self.sleep(at_most_ns);
@@ -282,8 +287,8 @@ impl<L: Link> Engine<L> {
     }
 
     /// Whether we wait for what shows in the peer's memory and not by a packet: nothing would wake us.
-    fn must_look(&self) -> bool {
-        !self.asking.is_empty() || !self.copying.is_empty()
+    fn must_poll(&self) -> bool {
+        !self.awaiting_room.is_empty() || !self.copying.is_empty()
     }
 
     /// Sends out what is queued, waits until peers have taken what only we hold, closes the mailbox. Posted receives are forgotten.
@@ -297,7 +302,7 @@ impl<L: Link> Engine<L> {
         self.progress_while(deadline, |engine| engine.machine.is_taking());
         self.post(Command::Farewell);
         self.progress_while(deadline, |engine| engine.machine.owes());
-        self.pay_debts();
+        self.drain_before_close();
         self.sample(Clock::now());
         self.trace = None;
         let state = self.state();
@@ -308,25 +313,25 @@ impl<L: Link> Engine<L> {
     }
 
     /// The end of [`Engine::close`]: a receiver may compute for an hour before it receives what was sent to it long ago.
-    fn pay_debts(&mut self) {
-        let debts = self.machine.completed_debts();
-        if debts == 0 {
+    fn drain_before_close(&mut self) {
+        let undelivered = self.machine.completed_debts();
+        if undelivered == 0 {
             return;
         }
-        let (who, tell) = (own_name(), self.tell.unwrap_or(|_| ()));
-        tell(&format!(
-            "{who} waits, to close, until {debts} messages that it has sent are taken; their receivers live"
+        let (who, warn) = (own_name(), self.warn.unwrap_or(|_| ()));
+        warn(&format!(
+            "{who} waits, to close, until {undelivered} messages that it has sent are taken; their receivers live"
         ));
         while self.machine.completed_debts() > 0 {
             if self.progress() == 0 {
                 self.pause();
             }
         }
-        tell(&format!("{who} closes: what it had sent is taken, or its receivers have closed or died"));
+        warn(&format!("{who} closes: what it had sent is taken, or its receivers have closed or died"));
     }
 
     /// Lets somebody else run, for callers that wait in their own way.
-    pub fn give_way(&mut self) {
+    pub fn yield_core(&mut self) {
         weir_link::cores::yield_now();
         self.after_pause(None);
     }
@@ -342,7 +347,7 @@ impl<L: Link> Engine<L> {
     fn sleep(&mut self, at_most_ns: u64) {
         // Who is about to sleep has nothing to do: what waits for company, for example that copies were taken, waits no longer.
         if self.machine.has_company_waiting() {
-            self.idle_ticks = 0;
+            self.idle_polls = 0;
             self.handle(Event::Idle);
         }
         let at_most_ns = match self.machine.next_deadline() {
@@ -350,7 +355,7 @@ impl<L: Link> Engine<L> {
             None => at_most_ns,
         };
         // A lane is announced; that a place in a full queue is free again is not.
-        let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(QUEUE_NS) };
+        let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(LANE_POLL_NS) };
         if at_most_ns > 0 {
             self.link.sleep(at_most_ns);
         }
@@ -370,18 +375,18 @@ impl<L: Link> Engine<L> {
     }
 
     fn after_pause(&mut self, yielded: Option<Clock>) {
-        self.want_yield();
+        self.allow_yield();
         let now = Clock::now();
         self.waiting.resumed(yielded, now);
-        self.watch_if_due(now);
+        self.check_peers_if_due(now);
     }
 
     /// Returns whether it was a message that is kept for its receive.
     #[inline(always)]
-    fn packet_arrived(&mut self, from: Peer, taker: &mut impl Taker) -> bool {
+    fn packet_arrived(&mut self, from: Peer, sink: &mut impl CompletionSink) -> bool {
         match self.machine.arrived_now(from, self.link.polled()) {
             Some(Shortcut::Message { taken, settle }) => {
-                self.took(from, taken, settle, taker);
+                self.complete_receive(from, taken, settle, sink);
                 false
             }
             Some(Shortcut::Credits { settle }) => {
@@ -391,24 +396,24 @@ impl<L: Link> Engine<L> {
                 }
                 false
             }
-            None => self.packet_arrived_slowly(from),
+            None => self.packet_slow_path(from),
         }
     }
 
     #[inline(never)]
-    fn packet_arrived_slowly(&mut self, from: Peer) -> bool {
+    fn packet_slow_path(&mut self, from: Peer) -> bool {
         if let Some(early) = self.machine.early_now(from, self.link.polled()) {
-            self.keep_early(from, early);
+            self.store_unexpected(from, early);
             return true;
         }
         let packet = *self.link.polled();
-        self.arrived_slowly(Arrival::Packet { from, packet });
+        self.arrived_slow_path(Arrival::Packet { from, packet });
         false
     }
 
     /// A message has matched a receive, and nothing else is to be done for it.
     #[inline(always)]
-    fn took(&mut self, from: Peer, taken: Taken, settle: bool, taker: &mut impl Taker) {
+    fn complete_receive(&mut self, from: Peer, taken: Taken, settle: bool, sink: &mut impl CompletionSink) {
         let Taken { request, envelope, bytes } = taken;
         let Engine { operations, link, completions, .. } = self;
         // Only receives for one message take shortcuts.
@@ -420,7 +425,7 @@ impl<L: Link> Engine<L> {
             (outstanding.post, outstanding.space, outstanding.memory.contiguous_address().unwrap_or(0))
         });
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-        offer(completions, Completion { post, operation, space, outcome, buffer }, taker);
+        offer(completions, Completion { post, operation, space, outcome, buffer }, sink);
         self.link.retire();
         if settle {
             self.settle(from);
@@ -429,10 +434,10 @@ impl<L: Link> Engine<L> {
 
     /// A message has come before its receive, and nothing else is to be done for it.
     #[inline]
-    fn keep_early(&mut self, from: Peer, Early { message, bytes, settle }: Early) {
+    fn store_unexpected(&mut self, from: Peer, Early { message, bytes, settle }: Early) {
         if bytes > 0 {
-            self.kept.keep(message, bytes);
-            self.link.take(&self.kept.memory(message), 0, bytes);
+            self.unexpected_buffers.allocate(message, bytes);
+            self.link.take(&self.unexpected_buffers.memory(message), 0, bytes);
         }
         self.link.retire();
         if settle {
@@ -449,7 +454,7 @@ impl<L: Link> Engine<L> {
     }
 
     #[inline(never)]
-    fn arrived_slowly(&mut self, arrival: Arrival) {
+    fn arrived_slow_path(&mut self, arrival: Arrival) {
         if self.machine.backlogged() > 0 {
             self.now = self.clock(); // somebody may end a stall
         }
@@ -457,10 +462,10 @@ impl<L: Link> Engine<L> {
             Arrival::Packet { from, packet } => {
                 if let Body::Finished { transfer: first, count, .. } = packet.body {
                     let ended = |transfer: Transfer| transfer.0.wrapping_sub(first.0) < count;
-                    self.announced.retain(|&(peer, transfer)| peer != from || !ended(transfer));
+                    self.sent_rts.retain(|&(peer, transfer)| peer != from || !ended(transfer));
                 }
                 if let Body::Rendezvous { address, length, .. } = packet.body {
-                    self.read_ahead.announced(from, address, length);
+                    self.read_ahead.rts_arrived(from, address, length);
                 }
                 self.handle(Event::Arrived { from, packet });
             }
@@ -479,7 +484,7 @@ impl<L: Link> Engine<L> {
 
     #[inline]
     pub(crate) fn post(&mut self, command: Command) {
-        self.notice_caller();
+        self.check_calling_thread();
         self.handle(Event::Posted(command));
     }
 
@@ -510,19 +515,19 @@ impl<L: Link> Engine<L> {
             Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
-            Action::Keep { message, bytes } => self.kept.keep(message, bytes),
+            Action::Keep { message, bytes } => self.unexpected_buffers.allocate(message, bytes),
             Action::Deliver { message, request, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
-                self.kept.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
+                self.unexpected_buffers.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::Forget { message } => self.kept.forget(message),
+            Action::Forget { message } => self.unexpected_buffers.forget(message),
             Action::Retain { transfer, request } => {
                 let outstanding = self.operations.get(request).expect("retained sends are outstanding");
-                self.retained.add(copy_number(transfer), &outstanding.memory);
+                self.bounce_buffers.add(copy_number(transfer), &outstanding.memory);
             }
             Action::Release { transfer } => {
                 self.released += 1;
-                self.retained.release(copy_number(transfer));
+                self.bounce_buffers.release(copy_number(transfer));
             }
             Action::Connect { to } => {
                 let address = self.address_of(to);
@@ -533,12 +538,12 @@ impl<L: Link> Engine<L> {
                 }
             }
             Action::Disconnect { to } => {
-                self.asking.retain(|asking| *asking != to);
+                self.awaiting_room.retain(|waiting| *waiting != to);
                 self.link.disconnect(to);
             }
             Action::Vacate { peer } => self.link.release(peer),
             Action::AskRoom { to, at_once } => match self.link.room(to) {
-                0 if !at_once => self.asking.push(to),
+                0 if !at_once => self.awaiting_room.push(to),
                 slots => {
                     if slots == 0 {
                         self.now = self.clock(); // a timer begins
@@ -550,7 +555,7 @@ impl<L: Link> Engine<L> {
                 let outstanding = self.operations.get(request).expect("copies serve outstanding operations");
                 let receives = matches!(outstanding.operation, Operation::Receive) && offset == 0;
                 let taken = receives
-                    && Engine::take_announced(
+                    && Engine::read_rendezvous(
                         &mut self.link,
                         &mut self.read_ahead,
                         peer,
@@ -570,9 +575,9 @@ impl<L: Link> Engine<L> {
                 self.events.push_back(Event::CopyDone { transfer, result });
             }
             Action::Sever { peer } => {
-                self.asking.retain(|asking| *asking != peer);
+                self.awaiting_room.retain(|waiting| *waiting != peer);
                 self.connecting.retain(|connecting| *connecting != peer);
-                self.announced.retain(|(announced, _)| *announced != peer);
+                self.sent_rts.retain(|(receiver, _)| *receiver != peer);
                 self.copying.retain(|(copying, _)| *copying != peer);
                 self.read_ahead.forget(peer);
                 self.link.forget(peer);
@@ -592,12 +597,12 @@ impl<L: Link> Engine<L> {
         if let Body::Rendezvous { .. } | Body::Located { refused: false, .. } = packet.body {
             let packet = self.addressed(*packet, payload);
             if let Body::Rendezvous { length: TOGETHER_BYTES.., address: 1.., transfer, .. } = packet.body {
-                self.announced.push_back((to, transfer));
+                self.sent_rts.push_back((to, transfer));
             }
             return put(&mut self.link, to, &packet, None);
         }
         if let Source::Retained { transfer, offset } = payload {
-            let copy = self.retained.memory(copy_number(transfer));
+            let copy = self.bounce_buffers.memory(copy_number(transfer));
             return put(&mut self.link, to, packet, Some((&copy, offset)));
         }
         let Engine { link, operations, regions, .. } = self;
@@ -615,7 +620,7 @@ impl<L: Link> Engine<L> {
     /// The packet with the address in our memory that it announces.
     fn addressed(&self, mut packet: Packet, payload: Source) -> Packet {
         match &mut packet.body {
-            Body::Rendezvous { address, .. } => *address = self.announced_address(payload),
+            Body::Rendezvous { address, .. } => *address = self.rts_address(payload),
             Body::Located { key, offset, address, .. } => {
                 // The machine has checked the bounds; a region is one piece.
                 let start = self.regions.get(key).and_then(UserMemory::contiguous_address);
@@ -627,13 +632,13 @@ impl<L: Link> Engine<L> {
     }
 
     /// Where a peer may read the payload of a rendezvous; 0 where it may not.
-    fn announced_address(&self, payload: Source) -> u64 {
+    fn rts_address(&self, payload: Source) -> u64 {
         match payload {
             Source::Request { request, .. } if self.cross_memory => {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
             Source::Retained { transfer, .. } if self.cross_memory => {
-                self.retained.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
+                self.bounce_buffers.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
             }
             _ => 0,
         }
@@ -652,7 +657,7 @@ impl<L: Link> Engine<L> {
                 self.link.take(&outstanding.memory, offset, bytes);
             }
             Destination::Message { message, offset } => {
-                self.link.take(&self.kept.memory(message), offset, bytes);
+                self.link.take(&self.unexpected_buffers.memory(message), offset, bytes);
             }
             Destination::Region { key, offset } => {
                 self.link.take(self.regions.get(&key).expect("the machine checked the key"), offset, bytes);
@@ -695,16 +700,16 @@ impl<L: Link> Engine<L> {
     /// Takes a part in copies that receivers of ours are making. Returns with how many.
     fn help(&mut self) -> usize {
         let mut helped = 0;
-        for _ in 0..self.announced.len().min(HELP_LOOKS) {
-            let Some(announced) = self.announced.pop_front() else { break };
-            helped += usize::from(self.link.help(announced.0));
-            self.announced.push_back(announced);
+        for _ in 0..self.sent_rts.len().min(MAX_HELP_POLLS) {
+            let Some(rendezvous) = self.sent_rts.pop_front() else { break };
+            helped += usize::from(self.link.help(rendezvous.0));
+            self.sent_rts.push_back(rendezvous);
         }
         helped
     }
 
     /// Whether copies have ended that peers had a part in.
-    fn look_for_copies(&mut self) -> usize {
+    fn poll_copies(&mut self) -> usize {
         let (mut found, mut index) = (0, 0);
         while let Some(&(peer, transfer)) = self.copying.get(index) {
             let Some(result) = self.link.copied(peer) else {
@@ -720,11 +725,11 @@ impl<L: Link> Engine<L> {
         found
     }
 
-    fn look_for_room(&mut self) -> usize {
+    fn poll_room(&mut self) -> usize {
         let mut found = 0;
-        for peer in std::mem::take(&mut self.asking) {
+        for peer in std::mem::take(&mut self.awaiting_room) {
             match self.link.room(peer) {
-                0 => self.asking.push(peer),
+                0 => self.awaiting_room.push(peer),
                 slots => {
                     found += 1;
                     self.now = self.clock();
@@ -736,7 +741,7 @@ impl<L: Link> Engine<L> {
     }
 
     /// Whether a lane that we wait for is ours now.
-    fn look_for_lanes(&mut self) -> usize {
+    fn poll_lanes(&mut self) -> usize {
         let mut found = 0;
         for peer in std::mem::take(&mut self.connecting) {
             let address = self.address_of(peer);
@@ -754,19 +759,19 @@ impl<L: Link> Engine<L> {
     }
 
     /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
-    fn watch_if_due(&mut self, now: Clock) -> usize {
+    fn check_peers_if_due(&mut self, now: Clock) -> usize {
         if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
             self.sample(now);
         }
-        if now.duration_since(self.watched) < WATCH_EVERY {
+        if now.duration_since(self.peers_checked_at) < PEER_CHECK_INTERVAL {
             return 0;
         }
-        self.watched = now;
+        self.peers_checked_at = now;
         self.now = self.clock();
-        self.leave_counters();
+        self.write_counters();
         self.link.tend(self.idle_bytes);
-        self.kept.tend();
-        self.retained.tend();
+        self.unexpected_buffers.tend();
+        self.bounce_buffers.tend();
         self.watch_stalls();
         let mut peers = self.link.overdue();
         self.machine.depends_on(|peer| peers.push(peer));

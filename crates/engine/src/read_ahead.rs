@@ -17,22 +17,22 @@ use crate::Engine;
 use crate::operations::Outstanding;
 
 /// What is read at once, at most: it stays in the second-level cache. Unit: bytes.
-const HELD_BYTES: u64 = 64 << 10;
+const BUFFER_BYTES: u64 = 64 << 10;
 /// Longer messages are copied one by one. Unit: bytes.
-const LONGEST_BYTES: u64 = HELD_BYTES / 4;
+const MAX_MESSAGE_BYTES: u64 = BUFFER_BYTES / 4;
 /// Rows that are known of a peer. More: the one at the lowest address is forgotten, and its messages are copied one by one.
-const MOST_ROWS: usize = 4096;
+const MAX_RUNS: usize = 4096;
 /// Copies begin at multiples of this. Unit: bytes.
 const ALIGNMENT: u64 = 16;
 
 /// Memory of a peer with announced messages one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct Run {
     start: u64,
     end: u64,
 }
 
-impl Row {
+impl Run {
     fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start < end && start < self.end
     }
@@ -40,19 +40,19 @@ impl Row {
 
 /// The rows of a peer: from their starts to their ends. They do not overlap.
 #[derive(Debug, Default)]
-struct Rows {
+struct Runs {
     ends: BTreeMap<u64, u64>,
     /// The start of the one that grows.
     last: Option<u64>,
 }
 
-impl Rows {
+impl Runs {
     /// Forgets what overlaps with this range.
     fn remove(&mut self, start: u64, end: u64) {
-        while let Some((&row, _)) =
-            self.ends.range(..end).next_back().filter(|(_, row_end)| **row_end > start)
+        while let Some((&run, _)) =
+            self.ends.range(..end).next_back().filter(|(_, run_end)| **run_end > start)
         {
-            self.ends.remove(&row);
+            self.ends.remove(&run);
         }
     }
 
@@ -61,7 +61,7 @@ impl Rows {
         match last.filter(|last_end| last_end.next_multiple_of(ALIGNMENT) == start) {
             Some(last_end) => *last_end = end,
             None => {
-                if self.ends.len() >= MOST_ROWS {
+                if self.ends.len() >= MAX_RUNS {
                     self.ends.pop_first();
                 }
                 self.ends.insert(start, end);
@@ -71,7 +71,7 @@ impl Rows {
     }
 
     /// Start and end of the row in which something lies there.
-    fn row_at(&self, address: u64) -> Option<(u64, u64)> {
+    fn run_at(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, &end) = self.ends.range(..=address).next_back()?;
         (address < end).then_some((start, end))
     }
@@ -79,7 +79,7 @@ impl Rows {
     /// What lies there is taken: its row begins at `after` from now on. What was skipped is copied by itself, so that no row stays
     /// when its last message has been taken.
     fn shorten(&mut self, address: u64, after: u64) {
-        let Some((start, end)) = self.row_at(address) else { return };
+        let Some((start, end)) = self.run_at(address) else { return };
         self.ends.remove(&start);
         if after < end {
             self.ends.insert(after, end);
@@ -93,11 +93,11 @@ impl Rows {
 /// What peers have announced, and what of it has been read already.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
-    rows: HashMap<Peer, Rows>,
+    runs: HashMap<Peer, Runs>,
     /// Whose memory is held, and which of it.
-    held: Option<(Peer, Row)>,
+    buffered: Option<(Peer, Run)>,
     /// Where the buffer begins.
-    held_from: u64,
+    buffer_start: u64,
     buffer: Option<OwnedMemory>,
     /// Where the message would lie that follows the one that was taken last.
     next: Option<(Peer, u64)>,
@@ -105,77 +105,80 @@ pub(crate) struct ReadAhead {
 
 /// How to come by a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Plan {
+enum ReadSource {
     /// It is in the buffer.
-    Held,
+    Buffered,
     /// Read so many bytes, of which it is the first.
     Read(u64),
     /// Copy it by itself.
-    Alone,
+    Single,
 }
 
 impl ReadAhead {
     /// A message of `bytes` bytes waits at this address of the peer's.
-    pub fn announced(&mut self, peer: Peer, address: u64, bytes: u64) {
+    pub fn rts_arrived(&mut self, peer: Peer, address: u64, bytes: u64) {
         let Some(end) = address.checked_add(bytes).filter(|_| address > 0 && bytes > 0) else { return };
-        if self.held.is_some_and(|(whose, held)| whose == peer && held.overlaps(address, end)) {
-            self.held = None;
+        if self
+            .buffered
+            .is_some_and(|(source_peer, buffered)| source_peer == peer && buffered.overlaps(address, end))
+        {
+            self.buffered = None;
         }
-        if let Some(rows) = self.rows.get_mut(&peer) {
-            rows.remove(address, end);
+        if let Some(runs) = self.runs.get_mut(&peer) {
+            runs.remove(address, end);
         }
-        if bytes <= LONGEST_BYTES {
-            self.rows.entry(peer).or_default().add(address, end);
+        if bytes <= MAX_MESSAGE_BYTES {
+            self.runs.entry(peer).or_default().add(address, end);
         }
     }
 
     /// Nothing that the peer has announced counts any more.
     pub fn forget(&mut self, peer: Peer) {
-        self.rows.remove(&peer);
-        self.held.take_if(|(whose, _)| *whose == peer);
-        self.let_go();
+        self.runs.remove(&peer);
+        self.buffered.take_if(|(source_peer, _)| *source_peer == peer);
+        self.free_buffer_if_idle();
     }
 
     /// The message there is taken now.
-    fn plan(&mut self, peer: Peer, address: u64, bytes: u64) -> Plan {
+    fn choose_source(&mut self, peer: Peer, address: u64, bytes: u64) -> ReadSource {
         let follows = self.next.replace((peer, (address + bytes).next_multiple_of(ALIGNMENT)));
-        if let Some((whose, held)) = self.held
-            && whose == peer
-            && held.start <= address
-            && address + bytes <= held.end
+        if let Some((source_peer, buffered)) = self.buffered
+            && source_peer == peer
+            && buffered.start <= address
+            && address + bytes <= buffered.end
         {
-            return Plan::Held;
+            return ReadSource::Buffered;
         }
-        match self.rows.get(&peer).and_then(|rows| rows.row_at(address)) {
+        match self.runs.get(&peer).and_then(|runs| runs.run_at(address)) {
             Some((_, end)) if follows == Some((peer, address)) && address + bytes < end => {
-                Plan::Read((end - address).min(HELD_BYTES))
+                ReadSource::Read((end - address).min(BUFFER_BYTES))
             }
-            _ => Plan::Alone,
+            _ => ReadSource::Single,
         }
     }
 
     /// The message there has been taken: it is no part of its row any more, nor of what is held.
-    fn taken(&mut self, peer: Peer, address: u64, bytes: u64) {
+    fn was_read(&mut self, peer: Peer, address: u64, bytes: u64) {
         let after = (address + bytes).next_multiple_of(ALIGNMENT);
-        if let Some((_, held)) = self.held.as_mut().filter(|(whose, _)| *whose == peer) {
+        if let Some((_, buffered)) = self.buffered.as_mut().filter(|(source_peer, _)| *source_peer == peer) {
             // What lies before it would have been taken first if it was still to come: it is copied by itself.
-            held.start = held.start.max(after);
-            if held.start >= held.end {
-                self.held = None;
+            buffered.start = buffered.start.max(after);
+            if buffered.start >= buffered.end {
+                self.buffered = None;
             }
         }
-        if let Some(rows) = self.rows.get_mut(&peer) {
-            rows.shorten(address, after);
-            if rows.ends.is_empty() {
-                self.rows.remove(&peer);
-                self.let_go();
+        if let Some(runs) = self.runs.get_mut(&peer) {
+            runs.shorten(address, after);
+            if runs.ends.is_empty() {
+                self.runs.remove(&peer);
+                self.free_buffer_if_idle();
             }
         }
     }
 
     /// Gives the memory back if nothing is announced.
-    fn let_go(&mut self) {
-        if self.rows.is_empty() && self.held.is_none() {
+    fn free_buffer_if_idle(&mut self) {
+        if self.runs.is_empty() && self.buffered.is_none() {
             self.buffer = None;
             self.next = None;
         }
@@ -185,7 +188,7 @@ impl ReadAhead {
 impl<L: Link> Engine<L> {
     /// Takes the announced message of `bytes` bytes at `address` of the peer's memory to the front of a receive's buffer, and reads ahead if
     /// that is worth while. `false`: it has to be copied by itself.
-    pub(crate) fn take_announced(
+    pub(crate) fn read_rendezvous(
         link: &mut L,
         ahead: &mut ReadAhead,
         peer: Peer,
@@ -194,29 +197,29 @@ impl<L: Link> Engine<L> {
         bytes: u64,
     ) -> bool {
         // The address comes from the peer.
-        if bytes == 0 || bytes > LONGEST_BYTES || address.checked_add(bytes + ALIGNMENT).is_none() {
+        if bytes == 0 || bytes > MAX_MESSAGE_BYTES || address.checked_add(bytes + ALIGNMENT).is_none() {
             return false;
         }
-        let plan = ahead.plan(peer, address, bytes);
-        if let Plan::Read(span) = plan {
-            let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(HELD_BYTES as usize));
+        let source = ahead.choose_source(peer, address, bytes);
+        if let ReadSource::Read(span) = source {
+            let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(BUFFER_BYTES as usize));
             let read = link.copy(peer, Direction::Get, address, &buffer.view(), 0, span);
-            ahead.held = None;
+            ahead.buffered = None;
             // If it fails, the message itself may still be there; or the failure is told of it.
             if read == Ok(Copied::Done) {
-                ahead.held = Some((peer, Row { start: address, end: address + span }));
-                ahead.held_from = address;
+                ahead.buffered = Some((peer, Run { start: address, end: address + span }));
+                ahead.buffer_start = address;
             }
         }
-        let held = match (&ahead.held, &ahead.buffer) {
-            (Some(_), Some(buffer)) if plan != Plan::Alone => buffer,
+        let buffered = match (&ahead.buffered, &ahead.buffer) {
+            (Some(_), Some(buffer)) if source != ReadSource::Single => buffer,
             _ => {
-                ahead.taken(peer, address, bytes);
+                ahead.was_read(peer, address, bytes);
                 return false;
             }
         };
-        held.view().copy_to(address - ahead.held_from, bytes, &outstanding.memory, 0);
-        ahead.taken(peer, address, bytes);
+        buffered.view().copy_to(address - ahead.buffer_start, bytes, &outstanding.memory, 0);
+        ahead.was_read(peer, address, bytes);
         true
     }
 }
@@ -228,85 +231,86 @@ mod tests {
     const FROM: Peer = Peer(3);
 
     /// Announces `count` messages of 2 KiB one behind the other.
-    fn row(ahead: &mut ReadAhead, start: u64, count: u64) {
-        (0..count).for_each(|number| ahead.announced(FROM, start + number * 2048, 2048));
+    fn run(ahead: &mut ReadAhead, start: u64, count: u64) {
+        (0..count).for_each(|number| ahead.rts_arrived(FROM, start + number * 2048, 2048));
     }
 
     /// Takes a message as the engine does, with a link that copies everything.
-    fn take(ahead: &mut ReadAhead, address: u64) -> Plan {
-        let plan = ahead.plan(FROM, address, 2048);
-        if let Plan::Read(span) = plan {
-            ahead.held = Some((FROM, Row { start: address, end: address + span }));
+    fn take(ahead: &mut ReadAhead, address: u64) -> ReadSource {
+        let source = ahead.choose_source(FROM, address, 2048);
+        if let ReadSource::Read(span) = source {
+            ahead.buffered = Some((FROM, Run { start: address, end: address + span }));
         }
-        ahead.taken(FROM, address, 2048);
-        plan
+        ahead.was_read(FROM, address, 2048);
+        source
     }
 
     #[test]
-    fn from_the_second_of_a_row_on_what_follows_is_read_with_it() {
+    fn the_second_message_of_a_run_reads_the_following_ones() {
         let mut ahead = ReadAhead::default();
-        row(&mut ahead, 0x10000, 40);
-        assert_eq!(take(&mut ahead, 0x10000), Plan::Alone);
-        assert_eq!(take(&mut ahead, 0x10800), Plan::Read(HELD_BYTES));
+        run(&mut ahead, 0x10000, 40);
+        assert_eq!(take(&mut ahead, 0x10000), ReadSource::Single);
+        assert_eq!(take(&mut ahead, 0x10800), ReadSource::Read(BUFFER_BYTES));
         for number in 2..33 {
-            assert_eq!(take(&mut ahead, 0x10000 + number * 2048), Plan::Held, "{number}");
+            assert_eq!(take(&mut ahead, 0x10000 + number * 2048), ReadSource::Buffered, "{number}");
         }
-        assert_eq!(take(&mut ahead, 0x10000 + 33 * 2048), Plan::Read(7 * 2048));
-        (34..40).for_each(|number| assert_eq!(take(&mut ahead, 0x10000 + number * 2048), Plan::Held));
-        assert!(ahead.rows.is_empty() && ahead.held.is_none() && ahead.buffer.is_none());
+        assert_eq!(take(&mut ahead, 0x10000 + 33 * 2048), ReadSource::Read(7 * 2048));
+        (34..40)
+            .for_each(|number| assert_eq!(take(&mut ahead, 0x10000 + number * 2048), ReadSource::Buffered));
+        assert!(ahead.runs.is_empty() && ahead.buffered.is_none() && ahead.buffer.is_none());
     }
 
     #[test]
-    fn a_place_that_is_used_again_is_read_again() {
+    fn an_rts_for_a_buffered_address_drops_the_buffer() {
         let mut ahead = ReadAhead::default();
-        row(&mut ahead, 0x10000, 8);
+        run(&mut ahead, 0x10000, 8);
         take(&mut ahead, 0x10000);
-        assert_eq!(take(&mut ahead, 0x10800), Plan::Read(7 * 2048));
+        assert_eq!(take(&mut ahead, 0x10800), ReadSource::Read(7 * 2048));
         // The fourth has ended in another way, and something else lies there.
-        ahead.announced(FROM, 0x11800, 100);
-        assert_ne!(take(&mut ahead, 0x11000), Plan::Held);
-        assert_ne!(take(&mut ahead, 0x11800), Plan::Held);
+        ahead.rts_arrived(FROM, 0x11800, 100);
+        assert_ne!(take(&mut ahead, 0x11000), ReadSource::Buffered);
+        assert_ne!(take(&mut ahead, 0x11800), ReadSource::Buffered);
     }
 
     #[test]
-    fn what_was_skipped_is_not_taken_from_what_is_held() {
+    fn a_skipped_message_is_not_read_from_the_buffer() {
         let mut ahead = ReadAhead::default();
-        row(&mut ahead, 0x10000, 8);
+        run(&mut ahead, 0x10000, 8);
         take(&mut ahead, 0x10000);
         take(&mut ahead, 0x10800);
-        assert_eq!(take(&mut ahead, 0x12000), Plan::Held);
-        assert_ne!(take(&mut ahead, 0x11000), Plan::Held);
+        assert_eq!(take(&mut ahead, 0x12000), ReadSource::Buffered);
+        assert_ne!(take(&mut ahead, 0x11000), ReadSource::Buffered);
     }
 
     #[test]
-    fn nothing_is_left_of_a_row_whose_messages_were_skipped_or_taken_in_part() {
+    fn a_run_ends_with_its_last_message() {
         let mut ahead = ReadAhead::default();
-        row(&mut ahead, 0x10000, 4);
+        run(&mut ahead, 0x10000, 4);
         take(&mut ahead, 0x10800);
-        ahead.plan(FROM, 0x11000, 100);
-        ahead.taken(FROM, 0x11000, 100);
+        ahead.choose_source(FROM, 0x11000, 100);
+        ahead.was_read(FROM, 0x11000, 100);
         take(&mut ahead, 0x11800);
-        assert!(ahead.rows.is_empty() && ahead.held.is_none());
+        assert!(ahead.runs.is_empty() && ahead.buffered.is_none());
     }
 
     #[test]
-    fn nobody_gets_what_another_has_announced_and_the_dead_have_announced_nothing() {
+    fn a_buffer_serves_only_its_peer_and_ends_with_it() {
         let mut ahead = ReadAhead::default();
-        row(&mut ahead, 0x10000, 8);
+        run(&mut ahead, 0x10000, 8);
         take(&mut ahead, 0x10000);
         take(&mut ahead, 0x10800);
-        assert_eq!(ahead.plan(Peer(4), 0x11000, 2048), Plan::Alone);
+        assert_eq!(ahead.choose_source(Peer(4), 0x11000, 2048), ReadSource::Single);
         ahead.forget(FROM);
-        assert_eq!(ahead.plan(FROM, 0x11000, 2048), Plan::Alone);
+        assert_eq!(ahead.choose_source(FROM, 0x11000, 2048), ReadSource::Single);
     }
 
     #[test]
-    fn rows_are_as_many_as_allowed_and_end_where_memory_does() {
+    fn runs_are_bounded_and_end_at_the_address_limit() {
         let mut ahead = ReadAhead::default();
-        (0..2 * MOST_ROWS as u64).for_each(|number| ahead.announced(FROM, 0x10000 + number * 4096, 2048));
-        assert_eq!(ahead.rows[&FROM].ends.len(), MOST_ROWS);
-        ahead.announced(FROM, u64::MAX - 10, 2048);
-        ahead.announced(FROM, 0, 2048);
-        assert_eq!(ahead.rows[&FROM].ends.len(), MOST_ROWS);
+        (0..2 * MAX_RUNS as u64).for_each(|number| ahead.rts_arrived(FROM, 0x10000 + number * 4096, 2048));
+        assert_eq!(ahead.runs[&FROM].ends.len(), MAX_RUNS);
+        ahead.rts_arrived(FROM, u64::MAX - 10, 2048);
+        ahead.rts_arrived(FROM, 0, 2048);
+        assert_eq!(ahead.runs[&FROM].ends.len(), MAX_RUNS);
     }
 }

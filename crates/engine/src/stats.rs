@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::stalls::{Holding, Stall};
+use crate::stalls::{HeldCredits, Stall};
 use weir_link::page::{Counted, CounterPage};
 use weir_proto::{Counters, Growth, Scheme};
 
@@ -36,7 +36,7 @@ mod word {
     pub const MAILBOX_BYTES: usize = 1;
     pub const PEERS: usize = 2;
     /// When the endpoint last looked after its peers. Unit: ns since 1970.
-    pub const LOOKED: usize = 3;
+    pub const POLLED: usize = 3;
     pub const BACKLOG: usize = 4;
     pub const UNEXPECTED_MESSAGES: usize = 5;
     pub const UNEXPECTED_BYTES: usize = 6;
@@ -46,10 +46,10 @@ mod word {
     pub const STALLED_PEERS: usize = 9;
     /// Entries of [`super::Stall`]; those that are not used begin with 0.
     pub const STALLS: usize = 10;
-    /// Entries of [`super::Holding`], likewise.
-    pub const HOLDINGS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
+    /// Entries of [`super::HeldCredits`], likewise.
+    pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// First of [`super::Counters::values`].
-    pub const COUNTERS: usize = HOLDINGS + super::MAX_HOLDINGS * super::Holding::WORDS;
+    pub const COUNTERS: usize = HELD_CREDITS + super::MAX_HELD_CREDITS * super::HeldCredits::WORDS;
 }
 
 /// Changes with the meaning or number of words.
@@ -57,7 +57,7 @@ const VERSION: u64 = 3;
 /// Stalls that a page has place for, the oldest.
 pub(crate) const MAX_STALLS: usize = 8;
 /// Senders whose credits a page tells of: those of whom most is held back.
-pub(crate) const MAX_HOLDINGS: usize = 32;
+pub(crate) const MAX_HELD_CREDITS: usize = 32;
 /// For a rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
@@ -85,7 +85,7 @@ pub struct State {
     /// Peers at which something waits for credit, the longest first.
     pub stalls: Vec<Stall>,
     /// Senders of whom something is held back, the most first.
-    pub holdings: Vec<Holding>,
+    pub held_credits: Vec<HeldCredits>,
 }
 
 /// The file of one endpoint, mapped. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
@@ -104,7 +104,7 @@ impl Writer {
     /// Those of making and mapping a file.
     pub fn create(directory: &Path, scheme: Scheme, identity: u64) -> io::Result<Writer> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let (rank, pid, started_ns) = who_and_when();
+        let (rank, pid, started_ns) = rank_pid_time();
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("rank-{}-{pid}-{serial}.{EXTENSION}", rank.unwrap_or(pid)));
         let mut facts = [0; metadata::COUNT];
@@ -125,16 +125,19 @@ impl Writer {
         self.page.store(word::MAILBOX_BYTES, state.mailbox_bytes);
         self.page.store(word::PEAK_MAILBOX_BYTES, state.peak_mailbox_bytes);
         self.page.store(word::PEERS, state.peers);
-        self.page.store(word::LOOKED, now_ns());
+        self.page.store(word::POLLED, now_ns());
         self.page.store(word::BACKLOG, state.backlog);
         self.page.store(word::UNEXPECTED_MESSAGES, state.unexpected_messages);
         self.page.store(word::UNEXPECTED_BYTES, state.unexpected_bytes);
         self.page.store(word::PEER_STATE_BYTES, state.peer_state_bytes);
         self.page.store(word::STALLED_PEERS, state.stalls.len() as u64);
         let stalls = state.stalls.iter().map(Stall::words).chain(std::iter::repeat([0; Stall::WORDS]));
-        let holdings =
-            state.holdings.iter().map(Holding::words).chain(std::iter::repeat([0; Holding::WORDS]));
-        let entries = stalls.take(MAX_STALLS).flatten().chain(holdings.take(MAX_HOLDINGS).flatten());
+        let held_credits = state
+            .held_credits
+            .iter()
+            .map(HeldCredits::words)
+            .chain(std::iter::repeat([0; HeldCredits::WORDS]));
+        let entries = stalls.take(MAX_STALLS).flatten().chain(held_credits.take(MAX_HELD_CREDITS).flatten());
         for (index, value) in (word::STALLS..).zip(entries) {
             self.page.store(index, value);
         }
@@ -181,7 +184,7 @@ pub struct EndpointReport {
     /// What tells it apart: see [`weir_link::Address::identity`].
     pub identity: u64,
     /// When it last looked after its peers. Unit: ns since 1970.
-    pub looked_ns: u64,
+    pub polled_ns: u64,
     /// Messages and packets that waited to be sent then.
     pub backlog: u64,
     /// Unexpected messages then.
@@ -195,7 +198,7 @@ pub struct EndpointReport {
     /// Of those the ones where it waited longest.
     pub stalls: Vec<Stall>,
     /// Senders of whom most was held back.
-    pub holdings: Vec<Holding>,
+    pub held_credits: Vec<HeldCredits>,
     /// Its counters.
     pub counters: Counters,
 }
@@ -283,14 +286,16 @@ fn decode(path: &Path, page: &Counted) -> Result<EndpointReport, String> {
         peak_mailbox_bytes: words[word::PEAK_MAILBOX_BYTES],
         peers: words[word::PEERS],
         identity: facts[metadata::IDENTITY],
-        looked_ns: words[word::LOOKED],
+        polled_ns: words[word::POLLED],
         backlog: words[word::BACKLOG],
         unexpected_messages: words[word::UNEXPECTED_MESSAGES],
         unexpected_bytes: words[word::UNEXPECTED_BYTES],
         peer_state_bytes: words[word::PEER_STATE_BYTES],
         stalled_peers: words[word::STALLED_PEERS],
-        stalls: entries(&words[word::STALLS..word::HOLDINGS]).map(Stall::from_words).collect(),
-        holdings: entries(&words[word::HOLDINGS..word::COUNTERS]).map(Holding::from_words).collect(),
+        stalls: entries(&words[word::STALLS..word::HELD_CREDITS]).map(Stall::from_words).collect(),
+        held_credits: entries(&words[word::HELD_CREDITS..word::COUNTERS])
+            .map(HeldCredits::from_words)
+            .collect(),
         counters: Counters::from_values(values),
     })
 }
@@ -306,7 +311,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// Rank and process of this endpoint, and the time.
-pub(crate) fn who_and_when() -> (Option<u64>, u64, u64) {
+pub(crate) fn rank_pid_time() -> (Option<u64>, u64, u64) {
     let rank = rank_from(|variable| std::env::var(variable).ok());
     (rank, u64::from(std::process::id()), now_ns())
 }
@@ -390,12 +395,12 @@ pub(crate) mod tests {
             unexpected_bytes: 13,
             peer_state_bytes: 14,
             stalls: (1..=9).map(stall).collect(),
-            holdings: vec![Holding::from_words([6, 5, 4, 3, 2])],
+            held_credits: vec![HeldCredits::from_words([6, 5, 4, 3, 2])],
         }
     }
 
     /// Of an endpoint of this process.
-    pub(crate) fn a_report() -> EndpointReport {
+    pub(crate) fn sample_report() -> EndpointReport {
         let directory = tempfile::tempdir().unwrap();
         let _writer = Writer::create(directory.path(), Scheme::Unlimited, 50).unwrap();
         read_dir(directory.path()).unwrap().endpoints.remove(0)
@@ -410,7 +415,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn counters_are_read_back() {
         let directory = tempfile::tempdir().unwrap();
         let scheme = Scheme::Static { piggyback: true };
         let writer = Writer::create(directory.path(), scheme, 99).unwrap();
@@ -424,8 +429,8 @@ pub(crate) mod tests {
         assert_eq!((report.backlog, report.unexpected_messages, report.unexpected_bytes), (11, 12, 13));
         assert_eq!((report.peer_state_bytes, report.stalled_peers), (14, 9));
         assert_eq!(report.stalls, state().stalls[..MAX_STALLS]);
-        assert_eq!(report.holdings, state().holdings);
-        assert!(report.looked_ns >= report.started_ns);
+        assert_eq!(report.held_credits, state().held_credits);
+        assert!(report.polled_ns >= report.started_ns);
         assert_eq!(report.scheme, Some(scheme));
         assert_eq!(report.pid, u64::from(std::process::id()));
         assert!(report.started_ns > 1_600_000_000_000_000_000);
@@ -433,7 +438,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn closing_is_seen_and_dropping_is_not_closing() {
+    fn close_marks_the_page_and_drop_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let closed = Writer::create(directory.path(), Scheme::Unlimited, 1).unwrap();
         let dropped = Writer::create(directory.path(), Scheme::Unlimited, 2).unwrap();
@@ -448,7 +453,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn torn_and_foreign_files_are_named_with_the_reason() {
+    fn torn_and_foreign_files_are_reported_with_a_reason() {
         let directory = tempfile::tempdir().unwrap();
         let good = Writer::create(directory.path(), Scheme::Unlimited, 1).unwrap();
         let bytes = std::fs::read(good.path()).unwrap();
@@ -484,7 +489,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_rank_comes_from_whichever_launcher_it_was() {
+    fn the_rank_is_read_from_the_variables_of_each_launcher() {
         let from = |variable: &'static str, value: &'static str| {
             rank_from(move |asked| (asked == variable).then(|| value.to_owned()))
         };
@@ -496,7 +501,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn scheme_numbers_are_read_back() {
+    fn scheme_numbers_survive_encoding() {
         let slots = NonZeroU32::new;
         let adaptive = |growth| Scheme::AdaptiveBacklog { growth, ecm_threshold: slots(9) };
         let schemes = [

@@ -16,23 +16,23 @@
 use std::time::{Duration, Instant};
 
 /// Polls that find nothing before the clock is looked at and the core is given away. One takes 30 to 100 ns.
-const SPIN_ALONE: u32 = 100;
+const SPIN_POLLS: u32 = 100;
 /// The same with more ranks than cores.
-const SPIN_CROWDED: u32 = 10;
+const SPIN_POLLS_OVERSUBSCRIBED: u32 = 10;
 /// Polls before the clock is looked at, for who waits for credit with more ranks than cores; it sleeps at the next.
-const SPIN_FOR_CREDIT: u32 = 3;
+const SPIN_POLLS_FOR_CREDIT: u32 = 3;
 /// Yields after which somebody else had run, before sleeping, ranks with a core each: others are passers-by.
-const TURNS_ALONE: u32 = 20;
+const MAX_SWITCHES: u32 = 20;
 /// The same with more ranks than cores: others are those that we wait for.
-const TURNS_CROWDED: u32 = 1;
+const MAX_SWITCHES_OVERSUBSCRIBED: u32 = 1;
 /// A yield that takes longer than this was somebody else's turn.
-const TURN: Duration = Duration::from_micros(2);
+const SWITCH_TIME: Duration = Duration::from_micros(2);
 /// How long to stay awake on a core that nobody wants.
-const AWAKE: Duration = Duration::from_micros(100);
+const AWAKE_TIME: Duration = Duration::from_micros(100);
 /// A caller that comes back later than this has done something else in between.
-const GAP: Duration = Duration::from_micros(10);
+const MAX_GAP: Duration = Duration::from_micros(10);
 /// The same since its library's last yield was over. Unit: ticks of the processor, of which a nanosecond has 2 to 4.
-pub(crate) const GAP_TICKS: u64 = 30_000;
+pub(crate) const MAX_GAP_TICKS: u64 = 30_000;
 /// Longest sleep inside a read while several threads call.
 const SHARED_SLEEP_NS: u64 = 50_000;
 
@@ -42,7 +42,7 @@ pub(crate) enum Pause {
     /// Look again at once.
     Spin,
     /// Look again at once; the caller has been away, and it is `now`.
-    Away {
+    CallerWasBusy {
         /// The time.
         now: Instant,
     },
@@ -63,12 +63,12 @@ pub(crate) enum Pause {
 pub(crate) struct Waiting {
     spins: u32,
     spins_for_credit: u32,
-    turns_allowed: u32,
+    max_switches: u32,
     sleep_ns: u64,
     /// Empty polls in a row.
-    streak: u32,
+    empty_polls: u32,
     /// Yields since something happened after which somebody else had run.
-    turns: u32,
+    switches: u32,
     /// Since when nothing has come, after the spin.
     since: Option<Instant>,
     /// When the last pause that looked at the clock was over.
@@ -76,29 +76,29 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// - `spin`: polls before yielding; 0: by `crowded`.
+    /// - `spin`: polls before yielding; 0: by `oversubscribed`.
     /// - `sleep_us`: longest sleep; `several_threads` caps it.
-    pub fn new(spin: u32, sleep_us: u32, crowded: bool, several_threads: bool) -> Waiting {
-        let own_choice = if crowded { SPIN_CROWDED } else { SPIN_ALONE };
+    pub fn new(spin: u32, sleep_us: u32, oversubscribed: bool, several_threads: bool) -> Waiting {
+        let default_polls = if oversubscribed { SPIN_POLLS_OVERSUBSCRIBED } else { SPIN_POLLS };
         let mut waiting = Waiting {
-            spins: if spin > 0 { spin } else { own_choice },
-            spins_for_credit: if spin > 0 { spin } else { SPIN_FOR_CREDIT },
-            turns_allowed: if crowded { TURNS_CROWDED } else { TURNS_ALONE },
+            spins: if spin > 0 { spin } else { default_polls },
+            spins_for_credit: if spin > 0 { spin } else { SPIN_POLLS_FOR_CREDIT },
+            max_switches: if oversubscribed { MAX_SWITCHES_OVERSUBSCRIBED } else { MAX_SWITCHES },
             sleep_ns: u64::from(sleep_us) * 1000,
-            streak: 0,
-            turns: 0,
+            empty_polls: 0,
+            switches: 0,
             since: None,
             last: None,
         };
         if several_threads {
-            waiting.share();
+            waiting.limit_sleeps();
         }
         waiting
     }
 
     /// Several threads call: from now on sleeps are short, since another one may wait for the lock that this one holds.
     #[cold]
-    pub fn share(&mut self) {
+    pub fn limit_sleeps(&mut self) {
         self.sleep_ns = self.sleep_ns.min(SHARED_SLEEP_NS);
     }
 
@@ -110,25 +110,25 @@ impl Waiting {
     /// Something happened: begin again.
     #[inline]
     pub fn reset(&mut self) {
-        self.streak = 0;
+        self.empty_polls = 0;
     }
 
     /// Nothing was found again. `clock` is read only once the spin is over.
     #[inline]
     pub fn pause(&mut self, clock: impl FnOnce() -> Instant) -> Pause {
-        self.streak = self.streak.saturating_add(1);
-        if self.streak < self.spins {
+        self.empty_polls = self.empty_polls.saturating_add(1);
+        if self.empty_polls < self.spins {
             return Pause::Spin;
         }
         self.beyond_spinning(clock())
     }
 
     fn beyond_spinning(&mut self, now: Instant) -> Pause {
-        if self.has_been_away(self.spins, false, now) {
-            return Pause::Away { now };
+        if self.caller_was_busy(self.spins, false, now) {
+            return Pause::CallerWasBusy { now };
         }
-        let awake = self.since.is_some_and(|since| now.saturating_duration_since(since) < AWAKE);
-        if self.sleep_ns == 0 || (awake && self.turns < self.turns_allowed) {
+        let awake = self.since.is_some_and(|since| now.saturating_duration_since(since) < AWAKE_TIME);
+        if self.sleep_ns == 0 || (awake && self.switches < self.max_switches) {
             return Pause::Yield { now };
         }
         Pause::Sleep { at_most_ns: self.sleep_ns }
@@ -137,13 +137,13 @@ impl Waiting {
     /// The same for who waits for credit, with more ranks than cores. `yielded`: the caller comes straight from a yield.
     #[cold]
     pub fn pause_for_credit(&mut self, yielded: bool, clock: impl FnOnce() -> Instant) -> Pause {
-        self.streak = self.streak.saturating_add(1);
-        if self.streak < self.spins_for_credit {
+        self.empty_polls = self.empty_polls.saturating_add(1);
+        if self.empty_polls < self.spins_for_credit {
             return Pause::Spin;
         }
         let now = clock();
-        if self.has_been_away(self.spins_for_credit, yielded, now) {
-            return Pause::Away { now };
+        if self.caller_was_busy(self.spins_for_credit, yielded, now) {
+            return Pause::CallerWasBusy { now };
         }
         match self.sleep_ns {
             0 => Pause::Yield { now },
@@ -152,17 +152,17 @@ impl Waiting {
     }
 
     /// After `spins` empty polls: whether the caller may have done something else since the last. `yielded`: it has not, whatever the clock says.
-    fn has_been_away(&mut self, spins: u32, yielded: bool, now: Instant) -> bool {
+    fn caller_was_busy(&mut self, spins: u32, yielded: bool, now: Instant) -> bool {
         let gap = self.last.replace(now).map(|last| now.saturating_duration_since(last));
-        if self.streak == spins {
+        if self.empty_polls == spins {
             // The first look at the clock since something happened: from here on gaps and waits are known.
             self.since = Some(now);
-            self.turns = 0;
+            self.switches = 0;
             return true;
         }
-        let away = !yielded && gap.is_none_or(|gap| gap > GAP);
+        let away = !yielded && gap.is_none_or(|gap| gap > MAX_GAP);
         if away {
-            self.streak = spins - 1;
+            self.empty_polls = spins - 1;
         }
         away
     }
@@ -171,8 +171,8 @@ impl Waiting {
     #[inline]
     pub fn resumed(&mut self, yielded: Option<Instant>, now: Instant) {
         self.last = Some(now);
-        if yielded.is_some_and(|began| now.saturating_duration_since(began) > TURN) {
-            self.turns = self.turns.saturating_add(1);
+        if yielded.is_some_and(|began| now.saturating_duration_since(began) > SWITCH_TIME) {
+            self.switches = self.switches.saturating_add(1);
         }
     }
 }
@@ -185,34 +185,34 @@ mod tests {
     /// told to sleep, or `count` times.
     fn wait(waiting: &mut Waiting, poll: Duration, turn: Duration, count: u32) -> Vec<Pause> {
         let mut now = Instant::now();
-        let mut told = Vec::new();
+        let mut pauses = Vec::new();
         for _ in 0..count {
             now += poll;
             let pause = waiting.pause(|| now);
-            told.push(pause);
+            pauses.push(pause);
             match pause {
                 Pause::Yield { now: began } => {
                     now += turn;
                     waiting.resumed(Some(began), now);
                 }
                 Pause::Sleep { .. } => break,
-                Pause::Spin | Pause::Away { .. } => {}
+                Pause::Spin | Pause::CallerWasBusy { .. } => {}
             }
         }
-        told
+        pauses
     }
 
     const NS: Duration = Duration::from_nanos(1);
     const SLEEP: Option<&Pause> = Some(&Pause::Sleep { at_most_ns: 1_000_000 });
 
     #[test]
-    fn on_a_core_that_nobody_wants_a_caller_stays_awake_for_a_while_then_sleeps() {
-        for crowded in [false, true] {
-            let mut waiting = Waiting::new(3, 1000, crowded, false);
-            let told = wait(&mut waiting, 100 * NS, 300 * NS, 10_000);
-            assert_eq!(told[..2], [Pause::Spin; 2]);
-            let yields = told.iter().filter(|pause| matches!(pause, Pause::Yield { .. })).count();
-            assert_eq!(told.last(), SLEEP);
+    fn a_caller_on_an_idle_core_yields_for_a_while_then_sleeps() {
+        for oversubscribed in [false, true] {
+            let mut waiting = Waiting::new(3, 1000, oversubscribed, false);
+            let pauses = wait(&mut waiting, 100 * NS, 300 * NS, 10_000);
+            assert_eq!(pauses[..2], [Pause::Spin; 2]);
+            let yields = pauses.iter().filter(|pause| matches!(pause, Pause::Yield { .. })).count();
+            assert_eq!(pauses.last(), SLEEP);
             assert!((200..300).contains(&yields), "{yields} yields of 0.4 us in 100 us");
             waiting.reset();
             assert_eq!(waiting.pause(Instant::now), Pause::Spin);
@@ -220,58 +220,58 @@ mod tests {
     }
 
     #[test]
-    fn on_a_core_that_others_want_a_caller_gives_way_once_and_sleeps() {
+    fn a_caller_on_a_contended_core_yields_once_then_sleeps() {
         let mut waiting = Waiting::new(3, 1000, true, false);
-        let told = wait(&mut waiting, 100 * NS, 5000 * NS, 100);
-        assert_eq!(told.len(), 5, "{told:?}"); // two spins, the first look at the clock, one yield
-        assert_eq!(told.last(), SLEEP);
+        let pauses = wait(&mut waiting, 100 * NS, 5000 * NS, 100);
+        assert_eq!(pauses.len(), 5, "{pauses:?}"); // two spins, the first look at the clock, one yield
+        assert_eq!(pauses.last(), SLEEP);
     }
 
     #[test]
-    fn a_caller_that_computes_between_polls_is_never_put_to_sleep() {
+    fn a_caller_that_computes_between_polls_never_sleeps() {
         let mut waiting = Waiting::new(10, 1000, true, false);
-        let told = wait(&mut waiting, 20_000 * NS, NS, 10_000);
-        let wakeful = |pause: &Pause| matches!(pause, Pause::Spin | Pause::Away { .. });
-        assert!(told.len() == 10_000 && told.iter().all(wakeful));
+        let pauses = wait(&mut waiting, 20_000 * NS, NS, 10_000);
+        let wakeful = |pause: &Pause| matches!(pause, Pause::Spin | Pause::CallerWasBusy { .. });
+        assert!(pauses.len() == 10_000 && pauses.iter().all(wakeful));
     }
 
     #[test]
-    fn who_waits_for_credit_sleeps_soon_however_long_its_yields_take() {
+    fn a_sender_without_credit_sleeps_after_few_polls() {
         let mut waiting = Waiting::new(0, 1000, true, false);
         let mut now = Instant::now();
         for _ in 0..100 {
-            let told: Vec<_> = (0..5)
+            let pauses: Vec<_> = (0..5)
                 .map(|_| {
                     now += 30_000 * NS;
                     waiting.pause_for_credit(true, || now)
                 })
                 .collect();
-            assert_eq!(told[..2], [Pause::Spin; 2]);
-            assert!(matches!(told[2], Pause::Away { .. }));
-            assert_eq!(told[3..], [Pause::Sleep { at_most_ns: 1_000_000 }; 2]);
+            assert_eq!(pauses[..2], [Pause::Spin; 2]);
+            assert!(matches!(pauses[2], Pause::CallerWasBusy { .. }));
+            assert_eq!(pauses[3..], [Pause::Sleep { at_most_ns: 1_000_000 }; 2]);
             waiting.reset();
         }
     }
 
     #[test]
-    fn who_computes_between_polls_does_not_sleep_for_credit_either() {
+    fn a_sender_that_computes_between_polls_does_not_sleep() {
         let mut waiting = Waiting::new(0, 1000, true, false);
         let mut now = Instant::now();
         for _ in 0..1000 {
             now += 20_000 * NS;
-            let told = waiting.pause_for_credit(false, || now);
-            assert!(matches!(told, Pause::Spin | Pause::Away { .. }), "{told:?}");
+            let pauses = waiting.pause_for_credit(false, || now);
+            assert!(matches!(pauses, Pause::Spin | Pause::CallerWasBusy { .. }), "{pauses:?}");
         }
         now += 100 * NS;
         assert_eq!(
             waiting.pause_for_credit(false, || now),
-            Pause::Away { now },
+            Pause::CallerWasBusy { now },
             "a poll that follows at once"
         );
         assert_eq!(waiting.pause_for_credit(false, || now), SLEEP.copied().unwrap(), "now it waits");
         let mut sleepless = Waiting::new(0, 0, true, false);
-        let told: Vec<_> = (0..4).map(|_| sleepless.pause_for_credit(true, || now)).collect();
-        assert_eq!(told[3], Pause::Yield { now });
+        let pauses: Vec<_> = (0..4).map(|_| sleepless.pause_for_credit(true, || now)).collect();
+        assert_eq!(pauses[3], Pause::Yield { now });
         let mut told_to_spin = Waiting::new(1000, 1000, true, false);
         assert!((1..1000).all(|_| told_to_spin.pause_for_credit(true, || now) == Pause::Spin));
     }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn with_several_threads_sleeps_are_short() {
         let mut waiting = Waiting::new(1, 100_000, true, true);
-        let told = wait(&mut waiting, NS, 5000 * NS, 100);
-        assert_eq!(told.last(), Some(&Pause::Sleep { at_most_ns: 50_000 }));
+        let pauses = wait(&mut waiting, NS, 5000 * NS, 100);
+        assert_eq!(pauses.last(), Some(&Pause::Sleep { at_most_ns: 50_000 }));
     }
 }

@@ -12,7 +12,7 @@ use weir_proto::{Pattern, Scheme, Space};
 const SLEEP: Duration = Duration::from_secs(5);
 
 /// Two endpoints among so many ranks, the first of which has sent ten messages to the second and has credit for four.
-fn starved(directory: &tempfile::TempDir, ranks: u32) -> (Engine, Engine) {
+fn sender_without_credit(directory: &tempfile::TempDir, ranks: u32) -> (Engine, Engine) {
     let settings = Settings {
         scheme: Scheme::Static { piggyback: true },
         shm_dir: directory.path().into(),
@@ -30,9 +30,10 @@ fn starved(directory: &tempfile::TempDir, ranks: u32) -> (Engine, Engine) {
 }
 
 #[test]
-fn among_more_ranks_than_cores_it_sleeps_after_a_few_polls_and_credit_ends_that() {
+fn an_oversubscribed_sender_sleeps_after_few_polls_until_credit_arrives() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (mut sender, mut receiver) = starved(&directory, 4 * weir_link::cores::available() as u32);
+    let (mut sender, mut receiver) =
+        sender_without_credit(&directory, 4 * weir_link::cores::available() as u32);
     let waker = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
         let into = OwnedMemory::new(8);

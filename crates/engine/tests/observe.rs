@@ -10,10 +10,10 @@ use weir_engine::{Engine, Post, stats, trace};
 use weir_link::memory::OwnedMemory;
 use weir_proto::{Pattern, Space};
 
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn told(line: &str) {
-    TOLD.lock().expect("no panic while telling").push(line.to_owned());
+fn record_line(line: &str) {
+    LINES.lock().expect("no panic while telling").push(line.to_owned());
 }
 
 fn work(engine: &mut Engine, until: impl Fn() -> bool) {
@@ -27,7 +27,7 @@ fn work(engine: &mut Engine, until: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_it() {
+fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
     let directory = tempfile::tempdir().expect("a directory");
     let (pages, traces) = (directory.path().join("pages"), directory.path().join("traces"));
     for place in [&pages, &traces] {
@@ -46,13 +46,13 @@ fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_
     };
     let open = || Engine::open(&settings, 2, false).expect("a mailbox");
     let (mut sender, mut receiver) = (open(), open());
-    sender.on_stall(told);
+    sender.on_stall(record_line);
     common::inject(&mut sender, &receiver, 10);
     let began = Instant::now();
-    work(&mut sender, || !TOLD.lock().expect("told").is_empty());
+    work(&mut sender, || !LINES.lock().expect("told").is_empty());
     let waited = began.elapsed();
     assert!((250..1500).contains(&waited.as_millis()), "told after {waited:?}, 300 ms were asked for");
-    let line = TOLD.lock().expect("told")[0].clone();
+    let line = LINES.lock().expect("told")[0].clone();
     let process = format!("process {}", std::process::id());
     assert!(
         line.starts_with(&format!("{process} has waited "))
@@ -88,7 +88,7 @@ fn a_sender_that_sleeps_in_a_dead_stall_tells_of_it_and_its_page_and_trace_show_
     let counted = sender.counters();
     sender.close();
     drop(receiver);
-    assert_eq!(TOLD.lock().expect("told").len(), 1);
+    assert_eq!(LINES.lock().expect("told").len(), 1);
 
     let found = trace::read_dir(&traces).expect("a directory");
     let trace =

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_engine::config::Settings;
-use weir_engine::{Completion, Engine, Operation, Post, RemoteArguments, SendArguments, Taker};
+use weir_engine::{Completion, CompletionSink, Engine, Operation, Post, RemoteArguments, SendArguments};
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::{Growth, Outcome, Pattern, Peer, PeerFault, Scheme, SendLevel, Space};
 
@@ -114,7 +114,7 @@ fn messages_of_all_sizes_arrive_whole_under_every_scheme_and_with_the_smallest_m
 }
 
 #[test]
-fn an_injected_buffer_is_the_programs_again_at_once_with_or_without_credit() {
+fn an_injected_buffer_is_reusable_on_return() {
     let mut pair = pair(|settings| (settings.mailbox_slots, settings.credit_slots) = (4, 1));
     let mut received = Vec::new();
     for seed in 0..20 {
@@ -199,7 +199,7 @@ fn closing_serves_what_was_announced_and_gives_up_on_who_never_takes_it() {
 }
 
 #[test]
-fn who_sends_to_a_closed_endpoint_gets_an_error() {
+fn a_send_to_a_closed_endpoint_fails() {
     let mut pair = pair(|_| {});
     pair.send(0, bytes(8, 0).view(), true);
     pair.complete(0);
@@ -211,7 +211,7 @@ fn who_sends_to_a_closed_endpoint_gets_an_error() {
 }
 
 #[test]
-fn what_was_sent_before_an_orderly_close_arrives_all_of_it() {
+fn messages_sent_before_close_arrive() {
     for scheme in SCHEMES {
         // All of it leaves at once.
         let mut pair = pair(|settings| (settings.scheme, settings.adaptive_start_slots) = (scheme, 256));
@@ -233,7 +233,7 @@ fn what_was_sent_before_an_orderly_close_arrives_all_of_it() {
 }
 
 #[test]
-fn an_orderly_close_leaves_receives_for_others_alone() {
+fn a_close_does_not_end_receives_from_any_source() {
     for scheme in SCHEMES {
         let mut pair = pair(|settings| settings.scheme = scheme);
         let into = OwnedMemory::new(8);
@@ -253,7 +253,7 @@ fn an_orderly_close_leaves_receives_for_others_alone() {
 
 /// A pair without credits, of one slot, whose sender has filled it and whose second message, `second`, has been refused. It
 /// is not injected: that would complete by a copy.
-fn refused(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedMemory) -> Pair {
+fn pair_with_refused_message(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedMemory) -> Pair {
     let mut pair = pair(|settings| {
         settings.scheme = Scheme::Hardware { rnr_timer_ns, rnr_retries };
         settings.preposted_slots = 1;
@@ -268,9 +268,9 @@ fn refused(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedMemory) -> Pair {
 }
 
 #[test]
-fn a_receiver_that_is_never_ready_costs_the_connection_after_the_retries() {
+fn a_connection_fails_after_the_rnr_retries() {
     let second = bytes(8, 2);
-    let mut pair = refused(1_000_000, 3, &second);
+    let mut pair = pair_with_refused_message(1_000_000, 3, &second);
     let began = Instant::now();
     let [sender, _] = &mut pair.engines;
     let completion = loop {
@@ -288,9 +288,9 @@ fn a_receiver_that_is_never_ready_costs_the_connection_after_the_retries() {
 }
 
 #[test]
-fn a_sleep_ends_with_the_timer_of_a_peer_that_was_not_ready() {
+fn a_sleep_ends_with_the_rnr_timer() {
     let second = bytes(8, 2);
-    let mut pair = refused(30_000_000, 7, &second);
+    let mut pair = pair_with_refused_message(30_000_000, 7, &second);
     let began = Instant::now();
     pair.engines[0].wait(20_000_000_000);
     assert!(began.elapsed() < Duration::from_secs(5), "slept {:?} with a timer of 30 ms", began.elapsed());
@@ -303,7 +303,7 @@ fn a_sleep_ends_with_the_timer_of_a_peer_that_was_not_ready() {
 }
 
 #[test]
-fn adaptive_backlog_gives_buffers_to_who_had_to_wait_and_the_report_knows_the_most() {
+fn adaptive_backlog_gives_slots_to_a_waiting_sender_and_counts_the_peak() {
     let mut pair = pair(|settings| {
         settings.scheme = Scheme::AdaptiveBacklog { growth: Growth::Exponential, ecm_threshold: None };
         (settings.adaptive_start_slots, settings.adaptive_max_slots) = (2, 64);
@@ -325,11 +325,11 @@ fn adaptive_backlog_gives_buffers_to_who_had_to_wait_and_the_report_knows_the_mo
 /// A program that has completions to read all the time.
 struct Busy;
 
-impl Taker for Busy {
-    fn take(&mut self, _completion: &Completion) -> bool {
+impl CompletionSink for Busy {
+    fn accept(&mut self, _completion: &Completion) -> bool {
         false
     }
-    fn holds_some(&self) -> bool {
+    fn has_unread_receives(&self) -> bool {
         true
     }
 }
@@ -337,7 +337,7 @@ impl Taker for Busy {
 /// Messages that come before their receives are left in the mailbox while the program has something to read; their sender may be gone
 /// by then.
 #[test]
-fn what_was_left_in_the_mailbox_outlives_its_sender() {
+fn unread_messages_outlive_their_sender() {
     const MESSAGES: usize = 5;
     let Pair { engines: [mut sender, mut receiver], _directory } = pair(|_| {});
     let to = sender.peer(&receiver.address());
@@ -351,7 +351,7 @@ fn what_was_left_in_the_mailbox_outlives_its_sender() {
     sender.close();
     drop(sender);
     // Whoever has closed cannot be given credit: the receiver learns of that with the first message.
-    while receiver.progress_to(&mut Busy) > 0 {}
+    while receiver.progress_with_sink(&mut Busy) > 0 {}
     for message in 0..MESSAGES {
         let into = OwnedMemory::new(8);
         let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };

@@ -1,7 +1,7 @@
 //! Cores: how many this process may use, giving one away, and staying on one.
 //!
 //! How long an endpoint may spin depends on whether the ranks of the node have a core each; where the launcher binds ranks, that is
-//! more than one of them sees here (`node_cores.rs` of the engine).
+//! more than one of them sees here (`oversubscription.rs` of the engine).
 
 use std::io;
 

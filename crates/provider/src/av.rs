@@ -13,7 +13,7 @@ use weir_link::{ADDRESS_BYTES, Address};
 
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, leave_to_parent};
+use crate::handle::{Domain, skip_in_forked_child};
 
 /// What a domain keeps of an address vector.
 #[derive(Default)]
@@ -123,7 +123,7 @@ pub fn open(
 }
 
 extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
-    leave_to_parent!(vector);
+    skip_in_forked_child!(vector);
     let mut state = vector.domain.enter();
     if state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
         drop(state);
@@ -170,7 +170,7 @@ extern "C" fn remove(vector: &VectorHandle, numbers: InArray<FiAddr>, count: usi
                 for endpoint in
                     state.endpoints.iter_mut().filter(|endpoint| endpoint.uses_vector(vector.index))
                 {
-                    endpoint.forget_numbers();
+                    endpoint.clear_cached_numbers();
                 }
             }
         }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_dense_and_a_removed_one_is_used_again() {
+    fn av_numbers_are_dense_and_removed_ones_are_reused() {
         let mut vector = AddressVector::default();
         let address = |byte| Address([byte; ADDRESS_BYTES]);
         assert_eq!([1, 2, 3].map(|byte| vector.insert(address(byte))), [0, 1, 2]);

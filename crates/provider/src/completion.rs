@@ -2,7 +2,7 @@
 //!
 //! Who gets an entry (libfabric's rules, and what MPI libraries rely on):
 //! - errors, peeks, writes of a peer that carry data, and the release of a multi-receive buffer always;
-//! - successes if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call asked for it ([`WANTED`]);
+//! - successes if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call asked for it ([`WANTS_ENTRY`]);
 //! - injected messages never. Counters count them all the same, each operation once.
 
 use std::ffi::c_int;
@@ -14,7 +14,7 @@ use crate::errno::completion as number;
 use crate::ffi::{ADDR_UNSPEC, flags};
 
 /// Bit in the cookie of a post: a success makes a queue entry.
-pub const WANTED: u64 = 1;
+pub const WANTS_ENTRY: u64 = 1;
 
 /// Bit in the cookie of a post: the receive or discard of a claimed message without tag. The engine does not say of which
 /// kind claimed messages are.
@@ -39,14 +39,14 @@ pub struct Report {
     /// Whether it goes to the queue.
     pub queued: bool,
     /// The counters of which operation it counts for, if any: one of the operation bits of [`flags`].
-    pub counted: Option<u64>,
+    pub counter_flag: Option<u64>,
     /// The message it is about, for its source and claim.
     pub envelope: Option<Envelope>,
 }
 
 /// Flags that say what an operation was.
 #[inline(always)]
-fn nature(completion: &Completion) -> (Side, u64) {
+fn kind_flags(completion: &Completion) -> (Side, u64) {
     let space = match completion.space {
         _ if completion.post.cookie & UNTAGGED_CLAIM != 0 => flags::MSG,
         Space::Tagged => flags::TAGGED,
@@ -78,11 +78,11 @@ fn counter_of(operation: Operation) -> Option<u64> {
 /// Translates one completion. Inlined, so that where the operation is known little is left of it.
 #[inline(always)]
 pub fn report(completion: &Completion) -> Report {
-    let (side, nature) = nature(completion);
+    let (side, kind_flags) = kind_flags(completion);
     let multi = completion.operation == Operation::MultiReceive;
     let mut entry = Entry {
         context: completion.post.context,
-        flags: nature,
+        flags: kind_flags,
         length: 0,
         buffer: 0,
         data: 0,
@@ -91,14 +91,14 @@ pub fn report(completion: &Completion) -> Report {
         excess: 0,
         error: 0,
     };
-    let unasked = matches!(completion.operation, Operation::Peek | Operation::RemoteWrite);
-    let mut queued = unasked || completion.post.cookie & WANTED != 0;
-    let mut counted = counter_of(completion.operation);
+    let always_queued = matches!(completion.operation, Operation::Peek | Operation::RemoteWrite);
+    let mut queued = always_queued || completion.post.cookie & WANTS_ENTRY != 0;
+    let mut counter_flag = counter_of(completion.operation);
     let mut about = None;
     match completion.outcome {
         Outcome::Done => {}
         Outcome::Received { envelope, bytes, last, .. } => {
-            describe(&mut entry, &envelope);
+            set_envelope(&mut entry, &envelope);
             entry.length = bytes;
             entry.buffer = completion.buffer;
             if envelope.length > bytes {
@@ -115,10 +115,10 @@ pub fn report(completion: &Completion) -> Report {
             // No FI_RECV: MPI libraries take that for a message.
             entry.flags = flags::MULTI_RECV;
             queued = true;
-            counted = None;
+            counter_flag = None;
         }
         Outcome::Found { envelope, .. } => {
-            describe(&mut entry, &envelope);
+            set_envelope(&mut entry, &envelope);
             entry.length = envelope.length;
             about = Some(envelope);
         }
@@ -133,11 +133,11 @@ pub fn report(completion: &Completion) -> Report {
             entry.flags |= flags::MULTI_RECV; // the buffer is the program's again
         }
     }
-    Report { side, entry, queued, counted, envelope: about }
+    Report { side, entry, queued, counter_flag, envelope: about }
 }
 
 #[inline(always)]
-fn describe(entry: &mut Entry, envelope: &Envelope) {
+fn set_envelope(entry: &mut Entry, envelope: &Envelope) {
     entry.tag = envelope.tag;
     if let Some(data) = envelope.data {
         entry.data = data;
@@ -172,15 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_send_counts_but_makes_no_entry() {
+    fn a_send_without_completion_flag_counts_but_makes_no_entry() {
         let report = report(&completion(Operation::Send, Outcome::Done, 0));
         assert!(!report.queued);
-        assert_eq!(report.counted, Some(flags::SEND));
+        assert_eq!(report.counter_flag, Some(flags::SEND));
     }
 
     #[test]
     fn a_tagged_receive_with_data_has_the_flags_that_mpi_expects() {
-        let entry = report(&completion(Operation::Receive, received(8, 8, true), WANTED)).entry;
+        let entry = report(&completion(Operation::Receive, received(8, 8, true), WANTS_ENTRY)).entry;
         assert_eq!((entry.flags, entry.length, entry.tag, entry.data), (0x20408, 8, 9, 5));
     }
 
@@ -192,9 +192,9 @@ mod tests {
     }
 
     #[test]
-    fn a_released_buffer_is_reported_without_the_receive_flag_even_when_silent() {
+    fn a_released_multi_receive_buffer_is_reported_without_fi_recv() {
         let report = report(&completion(Operation::MultiReceive, Outcome::Released, 0));
-        assert!(report.queued && report.counted.is_none());
+        assert!(report.queued && report.counter_flag.is_none());
         assert_eq!(report.entry.flags, flags::MULTI_RECV);
     }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_peek_that_finds_nothing_is_an_error_entry() {
         let report = report(&completion(Operation::Peek, Outcome::Absent, 0));
-        assert!(report.queued && report.counted.is_none());
+        assert!(report.queued && report.counter_flag.is_none());
         assert_eq!(report.entry.error, 42);
     }
 }

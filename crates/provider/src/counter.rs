@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::cq::{deadline, left_ns};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Watch, leave_to_parent};
+use crate::handle::{Domain, ProgressTarget, skip_in_forked_child};
 
 /// What a domain keeps of a counter.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub struct Counter {
     /// The endpoints that count here.
     pub endpoints: Vec<usize>,
     /// The value that was read last.
-    seen: u64,
+    last_read: u64,
 }
 
 /// The object that C holds.
@@ -65,7 +65,7 @@ pub fn open(
 }
 
 extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
-    leave_to_parent!(counter);
+    skip_in_forked_child!(counter);
     let mut state = counter.domain.enter();
     if !state.counters[counter.index].endpoints.is_empty() {
         drop(state);
@@ -85,21 +85,21 @@ impl CounterHandle {
     /// Reads the value. Who finds it as it was, and nothing else to do, most likely waits: like a read of a queue, the call
     /// then leaves the core to others for a while, as the engine thinks fit.
     fn poll(&self) -> u64 {
-        let watch = Watch::Counter(self.index);
+        let target = ProgressTarget::Counter(self.index);
         let mut state = self.domain.enter();
-        let happened = state.progress(watch);
+        let happened = state.progress(target);
         let counter = &mut state.counters[self.index];
         let value = counter.value;
-        let moved = std::mem::replace(&mut counter.seen, value) != value;
+        let moved = std::mem::replace(&mut counter.last_read, value) != value;
         if happened == 0 && !moved {
-            state.pause(watch);
+            state.pause(target);
         }
         value
     }
 
-    fn look(&self) -> (u64, u64) {
+    fn values(&self) -> (u64, u64) {
         let mut state = self.domain.enter();
-        state.progress(Watch::Counter(self.index));
+        state.progress(ProgressTarget::Counter(self.index));
         let counter = &state.counters[self.index];
         (counter.value, counter.errors)
     }
@@ -110,10 +110,10 @@ impl CounterHandle {
     /// The error count changes, or the time is over.
     fn wait(&self, threshold: u64, timeout_ms: c_int) -> Result<(), Error> {
         let deadline = deadline(timeout_ms);
-        let (_, errors_before) = self.look();
+        let (_, errors_before) = self.values();
         loop {
             let mut state = self.domain.enter();
-            state.progress(Watch::Counter(self.index));
+            state.progress(ProgressTarget::Counter(self.index));
             let counter = &state.counters[self.index];
             if counter.value >= threshold {
                 return Ok(());
@@ -122,7 +122,7 @@ impl CounterHandle {
                 return Err(Error::ErrorAvailable);
             }
             let left_ns = left_ns(deadline).ok_or(Error::TimedOut)?;
-            state.wait(Watch::Counter(self.index), left_ns.min(self.domain.longest_wait_ns()));
+            state.wait(ProgressTarget::Counter(self.index), left_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // other threads may want the domain
         }
@@ -134,7 +134,7 @@ extern "C" fn read(counter: &CounterHandle) -> u64 {
 }
 
 extern "C" fn readerr(counter: &CounterHandle) -> u64 {
-    counter.look().1
+    counter.values().1
 }
 
 extern "C" fn add(counter: &CounterHandle, value: u64) -> c_int {

@@ -9,9 +9,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::errno::{Error, amount, explain_into, status};
+use crate::errno::{Error, explain_into, ssize_status, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode, State, Watch, leave_to_parent};
+use crate::handle::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
 
 /// A completion, in all its formats at once.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +133,7 @@ pub fn open(
 }
 
 extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
-    leave_to_parent!(queue);
+    skip_in_forked_child!(queue);
     let mut state = queue.domain.enter();
     if !state.queues[queue.index].endpoints.is_empty() {
         drop(state);
@@ -163,32 +163,32 @@ impl QueueHandle {
         sources: OutArray<FiAddr>,
         pause: bool,
     ) -> Result<usize, Error> {
-        let watch = Watch::Queue(self.index);
+        let target = ProgressTarget::Queue(self.index);
         if self.domain.mode == Mode::Serialised
             && count > 0
-            && std::mem::take(&mut state.owes_a_look)
-            && !state.file_old_news(watch)
+            && std::mem::take(&mut state.poll_before_report)
+            && !state.write_earlier_completions(target)
         {
-            state.progress(watch);
-            state.looked(watch);
+            state.progress(target);
+            state.after_empty_read_of(target);
             return Err(Error::Again);
         }
         if count == 0 || state.queues[self.index].entries.is_empty() {
-            let mut happened = state.progress(watch);
-            if happened == 0 && pause && state.linger(watch) {
-                happened = state.progress(watch);
+            let mut happened = state.progress(target);
+            if happened == 0 && pause && state.spin_for_arrival(target) {
+                happened = state.progress(target);
             }
             if state.queues[self.index].entries.is_empty() {
-                state.looked(watch);
+                state.after_empty_read_of(target);
                 if happened == 0 && pause {
-                    state.pause(watch);
+                    state.pause(target);
                 }
                 return Err(Error::Again);
             }
         }
-        state.found_something(watch);
+        state.after_successful_read(target);
         let read = self.drain(state, buffer, count, sources);
-        state.catch_up(watch);
+        state.poll_if_overdue(target);
         read
     }
 
@@ -225,7 +225,7 @@ impl QueueHandle {
         let deadline = deadline(timeout_ms);
         loop {
             let mut state = self.domain.enter();
-            match self.take(&mut state, buffer.again(), count, sources.again(), false) {
+            match self.take(&mut state, buffer.reborrow(), count, sources.reborrow(), false) {
                 Err(Error::Again) => {}
                 done => return done,
             }
@@ -233,7 +233,7 @@ impl QueueHandle {
                 return Err(Error::Again);
             }
             let Some(left_ns) = left_ns(deadline) else { return Err(Error::Again) };
-            state.wait(Watch::Queue(self.index), left_ns.min(self.domain.longest_wait_ns()));
+            state.wait(ProgressTarget::Queue(self.index), left_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // other threads may want the domain
         }
@@ -282,7 +282,7 @@ fn drain<T>(
 
 extern "C" fn read(queue: &QueueHandle, buffer: OutArray<u8>, count: usize) -> isize {
     let mut state = queue.domain.enter();
-    amount(queue.take(&mut state, buffer, count, OutArray::none(), count > 0))
+    ssize_status(queue.take(&mut state, buffer, count, OutArray::none(), count > 0))
 }
 
 extern "C" fn readfrom(
@@ -292,7 +292,7 @@ extern "C" fn readfrom(
     sources: OutArray<FiAddr>,
 ) -> isize {
     let mut state = queue.domain.enter();
-    amount(queue.take(&mut state, buffer, count, sources, count > 0))
+    ssize_status(queue.take(&mut state, buffer, count, sources, count > 0))
 }
 
 extern "C" fn readerr(queue: &QueueHandle, to: CqErrorOut, _flags: u64) -> isize {
@@ -315,7 +315,7 @@ extern "C" fn sread(
     _condition: *const c_void,
     timeout_ms: c_int,
 ) -> isize {
-    amount(queue.take_blocking(buffer, count, OutArray::none(), timeout_ms))
+    ssize_status(queue.take_blocking(buffer, count, OutArray::none(), timeout_ms))
 }
 
 extern "C" fn sreadfrom(
@@ -326,7 +326,7 @@ extern "C" fn sreadfrom(
     _condition: *const c_void,
     timeout_ms: c_int,
 ) -> isize {
-    amount(queue.take_blocking(buffer, count, sources, timeout_ms))
+    ssize_status(queue.take_blocking(buffer, count, sources, timeout_ms))
 }
 
 extern "C" fn signal(queue: &QueueHandle) -> c_int {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Once};
 use crate::av::{self, VectorHandle};
 use crate::counter::{self, CounterHandle};
 use crate::cq::{self, QueueHandle};
-use crate::endpoint::{self, EndpointHandle, Wishes};
+use crate::endpoint::{self, EndpointAttr, EndpointHandle};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode, leave_to_parent};
+use crate::handle::{Domain, Mode, skip_in_forked_child};
 use crate::mr::{self, RegionHandle};
 use crate::{info, log, settings};
 
@@ -92,7 +92,7 @@ fn intercept_yields() {
 
 /// What is still open in the domain keeps it alive.
 extern "C" fn close(domain: Box<DomainHandle>) -> c_int {
-    leave_to_parent!(domain);
+    skip_in_forked_child!(domain);
     drop(domain);
     0
 }
@@ -141,12 +141,12 @@ extern "C" fn endpoint(
     {
         return Error::Invalid.code();
     }
-    let wishes = Wishes {
+    let endpoint_attr = EndpointAttr {
         caps: if info.caps == 0 { info::CAPS } else { info.caps },
         transmit_flags: inner(info.tx_attr).map_or(0, |attr| attr.op_flags),
         receive_flags: inner(info.rx_attr).map_or(0, |attr| attr.op_flags),
     };
-    to.set(endpoint::open(&domain.domain, wishes, context));
+    to.set(endpoint::open(&domain.domain, endpoint_attr, context));
     0
 }
 

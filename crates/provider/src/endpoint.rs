@@ -14,19 +14,19 @@ use weir_link::owner::Guard;
 use weir_proto::{MessageId, Outcome, Peer, SendLevel};
 
 use crate::av::{AddressVector, VectorHandle};
-use crate::completion::{Side, WANTED};
+use crate::completion::{Side, WANTS_ENTRY};
 use crate::counter::{Counter, CounterHandle};
 use crate::cq::{CompletionQueue, QueueHandle};
+use crate::cq_writer::{Binding, COUNTER_FLAGS, CqWriter, DomainQueues, EndpointBindings};
 use crate::eq::EventQueueHandle;
-use crate::errno::{Error, amount, status};
+use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
-use crate::filing::{Binding, Bound, COUNTED, Desk, Filing};
-use crate::handle::{Domain, Mode, State, Table, leave_to_parent};
+use crate::handle::{Domain, Mode, State, Table, skip_in_forked_child};
 use crate::{atomic, collective, log, message, rma, tagged};
 
 /// What the program asked for when it opened the endpoint.
 #[derive(Clone, Copy)]
-pub struct Wishes {
+pub struct EndpointAttr {
     /// Capabilities.
     pub caps: u64,
     /// Flags of sends, reads and writes that carry none themselves.
@@ -39,16 +39,16 @@ pub struct Wishes {
 pub(crate) static OPEN_ENGINES: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts an engine in [`OPEN_ENGINES`] while it lives.
-struct Counted;
+struct OpenEngineGuard;
 
-impl Counted {
-    fn begin() -> Counted {
+impl OpenEngineGuard {
+    fn begin() -> OpenEngineGuard {
         OPEN_ENGINES.fetch_add(1, Ordering::Relaxed);
-        Counted
+        OpenEngineGuard
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenEngineGuard {
     fn drop(&mut self) {
         OPEN_ENGINES.fetch_sub(1, Ordering::Relaxed);
     }
@@ -57,9 +57,9 @@ impl Drop for Counted {
 /// What a domain keeps of an endpoint.
 pub struct Endpoint {
     engine: Option<Engine>,
-    counted: Option<Counted>,
-    wishes: Wishes,
-    filing: Filing,
+    open_guard: Option<OpenEngineGuard>,
+    endpoint_attr: EndpointAttr,
+    bindings: EndpointBindings,
     vector: Option<usize>,
     min_multi_recv: usize,
     /// Peer of each entry of the address vector, where known.
@@ -80,12 +80,12 @@ pub enum Flags {
 }
 
 impl Endpoint {
-    fn new(wishes: Wishes) -> Endpoint {
+    fn new(endpoint_attr: EndpointAttr) -> Endpoint {
         Endpoint {
             engine: None,
-            counted: None,
-            wishes,
-            filing: Filing::new(wishes.caps & caps::SOURCE != 0),
+            open_guard: None,
+            endpoint_attr,
+            bindings: EndpointBindings::new(endpoint_attr.caps & caps::SOURCE != 0),
             vector: None,
             min_multi_recv: 64,
             peers: Vec::new(),
@@ -104,9 +104,9 @@ impl Endpoint {
     }
 
     /// The vector's numbers have changed.
-    pub fn forget_numbers(&mut self) {
+    pub fn clear_cached_numbers(&mut self) {
         self.peers.clear();
-        self.filing.forget_numbers();
+        self.bindings.clear_cached_numbers();
     }
 
     /// Handles what has arrived and files what has ended. Returns how many things happened. One copy of it, and all the hot
@@ -118,29 +118,29 @@ impl Endpoint {
         counters: &mut Table<Counter>,
         vectors: &Table<AddressVector>,
     ) -> usize {
-        let mut happened = self.file(queues, counters, vectors);
-        let Endpoint { engine: Some(engine), filing, .. } = self else { return happened };
-        let bound = Bound { queues: &mut *queues, counters: &mut *counters };
-        happened += engine.progress_to(&mut Desk { filing, bound });
-        happened + self.file(queues, counters, vectors)
+        let mut happened = self.write_completions(queues, counters, vectors);
+        let Endpoint { engine: Some(engine), bindings, .. } = self else { return happened };
+        let bound = DomainQueues { queues: &mut *queues, counters: &mut *counters };
+        happened += engine.progress_with_sink(&mut CqWriter { bindings, bound });
+        happened + self.write_completions(queues, counters, vectors)
     }
 
     /// Files what has ended and waits in the engine. Returns how much that is.
     #[inline(always)]
-    pub fn file(
+    pub fn write_completions(
         &mut self,
         queues: &mut Table<CompletionQueue>,
         counters: &mut Table<Counter>,
         vectors: &Table<AddressVector>,
     ) -> usize {
         match &self.engine {
-            Some(engine) if engine.has_completions() => self.file_waiting(queues, counters, vectors),
+            Some(engine) if engine.has_completions() => self.write_waiting(queues, counters, vectors),
             _ => 0,
         }
     }
 
     #[inline(never)]
-    fn file_waiting(
+    fn write_waiting(
         &mut self,
         queues: &mut Table<CompletionQueue>,
         counters: &mut Table<Counter>,
@@ -154,21 +154,21 @@ impl Endpoint {
             {
                 self.claimed.insert(ended.post.context, message);
             }
-            let Endpoint { engine, filing, vector, .. } = self;
-            let bound = &mut Bound { queues: &mut *queues, counters: &mut *counters };
-            filing.file_late(&ended, bound, |peer| {
+            let Endpoint { engine, bindings, vector, .. } = self;
+            let bound = &mut DomainQueues { queues: &mut *queues, counters: &mut *counters };
+            bindings.write_deferred(&ended, bound, |peer| {
                 vectors[(*vector)?].number(&engine.as_ref()?.address_of(peer))
             });
         }
         happened
     }
 
-    /// Nothing was found: see [`Engine::linger`]. Not with other engines in the process, for the same reason as in
+    /// Nothing was found: see [`Engine::spin_for_arrival`]. Not with other engines in the process, for the same reason as in
     /// [`Endpoint::pause`].
     #[inline]
-    pub fn linger(&mut self) -> bool {
+    pub fn spin_for_arrival(&mut self) -> bool {
         match &mut self.engine {
-            Some(engine) => OPEN_ENGINES.load(Ordering::Relaxed) == 1 && engine.linger(),
+            Some(engine) => OPEN_ENGINES.load(Ordering::Relaxed) == 1 && engine.spin_for_arrival(),
             None => false,
         }
     }
@@ -181,7 +181,7 @@ impl Endpoint {
     pub fn pause(&mut self) {
         if OPEN_ENGINES.load(Ordering::Relaxed) > 1 {
             match &mut self.engine {
-                Some(engine) => engine.give_way(),
+                Some(engine) => engine.yield_core(),
                 None => weir_link::cores::yield_now(),
             }
         } else if let Some(engine) = &mut self.engine {
@@ -202,16 +202,16 @@ impl Endpoint {
         if let Some(mut engine) = self.engine.take() {
             engine.close();
         }
-        self.counted = None;
+        self.open_guard = None;
     }
 
     /// Readies an operation: everything but the call to the engine.
     #[inline(always)]
     fn post(&self, side: Side, context: usize, flags: Flags) -> (Post, u64) {
-        let binding = self.filing.binding(side);
+        let binding = self.bindings.binding(side);
         let default = match side {
-            Side::Transmit => self.wishes.transmit_flags,
-            Side::Receive => self.wishes.receive_flags,
+            Side::Transmit => self.endpoint_attr.transmit_flags,
+            Side::Receive => self.endpoint_attr.receive_flags,
         };
         let given = match flags {
             Flags::Default => default,
@@ -220,7 +220,7 @@ impl Endpoint {
         };
         let silent = matches!(flags, Flags::Inject)
             || binding.is_some_and(|binding| binding.selective) && given & flags::COMPLETION == 0;
-        (Post { context, cookie: if silent { 0 } else { WANTED } }, given)
+        (Post { context, cookie: if silent { 0 } else { WANTS_ENTRY } }, given)
     }
 
     /// The peer at an address that was not used before.
@@ -253,7 +253,7 @@ pub struct Posting<'a> {
     /// Messages that a peek has claimed.
     pub claimed: &'a mut HashMap<usize, MessageId>,
     /// Where it is filed if it ends at once.
-    pub desk: Desk<'a>,
+    pub cq_writer: CqWriter<'a>,
 }
 
 impl Posting<'_> {
@@ -324,8 +324,8 @@ static CM: FiOpsCm<EndpointHandle> = FiOpsCm {
 };
 
 /// `fi_endpoint`.
-pub fn open(domain: &Arc<Domain>, wishes: Wishes, context: usize) -> *mut EndpointHandle {
-    let index = domain.enter().endpoints.insert(Endpoint::new(wishes));
+pub fn open(domain: &Arc<Domain>, endpoint_attr: EndpointAttr, context: usize) -> *mut EndpointHandle {
+    let index = domain.enter().endpoints.insert(Endpoint::new(endpoint_attr));
     hand_out(EndpointHandle {
         fid: Fid { fclass: class::EP, context, ops: (&raw const FID_OPS).cast() },
         ops: &OPS,
@@ -341,7 +341,7 @@ pub fn open(domain: &Arc<Domain>, wishes: Wishes, context: usize) -> *mut Endpoi
 }
 
 extern "C" fn close(handle: Box<EndpointHandle>) -> c_int {
-    leave_to_parent!(handle);
+    skip_in_forked_child!(handle);
     let mut state = handle.domain.enter();
     let State { endpoints, queues, counters, .. } = &mut *state;
     if let Some(mut endpoint) = endpoints.remove(handle.index) {
@@ -379,7 +379,7 @@ impl EndpointHandle {
     /// # Errors
     /// The endpoint is not enabled, or the address is not in the vector.
     #[inline(always)]
-    pub fn ready<'a>(
+    pub fn prepare<'a>(
         &self,
         state: &'a mut State,
         side: Side,
@@ -387,16 +387,16 @@ impl EndpointHandle {
         context: usize,
         flags: Flags,
     ) -> Result<Posting<'a>, Error> {
-        let State { endpoints, queues, counters, vectors, owes_a_look, .. } = state;
+        let State { endpoints, queues, counters, vectors, poll_before_report, .. } = state;
         let endpoint = &mut endpoints[self.index];
         let (post, flags) = endpoint.post(side, context, flags);
         let engine = endpoint.engine.as_mut().ok_or(Error::BadState)?;
-        if !*owes_a_look {
+        if !*poll_before_report {
             let unread =
-                endpoint.filing.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
+                endpoint.bindings.receive.is_some_and(|binding| !queues[binding.queue].entries.is_empty());
             engine.before_post(!unread);
         }
-        let directed = side == Side::Transmit || endpoint.wishes.caps & caps::DIRECTED_RECV != 0;
+        let directed = side == Side::Transmit || endpoint.endpoint_attr.caps & caps::DIRECTED_RECV != 0;
         let peer =
             if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
                 None // a claimed message is found by its context; Open MPI gives rubbish here
@@ -406,13 +406,13 @@ impl EndpointHandle {
                 Some(endpoint.find_peer(address, vectors)?)
             };
         let min_multi_recv = endpoint.min_multi_recv as u64;
-        let Endpoint { engine, claimed, filing, .. } = endpoint;
+        let Endpoint { engine, claimed, bindings, .. } = endpoint;
         let engine = engine.as_mut().ok_or(Error::BadState)?;
-        let desk = Desk { filing, bound: Bound { queues, counters } };
-        Ok(Posting { engine, post, flags, peer, min_multi_recv, claimed, desk })
+        let cq_writer = CqWriter { bindings, bound: DomainQueues { queues, counters } };
+        Ok(Posting { engine, post, flags, peer, min_multi_recv, claimed, cq_writer })
     }
 
-    /// [`EndpointHandle::ready`], and `act`, which hands the operation to the engine.
+    /// [`EndpointHandle::prepare`], and `act`, which hands the operation to the engine.
     ///
     /// # Errors
     /// As there; else what `act` says.
@@ -426,8 +426,8 @@ impl EndpointHandle {
         act: impl FnOnce(Posting) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.enter();
-        let result = act(self.ready(&mut state, side, address, context, flags)?);
-        state.has_posted(&result);
+        let result = act(self.prepare(&mut state, side, address, context, flags)?);
+        state.after_post(&result);
         result
     }
 
@@ -461,7 +461,7 @@ impl EndpointHandle {
         let mut state = self.domain.enter();
         let endpoint = &mut state.endpoints[self.index];
         for (bit, side) in
-            [(flags::SEND, &mut endpoint.filing.transmit), (flags::RECV, &mut endpoint.filing.receive)]
+            [(flags::SEND, &mut endpoint.bindings.transmit), (flags::RECV, &mut endpoint.bindings.receive)]
         {
             if flags & bit != 0 {
                 if side.is_some() {
@@ -470,14 +470,14 @@ impl EndpointHandle {
                 *side = Some(binding);
             }
         }
-        note(&mut state.queues[queue.index].endpoints, self.index);
+        add_index(&mut state.queues[queue.index].endpoints, self.index);
         Ok(())
     }
 
     fn bind_counter(&self, counter: &CounterHandle, flags: u64) -> Result<(), Error> {
         self.same_domain(&counter.domain)?;
         let remote = flags::REMOTE_READ | flags::REMOTE_WRITE;
-        let all = COUNTED.iter().fold(0, |all, bit| all | bit);
+        let all = COUNTER_FLAGS.iter().fold(0, |all, bit| all | bit);
         if flags & !(all | remote) != 0 {
             return Err(Error::BadFlags);
         }
@@ -485,11 +485,11 @@ impl EndpointHandle {
             return Err(Error::NotImplemented);
         }
         let mut state = self.domain.enter();
-        let places = COUNTED.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);
+        let places = COUNTER_FLAGS.iter().enumerate().filter(|&(_, &bit)| flags & bit != 0);
         for (place, _) in places {
-            state.endpoints[self.index].filing.counters[place] = Some(counter.index);
+            state.endpoints[self.index].bindings.counters[place] = Some(counter.index);
         }
-        note(&mut state.counters[counter.index].endpoints, self.index);
+        add_index(&mut state.counters[counter.index].endpoints, self.index);
         Ok(())
     }
 
@@ -501,7 +501,7 @@ impl EndpointHandle {
             return Ok(());
         }
         let vector = endpoint.vector.ok_or(Error::NoVector)?;
-        if endpoint.filing.transmit.is_none() && endpoint.filing.receive.is_none() {
+        if endpoint.bindings.transmit.is_none() && endpoint.bindings.receive.is_none() {
             return Err(Error::NoQueue);
         }
         let peers = u32::try_from(vectors[vector].expected).unwrap_or(u32::MAX);
@@ -515,7 +515,7 @@ impl EndpointHandle {
             engine.expose(key, region.memory.clone(), region.readable, region.writable);
         }
         endpoint.engine = Some(engine);
-        endpoint.counted = Some(Counted::begin());
+        endpoint.open_guard = Some(OpenEngineGuard::begin());
         Ok(())
     }
 
@@ -532,7 +532,7 @@ impl EndpointHandle {
     }
 }
 
-fn note(indices: &mut Vec<usize>, index: usize) {
+fn add_index(indices: &mut Vec<usize>, index: usize) {
     if !indices.contains(&index) {
         indices.push(index);
     }
@@ -545,7 +545,7 @@ extern "C" fn getname(handle: &EndpointHandle, to: OutArray<u8>, bytes: Out<usiz
 extern "C" fn cancel(handle: &EndpointHandle, context: usize) -> isize {
     let mut state = handle.domain.enter();
     let engine = state.endpoints[handle.index].engine().ok_or(Error::BadState);
-    amount(engine.and_then(|engine| if engine.cancel(context) { Ok(0) } else { Err(Error::NoEntry) }))
+    ssize_status(engine.and_then(|engine| if engine.cancel(context) { Ok(0) } else { Err(Error::NoEntry) }))
 }
 
 /// The one option that we have.

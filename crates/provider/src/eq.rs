@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::cq::{deadline, left_ns};
-use crate::errno::{Error, amount, explain_into};
+use crate::errno::{Error, explain_into, ssize_status};
 use crate::ffi::*;
 use crate::handle::{Domain, Mode};
 
@@ -121,7 +121,7 @@ extern "C" fn read(
     flags: u64,
 ) -> isize {
     queue.progress();
-    amount(queue.take(&mut number, &mut to, room, flags))
+    ssize_status(queue.take(&mut number, &mut to, room, flags))
 }
 
 extern "C" fn sread(
@@ -137,7 +137,7 @@ extern "C" fn sread(
         queue.progress();
         let taken = queue.take(&mut number, &mut to, room, flags);
         if taken != Err(Error::Again) || left_ns(deadline).is_none() {
-            return amount(taken);
+            return ssize_status(taken);
         }
         std::thread::yield_now();
     }

@@ -104,9 +104,9 @@ pub fn status(result: Result<(), Error>) -> c_int {
 
 /// What a call that returns `ssize_t` returns.
 #[inline]
-pub fn amount(result: Result<usize, Error>) -> isize {
+pub fn ssize_status(result: Result<usize, Error>) -> isize {
     match result {
-        Ok(amount) => amount as isize,
+        Ok(ssize_status) => ssize_status as isize,
         Err(error) => error.code() as isize,
     }
 }

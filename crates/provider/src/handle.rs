@@ -102,17 +102,17 @@ pub struct State {
     /// Memory regions.
     pub regions: HashMap<u64, Region>,
     /// The program has posted something since it last looked at its other sources of messages.
-    pub owes_a_look: bool,
+    pub poll_before_report: bool,
     /// Reads in a row that reported something without looking for what has arrived.
-    pub blind_reads: u32,
+    pub reads_without_poll: u32,
 }
 
-/// Bound on [`State::blind_reads`]: arrivals are seen to now and then.
-const MAX_BLIND_READS: u32 = 64;
+/// Bound on [`State::reads_without_poll`]: arrivals are seen to now and then.
+const MAX_READS_WITHOUT_POLL: u32 = 64;
 
 /// Whose progress a call makes.
 #[derive(Clone, Copy)]
-pub enum Watch {
+pub enum ProgressTarget {
     /// The endpoints bound to a completion queue.
     Queue(usize),
     /// The endpoints bound to a counter.
@@ -122,32 +122,32 @@ pub enum Watch {
 impl State {
     /// The program has posted something. A caller that is told "again" waits: its next read may sleep.
     #[inline(always)]
-    pub fn has_posted<R>(&mut self, result: &Result<R, Error>) {
-        self.owes_a_look |= !matches!(result, Err(Error::Again));
+    pub fn after_post<R>(&mut self, result: &Result<R, Error>) {
+        self.poll_before_report |= !matches!(result, Err(Error::Again));
     }
 
     #[inline(always)]
-    fn watched(&self, watch: Watch) -> &[usize] {
-        match watch {
-            Watch::Queue(index) => &self.queues[index].endpoints,
-            Watch::Counter(index) => &self.counters[index].endpoints,
+    fn endpoints_of(&self, target: ProgressTarget) -> &[usize] {
+        match target {
+            ProgressTarget::Queue(index) => &self.queues[index].endpoints,
+            ProgressTarget::Counter(index) => &self.counters[index].endpoints,
         }
     }
 
     /// Makes progress on the endpoints of a queue or counter and files their completions. Returns how much happened.
     #[inline(always)]
-    pub fn progress(&mut self, watch: Watch) -> usize {
-        match *self.watched(watch) {
+    pub fn progress(&mut self, target: ProgressTarget) -> usize {
+        match *self.endpoints_of(target) {
             [only] => self.progress_endpoint(only),
-            _ => self.progress_several(watch),
+            _ => self.progress_several(target),
         }
     }
 
     #[inline(never)]
-    fn progress_several(&mut self, watch: Watch) -> usize {
+    fn progress_several(&mut self, target: ProgressTarget) -> usize {
         let mut happened = 0;
-        for nth in 0..self.watched(watch).len() {
-            happened += self.progress_endpoint(self.watched(watch)[nth]);
+        for nth in 0..self.endpoints_of(target).len() {
+            happened += self.progress_endpoint(self.endpoints_of(target)[nth]);
         }
         happened
     }
@@ -155,64 +155,64 @@ impl State {
     /// Files what has ended, if nothing has arrived since the first post after the program last looked at its other sources of
     /// messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
     ///
-    /// After `MAX_BLIND_READS` of them in a row [`State::catch_up`] is due, once the caller has what it came for.
+    /// After `MAX_READS_WITHOUT_POLL` of them in a row [`State::poll_if_overdue`] is due, once the caller has what it came for.
     #[inline]
-    pub fn file_old_news(&mut self, watch: Watch) -> bool {
-        let State { endpoints, queues, counters, vectors, blind_reads, .. } = self;
-        let Watch::Queue(queue) = watch else { return false };
+    pub fn write_earlier_completions(&mut self, target: ProgressTarget) -> bool {
+        let State { endpoints, queues, counters, vectors, reads_without_poll, .. } = self;
+        let ProgressTarget::Queue(queue) = target else { return false };
         let [only] = queues[queue].endpoints[..] else { return false };
         let endpoint = &mut endpoints[only];
-        if endpoint.engine().is_none_or(|engine| engine.has_news()) {
-            *blind_reads = 0;
+        if endpoint.engine().is_none_or(|engine| engine.has_new_arrivals()) {
+            *reads_without_poll = 0;
             return false;
         }
-        endpoint.file(queues, counters, vectors);
+        endpoint.write_completions(queues, counters, vectors);
         let any = !queues[queue].entries.is_empty();
-        *blind_reads = if any { *blind_reads + 1 } else { 0 };
+        *reads_without_poll = if any { *reads_without_poll + 1 } else { 0 };
         any
     }
 
     /// Sees to what has arrived, if many reads in a row did not. It may be answers to what was posted meanwhile, so a look is owed again: the next
     /// read will not tell it at once.
     #[inline]
-    pub fn catch_up(&mut self, watch: Watch) {
-        if self.blind_reads >= MAX_BLIND_READS {
-            self.blind_reads = 0;
-            self.owes_a_look = true;
-            self.progress(watch);
+    pub fn poll_if_overdue(&mut self, target: ProgressTarget) {
+        if self.reads_without_poll >= MAX_READS_WITHOUT_POLL {
+            self.reads_without_poll = 0;
+            self.poll_before_report = true;
+            self.progress(target);
         }
     }
 
     /// The program is told that there is nothing, so it looks elsewhere now: what has arrived is no news any more.
     #[inline(always)]
-    pub fn looked(&mut self, watch: Watch) {
-        match *self.watched(watch) {
-            [only] => self.found_nothing(only),
-            _ => self.looked_at_several(watch),
+    pub fn after_empty_read_of(&mut self, target: ProgressTarget) {
+        match *self.endpoints_of(target) {
+            [only] => self.after_empty_read(only),
+            _ => self.after_empty_read_of_several(target),
         }
     }
 
     #[inline(always)]
-    fn found_nothing(&mut self, index: usize) {
+    fn after_empty_read(&mut self, index: usize) {
         if let Some(engine) = self.endpoints[index].engine() {
-            engine.found_nothing();
+            engine.after_empty_read();
         }
     }
 
     /// The program is told what has ended, so it goes on.
     #[inline(always)]
-    pub fn found_something(&mut self, watch: Watch) {
-        if let [only] = *self.watched(watch)
+    pub fn after_successful_read(&mut self, target: ProgressTarget) {
+        if let [only] = *self.endpoints_of(target)
             && let Some(engine) = self.endpoints[only].engine()
         {
-            engine.found_something();
+            engine.after_successful_read();
         }
     }
 
     #[inline(never)]
-    fn looked_at_several(&mut self, watch: Watch) {
-        for nth in 0..self.watched(watch).len() {
-            self.found_nothing(self.watched(watch)[nth]);
+    fn after_empty_read_of_several(&mut self, target: ProgressTarget) {
+        for nth in 0..self.endpoints_of(target).len() {
+            self.after_empty_read(self.endpoints_of(target)[nth]);
         }
     }
 
@@ -233,25 +233,25 @@ impl State {
     /// Nothing was found: looks a moment longer, if the engine thinks fit. Returns whether something has arrived. With several
     /// endpoints nobody lingers at one.
     #[inline(always)]
-    pub fn linger(&mut self, watch: Watch) -> bool {
-        match *self.watched(watch) {
-            [only] => self.endpoints[only].linger(),
+    pub fn spin_for_arrival(&mut self, target: ProgressTarget) -> bool {
+        match *self.endpoints_of(target) {
+            [only] => self.endpoints[only].spin_for_arrival(),
             _ => false,
         }
     }
 
     /// Nothing was found: lets others have the core, as the engine thinks fit. With several endpoints none may
     /// sleep, since the next packet may be another's.
-    pub fn pause(&mut self, watch: Watch) {
-        match *self.watched(watch) {
+    pub fn pause(&mut self, target: ProgressTarget) {
+        match *self.endpoints_of(target) {
             [only] => self.endpoints[only].pause(),
             _ => std::thread::yield_now(),
         }
     }
 
     /// Sleeps until something arrives, at most `at_most_ns`.
-    pub fn wait(&mut self, watch: Watch, at_most_ns: u64) {
-        match *self.watched(watch) {
+    pub fn wait(&mut self, target: ProgressTarget, at_most_ns: u64) {
+        match *self.endpoints_of(target) {
             [only] => self.endpoints[only].wait(at_most_ns),
             _ => std::thread::yield_now(),
         }
@@ -272,7 +272,7 @@ pub struct Domain {
 }
 
 /// For closing calls: in a forked child the object is left as it is, and the call succeeds.
-macro_rules! leave_to_parent {
+macro_rules! skip_in_forked_child {
     ($handle:ident) => {
         if !$handle.domain.is_ours() {
             Box::leak($handle); // dropping it would let go of the domain
@@ -280,7 +280,7 @@ macro_rules! leave_to_parent {
         }
     };
 }
-pub(crate) use leave_to_parent;
+pub(crate) use skip_in_forked_child;
 
 /// All open domains, for [`close_all`].
 static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());

@@ -51,11 +51,15 @@ const RX_ORDER: u64 = TX_ORDER;
 pub const INJECT_BYTES: usize = 4096;
 /// What is offered with more ranks than cores, unless somebody asks for more. A sender without credit that injects what is longer copies it twice, and fills
 /// the caches while its receiver needs the core; one that waits sends it from where it lies (docs/performance.md, "Incast"). Unit: bytes.
-pub const CROWDED_INJECT_BYTES: usize = 256;
+pub const OVERSUBSCRIBED_INJECT_BYTES: usize = 256;
 
 /// How long a message may be injected if nobody asks. Unit: bytes.
 fn inject_bytes() -> usize {
-    if weir_engine::node_cores::are_outnumbered() { CROWDED_INJECT_BYTES } else { INJECT_BYTES }
+    if weir_engine::oversubscription::is_oversubscribed() {
+        OVERSUBSCRIBED_INJECT_BYTES
+    } else {
+        INJECT_BYTES
+    }
 }
 
 /// Pieces of a scattered buffer.
@@ -65,7 +69,7 @@ pub const RMA_IOV_LIMIT: usize = 1;
 /// Operations that may be outstanding, as told to programs (which use it as a queue size).
 const QUEUE_SIZE: usize = 1024;
 /// Objects of a kind, as told to programs.
-const MANY: usize = 1024;
+const MAX_OBJECTS: usize = 1024;
 /// Bytes of remote completion data, and of keys.
 const DATA_BYTES: usize = 8;
 const MAX_MESSAGE_BYTES: usize = i64::MAX as usize;
@@ -121,7 +125,7 @@ struct Answer {
 }
 
 /// The answer to a program without wishes.
-fn everything() -> Answer {
+fn default_answer() -> Answer {
     Answer {
         info: FiInfo {
             next: null_mut(),
@@ -188,15 +192,15 @@ fn everything() -> Answer {
             mr_mode: 0,
             mr_key_size: DATA_BYTES,
             cq_data_size: DATA_BYTES,
-            cq_cnt: MANY,
-            ep_cnt: MANY,
-            tx_ctx_cnt: MANY,
-            rx_ctx_cnt: MANY,
+            cq_cnt: MAX_OBJECTS,
+            ep_cnt: MAX_OBJECTS,
+            tx_ctx_cnt: MAX_OBJECTS,
+            rx_ctx_cnt: MAX_OBJECTS,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
             max_ep_stx_ctx: 0,
             max_ep_srx_ctx: 0,
-            cntr_cnt: MANY,
+            cntr_cnt: MAX_OBJECTS,
             mr_iov_limit: IOV_LIMIT,
             caps: DOMAIN_CAPS,
             mode: 0,
@@ -217,7 +221,7 @@ fn everything() -> Answer {
 }
 
 /// Replaces `ours` by what was asked for, if anything was.
-fn echo<T: Copy + Default + PartialEq>(ours: &mut T, asked: T) {
+fn apply_hint<T: Copy + Default + PartialEq>(ours: &mut T, asked: T) {
     if asked != T::default() {
         *ours = asked;
     }
@@ -299,10 +303,10 @@ impl Answer {
             self.tx.caps &= asked.caps | DOMAIN_CAPS;
         }
         self.tx.op_flags = asked.op_flags;
-        echo(&mut self.tx.inject_size, asked.inject_size);
-        echo(&mut self.tx.size, asked.size);
-        echo(&mut self.tx.iov_limit, asked.iov_limit);
-        echo(&mut self.tx.rma_iov_limit, asked.rma_iov_limit);
+        apply_hint(&mut self.tx.inject_size, asked.inject_size);
+        apply_hint(&mut self.tx.size, asked.size);
+        apply_hint(&mut self.tx.iov_limit, asked.iov_limit);
+        apply_hint(&mut self.tx.rma_iov_limit, asked.rma_iov_limit);
         Ok(())
     }
 
@@ -318,8 +322,8 @@ impl Answer {
             self.rx.caps &= asked.caps | SECONDARY;
         }
         self.rx.op_flags = asked.op_flags;
-        echo(&mut self.rx.size, asked.size);
-        echo(&mut self.rx.iov_limit, asked.iov_limit);
+        apply_hint(&mut self.rx.size, asked.size);
+        apply_hint(&mut self.rx.iov_limit, asked.iov_limit);
         Ok(())
     }
 
@@ -350,17 +354,17 @@ impl Answer {
         at_most("domain_attr->cq_data_size", asked.cq_data_size, DATA_BYTES)?;
         at_most("domain_attr->max_ep_stx_ctx", asked.max_ep_stx_ctx, 0)?;
         at_most("domain_attr->max_ep_srx_ctx", asked.max_ep_srx_ctx, 0)?;
-        at_most("domain_attr->cntr_cnt", asked.cntr_cnt, MANY)?;
+        at_most("domain_attr->cntr_cnt", asked.cntr_cnt, MAX_OBJECTS)?;
         at_most("domain_attr->mr_iov_limit", asked.mr_iov_limit, IOV_LIMIT)?;
         at_most("domain_attr->mr_cnt", asked.mr_cnt, self.domain.mr_cnt)?;
         at_most("domain_attr->auth_key_size", asked.auth_key_size, 0)?;
         within("domain_attr->caps", asked.caps, DOMAIN_CAPS)?;
         self.domain.domain = asked.domain;
-        echo(&mut self.domain.threading, asked.threading);
-        echo(&mut self.domain.control_progress, asked.control_progress);
-        echo(&mut self.domain.data_progress, asked.data_progress);
-        echo(&mut self.domain.resource_mgmt, asked.resource_mgmt);
-        echo(&mut self.domain.av_type, asked.av_type);
+        apply_hint(&mut self.domain.threading, asked.threading);
+        apply_hint(&mut self.domain.control_progress, asked.control_progress);
+        apply_hint(&mut self.domain.data_progress, asked.data_progress);
+        apply_hint(&mut self.domain.resource_mgmt, asked.resource_mgmt);
+        apply_hint(&mut self.domain.av_type, asked.av_type);
         if asked.mr_mode == mr_mode::SCALABLE || api_version < version(1, 5) && asked.mr_mode != 0 {
             self.domain.mr_mode = mr_mode::SCALABLE;
         }
@@ -383,7 +387,7 @@ impl Answer {
 
     /// Copies the answer to memory that the core frees piece by piece with `free`.
     fn hand_out(self, hints: Option<&FiInfo>) -> Option<*mut FiInfo> {
-        let domain = FiDomainAttrWhole {
+        let domain = FiDomainAttrFull {
             common: FiDomainAttr { name: c_string(DOMAIN_NAME)?, ..self.domain },
             max_ep_auth_key: 0,
             max_group_id: 0,
@@ -473,7 +477,7 @@ fn find(api_version: u32, node: bool, flags: u64, hints: Option<&FiInfo>) -> Res
         return Err(Error::NoData);
     }
     settings::read()?;
-    let mut answer = everything();
+    let mut answer = default_answer();
     if let Some(hints) = hints {
         answer.fit(hints, api_version).map_err(|mismatch| {
             log::info(|| mismatch.to_string());

@@ -6,7 +6,7 @@ use weir_proto::{Pattern, PeekThen, Space};
 
 use crate::completion::{Side, UNTAGGED_CLAIM};
 use crate::endpoint::{EndpointHandle, Flags, Posting};
-use crate::errno::{Error, amount};
+use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
 use crate::handle::State;
 use crate::info::IOV_LIMIT;
@@ -35,27 +35,27 @@ impl Send {
     #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
         let mut state = endpoint.enter();
-        let result = self.hand_over(endpoint, &mut state);
-        state.has_posted(&result);
-        amount(result)
+        let result = self.submit(endpoint, &mut state);
+        state.after_post(&result);
+        ssize_status(result)
     }
 
     #[inline(always)]
-    fn hand_over(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
+    fn submit(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
         let Send { space, memory, to, tag, data, context, flags } = self;
-        let posting = endpoint.ready(state, Side::Transmit, to, context, flags)?;
+        let posting = endpoint.prepare(state, Side::Transmit, to, context, flags)?;
         let to = posting.peer.ok_or(Error::Invalid)?;
         let inject = posting.flags & flags::INJECT != 0;
         let level = posting.level();
         let arguments = SendArguments { to, space, tag, data, level, memory, inject };
-        let Posting { engine, post, mut desk, .. } = posting;
-        engine.send_to(post, arguments, &mut desk)?;
+        let Posting { engine, post, mut cq_writer, .. } = posting;
+        engine.send_with_sink(post, arguments, &mut cq_writer)?;
         Ok(0)
     }
 
     /// [`Send::post`] for calls that are seldom used.
     #[inline(never)]
-    pub fn post_seldom(self, endpoint: &EndpointHandle) -> isize {
+    pub fn post_out_of_line(self, endpoint: &EndpointHandle) -> isize {
         self.post(endpoint)
     }
 }
@@ -91,35 +91,40 @@ impl Receive {
     #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
         let mut state = endpoint.enter();
-        let result = self.hand_over(endpoint, &mut state);
-        state.has_posted(&result);
-        amount(result)
+        let result = self.submit(endpoint, &mut state);
+        state.after_post(&result);
+        ssize_status(result)
     }
 
     #[inline(always)]
-    fn hand_over(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
+    fn submit(self, endpoint: &EndpointHandle, state: &mut State) -> Result<usize, Error> {
         let Receive { space, memory, from, tag, ignore, context, flags } = self;
-        let posting = endpoint.ready(state, Side::Receive, from, context, flags)?;
+        let posting = endpoint.prepare(state, Side::Receive, from, context, flags)?;
         let pattern = Pattern { space, from: posting.peer, tag, ignore };
         if posting.flags & (flags::PEEK | flags::CLAIM) != 0 {
-            return look(posting, pattern, memory, context);
+            return peek_or_claim(posting, pattern, memory, context);
         }
         let multi = (posting.flags & flags::MULTI_RECV != 0).then_some(posting.min_multi_recv);
-        let Posting { engine, post, mut desk, .. } = posting;
-        engine.receive_to(post, pattern, memory, multi, &mut desk)?;
+        let Posting { engine, post, mut cq_writer, .. } = posting;
+        engine.receive_with_sink(post, pattern, memory, multi, &mut cq_writer)?;
         Ok(0)
     }
 
     /// [`Receive::post`] for calls that are seldom used.
     #[inline(never)]
-    pub fn post_seldom(self, endpoint: &EndpointHandle) -> isize {
+    pub fn post_out_of_line(self, endpoint: &EndpointHandle) -> isize {
         self.post(endpoint)
     }
 }
 
 /// A peek, or what follows one that has claimed a message.
 #[inline(never)]
-fn look(posting: Posting, pattern: Pattern, memory: UserMemory, context: usize) -> Result<usize, Error> {
+fn peek_or_claim(
+    posting: Posting,
+    pattern: Pattern,
+    memory: UserMemory,
+    context: usize,
+) -> Result<usize, Error> {
     let flag = |bit| posting.flags & bit != 0;
     if flag(flags::PEEK) {
         let then = match (flag(flags::CLAIM), flag(flags::DISCARD)) {
@@ -167,7 +172,7 @@ fn send_untagged(
     context: usize,
     flags: Flags,
 ) -> isize {
-    Send { space: Space::Untagged, memory, to, tag: 0, data, context, flags }.post_seldom(endpoint)
+    Send { space: Space::Untagged, memory, to, tag: 0, data, context, flags }.post_out_of_line(endpoint)
 }
 
 fn receive_untagged(
@@ -177,7 +182,8 @@ fn receive_untagged(
     context: usize,
     flags: Flags,
 ) -> isize {
-    Receive { space: Space::Untagged, memory, from, tag: 0, ignore: 0, context, flags }.post_seldom(endpoint)
+    Receive { space: Space::Untagged, memory, from, tag: 0, ignore: 0, context, flags }
+        .post_out_of_line(endpoint)
 }
 
 /// The table that endpoints carry.

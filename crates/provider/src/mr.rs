@@ -9,7 +9,7 @@ use weir_link::memory::UserMemory;
 use crate::domain::DomainHandle;
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Region, State, leave_to_parent};
+use crate::handle::{Domain, Region, State, skip_in_forked_child};
 
 /// The object that C holds; the first members are `fid_mr`.
 #[repr(C)]
@@ -66,7 +66,7 @@ fn register(
 }
 
 extern "C" fn close(region: Box<RegionHandle>) -> c_int {
-    leave_to_parent!(region);
+    skip_in_forked_child!(region);
     let mut state = region.domain.enter();
     let State { endpoints, regions, .. } = &mut *state;
     regions.remove(&region.key);

@@ -5,7 +5,7 @@ use weir_link::memory::UserMemory;
 
 use crate::completion::Side;
 use crate::endpoint::{EndpointHandle, Flags};
-use crate::errno::{Error, amount};
+use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
 use crate::message::{data_of, scattered};
 
@@ -43,7 +43,7 @@ impl Remote {
     /// Hands the operation to the engine. Returns what the call returns.
     fn post(self, endpoint: &EndpointHandle) -> isize {
         let Remote { direction, memory, peer, offset, key, data, context, flags } = self;
-        amount(endpoint.post(Side::Transmit, peer, context, flags, |posting| {
+        ssize_status(endpoint.post(Side::Transmit, peer, context, flags, |posting| {
             let peer = posting.peer.ok_or(Error::Invalid)?;
             let inject = posting.flags & flags::INJECT != 0;
             let arguments = RemoteArguments { peer, key, offset, memory, data, inject };

@@ -14,9 +14,9 @@ use crate::log;
 /// # Errors
 /// [`Error::Invalid`].
 pub fn read() -> Result<Settings, Error> {
-    static COMPLAIN: Once = Once::new();
+    static REPORT_ONCE: Once = Once::new();
     Settings::from_environment().map_err(|problem| {
-        COMPLAIN.call_once(|| log::error(&problem.to_string()));
+        REPORT_ONCE.call_once(|| log::error(&problem.to_string()));
         Error::Invalid
     })
 }

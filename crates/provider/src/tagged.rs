@@ -60,7 +60,7 @@ extern "C" fn recvv(
     context: usize,
 ) -> isize {
     match scattered(pieces, count) {
-        Ok(memory) => plain_receive(memory, from, tag, ignore, context).post_seldom(endpoint),
+        Ok(memory) => plain_receive(memory, from, tag, ignore, context).post_out_of_line(endpoint),
         Err(error) => error.code() as isize,
     }
 }
@@ -71,7 +71,7 @@ extern "C" fn recvmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u
         Ok(memory) => {
             let flags = Flags::Given(flags);
             Receive { space: Space::Tagged, memory, from: addr, tag, ignore, context, flags }
-                .post_seldom(endpoint)
+                .post_out_of_line(endpoint)
         }
         Err(error) => error.code() as isize,
     }
@@ -99,7 +99,7 @@ extern "C" fn sendv(
     context: usize,
 ) -> isize {
     match scattered(pieces, count) {
-        Ok(memory) => plain_send(memory, to, tag, None, context).post_seldom(endpoint),
+        Ok(memory) => plain_send(memory, to, tag, None, context).post_out_of_line(endpoint),
         Err(error) => error.code() as isize,
     }
 }
@@ -110,7 +110,8 @@ extern "C" fn sendmsg(endpoint: &EndpointHandle, message: &FiMsgTagged, flags: u
         Ok(memory) => {
             let data = data_of(flags, data);
             let flags = Flags::Given(flags);
-            Send { space: Space::Tagged, memory, to: addr, tag, data, context, flags }.post_seldom(endpoint)
+            Send { space: Space::Tagged, memory, to: addr, tag, data, context, flags }
+                .post_out_of_line(endpoint)
         }
         Err(error) => error.code() as isize,
     }

@@ -122,7 +122,7 @@ impl Side {
     }
 
     /// Inserts addresses; the first gets number 0.
-    fn know(&self, addresses: &[[u8; 32]]) {
+    fn insert_addresses(&self, addresses: &[[u8; 32]]) {
         let vector = self.vector.as_ref().expect("open");
         let table = table(vector.ops);
         let mut numbers = vec![77; addresses.len()];
@@ -220,8 +220,8 @@ impl Drop for Side {
 fn pair(threading: c_int, bind_flags: u64) -> (Side, Side) {
     let open = || Side::open(threading, version(1, 21), cq_format::TAGGED, bind_flags);
     let (one, other) = (open(), open());
-    one.know(&[one.address(), other.address()]);
-    other.know(&[other.address(), one.address()]);
+    one.insert_addresses(&[one.address(), other.address()]);
+    other.insert_addresses(&[other.address(), one.address()]);
     (one, other)
 }
 
@@ -244,14 +244,14 @@ fn a_tagged_message_arrives_with_tag_data_and_source() {
 }
 
 #[test]
-fn names_need_room_and_say_how_much() {
+fn getname_reports_the_needed_length() {
     let (one, _other) = pair(threading::SAFE, 0);
     assert_eq!(one.name(0), (-257, 32));
     assert_eq!(one.name(64), (0, 32));
 }
 
 #[test]
-fn injected_messages_are_silent_but_counted() {
+fn injected_messages_make_no_entry_but_count() {
     let (one, other) = pair(threading::SAFE, 0);
     let (mut from, mut to) = ([1, 2, 3], [0; 3]);
     one.inject(&mut from, 5);
@@ -266,7 +266,7 @@ fn injected_messages_are_silent_but_counted() {
 }
 
 #[test]
-fn with_selective_completion_only_asked_entries_come_and_errors_always() {
+fn selective_completion_reports_flagged_operations_and_all_errors() {
     let (one, other) = pair(threading::SAFE, SELECTIVE);
     let (mut from, mut to) = ([5_u8; 8], [0_u8; 4]);
     let pieces = [libc::iovec { iov_base: from.as_mut_ptr().cast(), iov_len: 8 }];
@@ -290,7 +290,7 @@ fn with_selective_completion_only_asked_entries_come_and_errors_always() {
 }
 
 #[test]
-fn errors_are_written_as_far_as_the_version_of_the_api_goes() {
+fn error_entries_fit_the_api_version() {
     for (api_version, untouched) in [(version(1, 4), 72), (version(1, 5), 80), (version(1, 20), 88)] {
         let mut bytes = [0xEE_u8; 96];
         let side = Side::open(threading::SAFE, api_version, cq_format::TAGGED, 0);
@@ -359,7 +359,7 @@ fn peeks_leave_claim_and_discard() {
 }
 
 #[test]
-fn a_claimed_message_without_tag_is_reported_without() {
+fn a_claimed_untagged_message_is_reported_as_untagged() {
     let (one, other) = pair(threading::SAFE, 0);
     let (mut from, mut to) = ([7; 8], [0_u8; 8]);
     let untagged = table(other.endpoint().msg);
@@ -394,7 +394,7 @@ fn a_cancelled_receive_makes_one_error() {
 }
 
 #[test]
-fn a_multi_receive_buffer_is_filled_without_gaps_and_released() {
+fn a_multi_receive_buffer_is_filled_contiguously_and_released() {
     let (one, other) = pair(threading::SAFE, SELECTIVE);
     let least = [16_usize];
     let ops = table(other.endpoint().ops);
@@ -428,11 +428,11 @@ fn a_multi_receive_buffer_is_filled_without_gaps_and_released() {
 fn a_message_from_a_peer_inserted_later_matches_a_directed_receive() {
     let open = || Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
     let (one, other) = (open(), open());
-    one.know(&[one.address(), other.address()]);
+    one.insert_addresses(&[one.address(), other.address()]);
     let (mut from, mut to) = ([4; 4], [0; 4]);
     one.send(&mut from, 0, 1, 0);
     other.poke();
-    other.know(&[other.address(), one.address()]);
+    other.insert_addresses(&[other.address(), one.address()]);
     other.receive(&mut to, 1, 1, 5);
     assert_eq!(other.read(&one).expect("the message").1, 1);
 }
@@ -441,7 +441,7 @@ fn a_message_from_a_peer_inserted_later_matches_a_directed_receive() {
 fn an_unknown_sender_has_no_source_and_an_unknown_receiver_is_invalid() {
     let open = || Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
     let (one, other) = (open(), open());
-    one.know(&[one.address(), other.address()]);
+    one.insert_addresses(&[one.address(), other.address()]);
     let (mut from, mut to) = ([4; 4], [0; 4]);
     one.send(&mut from, 0, 1, 0);
     other.receive(&mut to, ADDR_UNSPEC, 1, 5);
@@ -502,12 +502,12 @@ fn the_whole_address_space_can_be_a_region() {
 }
 
 #[test]
-fn short_formats_are_the_beginnings_of_the_long_one() {
+fn short_cq_formats_are_prefixes_of_the_tagged_one() {
     for (format, words) in
         [(cq_format::UNSPEC, 1), (cq_format::CONTEXT, 1), (cq_format::MSG, 3), (cq_format::DATA, 5)]
     {
         let side = Side::open(threading::SAFE, version(1, 21), format, 0);
-        side.know(&[side.address(), side.address()]);
+        side.insert_addresses(&[side.address(), side.address()]);
         assert_eq!((table(side.endpoint().tagged).inject)(side.endpoint(), buffer(&mut [1; 4]), 4, 0, 1), 0);
         let mut to = [0; 4];
         side.receive(&mut to, 0, 1, 33);
@@ -537,7 +537,7 @@ fn blocking_reads_end_in_time_and_on_a_signal() {
 }
 
 #[test]
-fn a_forked_child_that_closes_everything_leaves_its_parent_alone() {
+fn a_forked_child_that_closes_objects_does_not_affect_its_parent() {
     for threading in [threading::SAFE, threading::DOMAIN] {
         let (mut one, other) = pair(threading, 0);
         let exchange = |one: &Side, tag: u64| {
@@ -599,7 +599,7 @@ fn sleeps() -> i64 {
 }
 
 #[test]
-fn one_engine_sleeps_while_nothing_comes_and_of_several_none_does() {
+fn one_idle_engine_sleeps_and_several_do_not() {
     alone(|| {
         let open = || Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
         let read = |side: &Side| {
@@ -629,7 +629,7 @@ fn one_engine_sleeps_while_nothing_comes_and_of_several_none_does() {
 }
 
 #[test]
-fn who_waits_on_a_counter_leaves_the_core_to_others() {
+fn a_wait_on_a_counter_gives_up_the_core() {
     alone(|| {
         let one = Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
         let before = sleeps();
@@ -654,7 +654,7 @@ fn a_queue_in_use_cannot_be_closed() {
 
 /// What the look that follows many reads of old news has found may be an answer to what was posted meanwhile.
 #[test]
-fn what_is_found_after_old_news_is_told_only_after_a_look() {
+fn new_arrivals_are_reported_after_a_poll() {
     let (one, other) = pair(threading::DOMAIN, 0);
     let (mut early, mut last, mut to, mut answer) = ([1; 8], [2; 8], [0; 8], [0; 8]);
     for _ in 0..200 {
@@ -674,9 +674,9 @@ fn what_is_found_after_old_news_is_told_only_after_a_look() {
         }
     };
     assert_eq!(once(), None); // the look that the first receive owes
-    let before = other.queue().domain.enter().blind_reads;
+    let before = other.queue().domain.enter().reads_without_poll;
     assert_eq!(before, 0);
-    while other.queue().domain.enter().blind_reads < 63 {
+    while other.queue().domain.enter().reads_without_poll < 63 {
         other.receive(&mut to, 1, 7, 6);
         assert_eq!(once(), Some(7));
     }

@@ -32,7 +32,7 @@ fn fi_info(arguments: &[&str], variables: &[(&str, &str)]) -> Option<Output> {
 }
 
 #[test]
-fn the_core_lists_the_provider_once_and_without_layers() {
+fn the_core_lists_the_provider_once_without_utility_layers() {
     let Some(output) = fi_info(&["-p", "weir"], &[]) else { return };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
@@ -50,7 +50,7 @@ fn the_core_lists_the_settings() {
 }
 
 #[test]
-fn a_wrong_setting_is_named_once() {
+fn a_wrong_setting_is_reported_once() {
     let Some(output) = fi_info(&["-p", "weir"], &[("FI_WEIR_FLOW", "flood")]) else { return };
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr);

@@ -293,7 +293,7 @@ fn names(endpoints: &[EndpointReport]) -> Vec<String> {
 pub(crate) mod tests {
     use super::*;
     use crate::report::tests::endpoint;
-    use weir_engine::trace::{Gauges, Subject};
+    use weir_engine::trace::{Gauges, TracedEndpoint};
 
     pub(crate) fn sample(at_ms: u64, stalled_ms: u64, pairs: &[(u32, PairSample)]) -> Sample {
         Sample {
@@ -305,7 +305,8 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn trace(rank: u64, samples: Vec<Sample>, peers: &[(u32, u64)]) -> Trace {
-        let subject = Subject { rank: Some(rank), pid: 1, started_ns: 5_000_000_000, identity: 1000 + rank };
+        let subject =
+            TracedEndpoint { rank: Some(rank), pid: 1, started_ns: 5_000_000_000, identity: 1000 + rank };
         Trace { path: "x.trace".into(), subject, peers: peers.iter().copied().collect(), samples }
     }
 

@@ -29,7 +29,7 @@ pub(super) const FLOW: &str = "FI_WEIR_FLOW";
 pub(super) const PIGGYBACK: &str = "FI_WEIR_PIGGYBACK";
 pub(super) const MAILBOX_SLOTS: &str = "FI_WEIR_MAILBOX_SLOTS";
 pub(super) const SLOTS_PER_PEER: &str = "FI_WEIR_SLOTS_PER_PEER";
-pub(super) const ADMIT: &str = "FI_WEIR_ADMIT";
+pub(super) const ATTACH: &str = "FI_WEIR_ATTACH";
 pub(super) const CREDIT_SLOTS: &str = "FI_WEIR_CREDIT_SLOTS";
 pub(super) const PREPOSTED: &str = "FI_WEIR_PREPOSTED";
 pub(super) const RNR_TIMER_US: &str = "FI_WEIR_RNR_TIMER_US";
@@ -83,7 +83,7 @@ pub const SETTINGS: &[SettingInfo] = &[
         help: "Dynamic credits: data slots of the mailbox for each rank of the job, shared by those who send.",
     },
     SettingInfo {
-        variable: ADMIT,
+        variable: ATTACH,
         default: "contact",
         allowed: "contact, start",
         help: "Dynamic credits: a sender gets its share of the mailbox when it first sends, or all get equal ones from the start (as published).",

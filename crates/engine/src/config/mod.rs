@@ -20,7 +20,7 @@ pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
 pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan};
 
 /// All ranks of a node together copy at most this part of its memory: a half.
-const RETAINED_SHARE: u64 = 2;
+const RETAIN_DIVISOR: u64 = 2;
 
 /// A setting that is not allowed. Its text is one line that names the variable, the value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +71,7 @@ pub enum SettingError {
     },
     /// Fits by itself, but is more than another setting allows.
     #[error("{variable}={value}: more than {other}={most}, which is the most")]
-    Beyond {
+    ExceedsOther {
         /// Variable.
         variable: &'static str,
         /// Its value.
@@ -98,7 +98,7 @@ impl SettingError {
             SettingError::NotAllowed { variable, .. }
             | SettingError::NoDirectory { variable, .. }
             | SettingError::TooFew { variable, .. }
-            | SettingError::Beyond { variable, .. }
+            | SettingError::ExceedsOther { variable, .. }
             | SettingError::TooMany { variable, .. } => variable,
             SettingError::Unknown { variable, .. } => variable,
         }
@@ -124,8 +124,8 @@ pub struct Settings {
     pub mailbox_slots: u32,
     /// `FI_WEIR_SLOTS_PER_PEER`: dynamic credits, data slots for each rank.
     pub slots_per_peer: u32,
-    /// `FI_WEIR_ADMIT` (`contact`, `start`): dynamic credits, when a sender gets its share.
-    pub admission: Admission,
+    /// `FI_WEIR_ATTACH` (`contact`, `start`): dynamic credits, when a sender gets its share.
+    pub attach: Admission,
     /// `FI_WEIR_CREDIT_SLOTS`: slots per peer for explicit credit packets.
     pub credit_slots: u32,
     /// `FI_WEIR_PREPOSTED`: data slots of a sender (hardware, static in the connection form); 0: its share.
@@ -172,7 +172,7 @@ impl Default for Settings {
             scheme: Scheme::Dynamic { piggyback: true },
             mailbox_slots: 0,
             slots_per_peer: 16,
-            admission: Admission::FirstContact,
+            attach: Admission::FirstContact,
             credit_slots: 2,
             preposted_slots: 0,
             adaptive_start_slots: 4,
@@ -224,17 +224,17 @@ impl Settings {
             read_number(&given, ADAPTIVE_MAX, 0..=65535)?.unwrap_or(default.adaptive_max_slots);
         let adaptive_start_slots =
             read_number(&given, ADAPTIVE_START, 1..=65535)?.unwrap_or(default.adaptive_start_slots);
-        beyond((ECM_THRESHOLD, ecm_threshold), (PREPOSTED, preposted_slots))?;
+        check_not_above((ECM_THRESHOLD, ecm_threshold), (PREPOSTED, preposted_slots))?;
         if given(ADAPTIVE_START).is_some() {
-            beyond((ADAPTIVE_START, adaptive_start_slots), (ADAPTIVE_MAX, adaptive_max_slots))?;
+            check_not_above((ADAPTIVE_START, adaptive_start_slots), (ADAPTIVE_MAX, adaptive_max_slots))?;
         }
-        let admissions = [("contact", Admission::FirstContact), ("start", Admission::Start)];
+        let attach_words = [("contact", Admission::FirstContact), ("start", Admission::Start)];
         let rest_words = [("first", QuotaRest::First), ("round", QuotaRest::Round)];
         Ok(Settings {
             scheme,
             mailbox_slots: read_number(&given, MAILBOX_SLOTS, 0..=1 << 24)?.unwrap_or(default.mailbox_slots),
             slots_per_peer: read_number(&given, SLOTS_PER_PEER, 1..=1024)?.unwrap_or(default.slots_per_peer),
-            admission: read_word(&given, ADMIT, &admissions)?.unwrap_or(default.admission),
+            attach: read_word(&given, ATTACH, &attach_words)?.unwrap_or(default.attach),
             credit_slots: read_number(&given, CREDIT_SLOTS, 1..=MAX_CREDIT_SLOTS)?
                 .unwrap_or(default.credit_slots),
             preposted_slots,
@@ -263,7 +263,7 @@ impl Settings {
     /// Unit: bytes.
     pub fn retain_limit_bytes(&self, ranks: u32) -> u64 {
         match self.retain_bytes {
-            0 => node_memory::available_bytes() / RETAINED_SHARE / u64::from(ranks.max(1)),
+            0 => node_memory::available_bytes() / RETAIN_DIVISOR / u64::from(ranks.max(1)),
             given => given,
         }
     }
@@ -273,7 +273,7 @@ impl Settings {
     pub fn to_variables(&self) -> Vec<(&'static str, String)> {
         let switch = |on: bool| String::from(if on { "1" } else { "0" });
         let number = |threshold: Option<NonZeroU32>| threshold.map_or(0, NonZeroU32::get).to_string();
-        let admit = match self.admission {
+        let attach_word = match self.attach {
             Admission::FirstContact => "contact",
             Admission::Start => "start",
         };
@@ -306,7 +306,7 @@ impl Settings {
                 vec![
                     (PIGGYBACK, switch(piggyback)),
                     (SLOTS_PER_PEER, self.slots_per_peer.to_string()),
-                    (ADMIT, admit.into()),
+                    (ATTACH, attach_word.into()),
                 ],
             ),
         };
@@ -377,12 +377,12 @@ fn growth_word(growth: Growth) -> String {
 }
 
 /// Refuses `value` if it is more than `most`, unless that is 0.
-fn beyond(
+fn check_not_above(
     (variable, value): (&'static str, u32),
     (other, most): (&'static str, u32),
 ) -> Result<(), SettingError> {
     if most > 0 && value > most {
-        return Err(SettingError::Beyond { variable, value, other, most });
+        return Err(SettingError::ExceedsOther { variable, value, other, most });
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
 /// With dynamic credits, the most that a mailbox has at least if nobody says how many data slots: 4 MiB, which are the node's memory and
 /// not an adapter's, so more than [`DataRegion::LEAST_SLOTS`]. Whoever waits for credit among more ranks than cores loses its core, and what it has
 /// sent by then decides how often (docs/performance.md, "Incast").
-const ROOMY_SLOTS: u32 = 65_536;
+const DEFAULT_MAX_SLOTS: u32 = 65_536;
 /// So much of the budget for unexpected payload for each of these slots: what may come under credits is reserved there (76 B a slot of the region and of
 /// what senders begin with), and should leave most of it.
 const BUDGET_BYTES_PER_SLOT: u64 = 224;
@@ -21,11 +21,11 @@ const BUDGET_BYTES_PER_SLOT: u64 = 224;
 const MOST_LANE_SLOTS: u32 = 8192;
 /// Bounds on the lanes of all ranks of a job together, as long as none is shorter than [`DataRegion::MOST_LANE_SLOTS`]: 32 MiB, and an eighth of the file system that
 /// they are in, since other jobs have lanes there too, and ranks that nobody expects. A lane's memory is reserved as a whole.
-const JOB_BYTES: u64 = 32 << 20;
-const SHARE_OF_FILE_SYSTEM: u64 = 8;
+const MAX_JOB_LANE_BYTES: u64 = 32 << 20;
+const FILE_SYSTEM_DIVISOR: u64 = 8;
 
 /// And on the lanes of one mailbox: so much of the budget for unexpected payload. Who gives little memory to that does not mean the mailbox to take more.
-const SHARE_OF_BUDGET: u64 = 4;
+const BUDGET_DIVISOR: u64 = 4;
 
 /// The most data slots that one of `peers` senders can hold at a time with dynamic credits; 0: nobody knows how many there will be.
 fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
@@ -33,8 +33,8 @@ fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
     if peers == 0 {
         return least;
     }
-    let of_job = JOB_BYTES.min(file_system_bytes / SHARE_OF_FILE_SYSTEM);
-    let of_mailbox = (budget_bytes / SHARE_OF_BUDGET).min(of_job / u64::from(peers));
+    let of_job = MAX_JOB_LANE_BYTES.min(file_system_bytes / FILE_SYSTEM_DIVISOR);
+    let of_mailbox = (budget_bytes / BUDGET_DIVISOR).min(of_job / u64::from(peers));
     let slots = of_mailbox / u64::from(peers) / weir_proto::wire::SLOT_BYTES as u64;
     slots.clamp(least.into(), MOST_LANE_SLOTS.into()) as u32
 }
@@ -94,9 +94,9 @@ impl Settings {
             // For each sender a message is reserved besides.
             let messages_bytes = u64::from(peers) * weir_proto::kept_cost_bytes(self.eager_bytes.into());
             let left_bytes = self.unexpected_budget_bytes.saturating_sub(messages_bytes);
-            let roomy = (left_bytes / BUDGET_BYTES_PER_SLOT).min(ROOMY_SLOTS.into()) as u32;
+            let affordable_slots = (left_bytes / BUDGET_BYTES_PER_SLOT).min(DEFAULT_MAX_SLOTS.into()) as u32;
             let of_lanes = lane_slots.saturating_mul(peers); // more than can be filled would be reserved in vain
-            return Ok(self.shared(slots.max(roomy.min(of_lanes)), peers, lane_slots));
+            return Ok(self.shared(slots.max(affordable_slots.min(of_lanes)), peers, lane_slots));
         }
         if self.mailbox_slots == 0 {
             return Ok(self.divided(DEFAULT_SLOTS_PER_SENDER, 0));
@@ -136,7 +136,7 @@ impl Settings {
 
     /// A data region of `slots` slots that all lanes share, each of at most `lane_slots`.
     fn shared(&self, slots: u32, peers: u32, lane_slots: u32) -> MailboxPlan {
-        let region = DataRegion::shared(slots, peers, self.credit_slots, self.admission);
+        let region = DataRegion::shared(slots, peers, self.credit_slots, self.attach);
         MailboxPlan {
             base_slots: slots.min(lane_slots),
             rest_lanes: 0,

@@ -16,7 +16,7 @@ fn refusal(variable: &str, value: &str) -> String {
 }
 
 #[test]
-fn nothing_given_means_the_documented_defaults() {
+fn unset_settings_have_the_documented_defaults() {
     let settings = with(&[]).unwrap();
     assert_eq!(settings, Settings::default());
     // What belongs to schemes that are not the default one has no value.
@@ -45,7 +45,7 @@ fn every_setting_is_read_and_written_back() {
         (PIGGYBACK, "0"),
         (MAILBOX_SLOTS, "16777216"),
         (SLOTS_PER_PEER, "1024"),
-        (ADMIT, "start"),
+        (ATTACH, "start"),
         (CREDIT_SLOTS, "16"),
         (PREPOSTED, "65535"),
         (RNR_TIMER_US, "655360"),
@@ -74,7 +74,7 @@ fn every_setting_is_read_and_written_back() {
         values.map(|(variable, _)| variable).as_slice(),
         SETTINGS.iter().map(|s| s.variable).collect::<Vec<_>>()
     );
-    let schemes: [(&str, Scheme, &[&str]); 6] = [
+    let each_scheme_name_selects_its_scheme: [(&str, Scheme, &[&str]); 6] = [
         ("unlimited", Scheme::Unlimited, &[]),
         (
             "hardware",
@@ -95,10 +95,11 @@ fn every_setting_is_read_and_written_back() {
             },
             &[ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH],
         ),
-        ("dynamic", Scheme::Dynamic { piggyback: false }, &[PIGGYBACK, SLOTS_PER_PEER, ADMIT]),
+        ("dynamic", Scheme::Dynamic { piggyback: false }, &[PIGGYBACK, SLOTS_PER_PEER, ATTACH]),
     ];
-    let of_schemes: Vec<_> = schemes.iter().flat_map(|(_, _, own)| *own).collect();
-    for (flow, scheme, own) in schemes {
+    let of_schemes: Vec<_> =
+        each_scheme_name_selects_its_scheme.iter().flat_map(|(_, _, own)| *own).collect();
+    for (flow, scheme, own) in each_scheme_name_selects_its_scheme {
         let mut given = values;
         given[0].1 = flow;
         let settings = with(&given).unwrap();
@@ -125,7 +126,7 @@ fn growth_is_linear_by_a_number_or_exponential() {
 }
 
 #[test]
-fn settings_that_contradict_each_other_are_refused() {
+fn contradicting_settings_are_rejected() {
     let refused = |variables: &[(&str, &str)]| with(variables).unwrap_err().to_string();
     assert_eq!(
         refused(&[(FLOW, "static-connection"), (PREPOSTED, "8"), (ECM_THRESHOLD, "9")]),
@@ -139,7 +140,7 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
-fn each_scheme_gets_the_lanes_that_it_needs() {
+fn each_scheme_gets_its_lane_slots() {
     let plan = |variables: &[(&str, &str)], peers| {
         let MailboxPlan { base_slots, rest_lanes, start_slots, credit_slots, region } =
             with(variables).unwrap().quota(peers).unwrap();
@@ -159,11 +160,11 @@ fn each_scheme_gets_the_lanes_that_it_needs() {
     assert_eq!(plan(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "64"), (ADAPTIVE_START, "1")], 4), [64, 0, 1, 2]);
     assert_eq!(plan(&[(FLOW, "adaptive"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 1, 2]);
     assert_eq!(plan(&[(FLOW, "dynamic")], 4), [8192, 0, 256, 2]);
-    assert_eq!(plan(&[(FLOW, "dynamic"), (MAILBOX_SLOTS, "80"), (ADMIT, "start")], 4), [80, 0, 2, 2]);
+    assert_eq!(plan(&[(FLOW, "dynamic"), (MAILBOX_SLOTS, "80"), (ATTACH, "start")], 4), [80, 0, 2, 2]);
 }
 
 #[test]
-fn schemes() {
+fn each_scheme_name_selects_its_scheme() {
     assert_eq!(with(&[(FLOW, "unlimited")]).unwrap().scheme, Scheme::Unlimited);
     assert_eq!(with(&[(FLOW, "unlimited"), (PIGGYBACK, "1")]).unwrap().scheme, Scheme::Unlimited);
     assert_eq!(with(&[(FLOW, "static")]).unwrap().scheme, Scheme::Static { piggyback: true });
@@ -180,7 +181,7 @@ fn schemes() {
 }
 
 #[test]
-fn numbers_are_inside_their_ranges() {
+fn numbers_outside_their_range_are_rejected() {
     let ranges: [(&str, u64, u64); 18] = [
         (MAILBOX_SLOTS, 0, 16_777_216),
         (SLOTS_PER_PEER, 1, 1024),
@@ -219,13 +220,13 @@ fn numbers_are_inside_their_ranges() {
 }
 
 #[test]
-fn directories_exist() {
+fn a_missing_directory_is_rejected() {
     assert_eq!(refusal(SHM_DIR, "/no/such"), "FI_WEIR_SHM_DIR=/no/such: is not an existing directory");
     assert_eq!(refusal(STATS, "/proc/version"), "FI_WEIR_STATS=/proc/version: is not an existing directory");
 }
 
 #[test]
-fn misspelled_names_are_refused() {
+fn misspelled_names_are_rejected() {
     let check = |name: &str| check_names([String::from("PATH"), name.to_owned()]).map_err(|e| e.to_string());
     assert_eq!(check("FI_WEIR_FLOW"), Ok(()));
     assert_eq!(check("FI_PROVIDER"), Ok(()));
@@ -300,8 +301,8 @@ fn the_lanes_of_a_small_job_are_long_and_take_32_mib_or_an_eighth_of_the_file_sy
 }
 
 #[test]
-fn as_published_senders_begin_with_their_credit_slots_and_equal_shares() {
-    let settings = Settings { admission: Admission::Start, mailbox_slots: 120, ..Settings::default() };
+fn with_attach_start_all_senders_get_equal_quotas() {
+    let settings = Settings { attach: Admission::Start, mailbox_slots: 120, ..Settings::default() };
     let plan = settings.quota(8).unwrap();
     assert_eq!((plan.base_slots, plan.region.slots, plan.region.start_slots), (120, 120, 2));
     assert_eq!(plan.region.admission, Admission::Start);
@@ -309,7 +310,7 @@ fn as_published_senders_begin_with_their_credit_slots_and_equal_shares() {
 }
 
 #[test]
-fn a_given_mailbox_is_divided() {
+fn a_set_mailbox_size_is_divided_among_the_ranks() {
     let settings = Settings { mailbox_slots: 38, ..fixed() };
     let region = DataRegion::default();
     let plan = |base_slots, rest_lanes| {
@@ -323,7 +324,7 @@ fn a_given_mailbox_is_divided() {
 }
 
 #[test]
-fn a_mailbox_too_small_for_the_ranks_is_refused() {
+fn a_mailbox_too_small_for_the_ranks_is_rejected() {
     for scheme in [Scheme::Static { piggyback: true }, Scheme::Dynamic { piggyback: true }] {
         let settings = Settings { mailbox_slots: 10, scheme, ..Settings::default() };
         assert_eq!(
@@ -351,7 +352,7 @@ fn a_sender_gets_no_more_slots_than_a_lane_can_have() {
 }
 
 #[test]
-fn more_ranks_than_lanes_share_what_so_many_would() {
+fn more_ranks_than_lanes_are_planned_as_one_per_lane() {
     let scheme = Scheme::Static { piggyback: true };
     let settings = Settings { scheme, max_peers: 4, mailbox_slots: 100, ..Settings::default() };
     assert_eq!(settings.quota(8), settings.quota(4));
@@ -359,6 +360,6 @@ fn more_ranks_than_lanes_share_what_so_many_would() {
 }
 
 #[test]
-fn parameters_are_named_as_libfabric_wants_them() {
+fn parameter_names_are_lower_case_without_the_prefix() {
     assert_eq!(SETTINGS[2].parameter(), "mailbox_slots");
 }

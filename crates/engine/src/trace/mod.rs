@@ -24,12 +24,12 @@ const MAGIC: [u8; 8] = *b"weirtrc1";
 const VERSION: u64 = 1;
 const EXTENSION: &str = "trace";
 /// Magic, version, counters in a sample, rank, process, start, identity.
-const HEAD_WORDS: usize = 7;
+const HEADER_WORDS: usize = 7;
 const UNKNOWN: u64 = u64::MAX;
 /// The first interval.
 const FIRST_INTERVAL: Duration = Duration::from_millis(1);
 /// How often the process's memory is asked for, which costs some 20 us.
-const MEMORY_EVERY: Duration = Duration::from_millis(5);
+const MEMORY_INTERVAL: Duration = Duration::from_millis(5);
 /// Bound on the samples of a file.
 const MAX_SAMPLES: usize = 2000;
 /// Bound on all files of a job together, as far as its size is known: what a temporary directory can take. Unit: bytes.
@@ -39,7 +39,7 @@ const FILE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 20;
 
 /// Who a trace is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct TracedEndpoint {
     /// Rank in the MPI job, if the launcher had told it.
     pub rank: Option<u64>,
     /// Its process.
@@ -55,7 +55,7 @@ pub struct Subject {
 pub struct Recorder {
     file: File,
     path: PathBuf,
-    subject: Subject,
+    subject: TracedEndpoint,
     started: Instant,
     max_bytes: u64,
     max_samples: usize,
@@ -65,7 +65,7 @@ pub struct Recorder {
     bytes: u64,
     /// What was last written of each pair.
     written: BTreeMap<u32, PairSample>,
-    introduced: HashSet<u32>,
+    described_peers: HashSet<u32>,
     memory: Memory,
 }
 
@@ -76,10 +76,10 @@ impl Recorder {
     /// Those of making and writing a file.
     pub fn create(directory: &Path, identity: u64, peers: u32) -> io::Result<Recorder> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let (rank, pid, started_ns) = stats::who_and_when();
+        let (rank, pid, started_ns) = stats::rank_pid_time();
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("rank-{}-{pid}-{serial}.{EXTENSION}", rank.unwrap_or(pid)));
-        let subject = Subject { rank, pid, started_ns, identity };
+        let subject = TracedEndpoint { rank, pid, started_ns, identity };
         let (file, bytes) = begin_file(&path, &subject)?;
         let share = MAX_JOB_BYTES / u64::from(peers.max(1));
         let started = Instant::now();
@@ -95,7 +95,7 @@ impl Recorder {
             samples: 0,
             bytes,
             written: BTreeMap::new(),
-            introduced: HashSet::new(),
+            described_peers: HashSet::new(),
             memory: Memory::new(),
         })
     }
@@ -130,7 +130,7 @@ impl Recorder {
         sample.pairs.retain(|number, pair| self.written.insert(*number, *pair) != Some(*pair));
         let mut bytes = Vec::new();
         for &number in sample.pairs.keys() {
-            if self.introduced.insert(number) {
+            if self.described_peers.insert(number) {
                 Record::Peer { number, identity: identity(number) }.encode(&mut bytes);
             }
         }
@@ -140,18 +140,18 @@ impl Recorder {
         self.bytes += bytes.len() as u64;
         self.samples += 1;
         while (self.samples > self.max_samples || self.bytes > self.max_bytes) && self.samples > 2 {
-            self.thin()?;
+            self.downsample()?;
         }
         Ok(())
     }
 
     /// Takes out every second sample and doubles the interval.
-    fn thin(&mut self) -> io::Result<()> {
+    fn downsample(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
-        self.file.seek(SeekFrom::Start((HEAD_WORDS * 8) as u64))?;
+        self.file.seek(SeekFrom::Start((HEADER_WORDS * 8) as u64))?;
         self.file.read_to_end(&mut bytes)?;
         let mut rest = bytes.as_slice();
-        let kept = record::thin(std::iter::from_fn(|| Record::decode(&mut rest)).collect());
+        let kept = record::downsample(std::iter::from_fn(|| Record::decode(&mut rest)).collect());
         let mut bytes = Vec::new();
         kept.iter().for_each(|record| record.encode(&mut bytes));
         let (mut file, head_bytes) = begin_file(&self.path, &self.subject)?;
@@ -165,7 +165,7 @@ impl Recorder {
 }
 
 /// Replaces the file at `path` by one that has only a beginning. It appears there complete.
-fn begin_file(path: &Path, subject: &Subject) -> io::Result<(File, u64)> {
+fn begin_file(path: &Path, subject: &TracedEndpoint) -> io::Result<(File, u64)> {
     let temporary = path.with_extension("new");
     let mut options = File::options();
     let mut file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
@@ -193,7 +193,7 @@ impl Memory {
     }
 
     fn bytes(&mut self, now: Instant) -> u64 {
-        if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= MEMORY_EVERY) {
+        if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= MEMORY_INTERVAL) {
             self.asked = Some(now);
             let mut text = [0; 4096];
             let read = self.status.as_ref().and_then(|status| status.read_at(&mut text, 0).ok());
@@ -220,7 +220,7 @@ pub struct Trace {
     /// Its file.
     pub path: PathBuf,
     /// Whose it is.
-    pub subject: Subject,
+    pub subject: TracedEndpoint,
     /// Identities of the peers that its samples name by number.
     pub peers: BTreeMap<u32, u64>,
     /// In order of time; pairs that did not change are left out.
@@ -253,7 +253,7 @@ pub fn read_dir(directory: &Path) -> io::Result<Traces> {
         }
     }
     found.traces.sort_by_key(|trace| {
-        let Subject { rank, pid, started_ns, .. } = trace.subject;
+        let TracedEndpoint { rank, pid, started_ns, .. } = trace.subject;
         (rank.unwrap_or(UNKNOWN), pid, started_ns)
     });
     found.skipped.sort_by(|one, other| one.path.cmp(&other.path));
@@ -269,7 +269,7 @@ fn read_file(path: &Path) -> Result<Trace, String> {
     }
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
     let Some((head, mut rest)) =
-        bytes.split_at_checked(HEAD_WORDS * 8).filter(|(head, _)| head[..8] == MAGIC)
+        bytes.split_at_checked(HEADER_WORDS * 8).filter(|(head, _)| head[..8] == MAGIC)
     else {
         return Err(String::from("it is no trace"));
     };
@@ -282,7 +282,7 @@ fn read_file(path: &Path) -> Result<Trace, String> {
         return Err(format!("it is of version {}.{}, which this weir does not read", word(1), word(2)));
     }
     let rank = Some(word(3)).filter(|&rank| rank != UNKNOWN);
-    let subject = Subject { rank, pid: word(4), started_ns: word(5), identity: word(6) };
+    let subject = TracedEndpoint { rank, pid: word(4), started_ns: word(5), identity: word(6) };
     let (mut peers, mut samples) = (BTreeMap::new(), Vec::new());
     while let Some(record) = Record::decode(&mut rest) {
         match record {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_read_and_only_changes_are_written() {
+    fn a_trace_is_read_back_and_holds_only_changes() {
         let directory = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::create(directory.path(), 77, 2).unwrap();
         let start = recorder.started;
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_stays_bounded_covers_all_of_its_time_and_loses_no_state() {
+    fn a_long_trace_stays_bounded_and_covers_the_whole_run() {
         let directory = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::create(directory.path(), 1, 2).unwrap();
         (recorder.max_samples, recorder.max_bytes) = (50, 20_000);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_torn_files_are_named_or_read_as_far_as_they_go() {
+    fn foreign_traces_are_reported_and_torn_ones_read_up_to_the_tear() {
         let directory = tempfile::tempdir().unwrap();
         let mut recorder = Recorder::create(directory.path(), 1, 2).unwrap();
         let start = recorder.started;
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_private_and_shared_and_no_files() {
+    fn process_memory_excludes_mapped_files() {
         let status =
             "VmRSS:\t  9000 kB\nRssAnon:\t    1000 kB\nRssFile:\t  3000 kB\nRssShmem:\t      24 kB\n";
         assert_eq!(resident_bytes(status), 1024 * 1024);

@@ -2,7 +2,7 @@
 //! their length. A process that is killed leaves at most one record torn, the last, and a reader leaves it out.
 //!
 //! A sample lists only the pairs that have changed since the sample before, so that idle peers cost nothing. Whoever
-//! takes a sample out of a trace must therefore pass its pairs on to the next one: see [`thin`].
+//! takes a sample out of a trace must therefore pass its pairs on to the next one: see [`downsample`].
 
 use std::collections::BTreeMap;
 use weir_proto::Counters;
@@ -228,7 +228,7 @@ impl Record {
 
 /// Takes out every second sample, the last excepted. What an omitted one said of a pair is said by the next, unless that
 /// has later news.
-pub(super) fn thin(records: Vec<Record>) -> Vec<Record> {
+pub(super) fn downsample(records: Vec<Record>) -> Vec<Record> {
     let samples = records.iter().filter(|record| matches!(record, Record::Sample(_))).count();
     let mut kept = Vec::with_capacity(records.len() / 2 + 1);
     let mut number = 0;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_back_and_a_torn_one_is_left_out() {
+    fn records_survive_encoding_and_a_torn_one_is_skipped() {
         let mut counters = [0; Counters::NAMES.len()];
         counters[3] = u64::MAX;
         let pair = PairSample {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_record() {
+    fn malformed_bytes_are_rejected() {
         let nonsense: [&[u8]; 7] = [
             &[],
             &[5, 0],
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn thinning_keeps_every_second_moment_the_last_one_and_all_news_of_pairs() {
+    fn downsampling_keeps_every_second_sample_and_all_pair_changes() {
         let peer = Record::Peer { number: 1, identity: 5 };
         let records = vec![
             sample(10, &[(0, 3), (1, 9)]),
@@ -318,6 +318,6 @@ mod tests {
             sample(50, &[(0, 1)]),
         ];
         let thinned = [peer, sample(20, &[(0, 2), (1, 9)]), sample(40, &[(1, 8)]), sample(50, &[(0, 1)])];
-        assert_eq!(thin(records), thinned);
+        assert_eq!(downsample(records), thinned);
     }
 }

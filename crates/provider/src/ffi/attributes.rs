@@ -96,7 +96,7 @@ pub struct FiDomainAttr {
 /// `fi_domain_attr` as we hand it out: with everything that later versions have added.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct FiDomainAttrWhole {
+pub struct FiDomainAttrFull {
     pub common: FiDomainAttr,
     /// Since 1.20.
     pub max_ep_auth_key: usize,
@@ -286,8 +286,8 @@ const _: () = {
     assert!(size_of::<FiDomainAttr>() == 192);
     assert!(offset_of!(FiDomainAttr, threading) == 16 && offset_of!(FiDomainAttr, mr_mode) == 36);
     assert!(offset_of!(FiDomainAttr, caps) == 136 && offset_of!(FiDomainAttr, tclass) == 184);
-    assert!(size_of::<FiDomainAttrWhole>() == 224);
-    assert!(offset_of!(FiDomainAttrWhole, max_cntr_value) == 208);
+    assert!(size_of::<FiDomainAttrFull>() == 224);
+    assert!(offset_of!(FiDomainAttrFull, max_cntr_value) == 208);
     assert!(size_of::<FiFabricAttr>() == 32);
     assert!(size_of::<FiInfo>() == 120);
     assert!(offset_of!(FiInfo, tx_attr) == 72 && offset_of!(FiInfo, nic) == 112);

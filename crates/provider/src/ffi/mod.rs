@@ -3,15 +3,15 @@
 //!
 //! - `attributes`: what describes things (`fi_info` and below, messages, completion entries);
 //! - `tables`: the tables of functions that every object carries;
-//! - `border`: pointers that cross the border, as types that say what the C side promises about them.
+//! - `pointers`: pointers that cross the border, as types that say what the C side promises about them.
 
 pub mod attributes;
-pub mod border;
+pub mod pointers;
 pub mod tables;
 
 pub use attributes::*;
-pub use border::*;
-pub(crate) use border::{inner, inner_string, object};
+pub use pointers::*;
+pub(crate) use pointers::{inner, inner_string, object};
 pub use tables::*;
 
 /// `FI_VERSION(major, minor)`.

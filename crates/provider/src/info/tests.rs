@@ -76,7 +76,7 @@ fn ask(api_version: u32, flags: u64, hints: Option<&FiInfo>) -> Result<Found, c_
 const NO_DATA: c_int = -61;
 
 #[test]
-fn the_provider_structure_is_what_cores_look_for() {
+fn the_provider_structure_has_the_expected_fields() {
     let provider = inner(crate::fi_prov_ini()).expect("the provider is there");
     assert_eq!(inner_string(provider.name), Some(c"weir"));
     assert_eq!(provider.fi_version, 2 << 16 | 6);
@@ -84,7 +84,7 @@ fn the_provider_structure_is_what_cores_look_for() {
 }
 
 #[test]
-fn no_hints_get_everything() {
+fn getinfo_without_hints_offers_all_capabilities() {
     for api_version in [0, version(1, 5), version(1, 17), version(2, 5)] {
         let found = ask(api_version, 0, None).expect("an answer"); // Intel MPI says version 0.0
         assert_eq!(found.info().caps, CAPS);
@@ -98,14 +98,14 @@ fn no_hints_get_everything() {
 }
 
 #[test]
-fn counters_have_no_limit_in_the_members_of_later_versions() {
+fn counter_limits_of_later_versions_are_unlimited() {
     let found = ask(version(2, 5), 0, None).expect("an answer");
-    let whole: &FiDomainAttrWhole = inner(found.info().domain_attr.cast()).expect("domain_attr");
+    let whole: &FiDomainAttrFull = inner(found.info().domain_attr.cast()).expect("domain_attr");
     assert_eq!((whole.max_cntr_value, whole.max_err_cntr_value), (u64::MAX, u64::MAX));
 }
 
 #[test]
-fn layers_of_the_core_get_nothing_to_stand_on() {
+fn utility_providers_get_no_info() {
     assert_eq!(ask(version(2, 5), 1 << 59, None).unwrap_err(), NO_DATA);
     for msg_or_dgram in [1, 2] {
         let mut hints = Hints::new(0);
@@ -115,7 +115,7 @@ fn layers_of_the_core_get_nothing_to_stand_on() {
 }
 
 #[test]
-fn a_destination_by_host_name_is_not_known() {
+fn a_destination_by_host_name_is_rejected() {
     let provider = inner(crate::fi_prov_ini()).expect("the provider is there");
     let (node, null) = (c"localhost".as_ptr(), std::ptr::null());
     let mut found = null_mut();
@@ -125,7 +125,7 @@ fn a_destination_by_host_name_is_not_known() {
 }
 
 #[test]
-fn open_mpi_asks_for_device_memory_first_and_then_for_what_we_have() {
+fn open_mpi_hints_match_after_device_memory_is_rejected() {
     let caps = caps::MSG | caps::TAGGED | caps::LOCAL_COMM | caps::REMOTE_COMM | caps::DIRECTED_RECV;
     let mut hints = Hints::new(caps | caps::HMEM);
     hints.domain.mr_mode = 1 << 10 | 1 << 5;
@@ -149,7 +149,7 @@ fn open_mpi_asks_for_device_memory_first_and_then_for_what_we_have() {
 }
 
 #[test]
-fn mpich_gets_the_threading_it_asks_for_and_delivery_complete() {
+fn mpich_hints_get_their_threading_and_delivery_complete() {
     let mut hints = Hints::new(CAPS);
     hints.info.mode = 0xF << 56;
     hints.tx.op_flags = flags::COMPLETION | flags::DELIVERY_COMPLETE;
@@ -169,7 +169,7 @@ fn mpich_gets_the_threading_it_asks_for_and_delivery_complete() {
 }
 
 #[test]
-fn one_direction_is_one_direction_on_each_side() {
+fn hints_for_one_direction_get_one_direction() {
     let found = Hints::new(caps::TAGGED | caps::SEND).ask().expect("an answer");
     assert_eq!(found.info().caps & (caps::SEND | caps::RECV), caps::SEND);
     assert_eq!(found.tx().caps & (caps::RECV | caps::MULTI_RECV | caps::DIRECTED_RECV), 0);
@@ -177,7 +177,7 @@ fn one_direction_is_one_direction_on_each_side() {
 }
 
 #[test]
-fn what_we_do_not_have_is_refused() {
+fn unsupported_hints_are_rejected() {
     type Change = fn(&mut Hints);
     let changes: &[Change] = &[
         |hints| hints.info.caps |= caps::ATOMIC,
@@ -206,7 +206,7 @@ fn what_we_do_not_have_is_refused() {
 }
 
 #[test]
-fn amounts_are_echoed() {
+fn requested_amounts_are_returned() {
     let mut hints = Hints::new(caps::TAGGED);
     (hints.tx.size, hints.rx.size, hints.tx.inject_size) = (100, 200, 64);
     let found = hints.ask().expect("an answer");
@@ -214,7 +214,7 @@ fn amounts_are_echoed() {
 }
 
 #[test]
-fn a_foreign_open_domain_is_refused() {
+fn an_open_domain_of_another_provider_is_rejected() {
     let mut foreign = Fid { fclass: class::DOMAIN, context: 0, ops: std::ptr::null() };
     let mut hints = Hints::new(caps::TAGGED);
     hints.domain.domain = (&raw mut foreign).cast();

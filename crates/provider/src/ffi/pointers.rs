@@ -68,7 +68,7 @@ impl<'a, T> OutArray<'a, T> {
     }
 
     /// The same array once more, for a call that tries until it succeeds.
-    pub fn again(&self) -> OutArray<'a, T> {
+    pub fn reborrow(&self) -> OutArray<'a, T> {
         OutArray(self.0, PhantomData)
     }
 

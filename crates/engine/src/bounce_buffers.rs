@@ -18,7 +18,7 @@ const BURST_CHUNKS: usize = 8;
 /// Entries of a page of the directory.
 const PAGE: usize = 4096;
 
-/// Where a copy is; `chunk` is [`ABSENT`] where there is none.
+/// Where a copy is; `chunk` is [`NO_PLACE`] where there is none.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     chunk: u32,
@@ -26,7 +26,7 @@ struct Place {
     bytes: u32,
 }
 
-const ABSENT: Place = Place { chunk: u32::MAX, offset: 0, bytes: 0 };
+const NO_PLACE: Place = Place { chunk: u32::MAX, offset: 0, bytes: 0 };
 
 #[derive(Debug)]
 struct Page {
@@ -42,10 +42,10 @@ struct Chunk {
 
 /// All copies of an endpoint, by the machine's numbers, which are dense.
 #[derive(Debug, Default)]
-pub(crate) struct Retained {
+pub(crate) struct BounceBuffers {
     pages: Vec<Option<Page>>,
     chunks: Vec<Option<Chunk>>,
-    absent: Vec<u32>,
+    free_indices: Vec<u32>,
     /// The chunk that is being filled.
     current: Option<Filling>,
     /// Empty small chunks, at most [`BURST_CHUNKS`].
@@ -59,7 +59,7 @@ struct Filling {
     bytes: usize,
 }
 
-impl Retained {
+impl BounceBuffers {
     /// Copies `memory` under `number`; returns the address of the copy.
     #[inline]
     pub fn add(&mut self, number: u32, memory: &UserMemory) -> u64 {
@@ -77,7 +77,7 @@ impl Retained {
         let copy = home.memory.part(offset, bytes);
         memory.copy_to(0, bytes as u64, &copy, 0);
         let address = copy.contiguous_address().unwrap_or(0) as u64;
-        self.note(number, Place { chunk, offset: offset as u32, bytes: bytes as u32 });
+        self.record_place(number, Place { chunk, offset: offset as u32, bytes: bytes as u32 });
         address
     }
 
@@ -96,7 +96,7 @@ impl Retained {
     pub fn release(&mut self, number: u32) {
         let index = number as usize / PAGE;
         let page = self.pages[index].as_mut().expect("released copies exist");
-        let Place { chunk, .. } = std::mem::replace(&mut page.places[number as usize % PAGE], ABSENT);
+        let Place { chunk, .. } = std::mem::replace(&mut page.places[number as usize % PAGE], NO_PLACE);
         page.used -= 1;
         if page.used == 0 && index > 0 {
             self.pages[index] = None;
@@ -117,7 +117,7 @@ impl Retained {
 
     fn end_chunk(&mut self, chunk: u32) {
         let Some(Chunk { memory, .. }) = self.chunks[chunk as usize].take() else { return };
-        self.absent.push(chunk);
+        self.free_indices.push(chunk);
         if memory.view().bytes() == SMALL_BYTES as u64 && self.spare.len() < BURST_CHUNKS {
             self.spare.push(memory);
         }
@@ -133,13 +133,13 @@ impl Retained {
     /// Begins a chunk in which a copy of `bytes` is the first; it is the current one if others fit in as well.
     #[cold]
     fn begin_chunk(&mut self, bytes: usize) -> u32 {
-        let in_use = self.chunks.len() - self.absent.len();
+        let in_use = self.chunks.len() - self.free_indices.len();
         let shared = if in_use < BURST_CHUNKS { SMALL_BYTES } else { LARGE_BYTES };
         let own = bytes > shared / 4;
         let spare = if own || shared != SMALL_BYTES { None } else { self.spare.pop() };
         let memory = spare.unwrap_or_else(|| OwnedMemory::new(if own { bytes } else { shared }));
         let chunk = Some(Chunk { memory, copies: 0 });
-        let index = match self.absent.pop() {
+        let index = match self.free_indices.pop() {
             Some(index) => {
                 self.chunks[index as usize] = chunk;
                 index
@@ -161,7 +161,7 @@ impl Retained {
     }
 
     #[inline]
-    fn note(&mut self, number: u32, place: Place) {
+    fn record_place(&mut self, number: u32, place: Place) {
         let (index, at) = (number as usize / PAGE, number as usize % PAGE);
         if self.pages.len() <= index {
             self.pages.resize_with(index + 1, || None);
@@ -169,7 +169,7 @@ impl Retained {
         let page =
             self.pages[index].get_or_insert_with(|| Page { places: Vec::with_capacity(PAGE), used: 0 });
         if page.places.len() <= at {
-            page.places.resize(at + 1, ABSENT);
+            page.places.resize(at + 1, NO_PLACE);
         }
         page.places[at] = place;
         page.used += 1;
@@ -181,8 +181,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_found_until_they_are_released_and_chunks_go_back() {
-        let mut retained = Retained::default();
+    fn copies_are_readable_until_released_and_empty_chunks_are_freed() {
+        let mut bounce_buffers = BounceBuffers::default();
         let sizes = [1usize, 100, 2048, 16_384, 600_000];
         let source = |number: u32| -> Vec<u8> {
             (0..sizes[number as usize % sizes.len()]).map(|at| (at as u32 * 3 + number) as u8).collect()
@@ -192,32 +192,32 @@ mod tests {
                 let bytes = source(number);
                 let memory = OwnedMemory::new(bytes.len());
                 memory.view().write(0, &bytes);
-                let address = retained.add(number, &memory.view());
-                assert_eq!(retained.memory(number).contiguous_address(), Some(address as usize));
+                let address = bounce_buffers.add(number, &memory.view());
+                assert_eq!(bounce_buffers.memory(number).contiguous_address(), Some(address as usize));
             }
             for number in 0..500 {
                 let number = if round == 1 { 499 - number } else { number };
                 let mut back = vec![0; source(number).len()];
-                retained.memory(number).read(0, &mut back);
+                bounce_buffers.memory(number).read(0, &mut back);
                 assert_eq!(back, source(number));
-                retained.release(number);
+                bounce_buffers.release(number);
             }
-            assert!(retained.chunks.iter().flatten().count() <= 1);
-            assert!(retained.spare.len() <= BURST_CHUNKS);
-            retained.tend();
-            assert!(retained.spare.len() <= 1);
+            assert!(bounce_buffers.chunks.iter().flatten().count() <= 1);
+            assert!(bounce_buffers.spare.len() <= BURST_CHUNKS);
+            bounce_buffers.tend();
+            assert!(bounce_buffers.spare.len() <= 1);
         }
     }
 
     #[test]
-    fn a_sender_that_is_a_little_ahead_fills_the_same_pages() {
-        let mut retained = Retained::default();
+    fn a_sender_slightly_ahead_reuses_the_same_chunks() {
+        let mut bounce_buffers = BounceBuffers::default();
         let memory = OwnedMemory::new(2048);
         let mut addresses = std::collections::BTreeSet::new();
         for number in 0..10_000 {
-            addresses.insert(retained.add(number, &memory.view()) as usize / SMALL_BYTES);
+            addresses.insert(bounce_buffers.add(number, &memory.view()) as usize / SMALL_BYTES);
             if number >= 40 {
-                retained.release(number - 40);
+                bounce_buffers.release(number - 40);
             }
         }
         // Two chunks, which need not begin at a multiple of their size.

@@ -14,60 +14,60 @@
 //! ```
 
 /// The longest that a read lingers. Unit: ticks of the processor, of which a nanosecond has 2 to 4.
-const LONGEST: u64 = 6000;
+const MAX_SPIN_TICKS: u64 = 6000;
 /// Who comes back later than this has done something else in between. Unit: ticks.
-const GAP: u64 = 4000;
+const MAX_GAP: u64 = 4000;
 /// How often callers are kept after something has arrived.
-const TIMES: u32 = 20;
+const SPINS_PER_ARRIVAL: u32 = 20;
 
 /// Decides who is kept.
 #[derive(Debug)]
-pub(crate) struct Lingering {
+pub(crate) struct ReadSpin {
     allowed: bool,
     /// When the last read that found nothing was over.
-    left_at: u64,
+    read_ended_at: u64,
     /// When this one is.
     until: u64,
-    times: u32,
+    spins_left: u32,
 }
 
-impl Lingering {
-    pub fn new(allowed: bool) -> Lingering {
-        Lingering { allowed, left_at: 0, until: 0, times: 0 }
+impl ReadSpin {
+    pub fn new(allowed: bool) -> ReadSpin {
+        ReadSpin { allowed, read_ended_at: 0, until: 0, spins_left: 0 }
     }
 
     /// Nobody is kept any more.
     #[cold]
-    pub fn forbid(&mut self) {
+    pub fn disable(&mut self) {
         self.allowed = false;
     }
 
     /// Something has arrived.
     #[inline(always)]
     pub fn arrived(&mut self) {
-        self.times = TIMES;
+        self.spins_left = SPINS_PER_ARRIVAL;
     }
 
     /// A read that has found nothing is over. `ticks` is read only if it matters.
     #[inline(always)]
-    pub fn leave(&mut self, ticks: impl FnOnce() -> u64) {
-        if self.times > 0 && self.allowed {
-            self.left_at = ticks();
+    pub fn read_ended(&mut self, ticks: impl FnOnce() -> u64) {
+        if self.spins_left > 0 && self.allowed {
+            self.read_ended_at = ticks();
         }
     }
 
     /// Whether to keep the caller of a read that has found nothing.
     #[inline]
     pub fn begin(&mut self, ticks: impl FnOnce() -> u64) -> bool {
-        if self.times == 0 || !self.allowed {
+        if self.spins_left == 0 || !self.allowed {
             return false;
         }
         let now = ticks();
-        if now.wrapping_sub(self.left_at) > GAP {
+        if now.wrapping_sub(self.read_ended_at) > MAX_GAP {
             return false;
         }
-        self.times -= 1;
-        self.until = now + LONGEST;
+        self.spins_left -= 1;
+        self.until = now + MAX_SPIN_TICKS;
         true
     }
 
@@ -82,33 +82,33 @@ impl Lingering {
 mod tests {
     use super::*;
 
-    fn lingering() -> Lingering {
-        let mut lingering = Lingering::new(true);
-        lingering.arrived();
-        lingering.leave(|| 10_000);
-        lingering
+    fn read_spin() -> ReadSpin {
+        let mut read_spin = ReadSpin::new(true);
+        read_spin.arrived();
+        read_spin.read_ended(|| 10_000);
+        read_spin
     }
 
     #[test]
-    fn who_comes_back_at_once_is_kept_for_a_while() {
-        let mut lingering = lingering();
-        assert!(lingering.begin(|| 10_000 + GAP));
-        assert!(!lingering.is_over(10_000 + GAP));
-        assert!(lingering.is_over(10_000 + GAP + LONGEST));
+    fn a_caller_that_polls_again_at_once_spins() {
+        let mut read_spin = read_spin();
+        assert!(read_spin.begin(|| 10_000 + MAX_GAP));
+        assert!(!read_spin.is_over(10_000 + MAX_GAP));
+        assert!(read_spin.is_over(10_000 + MAX_GAP + MAX_SPIN_TICKS));
     }
 
     #[test]
-    fn who_has_done_something_else_is_not() {
-        assert!(!lingering().begin(|| 10_001 + GAP));
+    fn a_caller_that_computed_between_reads_does_not_spin() {
+        assert!(!read_spin().begin(|| 10_001 + MAX_GAP));
     }
 
     #[test]
-    fn nobody_is_kept_for_what_is_far_away_or_where_it_is_forbidden() {
-        let mut far = lingering();
+    fn spins_end_after_their_bound_or_if_disabled() {
+        let mut far = read_spin();
         let kept = (0..1000).take_while(|_| far.begin(|| 10_001)).count();
-        assert_eq!(kept, TIMES as usize);
-        let mut forbidden = lingering();
-        forbidden.forbid();
+        assert_eq!(kept, SPINS_PER_ARRIVAL as usize);
+        let mut forbidden = read_spin();
+        forbidden.disable();
         assert!(!forbidden.begin(|| 10_001));
     }
 }

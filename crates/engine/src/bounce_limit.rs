@@ -15,13 +15,13 @@ use crate::observe::own_name;
 use crate::{Engine, PostError, stalls};
 
 /// How long an injected send waits for room while nothing is released.
-const PATIENCE: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_millis(10);
 /// The most injected sends that go over the limit together.
-const MOST_OVER: u32 = 64;
+const MAX_OVER_LIMIT: u32 = 64;
 
 /// How injected sends without room for a copy get on.
 #[derive(Debug)]
-pub(crate) struct NoRoom {
+pub(crate) struct BounceLimitWait {
     /// Since when nothing has been taken.
     began: Clock,
     /// Since when the next ones wait that go over the limit.
@@ -32,7 +32,7 @@ pub(crate) struct NoRoom {
     allowed: u32,
     /// So many were allowed last time.
     last: u32,
-    told: Option<Clock>,
+    reported: Option<Clock>,
 }
 
 impl<L: Link> Engine<L> {
@@ -41,40 +41,48 @@ impl<L: Link> Engine<L> {
     /// # Errors
     /// [`PostError::Full`].
     #[cold]
-    pub(crate) fn wait_for_room(&mut self, to: Peer) -> Result<(), PostError> {
+    pub(crate) fn wait_for_bounce_buffer(&mut self, to: Peer) -> Result<(), PostError> {
         let now = Clock::now();
         let again = Err(PostError::Full { limit_bytes: self.machine.config().retain_bytes });
-        let Some(wait) = self.no_room.as_mut().filter(|wait| wait.released == self.released) else {
-            let (released, told) = (self.released, self.no_room.as_ref().and_then(|before| before.told));
-            self.no_room = Some(NoRoom { began: now, since: now, released, allowed: 0, last: 0, told });
+        let Some(wait) = self.bounce_limit_wait.as_mut().filter(|wait| wait.released == self.released) else {
+            let (released, reported) =
+                (self.released, self.bounce_limit_wait.as_ref().and_then(|before| before.reported));
+            self.bounce_limit_wait =
+                Some(BounceLimitWait { began: now, since: now, released, allowed: 0, last: 0, reported });
             return again;
         };
         if self.stall_watch.is_long(now - wait.began)
-            && wait.told.is_none_or(|told| now - told >= stalls::REPEAT)
+            && wait.reported.is_none_or(|reported| now - reported >= stalls::REPORT_INTERVAL)
         {
-            wait.told = Some(now);
+            wait.reported = Some(now);
             let waited = now - wait.began;
-            self.tell_of_no_room(to, waited);
+            self.report_bounce_limit(to, waited);
             return again;
         }
         if wait.allowed == 0 {
-            if now.duration_since(wait.since) < PATIENCE {
+            if now.duration_since(wait.since) < MAX_WAIT {
                 return again;
             }
             wait.since = now;
-            wait.last = (2 * wait.last).clamp(1, MOST_OVER);
+            wait.last = (2 * wait.last).clamp(1, MAX_OVER_LIMIT);
             wait.allowed = wait.last;
         }
         wait.allowed -= 1;
         Ok(())
     }
 
-    fn tell_of_no_room(&self, to: Peer, waited: Duration) {
-        let Some(tell) = self.tell else { return };
+    fn report_bounce_limit(&self, to: Peer, waited: Duration) {
+        let Some(warn) = self.warn else { return };
         let pages = self.pages();
         let identity = self.address_of(to).identity();
         let receiver = self.name_of(to, pages.iter().find(|page| page.identity == identity));
         let limit_bytes = self.machine.config().retain_bytes;
-        tell(&stalls::no_room(&own_name(), &receiver, waited, limit_bytes, self.machine.copies_for(to)));
+        warn(&stalls::bounce_limit_line(
+            &own_name(),
+            &receiver,
+            waited,
+            limit_bytes,
+            self.machine.copies_for(to),
+        ));
     }
 }

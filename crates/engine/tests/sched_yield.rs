@@ -8,48 +8,48 @@ use weir_link::yields::next_is_left_out;
 const LONG: usize = 10_000;
 
 #[test]
-fn a_yield_is_left_out_only_where_it_is_of_no_use() {
+fn a_yield_is_skipped_only_if_useless() {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = Settings { shm_dir: directory.path().into(), sleep_us: 1, ..Settings::default() };
     let open = |peers, several_threads| Engine::open(&settings, peers, several_threads).expect("a mailbox");
 
     // A core for every rank: not while we spin, then always.
-    let mut roomy = open(1, false);
-    roomy.found_nothing();
-    roomy.pause();
+    let mut core_per_rank = open(1, false);
+    core_per_rank.after_empty_read();
+    core_per_rank.pause();
     assert!(next_is_left_out());
     for _ in 0..LONG {
-        roomy.found_nothing();
-        roomy.pause();
+        core_per_rank.after_empty_read();
+        core_per_rank.pause();
     }
     assert!(!next_is_left_out(), "we have ceased to spin");
 
     // More ranks than cores, or nobody knows: whoever finds nothing gives the core away.
     for peers in [100_000, 0] {
-        let mut crowded = open(peers, false);
-        crowded.found_something();
+        let mut oversubscribed = open(peers, false);
+        oversubscribed.after_successful_read();
         assert!(next_is_left_out());
-        crowded.found_nothing();
+        oversubscribed.after_empty_read();
         assert!(!next_is_left_out());
         // Whoever always finds something gives it away now and then.
-        let left_out = (0..LONG).filter(|_| {
-            crowded.found_something();
+        let skipped = (0..LONG).filter(|_| {
+            oversubscribed.after_successful_read();
             next_is_left_out()
         });
-        assert!((LONG * 9 / 10..LONG * 999 / 1000).contains(&left_out.count()));
+        assert!((LONG * 9 / 10..LONG * 999 / 1000).contains(&skipped.count()));
     }
 
     // Several threads: one may wait for a lock that the other lets go of only to yield.
     let mut shared = open(1, true);
-    shared.found_something();
+    shared.after_successful_read();
     assert!(!next_is_left_out());
-    shared.found_nothing();
+    shared.after_empty_read();
     assert!(!next_is_left_out());
     let mut handed_over = open(1, false);
     handed_over.pause();
     let is_left_out = std::thread::spawn(move || {
         handed_over.pause();
-        handed_over.found_something();
+        handed_over.after_successful_read();
         next_is_left_out()
     });
     assert!(!is_left_out.join().expect("no panic"), "a second thread has called");
@@ -57,6 +57,6 @@ fn a_yield_is_left_out_only_where_it_is_of_no_use() {
     // And not where the user does not want it.
     let mut plain =
         Engine::open(&Settings { skip_yields: false, ..settings.clone() }, 1, false).expect("a mailbox");
-    plain.found_something();
+    plain.after_successful_read();
     assert!(!next_is_left_out());
 }

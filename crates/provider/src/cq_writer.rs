@@ -4,7 +4,7 @@
 //! written once, with nothing in between. It does not know address vectors; who asks brings the name of a sender that it
 //! has not heard of.
 
-use weir_engine::{Completion, Taker};
+use weir_engine::{Completion, CompletionSink};
 use weir_proto::Peer;
 
 use crate::completion::{self, Side};
@@ -15,11 +15,11 @@ use crate::handle::Table;
 
 /// Operations that counters can be bound to. Not what peers do to our memory: most of that happens without our knowledge
 /// (copies between processes), so that a count would be wrong and somebody waiting for it would wait for ever.
-pub const COUNTED: [u64; 4] = [flags::SEND, flags::RECV, flags::READ, flags::WRITE];
+pub const COUNTER_FLAGS: [u64; 4] = [flags::SEND, flags::RECV, flags::READ, flags::WRITE];
 
 #[inline(always)]
 fn counter_place(operation: u64) -> Option<usize> {
-    COUNTED.iter().position(|&counted| counted == operation)
+    COUNTER_FLAGS.iter().position(|&counter_flag| counter_flag == operation)
 }
 
 /// A completion queue bound to one side of an endpoint.
@@ -32,24 +32,24 @@ pub struct Binding {
 }
 
 /// What is bound to an endpoint.
-pub struct Filing {
+pub struct EndpointBindings {
     /// Whether the program asked to be told who has sent.
-    pub names_sources: bool,
+    pub reports_sources: bool,
     /// Queue of sends, reads and writes.
     pub transmit: Option<Binding>,
     /// Queue of receives.
     pub receive: Option<Binding>,
-    /// Counters, in the order of [`COUNTED`].
-    pub counters: [Option<usize>; COUNTED.len()],
+    /// Counters, in the order of [`COUNTER_FLAGS`].
+    pub counters: [Option<usize>; COUNTER_FLAGS.len()],
     /// Entry of each peer in the address vector, where known.
     numbers: Vec<FiAddr>,
 }
 
-impl Filing {
+impl EndpointBindings {
     /// Nothing is bound.
-    pub fn new(names_sources: bool) -> Filing {
-        let counters = [None; COUNTED.len()];
-        Filing { names_sources, transmit: None, receive: None, counters, numbers: Vec::new() }
+    pub fn new(reports_sources: bool) -> EndpointBindings {
+        let counters = [None; COUNTER_FLAGS.len()];
+        EndpointBindings { reports_sources, transmit: None, receive: None, counters, numbers: Vec::new() }
     }
 
     /// The queue bound to a side.
@@ -64,15 +64,15 @@ impl Filing {
     /// Files the end of an operation. `number` gives the entry of a peer that is not known here; if it gives none, nothing is filed
     /// and the result is `false`.
     #[inline(always)]
-    fn file(
+    fn write_completion(
         &self,
         ended: &Completion,
-        bound: &mut Bound,
+        bound: &mut DomainQueues,
         number: impl FnOnce(Peer) -> Option<FiAddr>,
     ) -> bool {
         let mut report = completion::report(ended);
         let binding = if report.queued { self.binding(report.side) } else { None };
-        if self.names_sources
+        if self.reports_sources
             && binding.is_some()
             && let Some(envelope) = report.envelope
         {
@@ -84,7 +84,7 @@ impl Filing {
                 },
             }
         }
-        if let Some(operation) = report.counted
+        if let Some(operation) = report.counter_flag
             && let Some(place) = counter_place(operation)
             && let Some(counter) = self.counters[place]
         {
@@ -98,25 +98,25 @@ impl Filing {
 
     /// Files what the engine has kept. `number` gives the entry of a peer, if it has one yet.
     #[inline(never)]
-    pub fn file_late(
+    pub fn write_deferred(
         &mut self,
         ended: &Completion,
-        bound: &mut Bound,
+        bound: &mut DomainQueues,
         number: impl FnOnce(Peer) -> Option<FiAddr>,
     ) {
-        let mut learnt = None;
-        self.file(ended, bound, |peer| {
-            learnt = number(peer).map(|number| (peer, number));
+        let mut found = None;
+        self.write_completion(ended, bound, |peer| {
+            found = number(peer).map(|number| (peer, number));
             // Not inserted yet: look again each time until it is.
-            Some(learnt.map_or(ADDR_UNSPEC, |(_, number)| number))
+            Some(found.map_or(ADDR_UNSPEC, |(_, number)| number))
         });
-        if let Some((peer, number)) = learnt {
-            self.learn(peer, number);
+        if let Some((peer, number)) = found {
+            self.cache_number(peer, number);
         }
     }
 
     /// The entry of a peer is known now.
-    fn learn(&mut self, peer: Peer, number: FiAddr) {
+    fn cache_number(&mut self, peer: Peer, number: FiAddr) {
         let place = peer.0 as usize;
         if self.numbers.len() <= place {
             self.numbers.resize(place + 1, ADDR_UNSPEC);
@@ -125,20 +125,20 @@ impl Filing {
     }
 
     /// The vector's numbers have changed.
-    pub fn forget_numbers(&mut self) {
+    pub fn clear_cached_numbers(&mut self) {
         self.numbers.clear();
     }
 }
 
 /// What can be bound, of a domain.
-pub struct Bound<'a> {
+pub struct DomainQueues<'a> {
     /// Queues.
     pub queues: &'a mut Table<CompletionQueue>,
     /// Counters.
     pub counters: &'a mut Table<Counter>,
 }
 
-impl Bound<'_> {
+impl DomainQueues<'_> {
     #[inline(never)]
     fn count(&mut self, counter: usize, failed: bool) {
         let counter = &mut self.counters[counter];
@@ -150,21 +150,21 @@ impl Bound<'_> {
 }
 
 /// Files what ends while the engine works.
-pub struct Desk<'a> {
+pub struct CqWriter<'a> {
     /// What is bound to the engine's endpoint.
-    pub filing: &'a Filing,
+    pub bindings: &'a EndpointBindings,
     /// The domain's.
-    pub bound: Bound<'a>,
+    pub bound: DomainQueues<'a>,
 }
 
-impl Taker for Desk<'_> {
+impl CompletionSink for CqWriter<'_> {
     #[inline(always)]
-    fn take(&mut self, completion: &Completion) -> bool {
-        self.filing.file(completion, &mut self.bound, |_| None)
+    fn accept(&mut self, completion: &Completion) -> bool {
+        self.bindings.write_completion(completion, &mut self.bound, |_| None)
     }
 
     #[inline]
-    fn holds_some(&self) -> bool {
-        self.filing.receive.is_some_and(|binding| !self.bound.queues[binding.queue].entries.is_empty())
+    fn has_unread_receives(&self) -> bool {
+        self.bindings.receive.is_some_and(|binding| !self.bound.queues[binding.queue].entries.is_empty())
     }
 }

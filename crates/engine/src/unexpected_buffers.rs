@@ -63,7 +63,7 @@ impl Chains {
     fn insert(&mut self, message: MessageId, chain: Chain) {
         let (number, place) = (message.0 as usize / PAGE_CHAINS, message.0 as usize % PAGE_CHAINS);
         if self.pages.get(number).is_none_or(|page| page.chains.len() <= place) {
-            self.make_room(number, place);
+            self.add_page(number, place);
         }
         let page = &mut self.pages[number];
         let before = std::mem::replace(&mut page.chains[place], chain);
@@ -71,7 +71,7 @@ impl Chains {
         page.used += 1;
     }
 
-    fn make_room(&mut self, number: usize, place: usize) {
+    fn add_page(&mut self, number: usize, place: usize) {
         if self.pages.len() <= number {
             self.pages.resize_with(number + 1, Page::default);
         }
@@ -111,20 +111,20 @@ impl Chains {
 
 /// All kept payload of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct UnexpectedBuffers {
     chains: Chains,
     small: Blocks,
     large: Blocks,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
+impl Default for UnexpectedBuffers {
+    fn default() -> UnexpectedBuffers {
         let blocks = |bytes| Blocks::of(kept_block_bytes(bytes) as usize);
-        Kept { chains: Chains::default(), small: blocks(1), large: blocks(u64::MAX) }
+        UnexpectedBuffers { chains: Chains::default(), small: blocks(1), large: blocks(u64::MAX) }
     }
 }
 
-impl Kept {
+impl UnexpectedBuffers {
     /// Where payload of this length lies.
     #[inline]
     fn blocks(&self, bytes: u64) -> &Blocks {
@@ -145,7 +145,7 @@ impl Kept {
     /// # Panics
     /// If the name is in use.
     #[inline]
-    pub fn keep(&mut self, message: MessageId, bytes: u64) {
+    pub fn allocate(&mut self, message: MessageId, bytes: u64) {
         let first = self.blocks_mut(bytes).chain(bytes as usize);
         self.chains.insert(message, Chain { first, bytes: bytes as u32 });
     }
@@ -158,7 +158,7 @@ impl Kept {
     pub fn memory(&self, message: MessageId) -> UserMemory {
         let chain = self.chains.get(message).expect("named messages are kept");
         let blocks = self.blocks(u64::from(chain.bytes));
-        let (part, rest) = blocks.stretch(chain.first, chain.bytes as usize);
+        let (part, rest) = blocks.contiguous_run(chain.first, chain.bytes as usize);
         match rest {
             None => part,
             Some(rest) => blocks.pieces(part, rest),
@@ -200,14 +200,20 @@ struct Blocks {
     /// Chunks with a free block; the last is filled first.
     open: Vec<u32>,
     /// Chunks without memory.
-    absent: Vec<u32>,
+    free_indices: Vec<u32>,
     /// Memory of such chunks, at most [`SPARE_CHUNKS`].
     spare: Vec<OwnedMemory>,
 }
 
 impl Blocks {
     fn of(block_bytes: usize) -> Blocks {
-        Blocks { block_bytes, chunks: Vec::new(), open: Vec::new(), absent: Vec::new(), spare: Vec::new() }
+        Blocks {
+            block_bytes,
+            chunks: Vec::new(),
+            open: Vec::new(),
+            free_indices: Vec::new(),
+            spare: Vec::new(),
+        }
     }
 
     /// Takes blocks for `bytes` bytes. Returns the first; it is linked to the next, and so on.
@@ -230,13 +236,13 @@ impl Blocks {
         let mut block = first;
         for _ in 0..bytes.div_ceil(self.block_bytes) {
             let next = self.next(block);
-            self.give(block);
+            self.free_block(block);
             block = next;
         }
     }
 
     /// The memory from `block` on as far as it is in one piece, and what follows: the next block, and bytes left.
-    fn stretch(&self, block: u32, bytes: usize) -> (UserMemory, Option<(u32, usize)>) {
+    fn contiguous_run(&self, block: u32, bytes: usize) -> (UserMemory, Option<(u32, usize)>) {
         let (index, place) = (block as usize / CHUNK_BLOCKS, block as usize % CHUNK_BLOCKS);
         let chunk = self.chunks[index].as_ref().expect("blocks in use have memory");
         let blocks = bytes.div_ceil(self.block_bytes);
@@ -255,7 +261,7 @@ impl Blocks {
         let mut rest = Some(rest);
         let others = std::iter::from_fn(|| {
             let (block, bytes) = rest?;
-            let (part, after) = self.stretch(block, bytes);
+            let (part, after) = self.contiguous_run(block, bytes);
             rest = after;
             Some(part)
         });
@@ -302,7 +308,7 @@ impl Blocks {
         block
     }
 
-    fn give(&mut self, block: u32) {
+    fn free_block(&mut self, block: u32) {
         let (chunk, place) = self.chunk(block);
         chunk.next[place] = std::mem::replace(&mut chunk.free, block);
         chunk.used -= 1;
@@ -315,7 +321,7 @@ impl Blocks {
             if self.open.len() > 1 {
                 self.open.retain(|&open| open != index);
                 let emptied = self.chunks[index as usize].take();
-                self.absent.push(index);
+                self.free_indices.push(index);
                 if self.spare.len() < SPARE_CHUNKS {
                     self.spare.extend(emptied.map(|chunk| chunk.memory));
                 }
@@ -331,7 +337,7 @@ impl Blocks {
     fn add_chunk(&mut self) -> u32 {
         let memory = self.spare.pop().unwrap_or_else(|| OwnedMemory::new(CHUNK_BLOCKS * self.block_bytes));
         let chunk = Some(Chunk { memory, next: Vec::new(), free: NONE, used: 0 });
-        let index = match self.absent.pop() {
+        let index = match self.free_indices.pop() {
             Some(index) => {
                 self.chunks[index as usize] = chunk;
                 index
@@ -355,8 +361,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_there_whatever_the_order() {
-        let mut kept = Kept::default();
+    fn unexpected_buffers_are_readable_in_any_order() {
+        let mut unexpected_buffers = UnexpectedBuffers::default();
         let mut random = 1u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -366,8 +372,8 @@ mod tests {
         let mut most_bytes = [0usize; 2];
         for message in 0..20_000 {
             let bytes = [1, 8, 48, 49, 64, 65, 2048, 5000, 70_000][draw(9) as usize];
-            kept.keep(MessageId(message), bytes as u64);
-            kept.memory(MessageId(message)).write(0, &content(message, bytes));
+            unexpected_buffers.allocate(MessageId(message), bytes as u64);
+            unexpected_buffers.memory(MessageId(message)).write(0, &content(message, bytes));
             held.push((message, bytes));
             for (most, block) in most_bytes.iter_mut().zip([16, 64]) {
                 let of_kind = held.iter().filter(|held| kept_block_bytes(held.1 as u64) == block as u64);
@@ -376,36 +382,38 @@ mod tests {
             while held.len() > 40 {
                 let (message, bytes) = held.swap_remove(draw(held.len() as u64) as usize);
                 let mut back = vec![0; bytes];
-                kept.memory(MessageId(message)).read(0, &mut back);
+                unexpected_buffers.memory(MessageId(message)).read(0, &mut back);
                 assert_eq!(back, content(message, bytes));
-                kept.forget(MessageId(message));
+                unexpected_buffers.forget(MessageId(message));
             }
         }
         // No fragmentation: there never was more memory than the most that was kept, and one chunk.
-        for (blocks, most_bytes) in [&kept.small, &kept.large].into_iter().zip(most_bytes) {
+        for (blocks, most_bytes) in
+            [&unexpected_buffers.small, &unexpected_buffers.large].into_iter().zip(most_bytes)
+        {
             let chunk_bytes = CHUNK_BLOCKS * blocks.block_bytes;
             assert!(blocks.chunks.len() * chunk_bytes <= most_bytes + chunk_bytes);
         }
         for (message, _) in held {
-            kept.forget(MessageId(message));
+            unexpected_buffers.forget(MessageId(message));
         }
-        for blocks in [&kept.small, &kept.large] {
+        for blocks in [&unexpected_buffers.small, &unexpected_buffers.large] {
             assert!(blocks.chunks.iter().flatten().count() <= 1);
             assert!(blocks.spare.len() <= SPARE_CHUNKS);
         }
-        kept.tend();
-        assert!(kept.small.spare.is_empty() && kept.large.spare.is_empty());
-        assert!(kept.chains.pages.iter().all(|page| page.used == 0));
-        assert!(kept.chains.held <= 1);
+        unexpected_buffers.tend();
+        assert!(unexpected_buffers.small.spare.is_empty() && unexpected_buffers.large.spare.is_empty());
+        assert!(unexpected_buffers.chains.pages.iter().all(|page| page.used == 0));
+        assert!(unexpected_buffers.chains.held <= 1);
     }
 
     #[test]
-    fn a_message_that_came_first_is_in_one_piece() {
-        let mut kept = Kept::default();
+    fn a_buffer_from_an_empty_chunk_is_contiguous() {
+        let mut unexpected_buffers = UnexpectedBuffers::default();
         for round in 0..100 {
-            kept.keep(MessageId(round), 2048);
-            assert!(kept.memory(MessageId(round)).contiguous_address().is_some());
-            kept.forget(MessageId(round));
+            unexpected_buffers.allocate(MessageId(round), 2048);
+            assert!(unexpected_buffers.memory(MessageId(round)).contiguous_address().is_some());
+            unexpected_buffers.forget(MessageId(round));
         }
     }
 }

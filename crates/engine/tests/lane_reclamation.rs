@@ -104,7 +104,7 @@ fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
 }
 
 #[test]
-fn what_idle_peers_held_goes_back_and_they_come_again() {
+fn idle_peers_return_their_lanes_and_can_attach_again() {
     // Left: an index of pointers, and the memory of what was under way with one peer, of a short backlog and of a few messages
     // that arrived; with dynamic credits also the accounts, to be used again.
     for (scheme, kept) in [

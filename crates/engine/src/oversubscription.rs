@@ -12,36 +12,36 @@
 use std::path::Path;
 
 /// Where launchers and process managers tell a process its rank: PMI-1 and PMI-2 (MPICH, Intel MPI), PMIx, Open MPI, Slurm, PALS, MVAPICH2.
-const RANKS: [&str; 6] =
+const RANK_VARIABLES: [&str; 6] =
     ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
 /// Where they tell it how many ranks there are on this node, or at all: of one of them all ranks are on this node as long as links are.
-const COUNTS: [&str; 3] = ["MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE"];
+const RANK_COUNT_VARIABLES: [&str; 3] = ["MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE"];
 /// Ancestors that are looked at.
-const MOST_ANCESTORS: usize = 16;
+const MAX_ANCESTORS: usize = 16;
 
 /// Cores that the ranks of this job share on this node, as far as is known, at least 1.
-fn shared() -> usize {
+fn shared_cores() -> usize {
     let own = weir_link::cores::available();
-    let rank = RANKS.iter().find_map(|&name| Some((name, std::env::var(name).ok()?)));
+    let rank = RANK_VARIABLES.iter().find_map(|&name| Some((name, std::env::var(name).ok()?)));
     let Some((name, value)) = rank else { return own };
     let parent = std::os::unix::process::parent_id();
-    own.max(of_launcher(Path::new("/proc"), parent, &format!("{name}={value}")).unwrap_or(1))
+    own.max(launcher_cores(Path::new("/proc"), parent, &format!("{name}={value}")).unwrap_or(1))
 }
 
 /// Whether the ranks of this node outnumber its cores, as far as their launcher tells how many there are.
-pub fn are_outnumbered() -> bool {
-    let count = COUNTS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    count.is_some_and(are_fewer_than)
+pub fn is_oversubscribed() -> bool {
+    let count = RANK_COUNT_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    count.is_some_and(is_oversubscribed_by)
 }
 
 /// Whether so many ranks share fewer cores.
-pub fn are_fewer_than(ranks: usize) -> bool {
-    ranks > weir_link::cores::available() && ranks > shared()
+pub fn is_oversubscribed_by(ranks: usize) -> bool {
+    ranks > weir_link::cores::available() && ranks > shared_cores()
 }
 
 /// Cores of the first ancestor of ours, from `pid` on, without `rank` in its environment. `None`: nobody is found, or not to be read.
-fn of_launcher(processes: &Path, mut pid: u32, rank: &str) -> Option<usize> {
-    for _ in 0..MOST_ANCESTORS {
+fn launcher_cores(processes: &Path, mut pid: u32, rank: &str) -> Option<usize> {
+    for _ in 0..MAX_ANCESTORS {
         let process = processes.join(pid.to_string());
         let status = std::fs::read_to_string(process.join("status")).ok()?;
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -72,13 +72,13 @@ mod tests {
             std::fs::write(process.join("status"), status).unwrap();
             std::fs::write(process.join("environ"), environment.replace(' ', "\0")).unwrap();
         }
-        of_launcher(root.path(), parent, RANK)
+        launcher_cores(root.path(), parent, RANK)
     }
 
     const PROXY: (u32, u32, &str, &str) = (10, 9, "HOME=/root PMI_SIZE=2 ", "0-3,8,10-11");
 
     #[test]
-    fn the_daemon_tells_not_the_scripts_around_the_program() {
+    fn the_launcher_daemon_gives_the_cores_not_wrapper_scripts() {
         assert_eq!(found(&[PROXY], 10), Some(7));
         let script = (11, 10, "PMI_RANK=1 HOME=/root ", "1");
         let shell = (12, 11, "HOME=/root PMI_RANK=1 ", "1");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_inside_a_rank_has_another_number_or_goes_further_up() {
+    fn a_nested_launcher_is_recognised_by_its_rank_variable() {
         let other = (10, 8, "PMI_RANK=3 ", "0-1");
         assert_eq!(found(&[other], 10), Some(2));
         let (inner, outer) = ((10, 8, "PMI_RANK=1 ", "0"), (8, 7, "HOME=/ ", "0-3"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_read_says_nothing() {
+    fn an_unreadable_process_gives_no_cores() {
         assert_eq!(found(&[], 10), None);
         assert_eq!(found(&[(10, 9, "PMI_RANK=1 ", "0")], 10), None); // its parent is gone
         assert_eq!(found(&[(10, 10, "PMI_RANK=1 ", "0")], 10), None); // no end
@@ -103,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn so_many_ranks_as_we_have_cores_ourselves_are_not_too_many() {
-        assert!(!are_fewer_than(weir_link::cores::available()));
-        assert!(are_fewer_than(1 << 20));
+    fn as_many_ranks_as_cores_are_not_oversubscribed() {
+        assert!(!is_oversubscribed_by(weir_link::cores::available()));
+        assert!(is_oversubscribed_by(1 << 20));
     }
 }
