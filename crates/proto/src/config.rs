@@ -62,7 +62,7 @@ pub enum Growth {
 
 /// When a sender gets its share of the data region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Admission {
+pub enum AttachPolicy {
     /// When it attaches: its starting credits are set aside for it, everything else belongs to those who are there.
     #[default]
     FirstContact,
@@ -80,7 +80,7 @@ pub struct DataRegion {
     /// Credits that a sender has before it was granted any, at least the credit slots. The link tells senders.
     pub start_slots: u32,
     /// When senders get their shares.
-    pub admission: Admission,
+    pub attach_policy: AttachPolicy,
     /// So many times a sender that has just gained credits from another is passed over as a victim. 0: as published.
     pub hold_points: u8,
 }
@@ -105,15 +105,15 @@ impl DataRegion {
     /// A region as weir uses it; engine and simulator take it from here. Who is admitted at first contact begins with enough
     /// for most first messages, as long as a quarter of the region is enough for all that are expected; so three quarters are
     /// there for those who send.
-    pub fn shared(slots: u32, peers: u32, credit_slots: u32, admission: Admission) -> DataRegion {
+    pub fn shared(slots: u32, peers: u32, credit_slots: u32, attach_policy: AttachPolicy) -> DataRegion {
         let most_slots = slots.min(DataRegion::MOST_LANE_SLOTS);
-        let start_slots = match admission {
-            Admission::Start => credit_slots,
-            Admission::FirstContact => {
+        let start_slots = match attach_policy {
+            AttachPolicy::Start => credit_slots,
+            AttachPolicy::FirstContact => {
                 (slots / (4 * peers)).clamp(credit_slots, DataRegion::MOST_START_SLOTS).min(most_slots)
             }
         };
-        DataRegion { slots, peers, start_slots, admission, hold_points: DataRegion::HOLD_POINTS }
+        DataRegion { slots, peers, start_slots, attach_policy, hold_points: DataRegion::HOLD_POINTS }
     }
 }
 

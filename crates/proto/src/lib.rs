@@ -25,8 +25,8 @@ pub mod wire;
 
 pub use action::{Action, Destination, Direction, Envelope, Outcome, Source};
 pub use config::{
-    Admission, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED,
-    Scheme,
+    AttachPolicy, Config, DataRegion, ENVELOPE_BYTES, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES,
+    MAX_UNEXPECTED, Scheme,
 };
 pub use counters::{Counters, PACKET_KINDS};
 #[cfg(feature = "explore")]

@@ -13,8 +13,8 @@ use weir_proto::flow::dynamic_credits::Tally;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::flow::static_connection::{ecm_slots, ecm_threshold as threshold};
 use weir_proto::{
-    Admission, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand, RemoteCommand,
-    Scheme, SendCommand, SendLevel, Space,
+    AttachPolicy, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand,
+    RemoteCommand, Scheme, SendCommand, SendLevel, Space,
 };
 use world::{Plan, Shortcuts, World};
 
@@ -42,8 +42,8 @@ fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
     let start_slots = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
     let peers = rng.u32(..10);
     let slots = start_slots * peers + [0, 1, 4, 30, 300][rng.usize(..5)];
-    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
-    DataRegion { slots, peers, start_slots, admission, hold_points: [0, 1, 4][rng.usize(..3)] }
+    let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
+    DataRegion { slots, peers, start_slots, attach_policy, hold_points: [0, 1, 4][rng.usize(..3)] }
 }
 
 fn plan(rng: &mut Rng) -> Plan {
@@ -222,10 +222,10 @@ fn twin_world(seed: u64) -> u64 {
     let (planned, budget_bytes) = (true, 1 << 30);
     let scheme = Scheme::Static { piggyback };
     let fixed = Plan { scheme, quota_slots, start_slots, credit_slots, planned, budget_bytes, ..plan };
-    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
+    let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
     let peers = plan.endpoints;
     let slots = credit_slots * peers;
-    let region = DataRegion { slots, peers, start_slots, admission, hold_points: 4 };
+    let region = DataRegion { slots, peers, start_slots, attach_policy, hold_points: 4 };
     let dynamic = Plan { scheme: Scheme::Dynamic { piggyback }, region, ..fixed };
     let fixed = world_of(fixed, rng.clone(), true);
     let dynamic = world_of(dynamic, rng, true);
@@ -257,7 +257,7 @@ fn assert_everybody_can_be_forgotten(world: &mut World, rng: &mut Rng) {
         if let Scheme::Dynamic { .. } = world.plan.scheme {
             let (pool, region) = (machine.pool(), world.plan.region);
             assert_eq!(pool.region_slots(), region.slots, "what it grew by is gone: {pool:?}");
-            if region.admission == Admission::FirstContact {
+            if region.attach_policy == AttachPolicy::FirstContact {
                 assert_eq!(pool.available_slots(), region.slots, "{pool:?}");
             }
         }
@@ -426,7 +426,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     let start_slots = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
     let peers = [0, 2, endpoints, endpoints, endpoints + 1][rng.usize(..5)];
     let slots = start_slots * peers + [0, 1, 2, 6, 24, 80, 300][rng.usize(..7)];
-    let admission = [Admission::FirstContact, Admission::Start][rng.usize(..2)];
+    let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
     let hold_points = [0, 1, 4][rng.usize(..3)];
     let plan = Plan {
         endpoints,
@@ -435,7 +435,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
         start_slots,
         credit_slots,
-        region: DataRegion { slots, peers, start_slots, admission, hold_points },
+        region: DataRegion { slots, peers, start_slots, attach_policy, hold_points },
         eager_bytes: 100_000,
         cross_memory: false,
         copies_forbidden: false,

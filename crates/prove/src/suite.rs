@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_proto::flow::Mutant as Wrong;
 use weir_proto::flow::static_connection::ecm_slots;
-use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
+use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::explore::Limits;
 use crate::model::{Happened, Rule, Setup, neighbours};
@@ -116,7 +116,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         credit_slots,
         region: DataRegion {
             start_slots: credit_slots,
-            admission: Admission::Start,
+            attach_policy: AttachPolicy::Start,
             ..DataRegion::default()
         },
         eager_bytes: 2048,
@@ -314,7 +314,7 @@ pub fn mutants() -> Vec<Mutant> {
     let mut four_of_two = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
     four_of_two.config.region.start_slots = 2;
     // Admitted when it comes: an account that is open from the start is older than the wrong rule.
-    four_of_two.config.region.admission = Admission::FirstContact;
+    four_of_two.config.region.attach_policy = AttachPolicy::FirstContact;
     add(Rule::DivByNPlus1, "threshold q div n + 1", static_star(2, 1), "I4", Some("I4"));
     add(Rule::DivByN, "threshold q div n", static_star(3, 2), "I2", Some("I2"));
     use Wrong::*;

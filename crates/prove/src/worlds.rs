@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 
 use fastrand::Rng;
 use weir_proto::flow::static_connection::ecm_slots;
-use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
+use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::model::{Move, Rule, Setup, State, Violation, neighbours};
 
@@ -53,7 +53,7 @@ pub fn setup(seed: u64) -> Setup {
             credit_slots,
             region: DataRegion {
                 start_slots: credit_slots + rng.u32(..2),
-                admission: [Admission::Start, Admission::FirstContact][rng.usize(..2)],
+                attach_policy: [AttachPolicy::Start, AttachPolicy::FirstContact][rng.usize(..2)],
                 hold_points: rng.u8(..3),
                 ..DataRegion::default()
             },

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use fastrand::Rng;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
 use weir_proto::flow::static_connection::ecm_slots;
-use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
+use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::extoll::{self, Extoll};
@@ -180,7 +180,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
                 slots: start * peers + [0, 1, 4, 30, 300][rng.usize(..5)],
                 peers,
                 start_slots: start,
-                admission: [Admission::FirstContact, Admission::Start][rng.usize(..2)],
+                attach_policy: [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)],
                 hold_points: [0, 0, 0, 4][rng.usize(..4)],
             };
             (start_slots, quota_slots) = (start, start + [0, 3, 40, 1000][rng.usize(..4)]);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use weir_proto::{Admission, DataRegion, Geometry, Scheme};
+use weir_proto::{AttachPolicy, DataRegion, Geometry, Scheme};
 use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
@@ -71,7 +71,7 @@ fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
                 slots: 20 * ranks,
                 peers: ranks,
                 start_slots: 2,
-                admission: Admission::Start,
+                attach_policy: AttachPolicy::Start,
                 hold_points: 0,
             };
             let report = run(plan, everything).expect("ends");

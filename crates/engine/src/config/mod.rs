@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use weir_link::shm::MAX_LANE_SLOTS;
-use weir_proto::{Admission, Growth, MAX_CREDIT_SLOTS, Scheme};
+use weir_proto::{AttachPolicy, Growth, MAX_CREDIT_SLOTS, Scheme};
 
 use crate::node_memory;
 use list::*;
@@ -125,7 +125,7 @@ pub struct Settings {
     /// `FI_WEIR_SLOTS_PER_PEER`: dynamic credits, data slots for each rank.
     pub slots_per_peer: u32,
     /// `FI_WEIR_ATTACH` (`contact`, `start`): dynamic credits, when a sender gets its share.
-    pub attach: Admission,
+    pub attach: AttachPolicy,
     /// `FI_WEIR_CREDIT_SLOTS`: slots per peer for explicit credit packets.
     pub credit_slots: u32,
     /// `FI_WEIR_PREPOSTED`: data slots of a sender (hardware, static in the connection form); 0: its share.
@@ -172,7 +172,7 @@ impl Default for Settings {
             scheme: Scheme::Dynamic { piggyback: true },
             mailbox_slots: 0,
             slots_per_peer: 16,
-            attach: Admission::FirstContact,
+            attach: AttachPolicy::FirstContact,
             credit_slots: 2,
             preposted_slots: 0,
             adaptive_start_slots: 4,
@@ -228,7 +228,7 @@ impl Settings {
         if given(ADAPTIVE_START).is_some() {
             check_not_above((ADAPTIVE_START, adaptive_start_slots), (ADAPTIVE_MAX, adaptive_max_slots))?;
         }
-        let attach_words = [("contact", Admission::FirstContact), ("start", Admission::Start)];
+        let attach_words = [("contact", AttachPolicy::FirstContact), ("start", AttachPolicy::Start)];
         let rest_words = [("first", QuotaRest::First), ("round", QuotaRest::Round)];
         Ok(Settings {
             scheme,
@@ -274,8 +274,8 @@ impl Settings {
         let switch = |on: bool| String::from(if on { "1" } else { "0" });
         let number = |threshold: Option<NonZeroU32>| threshold.map_or(0, NonZeroU32::get).to_string();
         let attach_word = match self.attach {
-            Admission::FirstContact => "contact",
-            Admission::Start => "start",
+            AttachPolicy::FirstContact => "contact",
+            AttachPolicy::Start => "start",
         };
         let (flow, of_the_scheme) = match self.scheme {
             Scheme::Unlimited => ("unlimited", vec![]),

@@ -302,10 +302,10 @@ fn the_lanes_of_a_small_job_are_long_and_take_32_mib_or_an_eighth_of_the_file_sy
 
 #[test]
 fn with_attach_start_all_senders_get_equal_quotas() {
-    let settings = Settings { attach: Admission::Start, mailbox_slots: 120, ..Settings::default() };
+    let settings = Settings { attach: AttachPolicy::Start, mailbox_slots: 120, ..Settings::default() };
     let plan = settings.quota(8).unwrap();
     assert_eq!((plan.base_slots, plan.region.slots, plan.region.start_slots), (120, 120, 2));
-    assert_eq!(plan.region.admission, Admission::Start);
+    assert_eq!(plan.region.attach_policy, AttachPolicy::Start);
     assert!(settings.quota(61).is_err()); // two guaranteed slots each
 }
 

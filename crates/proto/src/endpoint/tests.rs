@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::config::{Admission, DataRegion, MAX_EAGER_BYTES, Scheme};
+use crate::config::{AttachPolicy, DataRegion, MAX_EAGER_BYTES, Scheme};
 use crate::event::{
     MessageId, Pattern, PeekThen, ReceiveCommand, RemoteCommand, SendCommand, SendLevel, Transfer,
 };
@@ -24,8 +24,13 @@ mod schemes;
 
 const PEER: Peer = Peer(1);
 /// With dynamic credits.
-const REGION: DataRegion =
-    DataRegion { slots: 8, peers: 2, start_slots: 1, admission: Admission::FirstContact, hold_points: 0 };
+const REGION: DataRegion = DataRegion {
+    slots: 8,
+    peers: 2,
+    start_slots: 1,
+    attach_policy: AttachPolicy::FirstContact,
+    hold_points: 0,
+};
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
     let start_slots = if let Scheme::Dynamic { .. } = scheme { REGION.start_slots } else { quota_slots };

@@ -26,7 +26,7 @@ use super::activity::{Activity, Level};
 use super::mutant::Mutant;
 use super::static_credits;
 use super::{ReceiverView, SenderView, SpendError};
-use crate::config::{Admission, DataRegion, MAX_CREDIT_SLOTS};
+use crate::config::{AttachPolicy, DataRegion, MAX_CREDIT_SLOTS};
 use crate::event::Peer;
 use crate::mailbox::{quota, threshold};
 
@@ -184,7 +184,7 @@ impl Pool {
     /// # Panics
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
-        let DataRegion { slots, peers, start_slots, admission, hold_points } = *region;
+        let DataRegion { slots, peers, start_slots, attach_policy, hold_points } = *region;
         assert!((1..=MAX_CREDIT_SLOTS).contains(&credit_slots), "{credit_slots} credit slots");
         assert!(start_slots >= credit_slots, "{start_slots} starting credits, {credit_slots} are guaranteed");
         let starting = u64::from(start_slots) * u64::from(peers);
@@ -211,7 +211,7 @@ impl Pool {
             #[cfg(any(test, feature = "mutants"))]
             mutant: None,
         };
-        if admission == Admission::Start {
+        if attach_policy == AttachPolicy::Start {
             for index in 0..peers {
                 let intended = quota(slots, peers, index, true);
                 pool.unassigned_slots -= intended - start_slots;

@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 use weir_proto::flow::static_connection;
 use weir_proto::{
-    Admission, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED,
+    AttachPolicy, Config, DataRegion, Geometry, Growth, MAX_CREDIT_SLOTS, MAX_EAGER_BYTES, MAX_UNEXPECTED,
     Scheme,
 };
 
@@ -264,7 +264,7 @@ impl Setup {
                     slots,
                     peers,
                     start_slots: start,
-                    admission: Admission::Start,
+                    attach_policy: AttachPolicy::Start,
                     hold_points: 0,
                 };
                 (quota_slots, start_slots) = (slots, start);
@@ -272,7 +272,7 @@ impl Setup {
             SchemeName::Weir => {
                 scheme = Scheme::Dynamic { piggyback: true };
                 let slots = data_slots * peers;
-                region = DataRegion::shared(slots, peers, credit_slots, Admission::FirstContact);
+                region = DataRegion::shared(slots, peers, credit_slots, AttachPolicy::FirstContact);
                 (quota_slots, start_slots) = (slots.min(DataRegion::MOST_LANE_SLOTS), region.start_slots);
                 budget_bytes = UNEXPECTED_BUDGET_BYTES;
             }

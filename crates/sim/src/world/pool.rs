@@ -55,14 +55,19 @@ impl PoolReading {
 
 #[cfg(test)]
 mod tests {
-    use weir_proto::{Admission, DataRegion, Peer};
+    use weir_proto::{AttachPolicy, DataRegion, Peer};
 
     use super::*;
 
     #[test]
     fn a_sender_that_goes_on_alone_takes_what_the_others_are_not_guaranteed() {
-        let region =
-            DataRegion { slots: 24, peers: 3, start_slots: 2, admission: Admission::Start, hold_points: 0 };
+        let region = DataRegion {
+            slots: 24,
+            peers: 3,
+            start_slots: 2,
+            attach_policy: AttachPolicy::Start,
+            hold_points: 0,
+        };
         let mut pool = Pool::new(&region, 2, false);
         let accounts = [0, 1, 2].map(|peer| pool.admit(Peer(peer), 24, 2));
         let equal = PoolReading {

@@ -7,7 +7,7 @@ pub mod real;
 
 use std::num::NonZeroU32;
 
-use weir_proto::{Admission, Config, DataRegion, Geometry, Growth, Scheme};
+use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
 use weir_sim::program::{Program, Rank};
@@ -41,7 +41,7 @@ pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
         slots: 20 * ranks,
         peers: ranks,
         start_slots: 2,
-        admission: Admission::Start,
+        attach_policy: AttachPolicy::Start,
         hold_points: 0,
     };
     let config = Config { planned_peers: ranks, planned_quota_slots: 20, region, ..plan.config };

@@ -3,7 +3,7 @@
 use alloc::vec;
 
 use super::*;
-use crate::config::{Admission, Config, DataRegion, Scheme};
+use crate::config::{AttachPolicy, Config, DataRegion, Scheme};
 use crate::event::{Command, Event, Request, SendCommand, SendLevel};
 use crate::packet::{Geometry, Space};
 
@@ -27,7 +27,7 @@ fn config() -> Config {
             slots: 12,
             peers: 2,
             start_slots: 1,
-            admission: Admission::Start,
+            attach_policy: AttachPolicy::Start,
             hold_points: 0,
         },
         eager_bytes: 1000,

@@ -34,7 +34,7 @@ struct Star {
 const LANE: u32 = 1000;
 
 fn region(slots: u32, peers: u32, credit_slots: u32) -> DataRegion {
-    DataRegion { slots, peers, start_slots: credit_slots, admission: Admission::Start, hold_points: 0 }
+    DataRegion { slots, peers, start_slots: credit_slots, attach_policy: AttachPolicy::Start, hold_points: 0 }
 }
 
 impl Star {
@@ -444,8 +444,8 @@ fn gap_7_two_that_take_turns_do_not_rob_each_other_every_time() {
 #[test]
 fn gap_12_shares_of_equally_active_senders_become_equal() {
     // Senders that come one after the other and then send the same, in pieces, now this one first, now that one.
-    let spread = |admission, hold_points| {
-        let contact = DataRegion { admission, hold_points, start_slots: 4, ..region(8 * 57, 8, 2) };
+    let spread = |attach_policy, hold_points| {
+        let contact = DataRegion { attach_policy, hold_points, start_slots: 4, ..region(8 * 57, 8, 2) };
         let mut star = Star::new(contact, 2, 0, None);
         for side in 0..8 {
             star.attach();
@@ -460,10 +460,10 @@ fn gap_12_shares_of_equally_active_senders_become_equal() {
         spreads.skip(400).max().unwrap()
     };
     // By chance who is found as a victim may be the poorer one; it loses then.
-    let published = spread(Admission::Start, 0);
+    let published = spread(AttachPolicy::Start, 0);
     assert!(published > 80, "{published} slots, where 57 are an equal share");
-    for admission in [Admission::Start, Admission::FirstContact] {
-        let ours = spread(admission, 4);
+    for attach_policy in [AttachPolicy::Start, AttachPolicy::FirstContact] {
+        let ours = spread(attach_policy, 4);
         assert!(ours <= 20, "{ours} slots between the richest and the poorest");
     }
 }
@@ -483,8 +483,8 @@ fn gap_12_the_idle_lose_their_share_whether_they_are_richer_or_not() {
 fn gap_8_more_than_n_starting_credits_need_a_larger_last_threshold() {
     // The 2012 paper's minimum of n + 1 with a FIFO of ones: two packets retrieved, two credit packets in one slot.
     let packets = |mutant| {
-        let admission = Admission::FirstContact;
-        let start = DataRegion { start_slots: 2, admission, ..region(20, 2, 1) };
+        let attach_policy = AttachPolicy::FirstContact;
+        let start = DataRegion { start_slots: 2, attach_policy, ..region(20, 2, 1) };
         let mut star = Star::new(start, 1, 2, mutant);
         (0..2).for_each(|_| star.send(0, 1));
         let sent = (0..2).filter(|_| star.retrieve(0).is_some()).count();
@@ -498,7 +498,7 @@ fn gap_8_more_than_n_starting_credits_need_a_larger_last_threshold() {
 #[test]
 fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
     let run = |mutant| {
-        let contact = DataRegion { admission: Admission::FirstContact, ..region(40, 2, 1) };
+        let contact = DataRegion { attach_policy: AttachPolicy::FirstContact, ..region(40, 2, 1) };
         let mut star = Star::new(contact, 1, 2, mutant);
         star.flow(0, 300);
         let account = star.sides[0].account;
@@ -526,7 +526,8 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
 #[test]
 fn gap_9_senders_that_come_and_go_do_not_make_the_region_grow_each_time() {
     let run = |close: fn(&mut Pool, u32)| {
-        let contact = DataRegion { start_slots: 4, admission: Admission::FirstContact, ..region(20, 4, 1) };
+        let contact =
+            DataRegion { start_slots: 4, attach_policy: AttachPolicy::FirstContact, ..region(20, 4, 1) };
         let mut star = Star::new(contact, 1, 4, None);
         let mut most = 0;
         for _ in 0..50 {
@@ -633,9 +634,9 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
     let (senders, credit_slots) = (2 + draw.below(3), 1 + draw.below(3));
     let start_slots = credit_slots + [0, 0, 1, 4][draw.below(4) as usize];
     let slots = senders * start_slots + [0, 1, 3, 5, 20, 100][draw.below(6) as usize];
-    let admission = [Admission::FirstContact, Admission::Start][draw.below(2) as usize];
+    let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][draw.below(2) as usize];
     let hold_points = [0, 1, 4][draw.below(3) as usize];
-    let region = DataRegion { slots, peers: senders, start_slots, admission, hold_points };
+    let region = DataRegion { slots, peers: senders, start_slots, attach_policy, hold_points };
     let mut star = Star::new(region, credit_slots, senders, mutant);
     star.sides.iter_mut().for_each(|side| side.connected = draw.below(2) == 0);
     let mut favourite = 0;
