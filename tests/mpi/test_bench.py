@@ -15,7 +15,7 @@ def bench(tmp_path, *words, timeout):
     return outcome, json.loads(record.read_text())
 
 
-def test_everything_and_going_on(tmp_path, private_shm):
+def test_bench_runs_and_resumes(tmp_path, private_shm):
     """A run is cut after its fifth line, in the middle of the sixth: those five are not measured again."""
     out = tmp_path / "out"
     words = ("--quick", "--only", "weir,mpich-shm", "--measure", "latency,collectives,incast,flood,memory", "--ranks", "2",
@@ -68,7 +68,7 @@ def test_flood(tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
-def test_what_does_not_finish_is_a_row(tmp_path, private_shm):
+def test_an_unfinished_transport_has_a_row(tmp_path, private_shm):
     """libfabric's tcp stops reading a peer after 64 messages that nobody wants, so the late tag never comes."""
     outcome, record = bench(tmp_path, "flood", "--cases", "1x2000x2048-blocking", "--only", "ofi-tcp", "--repeat", "2",
                             "--timeout", "4", timeout=60)

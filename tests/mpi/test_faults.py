@@ -69,7 +69,7 @@ def runs(process):
 
 @pytest.mark.parametrize("mode,ranks", [("exchange", 2), ("exchange", 4), ("exchange", 8), ("wait", 3), ("any", 3),
                                         ("barrier", 4)])
-def test_survivors_are_told(tmp_path, private_shm, mode, ranks):
+def test_surviving_ranks_get_an_error(tmp_path, private_shm, mode, ranks):
     job = Job(ranks, tmp_path / "ranks", mode, ranks - 1, 50)
     job.wait_for_start()
     job.watch(45)
@@ -100,7 +100,7 @@ def test_nothing_is_left_when_all_are_killed(tmp_path, private_shm):
     assert all(path.read_text() == "x" for path in foreign), "files of others were touched"
 
 
-def test_clean_removes_what_is_stale_and_spares_what_runs(tmp_path, private_shm):
+def test_clean_removes_stale_files_only(tmp_path, private_shm):
     dead = Job(2, tmp_path / "dead", "exchange", -1, 0)
     dead.wait_for_start()
     time.sleep(0.3)

@@ -49,21 +49,21 @@ def test_head_to_head_sends_complete(over_weir, message_bytes, sends):
 
 
 @pytest.mark.parametrize("message_bytes", [8, 2048])
-def test_where_copies_between_processes_are_off_payload_comes_in_packets(over_weir, message_bytes):
+def test_without_cross_memory_attach_payload_travels_in_packets(over_weir, message_bytes):
     flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("CROSS_MEMORY", 0)]
     _, report = flood(over_weir, 2, 2000, message_bytes, "blocking", "late", *flags)
     assert all(rank["counters"]["cross_memory_copies"] == 0 for rank in report["ranks"])
     assert sum(rank["counters"]["messages_held"] for rank in report["ranks"]) > 0
 
 
-def test_a_sender_without_memory_of_its_own_still_gets_through(over_weir):
+def test_a_sender_without_bounce_buffers_completes(over_weir):
     """Not only slower: no sender may keep anything, and a non-blocking program completes all the same."""
     flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("RETAIN_BYTES", 65536)]
     found, report = flood(over_weir, 1, 200, 2048, "nonblocking", "late", *flags)
     assert all(rank["counters"]["peak_retained_bytes"] <= 65536 for rank in report["ranks"])
 
 
-def test_memory_comes_back(over_weir):
+def test_memory_is_released_after_a_flood(over_weir):
     """The flooded rank and its senders are within 110 % of where they were, but for what MPI itself has not given back and
     for the mailboxes, whose lanes stay as long as their senders."""
     found, report = flood(over_weir, 2, 20000, 2048, "blocking", "late")

@@ -5,7 +5,7 @@ import pytest
 
 
 @pytest.mark.parametrize("name", mpi4py_compare.QUICK)
-def test_what_passes_without_weir_passes_with_it(name):
+def test_mpi4py_tests_pass_with_weir(name):
     mpi4py_compare.fetch_suite()
     assert mpi4py_compare.compare("mpich", 2, [name], 120, "weir", "dynamic")[0] == {}
 

@@ -23,7 +23,7 @@ def may_sample():
     return subprocess.run(words, capture_output=True, timeout=30).returncode == 0
 
 
-def test_the_floor_of_collectives_stands_beside_them():
+def test_paired_shows_the_lower_bound_of_collectives():
     text = tool("paired.py", "--ranks", "4", "--rounds", "2", "collectives 0.02 64", "now", "floor")
     weir, floor = text.split("\nfloor\n")
     for line in ("barrier us", "allreduce us", "alltoall us"):
@@ -39,13 +39,13 @@ def test_each_end_of_a_stream_is_measured_alone():
 
 
 @pytest.mark.skipif(not may_sample(), reason="needs perf, and to be allowed to sample all cores")
-def test_shares_are_of_everything():
+def test_processor_shares_add_up_to_all():
     text = tool("shares.py", "--runs", "1", "--ranks", "2", "stream 0.2 8")
     medians = [float(value) for value in re.findall(r"([0-9.]+) \(", text)]
     assert len(medians) == 6 and 99 < sum(medians) < 101, text
 
 
-def test_a_floor_for_ranks_that_it_cannot_have_is_refused():
+def test_floor_rejects_invalid_rank_counts():
     program = launch.compile_c(launch.ROOT / "tests" / "mpi" / "floor.c")
     for words in (["6", "1", "8"], ["8", "0", "8"], ["8", "1", "65537"], ["8"]):
         done = subprocess.run([program, *words], capture_output=True, text=True, timeout=10, env=launch.plain_environment("mpich"))

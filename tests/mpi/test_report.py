@@ -25,7 +25,7 @@ def data_of(page):
 
 @pytest.mark.parametrize("flow", ["static", "unlimited"])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_the_page_shows_what_was_counted(over_weir, tmp_path, ranks, flow):
+def test_the_report_page_equals_the_counters(over_weir, tmp_path, ranks, flow):
     place = tmp_path / "page"
     outcome, report = over_weir(ranks, slow(0.5, 2000, 2000), timeout=60, flags=["--report", place, "--flow", flow])
     assert "all correct" in outcome.output, outcome
@@ -98,7 +98,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         assert "; rank 0 has not polled for" in lines[0]
 
 
-def test_a_sender_without_room_for_copies_says_so(over_weir):
+def test_a_sender_without_bounce_buffers_logs_it(over_weir):
     small = ["--set", "FI_WEIR_UNEXPECTED_BUDGET=65536", "--set", "FI_WEIR_RETAIN_BYTES=65536", "--set", "FI_WEIR_STALL_MS=500"]
     program = [launch.compile_c(LATE), "3", "10000", "2048", "anybody"]
     outcome, _ = over_weir(2, program, flags=small, timeout=60)
@@ -108,7 +108,7 @@ def test_a_sender_without_room_for_copies_says_so(over_weir):
     assert re.search(rf"^weir: rank 1 keeps {limit}, of which nothing was taken for \d+ ms: .* {until}$", outcome.output, re.M), outcome
 
 
-def test_short_waits_are_not_worth_a_line_and_the_line_can_be_switched_off(over_weir):
+def test_short_stalls_are_not_logged_and_the_log_can_be_disabled(over_weir):
     outcome, report = over_weir(2, slow(0.3, 1000, 2000), timeout=60)
     assert " for credit from " not in outcome.output, outcome
     assert report["total"]["counters"]["stalled_ns"] > 0

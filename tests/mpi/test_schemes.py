@@ -30,7 +30,7 @@ SCHEMES = {  # flags of `weir run`, and what the counters of all ranks together 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("name", SCHEMES)
-def test_every_byte_is_right(over_weir, name, ranks):
+def test_every_byte_is_correct(over_weir, name, ranks):
     flags, shown = SCHEMES[name]
     program = [launch.compile_c(stress.SOURCE), "--seed", 40 + ranks, "--rounds", 10, "--max-bytes", 1 << 18]
     outcome, report = over_weir(ranks, program, flags=flags, timeout=120)
@@ -56,7 +56,7 @@ print("rank", MPI.COMM_WORLD.rank, "went on")
 """
 
 
-def test_a_receiver_that_is_never_ready_is_an_error_and_no_hang(private_shm, tmp_path):
+def test_a_receiver_that_is_never_ready_fails_the_send(private_shm, tmp_path):
     report = tmp_path / "report.json"
     flags = few("hardware", PREPOSTED=32, RNR_TIMER_US=300000, RNR_RETRIES=6)  # 2 s: MPI_Init has time enough
     program = [launch.python("mpich"), "-c", NEVER_READY]

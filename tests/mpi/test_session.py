@@ -40,7 +40,7 @@ def test_ranks_share_a_session_and_lead_a_group_each(over_weir, monkeypatch):
         assert rest == ["0"], "what ranks start is not loaded with it either"
 
 
-def test_what_the_user_preloads_reaches_the_ranks(over_weir, monkeypatch):
+def test_ld_preload_of_the_user_reaches_the_ranks(over_weir, monkeypatch):
     library = "libm.so.6"
     monkeypatch.setenv("LD_PRELOAD", library)
     assert {rank["preload"] for rank in ranks(over_weir)} == {library}

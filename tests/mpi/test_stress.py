@@ -7,7 +7,7 @@ import stress
 
 @pytest.mark.parametrize("ranks,name", [(2, "smallest"), (3, "smallest, no piggybacking"), (4, "smallest"), (4, "default"),
                                         (4, "unlimited"), (2, "no cross-memory attach"), (8, "smallest")])
-def test_every_byte_is_right(over_weir, ranks, name):
+def test_every_byte_is_correct(over_weir, ranks, name):
     program = [launch.compile_c(stress.SOURCE), "--seed", 20 + ranks, "--rounds", 20, "--max-bytes", 2 << 20]
     outcome, report = over_weir(ranks, program, flags=stress.settings(ranks)[name], timeout=120)
     assert "all correct" in outcome.output, outcome

@@ -18,7 +18,7 @@ def config(tmp_path, monkeypatch):
     return tmp_path / "config" / "weir"
 
 
-def test_what_is_saved_is_used_until_it_is_forgotten(config, tmp_path, private_shm):
+def test_saved_settings_are_used_until_deleted(config, tmp_path, private_shm):
     record = tmp_path / "record.json"
     outcome = weir("tune", "--repeat", "1", "--save", "--quiet", "--json", record)
     assert outcome.ok, outcome

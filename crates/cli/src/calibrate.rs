@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fitted_values_are_written_and_everything_else_stays() {
+    fn only_fitted_values_are_replaced() {
         let text = include_str!("../../../experiments/networks/extoll.toml");
         let new = [("network", "hop_ns", 12.5), ("cost", "packet_receive_ns", 1234.0)];
         let parameters: Vec<_> = new

@@ -43,21 +43,21 @@ struct Record {
 #[derive(Debug, Serialize)]
 struct Explanation {
     directory: PathBuf,
-    endpoints: Vec<Standing>,
-    stalls: Vec<Waiting>,
+    endpoints: Vec<EndpointStatus>,
+    stalls: Vec<StallEntry>,
     /// Who is waited for in the end, one line each.
     causes: Vec<String>,
 }
 
 /// How one endpoint stands.
 #[derive(Debug, Serialize)]
-struct Standing {
+struct EndpointStatus {
     name: String,
     pid: u64,
     /// Its process is there, and it was not closed.
     lives: bool,
     /// How long ago it last worked in the library.
-    last_looked_s: f64,
+    last_poll_s: f64,
     backlog: u64,
     unexpected_messages: u64,
     unexpected_bytes: u64,
@@ -67,7 +67,7 @@ struct Standing {
 
 /// One pair that waits.
 #[derive(Debug, Serialize)]
-struct Waiting {
+struct StallEntry {
     sender: String,
     receiver: String,
     waited_s: f64,
@@ -80,7 +80,7 @@ struct Waiting {
     /// What the receiver's page says of this sender.
     receiver_retrieved: Option<u64>,
     receiver_threshold: Option<u64>,
-    receiver_last_looked_s: Option<f64>,
+    receiver_last_poll_s: Option<f64>,
     text: String,
 }
 
@@ -167,11 +167,11 @@ fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u6
     });
     let endpoints = pages
         .iter()
-        .map(|page| Standing {
+        .map(|page| EndpointStatus {
             name: name(page),
             pid: page.pid,
             lives: lives(page),
-            last_looked_s: seconds(now_ns, page.polled_ns),
+            last_poll_s: seconds(now_ns, page.polled_ns),
             backlog: page.backlog,
             unexpected_messages: page.unexpected_messages,
             unexpected_bytes: page.unexpected_bytes,
@@ -189,11 +189,11 @@ fn waiting(
     stall: &Stall,
     receiver: Option<&EndpointReport>,
     now_ns: u64,
-) -> Waiting {
+) -> StallEntry {
     let (from, to) = (name(sender), receiver.map_or_else(|| format!("endpoint {:016x}", stall.to), name));
     let holding =
         receiver.and_then(|page| page.held_credits.iter().find(|holding| holding.from == sender.identity));
-    Waiting {
+    StallEntry {
         text: stalls::stall_line(&from, sender.identity, &to, stall, receiver, now_ns),
         sender: from,
         receiver: to,
@@ -206,7 +206,7 @@ fn waiting(
         backlog_bytes: stall.backlog_bytes,
         receiver_retrieved: holding.map(|holding| holding.retrieved),
         receiver_threshold: holding.and_then(|holding| holding.threshold),
-        receiver_last_looked_s: receiver.map(|page| seconds(now_ns, page.polled_ns)),
+        receiver_last_poll_s: receiver.map(|page| seconds(now_ns, page.polled_ns)),
     }
 }
 
@@ -246,11 +246,11 @@ fn causes(waits: &BTreeMap<usize, BTreeSet<usize>>, name: impl Fn(usize) -> Stri
 }
 
 fn subject(senders: &BTreeSet<usize>, name: &impl Fn(usize) -> String) -> String {
-    const MOST_NAMED: usize = 6;
-    let named: Vec<_> = senders.iter().take(MOST_NAMED).map(|&sender| name(sender)).collect();
+    const MAX_NAMED: usize = 6;
+    let named: Vec<_> = senders.iter().take(MAX_NAMED).map(|&sender| name(sender)).collect();
     match senders.len() {
         1 => format!("{} waits", named[0]),
-        count if count > MOST_NAMED => format!("{} and {} more wait", named.join(", "), count - MOST_NAMED),
+        count if count > MAX_NAMED => format!("{} and {} more wait", named.join(", "), count - MAX_NAMED),
         _ => format!("{} wait", named.join(", ")),
     }
 }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_end_at_who_waits_for_nobody_and_circles_are_named() {
+    fn wait_chains_end_at_the_last_receiver_and_cycles_are_named() {
         let pages = [page(0, &[]), page(1, &[0]), page(2, &[1]), page(3, &[4]), page(4, &[3])];
         let told = explain(Path::new("d"), &pages, S, 13 * S);
         assert_eq!(
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn short_waits_and_the_dead_are_left_out() {
+    fn short_stalls_and_dead_endpoints_are_omitted() {
         let dead = EndpointReport { pid: u64::MAX, ..page(1, &[0]) };
         let closed = EndpointReport { closed: true, ..page(2, &[0]) };
         let told = explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], 5 * S, 13 * S);

@@ -18,7 +18,7 @@ use signal_hook::iterator::{Signals, SignalsInfo};
 /// How long a launcher gets to end its ranks after SIGTERM, before SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 /// How often a child with a time limit is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The status as shells tell it: the exit code, or 128 and the number of the signal.
 pub fn exit_code(status: ExitStatus) -> u8 {
@@ -32,20 +32,20 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 ///
 /// # Errors
 /// What the operating system says.
-pub fn end_at_closed_pipe() -> io::Result<()> {
+pub fn exit_on_closed_pipe() -> io::Result<()> {
     signal_hook::flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true))).map(drop)
 }
 
-/// From now on SIGINT and SIGTERM end this process with 128 and their number, as soon as `farewell`, which gets that number, has
+/// From now on SIGINT and SIGTERM end this process with 128 and their number, as soon as `before_exit`, which gets that number, has
 /// returned: for work that cannot be asked to stop, and may be left wherever it is.
 ///
 /// # Errors
 /// What the operating system says.
-pub fn end_when_told(farewell: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+pub fn terminate_on_signal(before_exit: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            farewell(signal);
+            before_exit(signal);
             std::process::exit(128 + signal);
         }
     });
@@ -137,14 +137,14 @@ pub fn capture(command: Command, limit: Duration) -> Result<Output, CaptureError
     capture_while(command, limit, || true)
 }
 
-/// The same, and ends the child as soon as `may_go_on`, asked every 10 ms, says no.
+/// The same, and ends the child as soon as `keep_running`, asked every 10 ms, says no.
 ///
 /// # Errors
 /// [`CaptureError`].
 pub fn capture_while(
     mut command: Command,
     limit: Duration,
-    mut may_go_on: impl FnMut() -> bool,
+    mut keep_running: impl FnMut() -> bool,
 ) -> Result<Output, CaptureError> {
     use std::os::unix::process::CommandExt;
     let interrupted = interrupt_flag()?;
@@ -159,18 +159,18 @@ pub fn capture_while(
         }
         let signal = interrupted.load(Ordering::Relaxed);
         if signal != 0 {
-            end_group(&mut child)?;
+            kill_process_group(&mut child)?;
             return Err(CaptureError::Interrupted(signal as i32));
         }
         if started.elapsed() > limit {
-            end_group(&mut child)?;
+            kill_process_group(&mut child)?;
             break End::TimedOut;
         }
-        if !may_go_on() {
-            end_group(&mut child)?;
+        if !keep_running() {
+            kill_process_group(&mut child)?;
             break End::Stopped;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     Ok(Output { end, stdout: read_all(&mut stdout)?, stderr: read_all(&mut stderr)? })
 }
@@ -182,7 +182,7 @@ fn read_all(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn end_group(child: &mut Child) -> io::Result<()> {
+fn kill_process_group(child: &mut Child) -> io::Result<()> {
     let group = Pid::from_raw(-pid_of(child).as_raw());
     let _ = kill(group, Signal::SIGTERM);
     let asked = Instant::now();
@@ -190,7 +190,7 @@ fn end_group(child: &mut Child) -> io::Result<()> {
         if child.try_wait()?.is_some() {
             return Ok(());
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let _ = kill(group, Signal::SIGKILL);
     child.wait()?;
@@ -234,27 +234,27 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_takes_too_long_is_ended() {
+    fn a_child_is_terminated_at_its_time_limit() {
         let output = capture(shell("echo begun; sleep 100"), Duration::from_millis(100)).unwrap();
         assert_eq!(output.end, End::TimedOut);
         assert_eq!(output.stdout, "begun\n");
     }
 
     #[test]
-    fn a_child_is_ended_when_its_watch_says_so() {
+    fn a_child_is_terminated_when_the_callback_returns_false() {
         let begun = Instant::now();
         let looks = std::cell::Cell::new(0);
-        let may_go_on = || {
+        let keep_running = || {
             looks.set(looks.get() + 1);
             looks.get() < 5
         };
-        let output = capture_while(shell("sleep 100"), Duration::from_secs(50), may_go_on).unwrap();
+        let output = capture_while(shell("sleep 100"), Duration::from_secs(50), keep_running).unwrap();
         assert_eq!((output.end, looks.get()), (End::Stopped, 5));
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
 
     #[test]
-    fn death_by_signal_is_128_and_its_number() {
+    fn death_by_signal_gives_128_plus_its_number() {
         let output = capture(shell("kill -9 $$"), Duration::from_secs(10)).unwrap();
         let End::Exited(status) = output.end else { panic!("{output:?}") };
         assert_eq!(exit_code(status), 137);

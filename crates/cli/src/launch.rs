@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_had_set_is_told() {
+    fn overridden_variables_are_reported() {
         let launch = launch(Kind::Mpich, "5.0.2", WEIR());
         let notes = launch.overridden(|name| match name {
             "FI_PROVIDER" => Some("tcp".into()),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// How long the processes of a run may take to end after their launcher has.
 const LINGER: Duration = Duration::from_secs(1);
 /// How often they are looked at.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Removes the mailboxes in `directory` whose processes are gone, ours only. Returns what was removed.
 ///
@@ -36,6 +36,6 @@ pub fn remove_after_run(directory: &Path, processes: &[u32]) -> io::Result<(Vec<
             left.dedup();
             return Ok((removed, left));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -83,7 +83,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if let Err(error) = job::end_at_closed_pipe() {
+    if let Err(error) = job::exit_on_closed_pipe() {
         eprintln!("weir: SIGPIPE: {error}");
     }
     let result = match Cli::try_parse() {

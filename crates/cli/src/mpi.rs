@@ -320,7 +320,7 @@ mod tests {
         Release Date:   Fri\n    Configure options:                       --with-device=ch4:ucx,ofi --with-pm=hydra\n";
 
     #[test]
-    fn launchers_are_told_apart() {
+    fn launchers_are_identified_by_version_text() {
         let parsed = |text: &str| parse_version(text).map(|(kind, version)| (kind.word(), version));
         assert_eq!(parsed(MPICH), Some(("mpich", "5.0.2".into())));
         assert_eq!(
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_places() {
+    fn search_order_of_mpi_installations() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         fake_mpi(&at("venv"), "mpiexec (Open MPI) 5.0.11");

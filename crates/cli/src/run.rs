@@ -135,17 +135,19 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             eprintln!("weir: {line}");
         }
     };
-    tell_removed(&checked.settings.shm_dir, &[], &note);
+    report_removed(&checked.settings.shm_dir, &[], &note);
     if let Some(directory) = &arguments.report {
         std::fs::create_dir_all(directory).map_err(Failure::system(format!("{}", directory.display())))?;
     }
 
     let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
-    let stats_directory = given_or_made(&checked.settings.stats_dir, scratch.path().join(STATS))?;
+    let stats_directory = existing_or_new_directory(&checked.settings.stats_dir, scratch.path().join(STATS))?;
     let before = files_in(&stats_directory);
     let trace_directory = match &arguments.report {
-        Some(_) => Some(given_or_made(&checked.settings.trace_dir, scratch.path().join("trace"))?),
+        Some(_) => {
+            Some(existing_or_new_directory(&checked.settings.trace_dir, scratch.path().join("trace"))?)
+        }
         None => None,
     };
     let traced_before = trace_directory.as_deref().map(files_in).unwrap_or_default();
@@ -180,13 +182,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     // Every process that has opened an endpoint has left a file. They are read again once it has ended.
     let processes =
         read_job(&stats_directory, &before)?.endpoints.iter().map(|left| left.pid as u32).collect::<Vec<_>>();
-    tell_removed(&checked.settings.shm_dir, &processes, &note);
+    report_removed(&checked.settings.shm_dir, &processes, &note);
 
     let reports = read_job(&stats_directory, &before)?;
     let job = Job::new(&reports);
     let mut remarks = job.remarks(arguments.ranks);
     if job.ranks.is_empty() {
-        remarks.push(why_unused(&checked, status));
+        remarks.push(unused_reason(&checked, status));
     }
     tell(arguments, &checked, &launch, &job, &remarks, (status, elapsed))?;
     if let (Some(directory), Some(traces)) = (&arguments.report, &trace_directory) {
@@ -312,7 +314,7 @@ fn add_tuned(chosen: &mut BTreeMap<String, String>) -> Result<Option<String>, Fa
 }
 
 /// Removes stale mailboxes; `processes` have just been told to end.
-fn tell_removed(directory: &Path, processes: &[u32], note: &impl Fn(&str)) {
+fn report_removed(directory: &Path, processes: &[u32], note: &impl Fn(&str)) {
     match mailboxes::remove_after_run(directory, processes) {
         Ok((removed, left)) => {
             if !removed.is_empty() {
@@ -336,7 +338,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// The directory that a setting names, or one of our own.
-fn given_or_made(given: &Option<PathBuf>, own: PathBuf) -> Result<PathBuf, Failure> {
+fn existing_or_new_directory(given: &Option<PathBuf>, own: PathBuf) -> Result<PathBuf, Failure> {
     if let Some(directory) = given {
         return Ok(directory.clone());
     }
@@ -354,7 +356,7 @@ fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Reports, Failure> {
 }
 
 /// The likeliest reason why no endpoint was opened.
-fn why_unused(checked: &Checked, status: ExitStatus) -> String {
+fn unused_reason(checked: &Checked, status: ExitStatus) -> String {
     let linked = program::linked_mpi(&checked.program);
     let foreign = linked.filter(|library| !checked.mpi.kind.runs(library));
     let hint = match foreign {
@@ -468,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_written_is_told_before_the_work() {
+    fn an_unwritable_record_target_is_rejected_before_the_run() {
         let directory = tempfile::tempdir().unwrap();
         let inside = directory.path().join("record.json");
         let inside = inside.to_str().unwrap();
@@ -507,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_and_foreign_settings_are_refused() {
+    fn contradictory_and_unknown_settings_are_rejected() {
         let refusal = |words: &str| chosen_settings(&parse(words)).unwrap_err().to_string();
         assert_eq!(
             refusal("-n 1 --flow static --set FI_WEIR_FLOW=unlimited -- p"),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_killed_commands_left_is_stale() {
+    fn only_directories_of_killed_commands_are_stale() {
         let place = tempfile::tempdir().unwrap();
         let ours = format!("weir-{}-abc", std::process::id());
         // Process ids end at 2^22.

@@ -26,7 +26,7 @@ pub fn text() -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_setting_is_in_the_text() {
+    fn settings_text_lists_every_setting() {
         let text = super::text();
         for setting in weir_engine::config::SETTINGS {
             assert!(text.contains(setting.variable) && text.contains(setting.help));

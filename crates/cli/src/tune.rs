@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crossover_is_before_the_first_size_that_is_faster_announced() {
+    fn the_eager_limit_is_below_the_first_size_faster_by_rendezvous() {
         assert_eq!(crossover(&sizes(&[3.0, 2.0, 1.5, 1.2, 1.0, 0.97, 0.8, 0.7, 0.6])), 24_576);
         assert_eq!(crossover(&sizes(&[3.0, 2.0, 1.5, 0.9, 1.2, 1.0, 0.8, 0.7, 0.6])), 8192);
         assert_eq!(crossover(&sizes(&[0.5; 9])), 1024);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_and_exchanges_count_alike() {
+    fn round_trips_and_exchanges_have_equal_weight() {
         let ratios = [3.0, 2.0, 1.5, 1.2, 1.0, 0.97, 0.8, 0.7, 0.6];
         for tilt in [0.5, 2.0, 5.0] {
             assert_eq!(crossover(&tilted(&ratios, tilt)), 24_576);

@@ -31,7 +31,7 @@ fn launches(world: &World) -> usize {
 }
 
 #[test]
-fn a_run_goes_on_where_it_was_interrupted_and_begins_anew_when_it_is_complete() {
+fn an_interrupted_bench_resumes_and_a_complete_one_restarts() {
     let world = world();
     let words = ["--only", "weir,mpich-shm", "--repeat", "3"];
     let (status, stdout, stderr) = bench(&world, &words);
@@ -64,7 +64,7 @@ fn a_run_goes_on_where_it_was_interrupted_and_begins_anew_when_it_is_complete() 
 }
 
 #[test]
-fn fresh_forgets_what_there_is() {
+fn fresh_discards_earlier_samples() {
     let world = world();
     let words = ["--only", "weir", "--repeat", "2"];
     bench(&world, &words);
@@ -76,7 +76,7 @@ fn fresh_forgets_what_there_is() {
 }
 
 #[test]
-fn what_fails_is_told_and_not_tried_again() {
+fn a_failed_job_is_reported_and_not_retried() {
     let world = world();
     let (status, stdout, _) = bench(&world, &["--only", "weir,ofi-tcp", "--repeat", "3"]);
     assert_eq!((status, launches(&world)), (Some(1), 4), "{stdout}");
@@ -85,7 +85,7 @@ fn what_fails_is_told_and_not_tried_again() {
 }
 
 #[test]
-fn what_is_not_installed_counts_only_if_it_was_named() {
+fn a_missing_mpi_fails_only_if_it_was_named() {
     let world = world();
     // The only MPI that there is here is an MPICH.
     let run = |only: &str| bench(&world, &["--only", only, "--repeat", "1"]);

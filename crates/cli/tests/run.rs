@@ -126,7 +126,7 @@ fn counters_become_a_table_and_a_record() {
 }
 
 #[test]
-fn json_can_follow_the_programs_output_and_quiet_leaves_only_what_is_wrong() {
+fn json_follows_the_output_and_quiet_prints_errors_only() {
     let world = World::new("");
     leave_counters(&world);
     let copy = format!("cp {}/* $FI_WEIR_STATS/; echo hello", world.at("counters").display());
@@ -138,7 +138,7 @@ fn json_can_follow_the_programs_output_and_quiet_leaves_only_what_is_wrong() {
 }
 
 #[test]
-fn counters_that_were_there_before_are_not_ours() {
+fn counters_of_earlier_runs_are_ignored() {
     let world = World::new("");
     leave_counters(&world);
     let mut command = world.weir(&["run", "-n", "1", "--", "true"]);
@@ -147,7 +147,7 @@ fn counters_that_were_there_before_are_not_ours() {
 }
 
 #[test]
-fn a_signal_reaches_the_launcher_and_nothing_is_left() {
+fn a_signal_reaches_the_launcher_and_leaves_no_process() {
     let world = World::new("");
     let scratch = world.at("tmp");
     std::fs::create_dir(&scratch).unwrap();
@@ -172,7 +172,7 @@ fn a_signal_reaches_the_launcher_and_nothing_is_left() {
 }
 
 #[test]
-fn a_closed_pipe_ends_the_command_without_a_word() {
+fn a_closed_pipe_ends_the_command_silently() {
     let world = World::new("");
     for words in [&["settings"][..], &["doctor"], &["help"], &["reproduce", "list"]] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -185,7 +185,7 @@ fn a_closed_pipe_ends_the_command_without_a_word() {
 }
 
 #[test]
-fn a_closed_pipe_ends_what_the_command_starts_too() {
+fn a_closed_pipe_ends_child_processes() {
     let world = World::new("");
     // Whatever the shell that starts us does about closed pipes.
     let script = "trap '' PIPE; exec \"$0\" run -q -n 1 -- grep -E 'Sig(Ign|Blk)' /proc/self/status";
@@ -248,7 +248,7 @@ fn the_mailbox_of_a_rank_that_outlives_its_launcher_is_removed() {
 }
 
 #[test]
-fn help_is_a_manual() {
+fn help_lists_every_option() {
     let world = World::new("");
     let (code, stdout, _) = output(&mut world.weir(&["help", "settings"]));
     assert_eq!(code, Some(0));

@@ -41,7 +41,7 @@ fn plan(world: &World, text: &str) -> String {
 }
 
 #[test]
-fn worlds_are_run_once_and_an_interrupted_run_goes_on() {
+fn worlds_run_once_and_an_interrupted_run_resumes() {
     let world = World::new("");
     let path = plan(&world, PLAN);
     let (code, table, progress) = weir(&world, &["sim", &path]);
@@ -95,7 +95,7 @@ fn both_send_first() -> String {
 }
 
 #[test]
-fn a_world_that_does_not_end_costs_no_other_and_can_be_repeated() {
+fn a_failed_world_does_not_affect_others_and_can_be_repeated() {
     let world = World::new("");
     std::fs::write(world.at("both.goal"), both_send_first()).unwrap();
     let path = plan(
@@ -159,7 +159,7 @@ fn an_experiment_without_all_its_worlds_has_a_page_and_no_verdicts() {
 }
 
 #[test]
-fn who_interrupts_is_told_that_nothing_is_lost() {
+fn an_interrupt_reports_that_records_are_kept() {
     let world = World::new("");
     weir(&world, &["sim", &plan(&world, PLAN)]);
     // Two more, the second of them the reference, that would take a minute.
@@ -191,7 +191,7 @@ fn who_interrupts_is_told_that_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_wrong_with_a_plan_is_one_line_that_names_it() {
+fn a_plan_error_is_one_line_with_its_position() {
     let world = World::new("");
     let path = plan(&world, &PLAN.replace("\"2x1\"", "\"3x1\""));
     let (code, stdout, stderr) = weir(&world, &["sim", &path]);
@@ -243,7 +243,7 @@ fn a_part_of_the_published_experiments_is_repeated() {
 
 /// What docs/simulator.md says about changing one number, done as it is written there.
 #[test]
-fn a_number_is_changed_as_the_document_says() {
+fn documented_overrides_change_a_parameter() {
     let world = World::new("");
     let document = std::fs::read_to_string(experiments().join("../docs/simulator.md")).unwrap();
     let recipe = document.split("**To change one number").nth(1).and_then(|text| text.split("```").nth(1));

@@ -511,7 +511,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
 }
 
 fn add(sum: &mut Tally, one: &Tally) {
-    sum.thefts += one.thefts;
+    sum.quota_transfers += one.quota_transfers;
     sum.spared += one.spared;
     sum.requests += one.requests;
     sum.short_grants += one.short_grants;
@@ -530,8 +530,8 @@ fn credits_follow_activity_and_everybody_can_always_send() {
         trace
     });
     // Not one of them may be vacuous, unless a single world is run again.
-    let Tally { thefts, spared, requests, short_grants, excesses, deficits, .. } = seen.get();
-    let least = [thefts, spared, requests, short_grants, excesses, deficits].into_iter().min();
+    let Tally { quota_transfers, spared, requests, short_grants, excesses, deficits, .. } = seen.get();
+    let least = [quota_transfers, spared, requests, short_grants, excesses, deficits].into_iter().min();
     assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
 }
 
@@ -733,6 +733,6 @@ fn remote_reads_and_writes_keep_to_their_bounds() {
 }
 
 #[test]
-fn nobody_waits_for_the_dead() {
-    run("nobody_waits_for_the_dead", 3000, dying_world);
+fn no_rank_waits_for_a_crashed_rank() {
+    run("no_rank_waits_for_a_crashed_rank", 3000, dying_world);
 }

@@ -9,7 +9,7 @@
 //! | `packet_receive_ns`, and the processor's prices that are equal to it in the file | ping-pong at 1 hop | secant |
 //! | `link_packet_ns`, if asked for | all-to-all among 256 | secant |
 //!
-//! A fit ends when the simulated time is within [`CLOSE_ENOUGH`] of the published one, and fails after [`MOST_STEPS`] worlds. No
+//! A fit ends when the simulated time is within [`FIT_TOLERANCE`] of the published one, and fails after [`MAX_FIT_STEPS`] worlds. No
 //! randomness: the same file gives the same result everywhere.
 
 use weir_proto::Scheme;
@@ -25,9 +25,9 @@ use crate::workload::{Workload, measure};
 use crate::world::{Plan, World};
 
 /// A fit may stop this near its goal, as a part of it.
-pub const CLOSE_ENOUGH: f64 = 0.0005;
+pub const FIT_TOLERANCE: f64 = 0.0005;
 /// Worlds that one fit may take.
-pub const MOST_STEPS: u32 = 8;
+pub const MAX_FIT_STEPS: u32 = 8;
 /// Ranks of a node. Source: Prades, chapter 2 (16 cores), section 5.3.
 const RANKS_PER_NODE: u32 = 16;
 /// Source: Prades, section 5.3. Unit: bytes.
@@ -199,14 +199,14 @@ pub struct Calibration {
 
 /// Runs worlds, counts them and tells about each before it begins.
 struct Bench<'a> {
-    tell: &'a mut dyn FnMut(&str) -> bool,
+    report_progress: &'a mut dyn FnMut(&str) -> bool,
     worlds: u32,
 }
 
 impl Bench<'_> {
     fn time_us(&mut self, reference: &Reference, model: &Model) -> Result<f64, Failure> {
         self.worlds += 1;
-        if !(self.tell)(reference.name) {
+        if !(self.report_progress)(reference.name) {
             return Err(Failure::Interrupted);
         }
         reference.simulate(model)
@@ -225,9 +225,9 @@ impl Bench<'_> {
         let mut earlier: Option<(f64, f64)> = None;
         let mut value = begin_ps as f64;
         let mut time_us = 0.0;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_FIT_STEPS {
             time_us = self.time_us(reference, &with(value.round() as Picoseconds))?;
-            if (time_us / goal_us - 1.0).abs() <= CLOSE_ENOUGH {
+            if (time_us / goal_us - 1.0).abs() <= FIT_TOLERANCE {
                 return Ok(value.round() as Picoseconds);
             }
             let next = match earlier {
@@ -249,7 +249,7 @@ impl Bench<'_> {
 ///
 /// - `fit_link`: whether the link's time is fitted; otherwise it stays as stated.
 /// - `with_large`: whether the reference with 1024 ranks is run as well, which takes much longer than all others together.
-/// - `tell`: called before each world with what is timed there; `false` ends the calibration.
+/// - `report_progress`: called before each world with what is timed there; `false` ends the calibration.
 ///
 /// # Errors
 /// [`Failure`].
@@ -257,10 +257,10 @@ pub fn extoll(
     start: &Model,
     fit_link: bool,
     with_large: bool,
-    tell: &mut dyn FnMut(&str) -> bool,
+    report_progress: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Calibration, Failure> {
     let wires = start.extoll_wires().ok_or(Failure::OtherNetwork)?;
-    let mut bench = Bench { tell, worlds: 0 };
+    let mut bench = Bench { report_progress, worlds: 0 };
     // Everything per hop happens once on each way: one world at each distance tells how far off the guess is.
     let hops = 13.0;
     let published_us = PINGPONG_FAR.published_us - PINGPONG_NEAR.published_us;
@@ -312,19 +312,19 @@ mod tests {
     }
 
     #[test]
-    fn the_recorded_values_give_the_published_ping_pong() {
+    fn the_recorded_values_reproduce_the_published_ping_pong() {
         for text in [
             include_str!("../../../experiments/networks/extoll.toml"),
             include_str!("../../../experiments/networks/extoll-contended.toml"),
         ] {
             let simulated_us = PINGPONG_NEAR.simulate(&model(text)).expect("ends");
             let residual = Residual { reference: PINGPONG_NEAR, fitted: true, simulated_us };
-            assert!(residual.part().abs() <= CLOSE_ENOUGH, "{simulated_us} us: run `weir calibrate`");
+            assert!(residual.part().abs() <= FIT_TOLERANCE, "{simulated_us} us: run `weir calibrate`");
         }
     }
 
     #[test]
-    fn what_cannot_be_calibrated_is_said() {
+    fn calibration_rejects_other_networks_and_stops_on_request() {
         let ideal = include_str!("../../../experiments/networks/ideal.toml");
         assert_eq!(
             extoll(&model(ideal), false, false, &mut |_| true).expect_err("no EXTOLL"),

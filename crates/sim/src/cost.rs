@@ -22,7 +22,7 @@ pub struct Cost {
     /// Copying one KiB into the program's buffer, from a slot or from where it was kept.
     pub copy_ps_per_kib: Picoseconds,
     /// Copying one KiB of an unexpected message from slots to where it is kept.
-    pub keep_ps_per_kib: Picoseconds,
+    pub unexpected_copy_ps_per_kib: Picoseconds,
     /// Setting up a remote get.
     pub get_ps: Picoseconds,
     /// From one look of a waiting processor at its mailbox to the next, if the first found nothing; 0: it sees at once what comes.
@@ -40,7 +40,7 @@ impl Cost {
         credit_receive_ps: 0,
         match_ps: 0,
         copy_ps_per_kib: 0,
-        keep_ps_per_kib: 0,
+        unexpected_copy_ps_per_kib: 0,
         get_ps: 0,
         poll_ps: 0,
     };
@@ -57,7 +57,7 @@ impl Cost {
             credit_receive_ps: times(self.credit_receive_ps),
             match_ps: times(self.match_ps),
             copy_ps_per_kib: times(self.copy_ps_per_kib),
-            keep_ps_per_kib: times(self.keep_ps_per_kib),
+            unexpected_copy_ps_per_kib: times(self.unexpected_copy_ps_per_kib),
             get_ps: times(self.get_ps),
             poll_ps: times(self.poll_ps),
         }
@@ -76,8 +76,8 @@ impl Cost {
     }
 
     /// Keeping `bytes` bytes.
-    pub fn keep_ps(&self, bytes: u64) -> Picoseconds {
-        self.keep_ps_per_kib.saturating_mul(bytes) / 1024
+    pub fn unexpected_copy_ps(&self, bytes: u64) -> Picoseconds {
+        self.unexpected_copy_ps_per_kib.saturating_mul(bytes) / 1024
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_polls_sees_things_at_the_next_look() {
+    fn a_polling_processor_sees_an_arrival_at_its_next_poll() {
         let polls = Cost { poll_ps: 100, ..Cost::FREE };
         for (at, seen) in [(0, 1000), (1000, 1000), (1001, 1100), (1100, 1100), (1101, 1200)] {
             assert_eq!(polls.seen_ps(1000, at), seen);

@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::program::{Program, Rank};
-use crate::{MOST_BYTES, MOST_NS, MOST_RANKS};
+use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
 
 /// What one operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Schedule {
             match (words.as_slice(), &mut open) {
                 ([], _) => {}
                 (["num_ranks", count], None) if ranks.is_empty() => {
-                    let count = within(number, count, 1..=MOST_RANKS.into(), "a number of ranks")?;
+                    let count = within(number, count, 1..=MAX_RANKS.into(), "a number of ranks")?;
                     ranks = vec![None; count as usize];
                 }
                 (["rank", _, "{"], None) if ranks.is_empty() => {
@@ -365,11 +365,10 @@ fn a_rank(line: usize, word: &str, ranks: u32) -> Result<u32, GoalError> {
 
 fn bytes(line: usize, word: &str) -> Result<u64, GoalError> {
     match word.strip_suffix('b') {
-        Some(number) => within(line, number, 0..=MOST_BYTES, "a number of bytes, like 2048b"),
-        None => error(
-            line,
-            format!("{word:?} is not a number of bytes, like 2048b; allowed: 0b to {MOST_BYTES}b"),
-        ),
+        Some(number) => within(line, number, 0..=MAX_BYTES, "a number of bytes, like 2048b"),
+        None => {
+            error(line, format!("{word:?} is not a number of bytes, like 2048b; allowed: 0b to {MAX_BYTES}b"))
+        }
     }
 }
 
@@ -398,7 +397,7 @@ fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalE
         }
         ["calc", ns, rest @ ..] => {
             options(rest)?;
-            Ok(Operation::Compute { ns: within(line, ns, 0..=MOST_NS, "a time in nanoseconds")? })
+            Ok(Operation::Compute { ns: within(line, ns, 0..=MAX_NS, "a time in nanoseconds")? })
         }
         _ => {
             error(line, format!("{:?}; allowed: `send Nb to R`, `recv Nb from R`, `calc N`", words.join(" ")))
@@ -419,7 +418,7 @@ impl Operation {
 }
 
 async fn run(rank: Rank, steps: Arc<Vec<Step>>) {
-    rank.take_as_they_end();
+    rank.use_wait_any();
     let mut requires: Vec<u32> = steps.iter().map(|step| step.requires).collect();
     let place = |index: &u32| steps[*index as usize].operation.place();
     let mut ready: Vec<u32> =
@@ -453,7 +452,7 @@ async fn run(rank: Rank, steps: Arc<Vec<Step>>) {
         if open.is_empty() {
             return;
         }
-        let (handle, _) = rank.next_ended().await;
+        let (handle, _) = rank.wait_any().await;
         let index = open.remove(&handle.0).expect("what has ended was open");
         ready.extend(released(&steps[index as usize].then));
     }

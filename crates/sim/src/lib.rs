@@ -31,13 +31,13 @@ pub mod world;
 pub type Picoseconds = u64;
 
 /// A world that comes to this time ends with an error: 53 days. What is added to a time that is still earlier has room behind it.
-pub const LATEST: Picoseconds = 1 << 62;
+pub const TIME_LIMIT: Picoseconds = 1 << 62;
 
 /// Ranks of a world at most.
-pub const MOST_RANKS: u32 = 1 << 20;
+pub const MAX_RANKS: u32 = 1 << 20;
 /// The most that a plan may give a name that ends in `_bytes`, and a GOAL schedule a message: a tebibyte, more packets than anybody
 /// simulates. Unit: bytes.
-pub const MOST_BYTES: u64 = 1 << 40;
+pub const MAX_BYTES: u64 = 1 << 40;
 /// The same for names that end in `_ns`, and work of a GOAL schedule: a quarter of an hour. There is room for 4,600 of them in a world's
-/// time ([`LATEST`]). Unit: ns.
-pub const MOST_NS: u64 = 1_000_000_000_000;
+/// time ([`TIME_LIMIT`]). Unit: ns.
+pub const MAX_NS: u64 = 1_000_000_000_000;

@@ -112,7 +112,7 @@ pub const MESSAGE_BYTES: u64 = 1 << 48;
 /// A number among smaller ones, without the room that eight bytes in a row would leave between them.
 #[derive(Clone, Copy, Debug)]
 #[repr(Rust, packed(4))]
-struct Long(u64);
+struct PackedU64(u64);
 
 /// One operation. An all-to-all among many has as many as pairs, so what [`Begun`] and [`Status`] say stands here without them
 /// and their padding.
@@ -121,9 +121,9 @@ enum Slot {
     /// With the one that is taken after it.
     Free { next: Option<u32> },
     /// The length is in two parts.
-    Open { tag: Long, bytes_low: u32, bytes_high: u16, called_at: Long },
+    Open { tag: PackedU64, bytes_low: u32, bytes_high: u16, called_at: PackedU64 },
     /// With what [`Status`] says.
-    Done { source: u32, tag: Long, bytes: Long, fault: Option<PeerFault> },
+    Done { source: u32, tag: PackedU64, bytes: PackedU64, fault: Option<PeerFault> },
 }
 
 const _: () = assert!(size_of::<Slot>() == 24);
@@ -134,13 +134,14 @@ impl Slot {
         let Begun { tag, bytes, called_at } = begun;
         assert!(bytes < MESSAGE_BYTES, "a message of {bytes} bytes");
         let (bytes_low, bytes_high) = (bytes as u32, (bytes >> 32) as u16);
-        Slot::Open { tag: Long(tag), bytes_low, bytes_high, called_at: Long(called_at) }
+        Slot::Open { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) }
     }
 
     /// What was noted, if it is under way.
     #[inline]
     fn begun(self) -> Option<Begun> {
-        let Slot::Open { tag: Long(tag), bytes_low, bytes_high, called_at: Long(called_at) } = self else {
+        let Slot::Open { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) } = self
+        else {
             return None;
         };
         Some(Begun { tag, bytes: u64::from(bytes_high) << 32 | u64::from(bytes_low), called_at })
@@ -149,19 +150,21 @@ impl Slot {
     #[inline]
     fn done(status: Status) -> Slot {
         let Status { source, tag, bytes, fault } = status;
-        Slot::Done { source, tag: Long(tag), bytes: Long(bytes), fault }
+        Slot::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault }
     }
 
     /// How it has ended, if it has.
     #[inline]
     fn status(self) -> Option<Status> {
-        let Slot::Done { source, tag: Long(tag), bytes: Long(bytes), fault } = self else { return None };
+        let Slot::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault } = self else {
+            return None;
+        };
         Some(Status { source, tag, bytes, fault })
     }
 }
 
 /// Operations and calls that there is room for at first: there may be a million ranks, and most send one message and receive one.
-const FEW: usize = 2;
+const INITIAL_CAPACITY: usize = 2;
 /// Room for calls that is kept when few wait.
 const SPARE_CALLS: usize = 64;
 
@@ -196,7 +199,7 @@ impl State {
     /// The program has made a call.
     fn call(&mut self, call: Call) {
         if self.calls.capacity() == 0 {
-            self.calls.reserve_exact(FEW);
+            self.calls.reserve_exact(INITIAL_CAPACITY);
         }
         self.calls.push_back(call);
         if let Some(ended) = &mut self.ended {
@@ -220,7 +223,7 @@ impl State {
         let open = Slot::open(Begun::default());
         let Some(index) = self.free else {
             if self.slots.capacity() == 0 {
-                self.slots.reserve_exact(FEW);
+                self.slots.reserve_exact(INITIAL_CAPACITY);
             }
             self.slots.push(open);
             return Handle(self.slots.len() as u32 - 1);
@@ -281,13 +284,13 @@ impl Shared {
 
     /// Whether the program takes whatever ends next.
     #[inline]
-    pub fn takes_as_they_end(&self) -> bool {
+    pub fn uses_wait_any(&self) -> bool {
         self.state.borrow().ended.is_some()
     }
 
     /// Since when the call that was taken last could have been made, for programs that take whatever ends next.
     #[inline]
-    pub fn could_be_made_since(&self) -> Option<Picoseconds> {
+    pub fn ready_since(&self) -> Option<Picoseconds> {
         self.state.borrow().ended.as_ref().map(|ended| ended.call)
     }
 
@@ -388,19 +391,19 @@ impl Rank {
         }
     }
 
-    /// From now on [`Rank::next_ended`] is used instead of `wait`.
+    /// From now on [`Rank::wait_any`] is used instead of `wait`.
     ///
     /// # Panics
     /// If calls were made before.
-    pub fn take_as_they_end(&self) {
+    pub fn use_wait_any(&self) {
         let state = &mut *self.0.state.borrow_mut();
         assert!(state.calls.is_empty(), "calls were made before");
         state.ended.get_or_insert_default();
     }
 
-    /// Waits until any of the operations begun since [`Rank::take_as_they_end`] has ended.
-    pub async fn next_ended(&self) -> (Handle, Status) {
-        NextEnded { shared: &self.0 }.await
+    /// Waits until any of the operations begun since [`Rank::use_wait_any`] has ended.
+    pub async fn wait_any(&self) -> (Handle, Status) {
+        WaitAny { shared: &self.0 }.await
     }
 
     /// Sends; the buffer may be used again on return.
@@ -496,11 +499,11 @@ impl Future for Wait<'_> {
     }
 }
 
-struct NextEnded<'a> {
+struct WaitAny<'a> {
     shared: &'a Shared,
 }
 
-impl Future for NextEnded<'_> {
+impl Future for WaitAny<'_> {
     type Output = (Handle, Status);
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<(Handle, Status)> {

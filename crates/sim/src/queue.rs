@@ -6,7 +6,7 @@
 //! once per level between its own and 0: for events a few microseconds ahead, at most four times. Events of equal time are
 //! always in the same bucket, in the order in which they were pushed, so they come out in that order.
 //!
-//! Whoever knows that something will happen, but not yet whether anybody need be told, can draw a [`Turn`] for it and push it later: it
+//! Whoever knows that something will happen, but not yet whether anybody need be told, can draw a [`Sequence`] for it and push it later: it
 //! comes out as if it had been pushed when its turn was drawn.
 //!
 //! Expected cost: 20 to 40 ns for a push and a pop together, whatever the number of events (`weir bench sim`).
@@ -16,40 +16,40 @@ const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
 /// Room for so many events is kept in an empty bucket. In a large world all there are can stand in one, and soon in another, and each would
 /// keep room for them.
-const MOST_KEPT: usize = 1 << 15;
+const MAX_KEPT: usize = 1 << 15;
 
 /// The place of an event among those of the same time: that in which it was drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(u32);
+pub struct Sequence(u32);
 
-impl Turn {
+impl Sequence {
     /// The first one.
-    pub const FIRST: Turn = Turn(1);
+    pub const FIRST: Sequence = Sequence(1);
 
     /// Whether this one was drawn before another. Not more than 2^31 lie between those of equal times.
     #[inline]
-    pub fn is_before(self, other: Turn) -> bool {
+    pub fn is_before(self, other: Sequence) -> bool {
         self.0.wrapping_sub(other.0) > u32::MAX / 2
     }
 }
 
 /// Turns, one after the other.
 #[derive(Clone, Debug, Default)]
-pub struct Turns(u32);
+pub struct SequenceCounter(u32);
 
-impl Turns {
+impl SequenceCounter {
     /// The next one.
     #[inline]
-    pub fn draw(&mut self) -> Turn {
+    pub fn draw(&mut self) -> Sequence {
         self.0 = self.0.wrapping_add(1);
-        Turn(self.0)
+        Sequence(self.0)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry<E> {
     at: u64,
-    turn: Turn,
+    sequence: Sequence,
     event: E,
 }
 
@@ -59,7 +59,7 @@ pub struct Queue<E> {
     now: u64,
     count: usize,
     /// The turn of the event pushed last.
-    last_turn: Turn,
+    last_sequence: Sequence,
     /// Events were pushed behind others whose turns came later.
     shuffled: bool,
     /// Which levels, and which buckets of a level, hold anything.
@@ -83,7 +83,7 @@ impl<E: Copy> Queue<E> {
         Queue {
             now: 0,
             count: 0,
-            last_turn: Turn(0),
+            last_sequence: Sequence(0),
             shuffled: false,
             levels: 0,
             occupied: [0; LEVELS],
@@ -113,16 +113,16 @@ impl<E: Copy> Queue<E> {
     /// # Panics
     /// If it lies in the past.
     #[inline(always)]
-    pub fn push(&mut self, at: u64, turn: Turn, event: E) {
+    pub fn push(&mut self, at: u64, sequence: Sequence, event: E) {
         assert!(at >= self.now, "an event at {at}, but it is {} already", self.now);
         self.count += 1;
-        let late = turn.is_before(self.last_turn);
+        let late = sequence.is_before(self.last_sequence);
         if late {
             self.shuffled = true;
         } else {
-            self.last_turn = turn;
+            self.last_sequence = sequence;
         }
-        let entry = Entry { at, turn, event };
+        let entry = Entry { at, sequence, event };
         if at == self.now {
             self.present.push(entry);
             if late {
@@ -135,14 +135,14 @@ impl<E: Copy> Queue<E> {
 
     /// Takes the earliest event; of equals the one whose turn is first.
     #[inline]
-    pub fn pop(&mut self) -> Option<(u64, Turn, E)> {
+    pub fn pop(&mut self) -> Option<(u64, Sequence, E)> {
         if self.taken == self.present.len() && !self.advance() {
             return None;
         }
-        let Entry { at, turn, event } = self.present[self.taken];
+        let Entry { at, sequence, event } = self.present[self.taken];
         self.taken += 1;
         self.count -= 1;
-        Some((at, turn, event))
+        Some((at, sequence, event))
     }
 
     fn lowest_level(&self) -> Option<usize> {
@@ -163,7 +163,7 @@ impl<E: Copy> Queue<E> {
     /// Goes to the next time at which something happens. Returns whether there is one.
     fn advance(&mut self) -> bool {
         self.present.clear();
-        if self.present.capacity() > MOST_KEPT {
+        if self.present.capacity() > MAX_KEPT {
             self.present = Vec::new();
         }
         self.taken = 0;
@@ -195,7 +195,7 @@ impl<E: Copy> Queue<E> {
             order(&mut self.present);
         }
         dealt.clear();
-        if dealt.capacity() <= MOST_KEPT {
+        if dealt.capacity() <= MAX_KEPT {
             self.buckets[index] = dealt; // its memory is used again
         }
         true
@@ -207,11 +207,11 @@ impl<E: Copy> Queue<E> {
 fn order<E: Copy>(entries: &mut [Entry<E>]) {
     for end in 1..entries.len() {
         let entry = entries[end];
-        if !entry.turn.is_before(entries[end - 1].turn) {
+        if !entry.sequence.is_before(entries[end - 1].sequence) {
             continue;
         }
         let mut place = end;
-        while place > 0 && entry.turn.is_before(entries[place - 1].turn) {
+        while place > 0 && entry.sequence.is_before(entries[place - 1].sequence) {
             entries[place] = entries[place - 1];
             place -= 1;
         }
@@ -229,35 +229,35 @@ mod tests {
         /// Against a map from (time, order of drawing). Some are pushed when others have been that were drawn later, and turns begin again
         /// with 0.
         #[test]
-        fn events_come_in_order_of_time_then_of_their_turns(
+        fn events_come_in_order_of_time_then_sequence(
             steps in proptest::collection::vec((0u8..4, 0u32..40, any::<u64>()), 1..400)
         ) {
-            let (mut queue, mut oracle, mut turns) = (Queue::new(), BTreeMap::new(), Turns(u32::MAX - 99));
+            let (mut queue, mut oracle, mut sequences) = (Queue::new(), BTreeMap::new(), SequenceCounter(u32::MAX - 99));
             let mut drawn = Vec::new();
             for (order, (what, shift, ahead)) in steps.into_iter().enumerate() {
                 let at = queue.now() + ((ahead % 64) << shift);
                 match what {
                     0 => {
-                        let next = oracle.pop_first().map(|((at, order), turn)| (at, turn, order));
+                        let next = oracle.pop_first().map(|((at, order), sequence)| (at, sequence, order));
                         prop_assert_eq!(queue.pop(), next);
                     }
-                    1 => drawn.push((turns.draw(), order)),
+                    1 => drawn.push((sequences.draw(), order)),
                     2 if !drawn.is_empty() => {
-                        let (turn, order) = drawn.swap_remove(ahead as usize % drawn.len());
+                        let (sequence, order) = drawn.swap_remove(ahead as usize % drawn.len());
                         // Not before what is out already.
-                        queue.push(at + 1, turn, order);
-                        oracle.insert((at + 1, order), turn);
+                        queue.push(at + 1, sequence, order);
+                        oracle.insert((at + 1, order), sequence);
                     }
                     _ => {
-                        let turn = turns.draw();
-                        queue.push(at, turn, order);
-                        oracle.insert((at, order), turn);
+                        let sequence = sequences.draw();
+                        queue.push(at, sequence, order);
+                        oracle.insert((at, order), sequence);
                     }
                 }
                 prop_assert_eq!(queue.len(), oracle.len());
             }
-            while let Some(((at, order), turn)) = oracle.pop_first() {
-                prop_assert_eq!(queue.pop(), Some((at, turn, order)));
+            while let Some(((at, order), sequence)) = oracle.pop_first() {
+                prop_assert_eq!(queue.pop(), Some((at, sequence, order)));
             }
             prop_assert!(queue.is_empty());
             prop_assert_eq!(queue.pop(), None);
@@ -265,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_the_present_waits_for_its_turn() {
-        let (mut queue, mut turns) = (Queue::new(), Turns::default());
-        let [first, second, third, fourth] = [(); 4].map(|()| turns.draw());
+    fn events_of_the_current_time_keep_their_sequence() {
+        let (mut queue, mut sequences) = (Queue::new(), SequenceCounter::default());
+        let [first, second, third, fourth] = [(); 4].map(|()| sequences.draw());
         queue.push(0, first, 1);
         queue.push(0, fourth, 4);
         assert_eq!(queue.pop(), Some((0, first, 1)));
@@ -279,10 +279,10 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "an event at 4, but it is 5 already")]
-    fn the_past_is_over() {
-        let (mut queue, mut turns) = (Queue::new(), Turns::default());
-        queue.push(5, turns.draw(), ());
+    fn an_event_before_the_current_time_panics() {
+        let (mut queue, mut sequences) = (Queue::new(), SequenceCounter::default());
+        queue.push(5, sequences.draw(), ());
         queue.pop();
-        queue.push(4, turns.draw(), ());
+        queue.push(4, sequences.draw(), ());
     }
 }

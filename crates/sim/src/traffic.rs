@@ -11,7 +11,9 @@
 //! ```
 
 use crate::Picoseconds;
-use crate::network::{Hold, Injection, Network, Output, Outputs, Reminder, Said, Segment, TrainId};
+use crate::network::{
+    Hold, Injection, Network, Output, Outputs, Reminder, ScheduledOutput, Segment, TrainId,
+};
 use crate::queue::Queue;
 use crate::trace::Trace;
 
@@ -32,7 +34,7 @@ pub struct Traffic {
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct TrafficReport {
     /// Packets that have arrived.
     pub packets: u64,
     /// Packets that have crossed a wire, summed over wires.
@@ -64,17 +66,17 @@ impl Traffic {
     ///
     /// # Panics
     /// If there are not more ranks than trains of each.
-    pub fn run<N: Network>(&self, mut network: N) -> Carried {
+    pub fn run<N: Network>(&self, mut network: N) -> TrafficReport {
         let Traffic { ranks, trains, packets, packet_bytes, spacing_ps } = *self;
         assert!(trains >= 1 && trains < ranks, "{trains} trains to others among {ranks} ranks");
         let stride = (ranks - 1) / trains;
         let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
-        let mut said = Vec::new();
+        let mut scheduled = Vec::new();
         let (mut sent, mut carried, mut trace) =
-            (vec![0; ranks as usize], Carried::default(), Trace::default());
+            (vec![0; ranks as usize], TrafficReport::default(), Trace::default());
         (0..ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Send(rank)));
-        while let Some((now, turn, event)) = queue.pop() {
-            outputs.begin(turn);
+        while let Some((now, sequence, event)) = queue.pop() {
+            outputs.begin(sequence);
             carried.events += 1;
             match event {
                 Event::Send(rank) if sent[rank as usize] == trains => {}
@@ -92,9 +94,9 @@ impl Traffic {
                         payload_bytes: u64::from(packets) * u64::from(packet_bytes),
                         spacing_ps,
                     };
-                    let turn = outputs.draw();
+                    let sequence = outputs.draw();
                     if let Hold::Until(free_at) = network.inject(now, injection, &mut outputs) {
-                        queue.push(free_at, turn, Event::Send(rank));
+                        queue.push(free_at, sequence, Event::Send(rank));
                     }
                 }
                 Event::Network(event) => network.handle(now, event, &mut outputs),
@@ -106,23 +108,23 @@ impl Traffic {
                     (0..count).for_each(|_| network.taken(now, to, &mut outputs));
                 }
             }
-            for Reminder { at, turn, event } in outputs.reminders() {
-                queue.push(at, turn, Event::Network(event));
+            for Reminder { at, sequence, event } in outputs.reminders() {
+                queue.push(at, sequence, Event::Network(event));
             }
             if outputs.count() == 0 {
                 continue;
             }
-            said = outputs.take(0, said);
-            for Said { at, turn, output } in said.drain(..) {
+            scheduled = outputs.take(0, scheduled);
+            for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
                 let event = match output {
                     Output::Arrived(Segment { to, count, .. }) => Event::Arrived { to, count },
                     Output::Released { rank } => Event::Send(rank),
                     Output::GetDone { .. } => unreachable!("nobody reads memory"),
                 };
-                queue.push(at, turn, event);
+                queue.push(at, sequence, event);
             }
         }
-        Carried { packet_hops: network.packet_hops(), trace: trace.hash(), ..carried }
+        TrafficReport { packet_hops: network.packet_hops(), trace: trace.hash(), ..carried }
     }
 }
 

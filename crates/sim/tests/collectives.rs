@@ -45,7 +45,7 @@ fn hops(n: u32) -> u64 {
 }
 
 #[test]
-fn rooted_collectives_send_what_their_trees_have_edges() {
+fn rooted_collectives_send_one_message_per_tree_edge() {
     for n in SIZES {
         let others = u64::from(n) - 1;
         let edges = (others, others * 4800);
@@ -76,7 +76,7 @@ fn rooted_collectives_send_what_their_trees_have_edges() {
 }
 
 #[test]
-fn the_root_may_be_anybody() {
+fn any_rank_can_be_the_root() {
     for root in [1, 4, 6] {
         let by_root: [(Call, Call); 6] = match root {
             1 => with_root::<1>(),
@@ -127,7 +127,7 @@ fn long_broadcasts_and_reductions_move_parts() {
 }
 
 #[test]
-fn symmetric_collectives_send_what_their_rounds_say() {
+fn symmetric_collectives_send_one_message_per_round() {
     for n in SIZES {
         let (members, others) = (u64::from(n), u64::from(n) - 1);
         // Beyond a power of two, a member gives its vector to a neighbour and gets the result.
@@ -261,7 +261,7 @@ fn imb_plays_pairs_and_rings_and_moves_the_root() {
 }
 
 #[test]
-fn adding_up_takes_time() {
+fn reduction_compute_takes_time() {
     let time = |combine_ns_per_kib: u64| {
         let toml = format!(
             "[imb]\nbenchmark = 'reduce'\nlibrary = 'mpich'\nmessage_bytes = 1024\ncalls = 1\ncombine_ns_per_kib = {combine_ns_per_kib}"

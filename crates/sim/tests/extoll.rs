@@ -59,7 +59,7 @@ async fn from_first_to_last(rank: Rank, messages: u32, bytes: u64) {
 }
 
 #[test]
-fn a_packet_costs_its_ends_and_its_hops() {
+fn packet_latency_is_the_sum_of_ends_and_hops() {
     for hops in [1, 3, 14] {
         let report = run(parameters([hops + 1, 1, 1], 1), Scheme::Unlimited, COST, |rank| {
             from_first_to_last(rank, 1, 8)
@@ -71,7 +71,7 @@ fn a_packet_costs_its_ends_and_its_hops() {
 }
 
 #[test]
-fn the_slowest_part_sets_the_pace() {
+fn the_slowest_stage_limits_the_rate() {
     // 1000 packets of 37 to a message; the processor needs 100 ns for each, everything else less.
     let time = |cost| {
         let report = run(parameters([3, 1, 1], 1), Scheme::Unlimited, cost, |rank| {
@@ -85,7 +85,7 @@ fn the_slowest_part_sets_the_pace() {
 }
 
 #[test]
-fn ranks_of_a_node_share_its_way_in_fairly() {
+fn ranks_of_a_node_share_injection_fairly() {
     let fast = Cost { packet_send_ps: 20 * NS, packet_receive_ps: 10 * NS, ..COST };
     let report = run(parameters([2, 1, 1], 4), Scheme::Unlimited, fast, |rank| async move {
         for _ in 0..25 {
@@ -103,7 +103,7 @@ fn ranks_of_a_node_share_its_way_in_fairly() {
 }
 
 #[test]
-fn a_full_mailbox_stands_in_everybodys_way_and_nothing_is_lost() {
+fn a_full_mailbox_blocks_other_traffic_and_loses_nothing() {
     // Rank 3 (second node) sleeps while rank 0 floods it; rank 1 wants to reach rank 2, its neighbour's neighbour.
     let program = |rank: Rank| async move {
         match rank.rank() {
@@ -137,7 +137,7 @@ fn a_full_mailbox_stands_in_everybodys_way_and_nothing_is_lost() {
 }
 
 #[test]
-fn alltoall_on_a_crowded_mesh_ends_in_the_same_way_twice() {
+fn alltoall_on_a_congested_mesh_is_deterministic() {
     let once = || {
         let parameters = Parameters { buffer_packets: 1, nic_packets: 1, ..parameters([3, 3, 2], 2) };
         run(parameters, Scheme::Static { piggyback: true }, COST, |rank| async move {
@@ -154,7 +154,7 @@ fn alltoall_on_a_crowded_mesh_ends_in_the_same_way_twice() {
 /// A world that nobody watches takes ways that a checked one does not: packets are not looked at when they arrive, and machines
 /// hear of some before their time. Nothing that can be seen may differ.
 #[test]
-fn a_world_is_the_same_whether_it_is_checked_or_not() {
+fn checked_and_unchecked_worlds_are_identical() {
     let program = |rank: Rank| async move {
         let group = Group::all(&rank);
         group.alltoall_linear(2048, 0).await;
@@ -193,12 +193,12 @@ fn a_world_is_the_same_whether_it_is_checked_or_not() {
             let world = World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) });
             world.checked(checked).run().expect("ends")
         };
-        are_the_same(one_by_one(true), one_by_one(false), scheme);
-        are_the_same(side_by_side(true), side_by_side(false), scheme);
+        assert_identical(one_by_one(true), one_by_one(false), scheme);
+        assert_identical(side_by_side(true), side_by_side(false), scheme);
     }
 }
 
-fn are_the_same(checked: Report, unchecked: Report, scheme: Scheme) {
+fn assert_identical(checked: Report, unchecked: Report, scheme: Scheme) {
     assert_eq!((checked.trace, checked.events), (unchecked.trace, unchecked.events), "{scheme:?}");
     assert_eq!(checked.finished, unchecked.finished, "{scheme:?}");
     assert_eq!(checked.records, unchecked.records, "{scheme:?}");

@@ -22,7 +22,7 @@ use weir_sim::network::ideal::{Ideal, WHOLE_MESSAGES};
 use weir_sim::network::infiniband::{self, InfiniBand};
 use weir_sim::network::loggops::{self, LogGops};
 use weir_sim::network::mesh::Mesh;
-use weir_sim::network::{Network, Said};
+use weir_sim::network::{Network, ScheduledOutput};
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::faults::{Crash, FaultError, Faults, Slow};
 use weir_sim::world::{Plan, Report, Stuck, World};
@@ -39,7 +39,7 @@ const COST: Cost = Cost {
     credit_receive_ps: 50 * NS,
     match_ps: 30 * NS,
     copy_ps_per_kib: 200 * NS,
-    keep_ps_per_kib: 300 * NS,
+    unexpected_copy_ps_per_kib: 300 * NS,
     get_ps: 400 * NS,
     poll_ps: 0,
 };
@@ -48,11 +48,11 @@ const COST: Cost = Cost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
     /// Not at all.
-    Sound,
+    NoFaults,
     /// They are slow or pause, so nothing is lost.
     Late,
     /// Some crash, and senders give up receivers that are not ready.
-    Mortal,
+    MayCrash,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ struct Script {
 const LONGEST: u64 = 6000;
 
 impl Script {
-    fn draw(rng: &mut Rng, ranks: u32, mortal: bool) -> Script {
+    fn draw(rng: &mut Rng, ranks: u32, may_crash: bool) -> Script {
         // Who gets an error may not take what is announced, so that its sender would wait: here nobody announces, or all name.
         let rounds = (0..rng.u32(1..4)).map(|round| {
             let message = |_| Message {
@@ -90,8 +90,8 @@ impl Script {
         });
         Script {
             rounds: rounds.collect(),
-            directed: (0..ranks).map(|_| mortal || rng.bool()).collect(),
-            collectives: !mortal && rng.bool(),
+            directed: (0..ranks).map(|_| may_crash || rng.bool()).collect(),
+            collectives: !may_crash && rng.bool(),
             seed: rng.u64(..),
         }
     }
@@ -151,13 +151,13 @@ impl fmt::Display for Drawn {
 fn draw(seed: u64, kind: Ranks) -> Drawn {
     let mut rng = Rng::with_seed(seed);
     let ranks = rng.u32(2..=8);
-    let mortal = kind == Ranks::Mortal;
+    let may_crash = kind == Ranks::MayCrash;
     let mut credit_slots = rng.u32(1..=3);
     let mut quota_slots = credit_slots + [0, 0, 1, 5, 40][rng.usize(..5)];
     let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots.min(8)));
     let slots = NonZeroU32::new(rng.u32(1..=4)).expect("not 0");
     let growth = [Growth::Linear { slots }, Growth::Exponential][rng.usize(..2)];
-    let rnr_retries = if mortal { rng.u8(..=WITHOUT_LIMIT) } else { WITHOUT_LIMIT };
+    let rnr_retries = if may_crash { rng.u8(..=WITHOUT_LIMIT) } else { WITHOUT_LIMIT };
     let scheme = [
         Scheme::Unlimited,
         Scheme::Hardware { rnr_timer_ns: rng.u64(100..20_000), rnr_retries },
@@ -216,9 +216,9 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
     };
     let horizon_ps = [20, 100, 1000][rng.usize(..3)] * US;
     let faults = match kind {
-        Ranks::Sound => Faults::default(),
+        Ranks::NoFaults => Faults::default(),
         Ranks::Late => Faults::draw(rng.u64(..), ranks, horizon_ps, 0),
-        Ranks::Mortal => {
+        Ranks::MayCrash => {
             let crashes = rng.u32(..=2);
             Faults::draw(rng.u64(..), ranks, horizon_ps, crashes)
         }
@@ -232,18 +232,18 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         buffers: rng.u32(1..=4),
         links,
         faults,
-        script: Rc::new(Script::draw(&mut rng, ranks, mortal)),
+        script: Rc::new(Script::draw(&mut rng, ranks, may_crash)),
     }
 }
 
 /// What came of it: the report, and the errors that programs have got.
-type Ran = Result<(Report, u64), Stuck>;
+type RunResult = Result<(Report, u64), Stuck>;
 
 fn run_on<N: Network>(
     drawn: &Drawn,
     network: N,
     prepare: impl FnOnce(World<Faulty<N>>) -> World<Faulty<N>>,
-) -> Ran {
+) -> RunResult {
     let errors = Rc::new(RefCell::new(0));
     let network = Faulty::new(network, drawn.links).expect("faults that this network repairs");
     let world = World::new(drawn.plan, network, |rank| -> Program {
@@ -259,7 +259,7 @@ fn run_on<N: Network>(
     Ok((report, errors))
 }
 
-fn run(drawn: &Drawn, mutant: Option<weir_proto::flow::Mutant>) -> Ran {
+fn run(drawn: &Drawn, mutant: Option<weir_proto::flow::Mutant>) -> RunResult {
     macro_rules! on {
         ($network:expr) => {
             run_on(drawn, $network, |world| match mutant {
@@ -336,7 +336,7 @@ fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str
     for seed in seeds(default_worlds) {
         let (report, errors) = world(name, seed, kind, None).unwrap_or_else(|why| panic!("{why}"));
         let sum = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
-        if kind != Ranks::Mortal {
+        if kind != Ranks::MayCrash {
             assert_eq!(sum(|c| c.messages_sent), sum(|c| c.messages_received), "seed {seed:x}");
             assert_eq!(errors, 0, "seed {seed:x}");
         }
@@ -368,32 +368,33 @@ const ALWAYS: [&str; 6] =
     ["stalls", "NAKs", "return requests", "messages held", "gets", "piggybacked credits"];
 
 #[test]
-fn sound_worlds_end_whatever_the_links_repair() {
-    let seen = worlds("sound_worlds_end_whatever_the_links_repair", Ranks::Sound, 150);
+fn worlds_without_rank_faults_end() {
+    let seen = worlds("worlds_without_rank_faults_end", Ranks::NoFaults, 150);
     assert_seen(&seen, &ALWAYS);
     assert_seen(&seen, &["repairs"]);
 }
 
 #[test]
-fn late_ranks_delay_and_change_nothing() {
-    let seen = worlds("late_ranks_delay_and_change_nothing", Ranks::Late, 100);
+fn slow_ranks_delay_and_lose_nothing() {
+    let seen = worlds("slow_ranks_delay_and_lose_nothing", Ranks::Late, 100);
     assert_seen(&seen, &ALWAYS);
 }
 
 #[test]
-fn nobody_waits_for_the_dead() {
-    let seen = worlds("nobody_waits_for_the_dead", Ranks::Mortal, 150);
+fn no_rank_waits_for_a_crashed_rank() {
+    let seen = worlds("no_rank_waits_for_a_crashed_rank", Ranks::MayCrash, 150);
     assert_seen(&seen, &["errors", "peers lost"]);
 }
 
 #[test]
-fn three_planted_bugs_are_found_and_the_line_that_repeats_them_is_told() {
+fn injected_bugs_are_found_with_a_repeat_command() {
     use weir_proto::flow::Mutant;
-    let name = "three_planted_bugs_are_found_and_the_line_that_repeats_them_is_told";
+    let name = "injected_bugs_are_found_with_a_repeat_command";
     for mutant in [Mutant::CreditIsLost, Mutant::CreditsReturnTwice, Mutant::ThresholdsStartAsOnes] {
         let dynamic =
-            |seed: &u64| matches!(draw(*seed, Ranks::Sound).plan.config.scheme, Scheme::Dynamic { .. });
-        let failing = |seed: u64| world(name, seed, Ranks::Sound, Some(mutant)).err().map(|why| (seed, why));
+            |seed: &u64| matches!(draw(*seed, Ranks::NoFaults).plan.config.scheme, Scheme::Dynamic { .. });
+        let failing =
+            |seed: u64| world(name, seed, Ranks::NoFaults, Some(mutant)).err().map(|why| (seed, why));
         let (seed, why) = (0..1000)
             .filter(dynamic)
             .find_map(failing)
@@ -402,13 +403,13 @@ fn three_planted_bugs_are_found_and_the_line_that_repeats_them_is_told() {
         let line = format!("again: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}");
         assert_eq!(why.lines().last(), Some(line.as_str()));
         assert_eq!(failing(seed), Some((seed, why)), "the same world fails in the same way");
-        assert!(world(name, seed, Ranks::Sound, None).is_ok(), "the right rule does not");
+        assert!(world(name, seed, Ranks::NoFaults, None).is_ok(), "the right rule does not");
     }
 }
 
 /// A plan of two ranks for tests by hand.
 fn pair(scheme: Scheme) -> Plan {
-    let plan = draw(0, Ranks::Sound).plan;
+    let plan = draw(0, Ranks::NoFaults).plan;
     let config = Config {
         scheme,
         credit_slots: 2,
@@ -442,7 +443,7 @@ fn program(count: u32, bytes: u64) -> impl Fn(Rank) -> Program {
 }
 
 #[test]
-fn what_no_link_repairs_is_refused() {
+fn faults_that_links_cannot_repair_are_rejected() {
     let lossy = LinkFaults { loss_per_million: 5, ..LinkFaults::default() };
     let refused = Faulty::new(ideal(), lossy).expect_err("refused");
     assert_eq!(refused, LinkFaultError::NotRepaired { key: "loss_per_million", value: 5 });
@@ -451,10 +452,10 @@ fn what_no_link_repairs_is_refused() {
     );
     let twice = LinkFaults { duplication_per_million: 1, ..LinkFaults::default() };
     assert!(Faulty::new(LogGops::new(loggops::Parameters::DEFAULT, 2), twice).is_err());
-    let out_of_turn = LinkFaults { reordering_per_million: 1, ..LinkFaults::default() };
-    assert!(Faulty::new(ideal(), out_of_turn).is_err());
+    let out_of_order = LinkFaults { reordering_per_million: 1, ..LinkFaults::default() };
+    assert!(Faulty::new(ideal(), out_of_order).is_err());
     let infiniband = InfiniBand::new(infiniband::Parameters::CLUSTER_2003);
-    assert!(Faulty::new(infiniband.clone(), out_of_turn).is_ok());
+    assert!(Faulty::new(infiniband.clone(), out_of_order).is_ok());
     let most = LinkFaults { loss_per_million: 500_001, ..LinkFaults::default() };
     let refused = Faulty::new(infiniband, most).expect_err("refused").to_string();
     assert!(refused.starts_with("loss_per_million = 500001: from 0 to 500000 is allowed"), "{refused}");
@@ -469,7 +470,7 @@ fn what_no_link_repairs_is_refused() {
 }
 
 #[test]
-fn a_lost_packet_comes_after_its_repair_and_what_follows_it_waits() {
+fn a_lost_packet_is_retransmitted_and_later_packets_wait() {
     // Half of the packets are lost at first: messages of 37 packets still arrive whole and in order.
     let extoll = extoll::Parameters {
         mesh: Mesh { size: [2, 1, 1] },
@@ -498,7 +499,7 @@ fn a_lost_packet_comes_after_its_repair_and_what_follows_it_waits() {
 }
 
 #[test]
-fn the_slow_are_slow_and_pauses_pass() {
+fn slow_and_paused_ranks_delay_the_run() {
     let time = |faults: Faults| {
         let world = World::new(pair(STATIC), ideal(), program(50, 8));
         world.with_faults(&faults).expect("possible").run().expect("ends").finished_at
@@ -512,7 +513,7 @@ fn the_slow_are_slow_and_pauses_pass() {
 }
 
 #[test]
-fn a_crash_is_told_and_ends_what_waits_for_the_dead() {
+fn a_crash_is_reported_and_fails_operations_on_the_dead_rank() {
     // Rank 1 crashes at 30 us; rank 0 waits for its message, and then sends to it. The others go on.
     let seen = Rc::new(RefCell::new(Vec::new()));
     let noted = Rc::clone(&seen);
@@ -551,7 +552,7 @@ fn a_crash_is_told_and_ends_what_waits_for_the_dead() {
 }
 
 /// A network that keeps to nothing: it loses a packet, or holds one back while others pass.
-struct Treacherous {
+struct UnreliableNetwork {
     inner: Ideal,
     arrivals: u32,
     /// The packet that it is about, and by how much it is late; `None`: it is lost.
@@ -559,7 +560,7 @@ struct Treacherous {
     late_ps: Option<u64>,
 }
 
-impl Network for Treacherous {
+impl Network for UnreliableNetwork {
     type Event = ();
 
     fn geometry(&self) -> Geometry {
@@ -574,7 +575,7 @@ impl Network for Treacherous {
     ) -> weir_sim::network::Hold {
         let before = outputs.count();
         let hold = self.inner.inject(now, injection, outputs);
-        for Said { at, output, .. } in outputs.take(before, Vec::new()) {
+        for ScheduledOutput { at, output, .. } in outputs.take(before, Vec::new()) {
             self.arrivals += 1;
             match self.late_ps {
                 _ if self.arrivals != self.victim => outputs.push(at, output),
@@ -589,8 +590,8 @@ impl Network for Treacherous {
 
     fn handle(&mut self, _: u64, (): (), _: &mut weir_sim::network::Outputs<()>) {}
 
-    fn way_ps(&self, from: u32, to: u32) -> u64 {
-        self.inner.way_ps(from, to)
+    fn one_way_ps(&self, from: u32, to: u32) -> u64 {
+        self.inner.one_way_ps(from, to)
     }
 
     fn packet_hops(&self) -> u64 {
@@ -599,22 +600,22 @@ impl Network for Treacherous {
 }
 
 #[test]
-fn a_network_that_loses_or_swaps_is_found_out() {
+fn a_network_that_loses_or_reorders_is_detected() {
     let run = |victim, late_ps| {
-        let network = Treacherous { inner: ideal(), arrivals: 0, victim, late_ps };
+        let network = UnreliableNetwork { inner: ideal(), arrivals: 0, victim, late_ps };
         World::new(pair(Scheme::Unlimited), network, program(10, 8)).checked(true).run()
     };
     assert!(run(99, None).is_ok());
     // The last message is lost: its receiver waits. One in between: what comes instead is not the next.
     assert!(matches!(run(10, None), Err(Stuck::Deadlock { waiting: 1, first: 1, .. })));
     for late_ps in [None, Some(10 * US)] {
-        let Err(Stuck::Broken { what, .. }) = run(3, late_ps) else { panic!("not noticed") };
+        let Err(Stuck::InvariantViolated { what, .. }) = run(3, late_ps) else { panic!("not noticed") };
         assert!(what.starts_with("I5: Packet") && what.contains("is not the next"), "{what}");
     }
 }
 
 #[test]
-fn what_is_left_at_the_end_is_found_out() {
+fn a_message_left_at_the_end_is_detected() {
     let stuck = World::new(pair(STATIC), ideal(), |rank| -> Program {
         Box::pin(async move {
             if rank.rank() == 0 {
@@ -622,6 +623,6 @@ fn what_is_left_at_the_end_is_found_out() {
             }
         })
     });
-    let Err(Stuck::Broken { what, .. }) = stuck.checked(true).run() else { panic!("not noticed") };
+    let Err(Stuck::InvariantViolated { what, .. }) = stuck.checked(true).run() else { panic!("not noticed") };
     assert_eq!(what, "left at the end from 0 to 1: 0 packets, 1 messages, 0 slots");
 }

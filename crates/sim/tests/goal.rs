@@ -27,7 +27,7 @@ fn finishing_ns(text: &str) -> u64 {
 }
 
 #[test]
-fn schedules_finish_when_loggopsim_says() {
+fn schedules_finish_at_loggopsims_times() {
     for &(name, text, reference) in REFERENCES {
         let ours = finishing_ns(text);
         println!("{name}: {ours} ns, LogGOPSim {reference} ns");
@@ -38,7 +38,7 @@ fn schedules_finish_when_loggopsim_says() {
 /// By LogGOPSim's rules. Rank 1 begins at 4,000 ns to take what lets it work (5,000 ns, from 30,070 on) and then send. What rank 2 sent at 1,000 is
 /// taken (1,542 ns) before the work, what it sent at 6,000 behind that, and what it sent at 31,000, when the work has begun, behind the send.
 #[test]
-fn what_came_into_being_first_goes_first() {
+fn the_operation_ready_first_runs_first() {
     let finishes = |sent_after: u64| {
         finishing_ns(&format!(
             "num_ranks 4
@@ -71,7 +71,7 @@ fn what_came_into_being_first_goes_first() {
 
 /// The NIC takes the second send at 1,594 ns (`g` and 99 bytes), 94 after the processor is free: the work goes first, and the message is there at 25,500.
 #[test]
-fn work_goes_before_a_send_that_waits_for_the_nic() {
+fn computation_precedes_a_send_that_waits_for_the_nic() {
     let schedule = "num_ranks 2
         rank 0 {
         l1: send 100b to 1
@@ -86,7 +86,7 @@ fn work_goes_before_a_send_that_waits_for_the_nic() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_line() {
+fn invalid_schedules_are_rejected_with_their_line() {
     let refused = |text: &str| Schedule::parse(text).expect_err(text).to_string();
     assert_eq!(refused(""), "line 1: no `num_ranks N`");
     assert_eq!(refused("num_ranks 0"), "line 1: \"0\" is not a number of ranks; allowed: 1 to 1048576");
@@ -144,7 +144,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
 }
 
 #[test]
-fn a_receive_has_room_for_its_message() {
+fn a_receive_smaller_than_its_message_is_rejected() {
     let schedule = |receives: &str| {
         Schedule::parse(&format!(
             "num_ranks 2\nrank 0 {{\nl1: send 800b to 1\nl2: send 8b to 1\n}}\nrank 1 {{\n{receives}}}"
@@ -160,7 +160,7 @@ fn a_receive_has_room_for_its_message() {
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_in_a_circle_are_refused() {
+fn a_deadlocked_schedule_is_rejected() {
     let block = |rank: u32, first: &str, second: &str| {
         format!("rank {rank} {{\nl1: {first}\nl2: {second}\nl2 requires l1\n}}\n")
     };

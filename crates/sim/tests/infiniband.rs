@@ -47,7 +47,7 @@ async fn from_first_to_last(rank: Rank, messages: u32, bytes: u64) {
 }
 
 #[test]
-fn a_message_costs_its_ends_its_links_and_its_switches() {
+fn message_latency_is_the_sum_of_ends_links_and_switches() {
     for (arity, levels, links) in [(8, 1, 2), (4, 2, 4), (2, 4, 8)] {
         let tree = FatTree { arity, levels };
         let parameters = Parameters { tree, ..CLUSTER };
@@ -63,7 +63,7 @@ fn a_message_costs_its_ends_its_links_and_its_switches() {
 }
 
 #[test]
-fn four_bytes_take_about_as_long_as_on_the_machines_of_the_time() {
+fn four_byte_latency_is_that_of_the_2003_cluster() {
     let report = run(CLUSTER, plan(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
         for _ in 0..100 {
             let other = 1 - rank.rank();
@@ -81,7 +81,7 @@ fn four_bytes_take_about_as_long_as_on_the_machines_of_the_time() {
 }
 
 #[test]
-fn the_bus_sets_the_pace_of_large_messages_and_reads_need_no_help() {
+fn the_bus_limits_large_messages_and_remote_reads_need_no_target_processor() {
     // The owner of the memory computes all the while; 1 MB in packets of 2 KB.
     let report = run(CLUSTER, plan(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
         if rank.rank() == 0 {
@@ -102,7 +102,7 @@ fn the_bus_sets_the_pace_of_large_messages_and_reads_need_no_help() {
 }
 
 #[test]
-fn a_link_is_shared_and_its_credits_push_back() {
+fn link_credits_apply_back_pressure() {
     // Seven to one: the receiver's link and bus carry everything, whatever the buffers in between.
     let time = |buffer_packets| {
         let parameters = Parameters { buffer_packets, ..CLUSTER };
@@ -128,7 +128,7 @@ fn a_link_is_shared_and_its_credits_push_back() {
 }
 
 #[test]
-fn who_is_in_nobodys_way_is_not_held_up() {
+fn traffic_on_another_path_is_not_delayed() {
     // Two leaves of four; 0 floods 4, while 1 talks to 5 through another spine.
     let parameters = Parameters { tree: FatTree { arity: 4, levels: 2 }, ..CLUSTER };
     let program = |flood: bool| {
@@ -156,7 +156,7 @@ fn who_is_in_nobodys_way_is_not_held_up() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_says_so_after_a_round_trip_and_the_timer_decides() {
+fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
     // One buffer; the receiver computes for 100 us, then takes one message after the other.
     let program = |rank: Rank| async move {
         if rank.rank() == 0 {
@@ -176,7 +176,7 @@ fn a_receiver_that_is_not_ready_says_so_after_a_round_trip_and_the_timer_decides
     // The second is refused when it arrives (about 5 us), and 30 us and a round trip later, again and again until 100 us.
     let bytes = 4 + 48;
     let there = 2 * (300 * NS + bytes * 1000) + 4600 * NS + 2 * 200 * NS + (bytes + 26) * 1000;
-    let back = InfiniBand::new(CLUSTER).way_ps(1, 0);
+    let back = InfiniBand::new(CLUSTER).one_way_ps(1, 0);
     let round = there + back + timer_ns * 1000;
     // The processor of the receiver is free at 100 us; attempts of the second message arrive at `there` + k rounds.
     let refused = (100 * US - there).div_ceil(round);
@@ -191,7 +191,7 @@ fn a_receiver_that_is_not_ready_says_so_after_a_round_trip_and_the_timer_decides
 }
 
 #[test]
-fn progress_of_refused_packets_needs_no_processor() {
+fn rnr_retries_need_no_processor() {
     // The sender posts two messages and computes for 10 ms; the receiver has one buffer and takes both long before that.
     let report = run(CLUSTER, plan(2, UNHURRIED, 1, COST_2003), |rank| async move {
         if rank.rank() == 0 {
@@ -209,7 +209,7 @@ fn progress_of_refused_packets_needs_no_processor() {
 }
 
 #[test]
-fn enough_buffers_are_never_refused() {
+fn enough_posted_buffers_cause_no_rnr_nak() {
     for quota_slots in [100, 101] {
         let report = run(CLUSTER, plan(2, UNHURRIED, quota_slots, COST_2003), |rank| async move {
             if rank.rank() == 0 {

@@ -28,7 +28,7 @@ fn fourier_transposes_once_and_checks_its_sum() {
 }
 
 #[test]
-fn lu_hands_edges_on_plane_by_plane() {
+fn lu_sends_edges_plane_by_plane() {
     // 4 x 2 ranks, 10 edges between them, two sweeps over 10 inner planes; then all edges in both directions.
     let (messages, bytes) = iteration("lu", "S", 8);
     assert_eq!(messages, 2 * 10 * 10 + 2 * 10);
@@ -89,7 +89,7 @@ fn protocol_messages(workload: &Workload, ranks: u32) -> Vec<u64> {
 }
 
 #[test]
-fn as_many_messages_as_liu_and_panda_counted() {
+fn message_counts_match_liu_and_panda() {
     // Their table for class A, "#Total Msg". They ran BT and SP on 16 processes; their two rows fit if they are exchanged (SP has
     // twice as many steps with as many messages). CG is that of a rank which is its own transposed, such as rank 0; LU that
     // of one inside the grid. One iteration is counted here; ours end without what start-up and verification send.
@@ -115,7 +115,7 @@ fn as_many_messages_as_liu_and_panda_counted() {
 }
 
 #[test]
-fn unfit_numbers_of_ranks_are_refused() {
+fn unsuitable_rank_counts_are_rejected() {
     let refused = |workload: Workload, ranks| workload.check(ranks).expect_err("refused");
     assert_eq!(
         refused(nas("lu", "S", 1), 6),

@@ -25,17 +25,17 @@ fn ends_everywhere(part: usize) {
 }
 
 #[test]
-fn every_workload_ends_under_every_scheme_and_records_what_it_promises() {
+fn even_workloads_end_under_every_scheme_and_record_their_measures() {
     ends_everywhere(0);
 }
 
 #[test]
-fn every_other_workload_does_so_too() {
+fn odd_workloads_end_under_every_scheme_and_record_their_measures() {
     ends_everywhere(1);
 }
 
 #[test]
-fn mailboxes_of_three_slots_for_each_sender_are_enough() {
+fn three_slots_per_sender_are_enough() {
     // A message of 2 KB takes 37: every sender stops and goes.
     let schemes = SCHEMES.into_iter().filter(|scheme| scheme.grants());
     let mut schemes = schemes.cycle();
@@ -74,7 +74,7 @@ fn pingpong_sends_one_message_each_way_and_trip() {
 }
 
 #[test]
-fn alltoall_sends_what_its_algorithm_says() {
+fn alltoall_sends_the_messages_of_its_algorithm() {
     for n in [1, 2, 3, 8, 16_u32] {
         let messages = |algorithm| {
             let toml = format!("[alltoall]\nalgorithm = '{algorithm}'\nmessage_bytes = 100\ncalls = 3");
@@ -92,7 +92,7 @@ fn alltoall_sends_what_its_algorithm_says() {
 }
 
 #[test]
-fn groups_work_and_others_wait() {
+fn groups_exchange_while_other_ranks_wait() {
     let toml = "[alltoall_groups]\nmessage_bytes = 100\ngroup_ranks = 4\ngroups = 2\ncalls = 3";
     let workload = workload(toml);
     let (messages, bytes) = traffic(&workload, 16);
@@ -201,7 +201,7 @@ fn neighbours_exchange_faces() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_is_allowed() {
+fn invalid_workloads_are_rejected_with_the_allowed_values() {
     let refused = |toml: &str, ranks| workload(toml).check(ranks).expect_err(toml);
     assert_eq!(refused(CATALOGUE[0], 1), "pairs + partner_distance_ranks is 2; allowed: at most ranks, 1");
     assert_eq!(

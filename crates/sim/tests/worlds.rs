@@ -21,7 +21,7 @@ const COST: Cost = Cost {
     credit_receive_ps: 60_000,
     match_ps: 20_000,
     copy_ps_per_kib: 100_000,
-    keep_ps_per_kib: 100_000,
+    unexpected_copy_ps_per_kib: 100_000,
     get_ps: 400_000,
     poll_ps: 0,
 };
@@ -86,7 +86,7 @@ fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
 }
 
 #[test]
-fn the_same_plan_is_the_same_run() {
+fn the_same_plan_gives_the_same_trace() {
     let run = |quota_slots| {
         let plan = Plan { quota_slots, ..plan(9, STATIC) };
         run(plan, everything).expect("ends")
@@ -97,7 +97,7 @@ fn the_same_plan_is_the_same_run() {
 }
 
 #[test]
-fn a_message_takes_what_its_parts_cost() {
+fn message_latency_is_the_sum_of_its_costs() {
     // One 8 B message: call, one packet, wire, taken, copied, matched. The receive was posted long before.
     let report = run(plan(2, STATIC), |rank| async move {
         if rank.rank() == 0 {
@@ -115,7 +115,7 @@ fn a_message_takes_what_its_parts_cost() {
 }
 
 #[test]
-fn a_message_waits_for_the_next_look_of_its_receiver() {
+fn a_message_waits_for_the_next_poll_of_its_receiver() {
     let finished = |poll_ps| {
         let cost = Cost { poll_ps, ..COST };
         let report = run(Plan { cost, ..plan(2, STATIC) }, |rank| async move {
@@ -158,7 +158,7 @@ fn credits_slow_a_sender_only_when_they_run_out() {
 }
 
 #[test]
-fn a_program_that_waits_for_nothing_is_found_out() {
+fn a_deadlocked_program_is_detected() {
     let stuck = run(plan(3, STATIC), |rank| async move {
         if rank.rank() == 1 {
             rank.recv(Some(0), 0, 8).await;
@@ -169,23 +169,23 @@ fn a_program_that_waits_for_nothing_is_found_out() {
 
 /// Each of these times is one that a plan may have.
 #[test]
-fn time_does_not_begin_again() {
+fn virtual_time_overflow_is_an_error() {
     for others in [1, 2] {
         let stuck = run(plan(others, STATIC), |rank| async move {
             for _ in 0..20_000 {
-                rank.compute(weir_sim::MOST_NS * 1000);
+                rank.compute(weir_sim::MAX_NS * 1000);
             }
             if rank.rank() > 0 {
                 rank.send(0, 0, 8).await;
             }
         });
-        let Stuck::Late { at_s } = stuck.unwrap_err() else { panic!("another error") };
+        let Stuck::TimeLimit { at_s } = stuck.unwrap_err() else { panic!("another error") };
         assert_eq!(at_s, 4_611_686);
     }
 }
 
 #[test]
-fn records_and_clock_tell_virtual_time() {
+fn records_and_clock_use_virtual_time() {
     let times = Rc::new(std::cell::Cell::new((0, 0)));
     let seen = Rc::clone(&times);
     let report = run(plan(1, STATIC), move |rank| {

@@ -51,7 +51,7 @@ impl Contender {
     }
 
     /// Whether it is one of MPICH's own transports.
-    pub fn is_mpichs_own(self) -> bool {
+    pub fn is_mpich_builtin(self) -> bool {
         matches!(self, Contender::Mpich(transport) if transport != Transport::Weir)
     }
 }
@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contenders_are_read_as_they_are_written() {
+    fn contenders_round_trip() {
         for contender in Contender::all() {
             assert_eq!(contender.word().parse(), Ok(contender));
             assert_eq!(serde_json::to_value(contender).unwrap(), contender.word());
         }
         assert!("tcp".parse::<Contender>().unwrap_err().contains("ofi-tcp"));
         let own: Vec<_> =
-            Contender::all().into_iter().filter(|c| c.is_mpichs_own()).map(Contender::word).collect();
+            Contender::all().into_iter().filter(|c| c.is_mpich_builtin()).map(Contender::word).collect();
         assert_eq!(own, ["mpich-shm", "ofi-shm", "ofi-tcp", "ucx"]);
     }
 }

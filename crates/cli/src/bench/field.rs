@@ -12,23 +12,23 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// An MPI with the programs made for it.
-struct Ready {
+struct PreparedMpi {
     mpi: Mpi,
     programs: BTreeMap<&'static str, PathBuf>,
 }
 
-impl Ready {
-    fn new(mpi: Mpi, sources: &[Source], scratch: &Path) -> Result<Ready, String> {
+impl PreparedMpi {
+    fn new(mpi: Mpi, sources: &[Source], scratch: &Path) -> Result<PreparedMpi, String> {
         let compiled = |source: &Source| Ok((source.name, program::compile(*source, &mpi, scratch)?));
         let programs = sources.iter().map(compiled).collect::<Result<_, String>>()?;
-        Ok(Ready { mpi, programs })
+        Ok(PreparedMpi { mpi, programs })
     }
 }
 
 /// Contenders, ready to run.
 pub struct Field {
-    mpich: Ready,
-    foreign: BTreeMap<Foreign, Ready>,
+    mpich: PreparedMpi,
+    foreign: BTreeMap<Foreign, PreparedMpi>,
     /// Directory that holds the plug-in; why not, if it is missing.
     provider: Result<PathBuf, String>,
     /// The plug-in itself.
@@ -56,7 +56,7 @@ impl Field {
         if mpi.kind != Kind::Mpich {
             return Err(Failure::NoMpi(format!("--mpi {mpich}: {} is no MPICH", mpi.describe())));
         }
-        let mpich = Ready::new(mpi, sources, scratch).map_err(Failure::NoMpi)?;
+        let mpich = PreparedMpi::new(mpi, sources, scratch).map_err(Failure::NoMpi)?;
         let (plug_in, provider) = match run::find_provider() {
             Ok(plug_in) => {
                 let directory = provider_file::isolate(&plug_in, scratch)?;
@@ -96,9 +96,9 @@ impl Field {
         let kind = if which == Foreign::OpenMpi { Kind::OpenMpi } else { Kind::Intel };
         let mpi = mpi::choose(Some(kind.word()), surroundings).map_err(|failure| failure.to_string())?;
         let ready = match which {
-            Foreign::OpenMpi => Ready::new(mpi, sources, scratch)?,
+            Foreign::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
             // Its runtime comes without a compiler; MPICH's has the same binary interface.
-            Foreign::IntelMpi => Ready { mpi, programs: self.mpich.programs.clone() },
+            Foreign::IntelMpi => PreparedMpi { mpi, programs: self.mpich.programs.clone() },
         };
         self.foreign.insert(which, ready);
         Ok(())

@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How often memory is looked at while a job runs. A transport that takes 4 GB/s takes 200 MB meanwhile.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// What must stay free. Unit: bytes.
-pub const FLOOR_BYTES: u64 = 1 << 30;
+pub const MIN_FREE_BYTES: u64 = 1 << 30;
 
 /// Memory that processes may still take, by the kernel and by the limits of our cgroups. Unit: bytes.
 pub fn available_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
     let of_node = meminfo.as_deref().and_then(available_of_meminfo);
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let of_groups = groups(&own).into_iter().filter_map(|group| room_in_group(&group));
+    let of_groups = groups(&own).into_iter().filter_map(|group| available_in_cgroup(&group));
     of_node.into_iter().chain(of_groups).min()
 }
 
@@ -21,11 +21,11 @@ pub fn available_bytes() -> Option<u64> {
 pub fn watch() -> impl FnMut() -> bool {
     let mut looked = Instant::now();
     move || {
-        if looked.elapsed() < LOOK {
+        if looked.elapsed() < POLL_INTERVAL {
             return true;
         }
         looked = Instant::now();
-        available_bytes().is_none_or(|bytes| bytes >= FLOOR_BYTES)
+        available_bytes().is_none_or(|bytes| bytes >= MIN_FREE_BYTES)
     }
 }
 
@@ -41,7 +41,7 @@ fn groups(own: &str) -> Vec<PathBuf> {
     root.join(path).ancestors().take_while(|group| group.starts_with(root)).map(Path::to_owned).collect()
 }
 
-fn room_in_group(group: &Path) -> Option<u64> {
+fn available_in_cgroup(group: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     // `max`, no number: without limit.
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_figure_is_read() {
+    fn mem_available_is_parsed() {
         let text = "MemTotal:       24683520 kB\nMemAvailable:   23843916 kB\n";
         assert_eq!(available_of_meminfo(text), Some(23_843_916 * 1024));
         assert_eq!(available_of_meminfo("MemTotal: 1 kB\n"), None);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn all_groups_above_ours_count() {
+    fn all_parent_cgroups_count() {
         let root = Path::new("/sys/fs/cgroup");
         assert_eq!(groups("1:x:/y\n0::/a/b\n"), [root.join("a/b"), root.join("a"), root.to_owned()]);
         assert_eq!(groups("0::/\n"), [root.to_owned()]);
@@ -75,16 +75,16 @@ mod tests {
     }
 
     #[test]
-    fn a_groups_limit_counts_without_its_cache() {
+    fn cgroup_limits_ignore_the_page_cache() {
         let group = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(group.path().join(name), text).unwrap();
-        assert_eq!(room_in_group(group.path()), None);
+        assert_eq!(available_in_cgroup(group.path()), None);
         write("memory.max", "max\n");
         write("memory.current", "900\n");
-        assert_eq!(room_in_group(group.path()), None);
+        assert_eq!(available_in_cgroup(group.path()), None);
         write("memory.max", "1000\n");
-        assert_eq!(room_in_group(group.path()), Some(100));
+        assert_eq!(available_in_cgroup(group.path()), Some(100));
         write("memory.stat", "anon 5\ninactive_file 300\n");
-        assert_eq!(room_in_group(group.path()), Some(400));
+        assert_eq!(available_in_cgroup(group.path()), Some(400));
     }
 }

@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_size_that_was_measured_again_the_least_counts() {
+    fn the_least_of_repeated_sizes_counts() {
         let again = PINGPONG.replace("\n\n\n#", "\n            8          500         0.55        13.62\n            8          500         0.57        13.62\n\n");
         assert_eq!(by_size(&again, "t[usec]", &[8, 2048]), Ok(vec![0.55, 1.10]));
     }
 
     #[test]
-    fn several_benchmarks_are_told_apart() {
+    fn sections_of_several_benchmarks_are_separated() {
         let output =
             format!("{PINGPONG}# Benchmarking PingPongSpecificSource \nx\n# Benchmarking Exchange \ny\n");
         assert_eq!(section(&output, "Exchange"), Some("Exchange \ny\n"));

@@ -48,16 +48,16 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Runs a job for at most the limit and while `may_go_on`; its standard output, or why there is none.
+    /// Runs a job for at most the limit and while `keep_running`; its standard output, or why there is none.
     ///
     /// # Errors
     /// [`Failure`], if it could not be started or we were told to stop.
     pub fn run(
         &self,
         launch: &Launch,
-        may_go_on: impl FnMut() -> bool,
+        keep_running: impl FnMut() -> bool,
     ) -> Result<Result<String, Unfinished>, Failure> {
-        let output = match job::capture_while(launch.command(), self.limit, may_go_on) {
+        let output = match job::capture_while(launch.command(), self.limit, keep_running) {
             Ok(output) => output,
             Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
             Err(CaptureError::System(source)) => {
@@ -73,7 +73,7 @@ impl Jobs {
             End::TimedOut => Err(Unfinished::TimedOut { seconds: self.limit.as_secs() }),
             End::Stopped => Err(Unfinished::OutOfMemory),
             End::Exited(status) if !status.success() => {
-                Err(Unfinished::Failed { reason: complaint(&output, job::exit_code(status)) })
+                Err(Unfinished::Failed { reason: error_line(&output, job::exit_code(status)) })
             }
             End::Exited(_) => Ok(output.stdout),
         })
@@ -105,7 +105,7 @@ pub fn carrier(transport: Transport, provider: &Result<PathBuf, String>) -> crat
 }
 
 /// One line of a failed job's output that tells most.
-fn complaint(output: &job::Output, status: u8) -> String {
+fn error_line(output: &job::Output, status: u8) -> String {
     let both = format!("{}\n{}", output.stderr, output.stdout);
     let telling = both.lines().map(str::trim).rfind(|line| line.contains("error") || line.contains("failed"));
     telling.map_or_else(|| format!("status {status}"), |line| format!("status {status}, {line}"))
@@ -116,21 +116,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choosing_keeps_the_order() {
+    fn chosen_keeps_the_order() {
         assert_eq!(chosen(&[1, 2, 3], &[]), [1, 2, 3]);
         assert_eq!(chosen(&[1, 2, 3], &[3, 1]), [1, 3]);
     }
 
     #[test]
-    fn a_failed_job_is_told_in_one_line() {
+    fn a_failed_job_is_reported_in_one_line() {
         let status = std::process::Command::new("/bin/sh").args(["-c", "exit 7"]).status().unwrap();
         let output = |stderr: &str| job::Output {
             end: End::Exited(status),
             stdout: String::from("rank 0: error: no memory\n"),
             stderr: stderr.into(),
         };
-        assert_eq!(complaint(&output(""), 7), "status 7, rank 0: error: no memory");
-        let unfinished = Unfinished::Failed { reason: complaint(&output(""), 7) };
+        assert_eq!(error_line(&output(""), 7), "status 7, rank 0: error: no memory");
+        let unfinished = Unfinished::Failed { reason: error_line(&output(""), 7) };
         assert_eq!(unfinished.to_string(), "failed: status 7, rank 0: error: no memory");
         assert_eq!(Unfinished::TimedOut { seconds: 9 }.to_string(), "timed out after 9 s");
     }

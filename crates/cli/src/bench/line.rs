@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_told() {
+    fn invalid_numbers_are_rejected() {
         let line = Line::all(OUTPUT, "latency").nth(1).unwrap();
         assert_eq!(line.positive("us").unwrap_err(), "its result has latency: us=0");
         let line = Line::find("a x=nan y=z", "a").unwrap();

@@ -28,7 +28,7 @@ const ACTIVE: usize = 64;
 /// Messages that each of them sends, and gets back.
 const ROUNDS: usize = 10;
 /// Bound on each part of a measurement.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options of `weir bench memory`.
 #[derive(Args, Debug)]
@@ -120,7 +120,7 @@ fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
 }
 
 /// An address that nobody has; as random as real ones, and the same in every run.
-fn nobody(number: u32) -> Address {
+fn unused_address(number: u32) -> Address {
     let mut state = u64::from(number) + 1;
     let mut word = || {
         // splitmix64
@@ -141,7 +141,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
     let (to_active, from_main) = mpsc::channel::<Address>();
     let (to_main, from_active) = mpsc::channel::<Result<Vec<Address>, Failure>>();
     let active_settings = settings.clone();
-    let active = std::thread::spawn(move || be_active(&active_settings, peers, &to_main, &from_main));
+    let active = std::thread::spawn(move || run_active_peers(&active_settings, peers, &to_main, &from_main));
     let ended = || Failure::Measurement(String::from("the active peers ended early"));
     let addresses = from_active.recv().map_err(|_| ended())??;
 
@@ -151,7 +151,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
     for number in 0..peers {
         let at = number as usize;
         let real = (at.is_multiple_of(step)).then(|| addresses.get(at / step)).flatten();
-        vector.insert(real.copied().unwrap_or_else(|| nobody(number)));
+        vector.insert(real.copied().unwrap_or_else(|| unused_address(number)));
     }
     let uses = vec![1_u32; peers as usize]; // what the provider's vector counts beside each
     let mut engine = open(settings, peers)?;
@@ -169,7 +169,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
     let active_now = (in_use_bytes() - before, engine.memory().mailbox_bytes);
 
     let started = Instant::now();
-    while engine.memory().mailbox_bytes > idle.1 && started.elapsed() < PATIENCE {
+    while engine.memory().mailbox_bytes > idle.1 && started.elapsed() < TIMEOUT {
         engine.progress();
         engine.pause();
     }
@@ -219,8 +219,8 @@ fn answer(engine: &mut Engine) -> Result<(), Failure> {
     let started = Instant::now();
     post_receive(engine, &memory)?;
     while answered < ACTIVE * ROUNDS || sent < answered {
-        if started.elapsed() > PATIENCE {
-            return Err(Failure::Measurement(format!("{answered} messages came within {PATIENCE:?}")));
+        if started.elapsed() > TIMEOUT {
+            return Err(Failure::Measurement(format!("{answered} messages came within {TIMEOUT:?}")));
         }
         engine.progress();
         while let Some(completion) = engine.next_completion() {
@@ -241,7 +241,7 @@ fn answer(engine: &mut Engine) -> Result<(), Failure> {
 }
 
 /// The active peers: each sends a message, waits for the answer, and so on; then they make progress until they may go.
-fn be_active(
+fn run_active_peers(
     settings: &Settings,
     peers: u32,
     to_main: &mpsc::Sender<Result<Vec<Address>, Failure>>,

@@ -28,7 +28,7 @@ const TIME: Duration = Duration::from_millis(50);
 /// Of either kind of copy of a size in a round.
 const COPY_TIME: Duration = Duration::from_millis(10);
 /// Rounds without which there is no verdict.
-const LEAST_ROUNDS: usize = 3;
+const MIN_ROUNDS: usize = 3;
 
 /// Options of `weir bench native`.
 #[derive(Args, Debug)]
@@ -163,7 +163,7 @@ fn render(record: &Record) -> String {
     let small = record.sizes.iter().find(|size| size.bytes == SMALL_BYTES);
     if let Some(small) = small.and_then(|size| Spread::of(&size.half_round_trip_ns)) {
         let word = match record.cache_line_ns.len() {
-            few if few < LEAST_ROUNDS => "too few rounds",
+            few if few < MIN_ROUNDS => "too few rounds",
             _ if small.max / line.min <= LIMIT => "reached",
             _ if small.min / line.max > LIMIT => "MISSED",
             _ => "within noise",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_needs_every_combination() {
+    fn a_verdict_needs_every_combination_of_samples() {
         let verdict = |small| {
             let text = render(&record([100.0, 110.0, 120.0], small));
             text.lines().find(|line| line.starts_with("Target")).unwrap().to_owned()

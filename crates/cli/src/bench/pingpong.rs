@@ -177,7 +177,7 @@ impl Bench<'_> {
         };
         let mut results = Results::new(&transports);
         if let (true, Err(why)) = (transports.contains(&Transport::Weir), &self.provider) {
-            results.give_up(Transport::Weir, format!("missing: {why}"));
+            results.mark_missing(Transport::Weir, format!("missing: {why}"));
         }
         let jobs = u64::from(self.arguments.repeat) * (transports.len() * wanted.len()) as u64;
         let bar = jobs::bar(jobs, self.arguments.quiet);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_is_compiled_by_the_mpis_own_wrapper() {
+    fn programs_are_compiled_by_the_mpis_mpicc() {
         // Stands for a compiler: its "program" is the source it was given.
         let (root, mpi) = mpi_with(Some("cp \"$5\" \"$4\""));
         let program = compile(FLOOD, &mpi, root.path()).unwrap();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn fairness_is_one_for_equals_and_a_share_for_one_alone() {
+    fn fairness_is_1_for_equal_shares_and_1_over_n_for_one_sender() {
         assert_eq!(fairness(&[5, 5, 5]), Some(1.0));
         assert_eq!(fairness(&[9, 0, 0]), Some(1.0 / 3.0));
         // (1 + 2 + 3)^2 / (3 * 14).
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_that_of_the_textbook() {
+    fn confidence_intervals_match_the_textbook() {
         // Mean 3, variance 2.5, t(4; 0.975) = 2.776445: 2.776445 * sqrt(2.5 / 5) = 1.963243.
         assert!(near(half_width(&[1.0, 2.0, 3.0, 4.0, 5.0], 3.0), 1.963_243));
         // t(29; 0.975) = 2.045230; 15 times -1 and 1 have variance 30/29.

@@ -76,7 +76,7 @@ impl Results {
     }
 
     /// A transport that cannot be measured at all.
-    pub fn give_up(&mut self, transport: Transport, why: String) {
+    pub fn mark_missing(&mut self, transport: Transport, why: String) {
         self.missing.insert(transport, why);
     }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_have_the_ratio_and_say_what_is_noise() {
+    fn cells_show_the_ratio_and_mark_noise() {
         let results = results();
         assert_eq!(results.cell(HALF, Transport::Weir), "1.00 us\n900 ns .. 1.20 us");
         assert_eq!(
@@ -262,9 +262,9 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_or_is_missing_stands_below() {
+    fn failures_and_missing_transports_are_listed_below_the_table() {
         let mut results = results();
-        results.give_up(Transport::Weir, "missing: no plug-in".into());
+        results.mark_missing(Transport::Weir, "missing: no plug-in".into());
         let mpi = Mpi {
             kind: crate::mpi::Kind::Mpich,
             version: "5.0.2".into(),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_command_line_and_of_records() {
+    fn names_match_the_command_line_and_records() {
         for transport in Transport::value_variants() {
             assert_eq!(transport.to_possible_value().unwrap().get_name(), transport.word());
             assert_eq!(serde_json::to_value(transport).unwrap(), transport.word());

@@ -9,7 +9,7 @@ use weir_engine::config::Settings;
 
 /// Below this, few ranks fill shared memory: 64 MiB is what containers get by default, and up to 31 ranks that all speak with all take at
 /// most as much (default mailboxes; 8 ranks 29 MiB). Unit: bytes.
-const COMFORTABLE_BYTES: u64 = 64 << 20;
+const RECOMMENDED_BYTES: u64 = 64 << 20;
 
 /// All checks of the machine.
 pub fn checks(settings: &Settings) -> Vec<Finding> {
@@ -41,7 +41,7 @@ fn shared_memory(directory: &Path) -> Finding {
     let (size, free) =
         (status.blocks().saturating_mul(block), status.blocks_available().saturating_mul(block));
     let seen = format!("{place}: {} free of {}", bytes(free), bytes(size));
-    if free < COMFORTABLE_BYTES {
+    if free < RECOMMENDED_BYTES {
         Finding::warn(
             CHECK,
             seen,
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_there_fails() {
+    fn a_missing_directory_fails() {
         let finding = shared_memory(Path::new("/no/such"));
         assert_eq!(finding.level, Level::Fail);
         assert!(finding.seen.starts_with("/no/such: "), "{finding:?}");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn copying_from_ourselves_works_and_from_nowhere_does_not() {
+    fn reading_own_memory_works_and_unmapped_memory_fails() {
         let offered = Box::new(SECRET);
         let copy =
             |address| probe(&ProbeArguments { role: Role::Copy { pid: std::process::id() as i32, address } });

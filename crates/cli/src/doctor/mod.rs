@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_working_mpi_is_enough_and_no_failure_elsewhere() {
+    fn one_working_mpi_without_failures_is_usable() {
         let works = Finding::ok(mpis::RUNS, "a");
         let fails = Finding::fail(mpis::RUNS, "b", "c");
         let warned = Finding::warn("cores", "few", "more");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_a_line_and_what_to_change_another() {
+    fn a_finding_has_a_line_and_its_advice_another() {
         assert_eq!(Finding::ok("cores", "2").text(), "ok    cores        2");
         assert_eq!(
             Finding::fail("shared memory", "full", "free some").text(),

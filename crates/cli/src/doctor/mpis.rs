@@ -15,7 +15,7 @@ use weir_engine::stats;
 /// Name of the check of one MPI.
 pub const RUNS: &str = "runs";
 /// Bound on one trial. Unit: as it says.
-const TRIAL: Duration = Duration::from_secs(30);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whether a libfabric loads the plug-in, by the first `fi_info` of this machine that starts. One that does not start (its
 /// own libfabric is not found, or it is a wrapper around a program that is not there) says nothing about the plug-in.
@@ -29,7 +29,7 @@ pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surround
         command.args(["-p", PROVIDER]).env("FI_PROVIDER_PATH", directory).env_remove("FI_PROVIDER");
         command.envs(library_path.iter().map(|path| ("LD_LIBRARY_PATH", path)));
         let name = fi_info.display();
-        match job::capture(command, TRIAL) {
+        match job::capture(command, TRIAL_TIMEOUT) {
             Err(error) => not_tried = format!("{name}: {error}"),
             Ok(output) if cannot_start(&output) => {
                 not_tried = format!("{name} does not start: {}", first_line(&output.stderr));
@@ -132,7 +132,7 @@ pub fn runs(
     let mut launch = Launch::new(mpi, 2, Carrier::Weir(directory), &[]);
     launch.set("FI_WEIR_STATS", counters.path());
     launch.program(&program, arguments);
-    let output = match job::capture(launch.command(), TRIAL) {
+    let output = match job::capture(launch.command(), TRIAL_TIMEOUT) {
         Ok(output) => output,
         Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
         Err(CaptureError::System(source)) => return Err(Failure::System { what: name, source }),
@@ -149,12 +149,12 @@ pub fn runs(
         ),
         End::Exited(status) => Finding::fail(
             RUNS,
-            format!("{name}: 2 ranks failed with status {}: {}", job::exit_code(status), complaint(&output)),
+            format!("{name}: 2 ranks failed with status {}: {}", job::exit_code(status), error_line(&output)),
             "try `weir run -n 2` with a program of yours; FI_LOG_LEVEL=info tells more",
         ),
         End::TimedOut | End::Stopped => Finding::fail(
             RUNS,
-            format!("{name}: 2 ranks did not finish in {} s", TRIAL.as_secs()),
+            format!("{name}: 2 ranks did not finish in {} s", TRIAL_TIMEOUT.as_secs()),
             "report it, with the output of `weir doctor --json`",
         ),
     })
@@ -166,7 +166,7 @@ fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec
     let has_mpi4py = || {
         let mut command = Command::new(&python);
         command.args(["-c", "import mpi4py"]);
-        job::capture(command, TRIAL).is_ok_and(|output| output.success())
+        job::capture(command, TRIAL_TIMEOUT).is_ok_and(|output| output.success())
     };
     if program::is_executable(&python) && has_mpi4py() {
         let script = "from mpi4py import MPI; MPI.COMM_WORLD.barrier()";
@@ -182,7 +182,7 @@ fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec
 }
 
 /// The line of an MPI's output that tells most: Open MPI's summary, the innermost of an error stack, or the first.
-fn complaint(output: &job::Output) -> String {
+fn error_line(output: &job::Output) -> String {
     let both = format!("{}\n{}", output.stderr, output.stdout);
     let innermost = || both.lines().rfind(|line| line.contains("failed") || line.contains("error"));
     let telling = both.lines().find(|line| line.starts_with("No components")).or_else(innermost);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_fi_info_gets_its_own_libfabric_and_one_that_does_not_start_says_nothing_of_the_plug_in() {
+    fn fi_info_uses_its_own_libfabric_and_a_failed_start_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
         let mut surroundings = Surroundings { private: Some(at("env")), ..Surroundings::default() };
@@ -249,17 +249,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_says_what_to_install() {
+    fn no_mpi_found_lists_what_to_install() {
         let finding = found(&[]);
         assert!(finding.change.unwrap().contains("pip install mpich"));
     }
 
     #[test]
-    fn the_telling_line_is_found() {
+    fn error_line_finds_the_relevant_line() {
         let output =
             |stderr: &str| job::Output { end: End::TimedOut, stdout: String::new(), stderr: stderr.into() };
-        assert_eq!(complaint(&output("Fatal error in x:\nMPI_Init failed\n find failed\n\n")), "find failed");
-        assert_eq!(complaint(&output("a\nNo components were able\nerror")), "No components were able");
+        assert_eq!(
+            error_line(&output("Fatal error in x:\nMPI_Init failed\n find failed\n\n")),
+            "find failed"
+        );
+        assert_eq!(error_line(&output("a\nNo components were able\nerror")), "No components were able");
         assert_eq!(first_line("\n  a\nb"), "a");
         assert_eq!(first_line(""), "it says nothing");
     }

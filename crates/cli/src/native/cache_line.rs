@@ -12,7 +12,7 @@ struct Line(AtomicU64);
 /// Round trips of a measurement.
 const ROUND_TRIPS: u64 = 20_000;
 /// Bound on a measurement: on a machine that gives us one core at a time it would never end.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One word, written by one core, read by the other, and back: half of that, mean of many. Unit: nanoseconds.
 ///
@@ -51,7 +51,7 @@ fn follow(line: &Line, number: u64, began: Instant) -> bool {
     let mut polls = 0u32;
     while line.0.load(Ordering::Acquire) != number {
         polls = polls.wrapping_add(1);
-        if polls.is_multiple_of(1 << 16) && began.elapsed() > PATIENCE {
+        if polls.is_multiple_of(1 << 16) && began.elapsed() > TIMEOUT {
             return false;
         }
     }

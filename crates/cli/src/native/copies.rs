@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Copies between two looks at the clock: of so many bytes together, but not more than so many.
 const BATCH_BYTES: usize = 16 << 10;
-const MOST_COPIES: usize = 64;
+const MAX_COPIES: usize = 64;
 
 /// Two buffers of this process. They are copied over and over, so they are in a cache as far as they fit.
 pub struct Copies {
@@ -51,7 +51,7 @@ impl Copies {
 }
 
 fn mean_ns<E>(bytes: usize, time: Duration, mut copy: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
-    let batch = (BATCH_BYTES / bytes.max(1)).clamp(1, MOST_COPIES);
+    let batch = (BATCH_BYTES / bytes.max(1)).clamp(1, MAX_COPIES);
     let (began, mut count) = (Instant::now(), 0);
     loop {
         for _ in 0..batch {

@@ -23,9 +23,9 @@ pub const HELPER: &str = "native-peer";
 /// Round trips before a measurement.
 const WARM_UP: u64 = 20;
 /// How long the other side may be silent. Nothing here takes a hundredth of it.
-const SILENCE: Duration = Duration::from_secs(20);
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Polls between two looks at the clock.
-const POLLS_PER_LOOK: u32 = 1 << 16;
+const POLLS_PER_CHECK: u32 = 1 << 16;
 
 /// What the two sides do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +47,10 @@ impl Traffic {
 }
 
 /// An order: the traffic, bytes of a message, how many times.
-const ORDER_BYTES: usize = 24;
+const COMMAND_BYTES: usize = 24;
 
 /// Tags.
-const ORDER: u64 = 1;
+const COMMAND_TAG: u64 = 1;
 const DATA: u64 = 2;
 
 /// Options of the helper process: settings are in its environment, the first address comes by its standard input.
@@ -233,7 +233,7 @@ fn address(line: &str) -> Result<Address, Failure> {
 impl End {
     fn new(mut engine: Engine, other: &Address, bytes: usize) -> End {
         let other = engine.peer(other);
-        let room = bytes.max(ORDER_BYTES);
+        let room = bytes.max(COMMAND_BYTES);
         let (out, into) = (OwnedMemory::new(room), OwnedMemory::new(room));
         // Touched, so that no page is missing when the clock runs.
         out.view().write(0, &vec![1; room]);
@@ -245,15 +245,15 @@ impl End {
     fn order(&mut self, traffic: Traffic, bytes: u64, count: u64) -> Result<(), Failure> {
         let order = [traffic as u64, bytes, count].map(u64::to_le_bytes).concat();
         self.out.view().write(0, &order);
-        self.send(ORDER, ORDER_BYTES)?;
-        self.out.view().write(0, &[1; ORDER_BYTES]);
+        self.send(COMMAND_TAG, COMMAND_BYTES)?;
+        self.out.view().write(0, &[1; COMMAND_BYTES]);
         Ok(())
     }
 
     fn follow(&mut self) -> Result<(Traffic, usize, u64), Failure> {
-        self.post_receive(ORDER, ORDER_BYTES)?;
+        self.post_receive(COMMAND_TAG, COMMAND_BYTES)?;
         self.wait_for(Operation::Receive)?;
-        let mut order = [0; ORDER_BYTES];
+        let mut order = [0; COMMAND_BYTES];
         self.into.view().read(0, &mut order);
         let number = |at: usize| u64::from_le_bytes(order[at..at + 8].try_into().expect("eight bytes"));
         let traffic =
@@ -313,10 +313,10 @@ impl End {
             }
             self.engine.progress();
             polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(POLLS_PER_LOOK)
-                && began.get_or_insert_with(Instant::now).elapsed() > SILENCE
+            if polls.is_multiple_of(POLLS_PER_CHECK)
+                && began.get_or_insert_with(Instant::now).elapsed() > PEER_TIMEOUT
             {
-                let what = format!("the other side has said nothing for {} s", SILENCE.as_secs());
+                let what = format!("the other side has said nothing for {} s", PEER_TIMEOUT.as_secs());
                 return Err(Failure::Measurement(what));
             }
         }

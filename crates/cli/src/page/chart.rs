@@ -83,7 +83,7 @@ pub struct Chart {
     /// What x is multiplied by from one label to the next, if the axis goes by powers.
     x_base: f64,
     /// Names of things.
-    things: Vec<String>,
+    categories: Vec<String>,
 }
 
 /// A curve with its looks.
@@ -122,21 +122,21 @@ impl Chart {
             apart: false,
             x_name: short,
             x_base: 10.0,
-            things: Vec::new(),
+            categories: Vec::new(),
         }
     }
 
     /// Points without lines between them: x are things, not numbers, and have these names from 0 on.
     #[must_use]
-    pub fn things(mut self, names: impl IntoIterator<Item = String>) -> Chart {
-        self.things = names.into_iter().collect();
+    pub fn categories(mut self, names: impl IntoIterator<Item = String>) -> Chart {
+        self.categories = names.into_iter().collect();
         self.apart = true;
         self
     }
 
     /// Values of x are powers of two, and called by `name` on the axis.
     #[must_use]
-    pub fn x_doubling(mut self, name: fn(f64) -> String) -> Chart {
+    pub fn x_powers_of_two(mut self, name: fn(f64) -> String) -> Chart {
         (self.x_name, self.x_base) = (name, 2.0);
         self
     }
@@ -230,8 +230,8 @@ impl Chart {
 
     fn draw_evenly(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let [mut x, y] = self.range();
-        if !self.things.is_empty() {
-            x = (-0.5, self.things.len() as f64 - 0.5);
+        if !self.categories.is_empty() {
+            x = (-0.5, self.categories.len() as f64 - 0.5);
         }
         let limits = self
             .marks
@@ -371,12 +371,12 @@ impl Chart {
 
     /// What stands at a place of the x axis.
     fn x_label(&self, value: f64) -> String {
-        if self.things.is_empty() {
+        if self.categories.is_empty() {
             return (self.x_name)(value);
         }
         let index = value.round();
         let is_thing = (value - index).abs() < 1e-6 && index >= 0.0;
-        self.things.get(index as usize).filter(|_| is_thing).cloned().unwrap_or_default()
+        self.categories.get(index as usize).filter(|_| is_thing).cloned().unwrap_or_default()
     }
 }
 
@@ -421,8 +421,8 @@ mod tests {
     }
 
     #[test]
-    fn things_have_names_and_colours_their_numbers() {
-        let mut chart = Chart::new("t", "", "y").things(["one", "other"].map(String::from));
+    fn categories_have_names_and_stable_colours() {
+        let mut chart = Chart::new("t", "", "y").categories(["one", "other"].map(String::from));
         chart.spread_curve(0, "one", Curve::default(), Vec::new());
         chart.spread_curve(1, "other", Curve(vec![(1.0, 2.0)]), vec![(1.0, 1.0, 3.0)]);
         let svg = chart.draw();
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn an_axis_of_powers_of_two_is_labelled_by_them() {
         let mut chart =
-            Chart::new("t", "ranks", "us").logarithmic().x_doubling(|ranks| format!("{ranks} ranks"));
+            Chart::new("t", "ranks", "us").logarithmic().x_powers_of_two(|ranks| format!("{ranks} ranks"));
         chart.curve("ours", Curve(vec![(2.0, 1.0), (4.0, 20.0), (16.0, 4000.0)]));
         let svg = chart.draw();
         for label in ["2 ranks", "4 ranks", "8 ranks", "16 ranks"] {

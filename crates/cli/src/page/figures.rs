@@ -23,9 +23,9 @@ pub const COLD: RGBColor = RGBColor(8, 69, 148);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 /// Rows and columns of a wide heat map; more are put together, and a cell shows the most of them.
-const MOST_CELLS: usize = 128;
+const MAX_CELLS: usize = 128;
 /// The same of a narrow one.
-const MOST_CELLS_NARROW: usize = 64;
+const MAX_CELLS_NARROW: usize = 64;
 /// A heat map that is not wider has fewer cells. Unit: pixels.
 const NARROW: u32 = 600;
 /// Shades of a heat map, so that neighbours of nearly the same value are one rectangle.
@@ -204,7 +204,7 @@ pub struct Heat<'a> {
 
 /// Draws a heat map. Its height goes with its rows.
 pub fn heat(width: u32, heat: &Heat<'_>) -> String {
-    let most = if width > NARROW { MOST_CELLS } else { MOST_CELLS_NARROW };
+    let most = if width > NARROW { MAX_CELLS } else { MAX_CELLS_NARROW };
     let row_step = heat.rows.len().div_ceil(most).max(1);
     let column_step = match heat.columns {
         // Time has two columns for each row that there may be: time is what one looks for.
@@ -306,7 +306,7 @@ fn blend(dark: RGBColor, shade: Option<f64>) -> RGBColor {
 
 /// Stacked bars, one for each name: `parts` are the heights of one bar from below.
 pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>]) -> String {
-    let step = names.len().div_ceil(MOST_CELLS * 2).max(1);
+    let step = names.len().div_ceil(MAX_CELLS * 2).max(1);
     let kept: Vec<usize> = (0..names.len()).step_by(step).collect();
     let highest = parts.iter().map(|bar| bar.iter().sum::<f64>()).fold(0.0, f64::max);
     draw(size, |area| {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_interrupted_where_nothing_is_known() {
+    fn a_line_is_interrupted_at_missing_values() {
         let values = [1.0, 2.0, f64::NAN, 3.0, 4.0];
         assert_eq!(runs(&values), [(0, 2), (3, 5)]);
         let drawn = |values: &[f64]| {
@@ -409,7 +409,7 @@ mod tests {
         let heat =
             Heat { rows: &names, row_title: "sender", columns, values: &values, top: 100.0, colour: HOT };
         let cells = elements(&super::heat(900, &heat), "rect");
-        assert!(cells <= MOST_CELLS * MOST_CELLS, "{cells} rectangles");
+        assert!(cells <= MAX_CELLS * MAX_CELLS, "{cells} rectangles");
     }
 
     #[test]
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_put_together_show_the_most() {
+    fn merged_cells_show_the_maximum() {
         assert_eq!(merge(&[vec![1.0, 2.0, 3.0], vec![f64::NAN, 7.0, 0.0]], 2), [7.0, 3.0]);
     }
 

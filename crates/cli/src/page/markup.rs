@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_outside_stays_text() {
+    fn external_text_is_escaped() {
         assert_eq!(escape("<b a=\"x\">&'"), "&lt;b a=&quot;x&quot;&gt;&amp;&#39;");
         let mut html = Html::begin("</title><script>");
         html.data(&serde_json::json!({ "command": "</script><!--" }));

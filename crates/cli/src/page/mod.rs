@@ -13,7 +13,7 @@ use crate::report::Job;
 use figures::{COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
 use markup::Html;
 use serde_json::{Value, json};
-use story::{MEMORY, PeerSeries, Series, Story};
+use story::{MEMORY, PeerSeries, Series, Timeline};
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
 use weir_proto::PACKET_KINDS;
@@ -22,15 +22,15 @@ use weir_proto::PACKET_KINDS;
 pub const FILE: &str = "report.html";
 
 /// So many things are drawn as lines; more as a heat map and a band.
-const MOST_LINES: usize = 8;
+const MAX_LINES: usize = 8;
 /// Endpoints whose credits are drawn: those at which most happened.
-const MOST_SHOWN: usize = 16;
+const MAX_SHOWN: usize = 16;
 /// Pairs in the table.
-const MOST_LISTED: usize = 20;
+const MAX_LISTED: usize = 20;
 /// Pairs in the data.
-const MOST_PAIRS: usize = 4096;
+const MAX_PAIRS: usize = 4096;
 /// Rows of the table of ranks that are not folded away.
-const MOST_OPEN_ROWS: usize = 32;
+const MAX_OPEN_ROWS: usize = 32;
 const WIDE: (u32, u32) = (980, 240);
 const HALF: (u32, u32) = (484, 200);
 
@@ -55,7 +55,7 @@ pub struct Content<'a> {
 /// The whole page.
 pub fn render(content: Content<'_>) -> String {
     let Content { command, how, settings, remarks, job, endpoints, traces } = content;
-    let story = Story::new(endpoints, traces);
+    let story = Timeline::new(endpoints, traces);
     let title = format!("weir: {}", command.join(" "));
     let mut html = Html::begin(&title);
     html.heading(1, &title);
@@ -98,7 +98,7 @@ fn tiles(html: &mut Html, job: &Job) {
     ]);
 }
 
-fn names(story: &Story) -> Vec<String> {
+fn names(story: &Timeline) -> Vec<String> {
     story.seats.iter().map(|seat| seat.name.clone()).collect()
 }
 
@@ -111,11 +111,11 @@ fn over_time(
     html: &mut Html,
     caption: &str,
     size: (u32, u32),
-    story: &Story,
+    story: &Timeline,
     series: &[&Series],
     unit: Unit,
 ) {
-    let figure = if series.len() <= MOST_LINES {
+    let figure = if series.len() <= MAX_LINES {
         let lines: Vec<_> =
             series.iter().zip(COLOURS).map(|(values, colour)| Line { values, colour }).collect();
         figures::lines(size, story.span_s, &lines, None, unit)
@@ -143,7 +143,7 @@ fn spread(series: &[&Series]) -> [Series; 3] {
     spread
 }
 
-fn stalls(html: &mut Html, story: &Story) {
+fn stalls(html: &mut Html, story: &Timeline) {
     html.heading(2, "Who waits for credit");
     let waiting: Vec<_> = story.seats.iter().map(|seat| &seat.waiting).collect();
     let top = figures::top(waiting.iter().map(|values| values.as_slice()));
@@ -152,7 +152,7 @@ fn stalls(html: &mut Html, story: &Story) {
         return;
     }
     let names = names(story);
-    if story.seats.len() <= MOST_LINES {
+    if story.seats.len() <= MAX_LINES {
         legend(html, names.iter().map(|name| format!("rank {name}")));
         let caption = "Peers that each rank waits for at a time, on average: 1 means that all the time something waited for \
                        one peer's credit.";
@@ -183,25 +183,25 @@ fn stalls(html: &mut Html, story: &Story) {
         html.figure("", &figures::heat(if names.len() > 24 { WIDE.0 } else { 560 }, &heat));
     }
     let waited: Vec<_> = story.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
-    let rows = waited.iter().take(MOST_LISTED).map(|pair| {
+    let rows = waited.iter().take(MAX_LISTED).map(|pair| {
         let share = pair.stalled_ns as f64 / (story.span_s * 1e9) * 100.0;
         let name = |seat: usize| story.seats[seat].name.clone();
         let (waited, slots) = (time_ns(pair.stalled_ns as f64), count(pair.slots));
         vec![name(pair.from), name(pair.to), waited, format!("{share:.1} %"), slots]
     });
     html.table(&["sender", "receiver", "waited", "of the run", "slots sent"], rows);
-    if waited.len() > MOST_LISTED {
+    if waited.len() > MAX_LISTED {
         html.note(&format!(
-            "The {MOST_LISTED} pairs that waited longest, of {} that waited.",
+            "The {MAX_LISTED} pairs that waited longest, of {} that waited.",
             count(waited.len() as u64)
         ));
     }
 }
 
-fn credits(html: &mut Html, story: &Story) {
+fn credits(html: &mut Html, story: &Timeline) {
     html.heading(2, "Credits per peer over time");
-    let few = story.seats.len() <= MOST_LINES;
-    let mut shown = story.busiest(MOST_SHOWN);
+    let few = story.seats.len() <= MAX_LINES;
+    let mut shown = story.busiest(MAX_SHOWN);
     if few {
         shown.sort_unstable();
     }
@@ -253,7 +253,7 @@ enum Of {
 }
 
 /// Lines in the colours of their ranks, if they are few; else a band and a heat map of all peers.
-fn peers(html: &mut Html, story: &Story, few: bool, of: Of, peers: &[PeerSeries]) {
+fn peers(html: &mut Html, story: &Timeline, few: bool, of: Of, peers: &[PeerSeries]) {
     let caption = match of {
         Of::Credits => "credits at its peers",
         Of::Slots => "slots of its mailbox, by owner",
@@ -291,9 +291,9 @@ fn peers(html: &mut Html, story: &Story, few: bool, of: Of, peers: &[PeerSeries]
     html.end_block();
 }
 
-fn memory(html: &mut Html, story: &Story) {
+fn memory(html: &mut Html, story: &Timeline) {
     html.heading(2, "Memory of each rank over time");
-    if story.seats.len() <= MOST_LINES {
+    if story.seats.len() <= MAX_LINES {
         legend(html, names(story).iter().map(|name| format!("rank {name}")));
     } else {
         html.paragraph("Line: the median of all ranks. Band: from the lowest to the highest.");
@@ -309,7 +309,7 @@ fn memory(html: &mut Html, story: &Story) {
     html.end_block();
 }
 
-fn packets(html: &mut Html, story: &Story) {
+fn packets(html: &mut Html, story: &Timeline) {
     html.heading(2, "Packets by kind");
     let parts: Vec<Vec<f64>> = story
         .seats
@@ -327,7 +327,7 @@ fn packets(html: &mut Html, story: &Story) {
     html.table(&PACKET_KINDS, [total.map(count).to_vec()]);
 }
 
-fn ranks(html: &mut Html, story: &Story, job: &Job) {
+fn ranks(html: &mut Html, story: &Timeline, job: &Job) {
     html.heading(2, "Ranks");
     let heading = [
         "rank",
@@ -362,7 +362,7 @@ fn ranks(html: &mut Html, story: &Story, job: &Job) {
             process,
         ]
     });
-    let many = job.ranks.len() > MOST_OPEN_ROWS;
+    let many = job.ranks.len() > MAX_OPEN_ROWS;
     if many {
         html.begin_details(&format!("{} ranks", job.ranks.len()));
     }
@@ -373,14 +373,14 @@ fn ranks(html: &mut Html, story: &Story, job: &Job) {
 }
 
 /// The numbers behind the page.
-fn data(story: &Story, job: &Job, command: &[String]) -> Value {
+fn data(story: &Timeline, job: &Job, command: &[String]) -> Value {
     let rounded = |series: &Series| {
         let number =
             |value: &f64| if value.is_nan() { Value::Null } else { json!((value * 1e4).round() / 1e4) };
         series.iter().map(number).collect::<Vec<_>>()
     };
     // At many ranks every series would be megabytes: the counters and pairs are all there, the series of the shown.
-    let shown = story.busiest(MOST_SHOWN);
+    let shown = story.busiest(MAX_SHOWN);
     let endpoints: Vec<_> = story
         .seats
         .iter()
@@ -400,7 +400,7 @@ fn data(story: &Story, job: &Job, command: &[String]) -> Value {
             endpoint
         })
         .collect();
-    let pairs = story.pairs.iter().take(MOST_PAIRS).map(|pair| {
+    let pairs = story.pairs.iter().take(MAX_PAIRS).map(|pair| {
         let name = |seat: usize| &story.seats[seat].name;
         json!({ "sender": name(pair.from), "receiver": name(pair.to), "stalled_ns": pair.stalled_ns, "slots": pair.slots })
     });

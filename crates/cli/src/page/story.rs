@@ -1,6 +1,6 @@
 //! What the page tells, in numbers: traces of all endpoints, put on one time axis and reduced to what can be drawn.
 //!
-//! Every endpoint has one seat. Series have one value for each of [`Story::bins`] equal parts of the run; a part in which
+//! Every endpoint has one seat. Series have one value for each of [`Timeline::bins`] equal parts of the run; a part in which
 //! an endpoint was not sampled has the value before, and `NaN` before its first and after its last sample.
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,14 +9,14 @@ use weir_engine::trace::{PairSample, Sample, Trace};
 use weir_proto::Counters;
 
 /// Parts of the run, when there is room for them.
-const MOST_BINS: usize = 240;
+const MAX_BINS: usize = 240;
 
 /// A value for each part of the run.
 pub type Series = Vec<f64>;
 
 /// One endpoint.
 #[derive(Debug)]
-pub struct Seat {
+pub struct TimelineEndpoint {
     /// `0`, or `0.1` for the second endpoint of a rank; `pid 4711` if its rank is not known.
     pub name: String,
     /// What it counted.
@@ -62,9 +62,9 @@ pub struct PeerSeries {
 
 /// A whole run.
 #[derive(Debug)]
-pub struct Story {
+pub struct Timeline {
     /// By rank.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<TimelineEndpoint>,
     /// Length of the run. Unit: s.
     pub span_s: f64,
     /// Parts of it.
@@ -97,9 +97,9 @@ impl Totals {
     }
 }
 
-impl Story {
+impl Timeline {
     /// Puts together what endpoints have left.
-    pub fn new(endpoints: &[EndpointReport], traces: Vec<Trace>) -> Story {
+    pub fn new(endpoints: &[EndpointReport], traces: Vec<Trace>) -> Timeline {
         let mut traces: HashMap<u64, Trace> = traces
             .into_iter()
             .filter(|trace| !trace.samples.is_empty())
@@ -111,8 +111,8 @@ impl Story {
         let end_ns = traces.values().map(end).max().unwrap_or(0).max(start_ns + 1_000_000);
         let by_identity =
             endpoints.iter().enumerate().map(|(seat, endpoint)| (endpoint.identity, seat)).collect();
-        let bins = MOST_BINS;
-        let mut story = Story {
+        let bins = MAX_BINS;
+        let mut story = Timeline {
             seats: Vec::new(),
             span_s: (end_ns - start_ns) as f64 / 1e9,
             bins,
@@ -128,7 +128,7 @@ impl Story {
                 waiting = story.rate(trace, |sample| sample.counters.stalled_ns);
                 memory = story.memory(trace);
             }
-            story.seats.push(Seat { name, counters: endpoint.counters, trace, waiting, memory });
+            story.seats.push(TimelineEndpoint { name, counters: endpoint.counters, trace, waiting, memory });
         }
         story.pairs = story.all_pairs();
         story
@@ -316,7 +316,7 @@ pub(crate) mod tests {
             .collect()
     }
 
-    fn two() -> Story {
+    fn two() -> Timeline {
         let pair = |credits, stalled_ms: u64| PairSample {
             credits: Some(credits),
             spent_total: Some(10),
@@ -329,11 +329,11 @@ pub(crate) mod tests {
             sample(120, 0, &[]),
             sample(240, 60, &[(0, pair(0, 60))]),
         ];
-        Story::new(&reports(2), vec![trace(0, samples, &[(0, 1001)])])
+        Timeline::new(&reports(2), vec![trace(0, samples, &[(0, 1001)])])
     }
 
     #[test]
-    fn traces_share_one_axis_and_a_stall_is_spread_over_the_time_in_which_it_grew() {
+    fn traces_share_one_time_axis_and_stalls_are_spread_over_their_interval() {
         let story = two();
         assert!((story.span_s - 0.24).abs() < 1e-9 && story.bins == 240);
         let waiting = &story.seats[0].waiting;
@@ -356,14 +356,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn endpoints_of_one_rank_are_told_apart() {
+    fn endpoints_of_one_rank_have_distinct_names() {
         let endpoints = [endpoint(0, true, 1, 0), endpoint(1, true, 1, 0), endpoint(1, true, 1, 0)];
         assert_eq!(names(&endpoints), ["0", "1", "1.1"]);
     }
 
     #[test]
-    fn nothing_left_is_nothing_told() {
-        let story = Story::new(&[], Vec::new());
+    fn an_empty_run_has_an_empty_timeline() {
+        let story = Timeline::new(&[], Vec::new());
         assert!(story.seats.is_empty() && story.pairs.is_empty() && story.span_s > 0.0);
     }
 }

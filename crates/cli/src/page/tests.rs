@@ -123,7 +123,7 @@ fn the_page_has_all_figures_needs_nothing_else_and_is_well_formed() {
 }
 
 #[test]
-fn the_data_are_what_was_counted() {
+fn the_page_data_equal_the_counters() {
     let data = data_in(&page(8, 7));
     assert_eq!(data["schema"], "weir-page-1");
     assert_eq!(data["job"]["ranks"][3]["counters"]["packets_sent"], 1030);
@@ -151,7 +151,7 @@ fn pages_of_few_ranks_and_of_256_that_all_speak_to_each_other_stay_small() {
         }
         assert!(page.len() < most_bytes, "{ranks} ranks: {} bytes", page.len());
         let listed = data_in(&page)["pairs"].as_array().unwrap().len();
-        assert_eq!(listed, MOST_PAIRS.min((ranks * peers) as usize));
+        assert_eq!(listed, MAX_PAIRS.min((ranks * peers) as usize));
     }
 }
 

@@ -215,7 +215,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn killed_and_absent_ranks_are_named() {
+    fn killed_and_missing_ranks_are_named() {
         let reports = Reports {
             endpoints: vec![endpoint(0, true, 1, 0), endpoint(2, false, 1, 0)],
             skipped: vec![Skipped { path: "d/y".into(), why: "it is no regular file".into() }],

@@ -61,7 +61,7 @@ mod tests {
     use weir_engine::stats::Reports;
 
     #[test]
-    fn ranks_and_sum_stand_below_each_other() {
+    fn the_table_lists_ranks_and_their_sum() {
         let reports = Reports {
             endpoints: vec![endpoint(0, true, 1000, 3), endpoint(1, false, 7, 1)],
             skipped: vec![],

@@ -69,7 +69,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// The largest number of ranks that was run.
-    pub fn most_ranks(&self) -> u32 {
+    pub fn max_ranks(&self) -> u32 {
         self.values(|settings| settings.ranks).last().copied().unwrap_or(0)
     }
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn curves_are_asked_where_they_begin_to_hold() {
+    fn first_finds_where_a_condition_begins_to_hold() {
         let curve = Curve(vec![(1.0, 9.0), (2.0, 3.0), (3.0, 6.0), (4.0, 2.0), (5.0, 1.0)]);
         assert_eq!(curve.holds_from(|value| value < 4.0), Some(4.0));
         assert_eq!(curve.holds_from(|value| value < 0.5), None);
@@ -158,7 +158,7 @@ mod tests {
 
     /// What was not run may be on either side.
     #[test]
-    fn a_first_size_is_as_well_known_as_the_sizes_that_were_run() {
+    fn a_first_size_is_bounded_by_the_simulated_sizes() {
         let curve = Curve(vec![(36.0, 9.0), (37.0, 9.0), (40.0, 5.0), (41.0, 5.0), (80.0, 1.0)]);
         let first = |limit| First::of(&curve, |value| value < limit);
         for (limit, words, within_38_to_40, within_41_to_90) in [

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::page::chart;
 use crate::quantity::several;
 use crate::run;
-use crate::sim::HowToRun;
+use crate::sim::ExecutionOptions;
 use crate::sim::{execute, places};
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
@@ -38,7 +38,7 @@ pub struct ReproduceArguments {
     #[arg(value_name = "EXPERIMENT", required = true)]
     experiments: Vec<String>,
     #[command(flatten)]
-    how: HowToRun,
+    how: ExecutionOptions,
     /// Fail if a point does not hold.
     #[arg(long)]
     strict: bool,
@@ -200,7 +200,7 @@ fn render(reproduced: &[Reproduced<'_>]) -> String {
 
 fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let verdicts = reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict);
-    let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::Beside).collect();
+    let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::Baseline).collect();
     let mut text = sentence(&verdicts, worlds(reproduced).len());
     if quick {
         text.push_str(
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_anything_is_singular() {
+    fn counts_of_one_are_singular() {
         let (yes, no, open) = (Verdict::Holds, Verdict::DoesNotHold, Verdict::NotEvaluated);
         for (verdicts, said) in [
             (&[yes][..], "1 of 1 point holds, 0 do not, 0 are not evaluated; 1 world"),

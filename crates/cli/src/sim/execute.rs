@@ -108,7 +108,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         }
         costs.push((plan, open.len() - before, open[before..].iter().map(|(_, _, packets)| packets).sum()));
     }
-    tell_costs(&costs);
+    print_estimates(&costs);
     // The most expensive first, so that the last thread is not left alone with one of them.
     open.sort_by_key(|(_, _, packets)| std::cmp::Reverse(*packets));
     let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
@@ -137,7 +137,7 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
 }
 
 /// What each of several plans costs; worlds that two have in common are the first one's.
-fn tell_costs(costs: &[(&&Plan, usize, u64)]) {
+fn print_estimates(costs: &[(&&Plan, usize, u64)]) {
     for (plan, worlds, packets) in costs.iter().filter(|(_, worlds, _)| costs.len() > 1 && *worlds > 0) {
         let (worlds, packets) = (count(*worlds as u64), count(*packets));
         eprintln!(
@@ -163,7 +163,7 @@ fn run_open(
     bar.enable_steady_tick(Duration::from_secs(1));
     let finished = Arc::new(Mutex::new(known));
     if !open.is_empty() {
-        tell_when_interrupted(&finished, known + open.len() as u64, &bar, shown)?;
+        report_interrupt(&finished, known + open.len() as u64, &bar, shown)?;
     }
     let started = Instant::now();
     let (mut ended, mut packets) = (0, 0);
@@ -213,14 +213,14 @@ fn run_open(
 /// On SIGINT or SIGTERM: how many worlds there are and where, and that nothing is lost.
 ///
 /// - `finished`: locked while a record is written, so that no line is cut off.
-fn tell_when_interrupted(
+fn report_interrupt(
     finished: &Arc<Mutex<u64>>,
     worlds: u64,
     bar: &ProgressBar,
     shown: &str,
 ) -> Result<(), Failure> {
     let (finished, bar, shown) = (Arc::clone(finished), bar.clone(), shown.to_owned());
-    let farewell = move |signal| {
+    let before_exit = move |signal| {
         let finished = finished.lock().expect("nobody panics with it");
         bar.finish_and_clear();
         eprintln!(
@@ -231,7 +231,7 @@ fn tell_when_interrupted(
         );
         std::mem::forget(finished); // nothing is written any more
     };
-    job::end_when_told(farewell).map_err(Failure::system("signals"))
+    job::terminate_on_signal(before_exit).map_err(Failure::system("signals"))
 }
 
 /// Reads plans.

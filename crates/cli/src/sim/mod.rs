@@ -33,7 +33,7 @@ pub struct SimArguments {
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
     #[command(flatten)]
-    how: HowToRun,
+    how: ExecutionOptions,
     /// Only worlds whose keys begin so, without a page; keys are in DIR/worlds.jsonl, and named if a world does not end.
     #[arg(long, value_name = "KEY")]
     only: Option<String>,
@@ -44,7 +44,7 @@ pub struct SimArguments {
 
 /// Options that `weir sim` and `weir reproduce` share.
 #[derive(Args, Debug)]
-pub struct HowToRun {
+pub struct ExecutionOptions {
     /// The quick variant: small worlds, to see in seconds what a plan is about.
     #[arg(long)]
     pub quick: bool,
@@ -59,7 +59,7 @@ pub struct HowToRun {
     pub quiet: bool,
 }
 
-impl HowToRun {
+impl ExecutionOptions {
     /// For whoever runs worlds.
     pub fn options(&self) -> Options {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_sim::plan::{Plan, Record, SchemeName, Settings};
 
 /// More curves in one figure cannot be told apart.
-const MOST_CURVES: usize = 12;
+const MAX_CURVES: usize = 12;
 /// From this ratio of the largest to the smallest x on, axes go by powers.
 const BY_POWERS: f64 = 64.0;
 
@@ -83,12 +83,12 @@ fn charts(records: &[&Record]) -> ([Chart; 2], u64) {
     let mut time = axis.chart("Time", unit, true);
     let mut overhead = axis.chart("Overhead over unlimited", "%", false);
     for (chart, curves, scale) in [(&mut time, times, unit_ns), (&mut overhead, overheads, 1.0)] {
-        for (number, points) in curves.into_iter().filter(|(number, _)| *number < MOST_CURVES) {
+        for (number, points) in curves.into_iter().filter(|(number, _)| *number < MAX_CURVES) {
             let (curve, spread) = points.drawn(scale);
             chart.spread_curve(number, &names[number], curve, spread);
         }
     }
-    ([time, overhead], names.len().saturating_sub(MOST_CURVES) as u64)
+    ([time, overhead], names.len().saturating_sub(MAX_CURVES) as u64)
 }
 
 /// What the figures have as x: the column of numbers with the most different ones; without such a column the schemes.
@@ -152,7 +152,7 @@ impl<'a> Axis<'a> {
     fn chart(&self, what: &str, unit: &str, is_positive: bool) -> Chart {
         let chart = Chart::new(what, self.heading(), unit);
         match self {
-            Axis::Schemes(names) => chart.things(names.iter().cloned()),
+            Axis::Schemes(names) => chart.categories(names.iter().cloned()),
             Axis::Numbers { by_powers: true, .. } if is_positive => chart.logarithmic(),
             Axis::Numbers { .. } => chart,
         }

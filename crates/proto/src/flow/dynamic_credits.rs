@@ -107,7 +107,7 @@ struct Account {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tally {
     /// Quota moved from one sender to another.
-    pub thefts: u64,
+    pub quota_transfers: u64,
     /// Victims passed over because they had just gained.
     pub spared: u64,
     /// Senders told to give back.
@@ -781,7 +781,7 @@ impl Pool {
         account.intended += amount - kept_back;
         if amount > kept_back {
             account.spared = self.hold_points;
-            self.tally.thefts += 1;
+            self.tally.quota_transfers += 1;
         }
         self.limit_piggybacking(index);
         self.limit_piggybacking(victim);

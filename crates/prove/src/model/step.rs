@@ -196,7 +196,7 @@ impl Setup {
         note(Happened::ShortGrant, tallied.short_grants > tally.short_grants);
         note(Happened::Excess, tallied.excesses > tally.excesses);
         note(Happened::Deficit, tallied.deficits > tally.deficits);
-        note(Happened::Theft, tallied.thefts > tally.thefts);
+        note(Happened::Theft, tallied.quota_transfers > tally.quota_transfers);
         note(Happened::NotReady, now.rnr_naks > counters.rnr_naks);
         let grew = now.peak_quota_slots > counters.peak_quota_slots && counters.peak_quota_slots > 0;
         note(Happened::Growth, grew);

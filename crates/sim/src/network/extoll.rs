@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 
 use weir_proto::Geometry;
 
-use super::line::{Line, Packets, Place};
-use super::mesh::{Compass, DIRECTIONS, Mesh};
+use super::mesh::{DIRECTIONS, Mesh, PackedRouting};
+use super::packet_queue::{PacketIndex, PacketQueue, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
 use crate::Picoseconds;
 
@@ -60,7 +60,7 @@ pub struct Parameters {
 struct Channel {
     /// Packets for it in the router before it or on the way there, by the time from which on it can carry them. Unused on
     /// ways in.
-    line: Line,
+    packet_queue: PacketQueue,
     /// When the last of them can be carried.
     last_ready_at: Picoseconds,
     /// When its next packet is there for it; [`NEVER`]: there is none, or its mailbox is full.
@@ -73,7 +73,7 @@ struct Channel {
     room: u32,
     /// The first channel of the router behind it.
     leads_to: u32,
-    /// Where that router is. Unit: as [`Compass::place`].
+    /// Where that router is. Unit: as [`PackedRouting::place`].
     place_behind: u32,
 }
 
@@ -81,13 +81,13 @@ const NEVER: Picoseconds = Picoseconds::MAX;
 
 /// A packet in the network.
 #[derive(Clone, Copy, Debug)]
-struct Crossing {
+struct TransitPacket {
     /// When it can leave the router that it is in, or on the way to.
     ready_at: Picoseconds,
     train: TrainId,
     index: u32,
     to: u32,
-    /// Where the node of `to` is. Unit: as [`Compass::place`].
+    /// Where the node of `to` is. Unit: as [`PackedRouting::place`].
     there: u32,
     /// The channel behind which it occupies a buffer.
     holds: u32,
@@ -125,7 +125,7 @@ pub struct Extoll {
     parameters: Parameters,
     /// By node: six links, the way in, the way out.
     channels: Vec<Channel>,
-    packets: Packets<Crossing>,
+    packets: Packets<TransitPacket>,
     senders: Vec<Sender>,
     /// By rank: when the next packet of its NIC is there; [`NEVER`]: there is none. Every packet looks at all of a node, which
     /// are 16 in what was published.
@@ -134,7 +134,7 @@ pub struct Extoll {
     turns: Vec<u32>,
     /// Slots free in each mailbox.
     mailbox_room: Vec<u32>,
-    compass: Compass,
+    routing: PackedRouting,
     /// Of every node.
     places: Vec<u32>,
     packet_hops: u64,
@@ -155,13 +155,13 @@ impl Extoll {
         assert!(buffer_packets >= 1 && nic_packets >= 1 && ranks_per_node >= 1);
         assert!(mailbox_slots != Some(0));
         let ranks = (mesh.nodes() * ranks_per_node) as usize;
-        let compass = Compass::new(mesh);
+        let routing = PackedRouting::new(mesh);
         let channel = |index: u32| {
             let (node, port) = (index / PORTS, index % PORTS);
             // Routes stay inside: what leads out of the mesh is never used.
             let behind = if port < DIRECTIONS { mesh.neighbour(node, port).unwrap_or(node) } else { node };
             Channel {
-                line: Line::EMPTY,
+                packet_queue: PacketQueue::EMPTY,
                 last_ready_at: 0,
                 ready_at: NEVER,
                 free_at: 0,
@@ -169,7 +169,7 @@ impl Extoll {
                 // The way out ends in memory, whose room is the mailboxes'.
                 room: if port == OUT { u32::MAX } else { buffer_packets },
                 leads_to: behind * PORTS,
-                place_behind: compass.place(behind),
+                place_behind: routing.place(behind),
             }
         };
         Extoll {
@@ -180,8 +180,8 @@ impl Extoll {
             sends_at: vec![NEVER; ranks],
             turns: vec![0; mesh.nodes() as usize],
             mailbox_room: vec![mailbox_slots.unwrap_or(u32::MAX); ranks],
-            compass,
-            places: (0..mesh.nodes()).map(|node| compass.place(node)).collect(),
+            routing,
+            places: (0..mesh.nodes()).map(|node| routing.place(node)).collect(),
             packet_hops: 0,
         }
     }
@@ -201,12 +201,12 @@ impl Extoll {
     /// When the next packet of a channel is there for it, now that its first has left or another has come before that.
     #[inline]
     fn first_ready(&self, channel: u32) -> Picoseconds {
-        let Channel { line, .. } = &self.channels[channel as usize];
+        let Channel { packet_queue, .. } = &self.channels[channel as usize];
         if channel % PORTS == IN {
             return self.ready_in(channel / PORTS);
         }
-        let Some(first) = line.first() else { return NEVER };
-        let Crossing { ready_at, to, .. } = self.packets[first];
+        let Some(first) = packet_queue.first() else { return NEVER };
+        let TransitPacket { ready_at, to, .. } = self.packets[first];
         match channel % PORTS {
             OUT if self.mailbox_room[to as usize] == 0 => NEVER,
             _ => ready_at,
@@ -290,16 +290,17 @@ impl Extoll {
             outputs.push(from.max(now), Output::Released { rank });
         }
         let there = self.places[(to / ranks_per_node) as usize];
-        let packet = Crossing { ready_at: now + inject_packet_ps, train, index, to, there, holds: channel };
+        let packet =
+            TransitPacket { ready_at: now + inject_packet_ps, train, index, to, there, holds: channel };
         let place = self.packets.add(packet);
         self.carry(now, channel, place, inject_packet_ps, outputs);
     }
 
     /// From the router into memory. Returns the channel behind which a buffer is free now.
     fn start_out(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
-        let Channel { line, free_at, .. } = &mut self.channels[channel as usize];
-        let place = self.packets.take_first(line).expect("a packet that can start");
-        let Crossing { train, index, to, holds, .. } = self.packets.remove(place);
+        let Channel { packet_queue, free_at, .. } = &mut self.channels[channel as usize];
+        let place = self.packets.take_first(packet_queue).expect("a packet that can start");
+        let TransitPacket { train, index, to, holds, .. } = self.packets.remove(place);
         self.mailbox_room[to as usize] -= 1;
         let done = now + self.parameters.eject_packet_ps;
         *free_at = done;
@@ -311,8 +312,8 @@ impl Extoll {
     /// From router to router. Returns the channel behind which a buffer is free now.
     #[inline]
     fn start_link(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
-        let line = &mut self.channels[channel as usize].line;
-        let place = self.packets.take_first(line).expect("a packet that can start");
+        let packet_queue = &mut self.channels[channel as usize].packet_queue;
+        let place = self.packets.take_first(packet_queue).expect("a packet that can start");
         let Parameters { link_packet_ps, hop_ps, .. } = self.parameters;
         let packet = &mut self.packets[place];
         packet.ready_at = now + hop_ps;
@@ -327,25 +328,25 @@ impl Extoll {
         &mut self,
         now: Picoseconds,
         channel: u32,
-        place: Place,
+        place: PacketIndex,
         packet_ps: Picoseconds,
         outputs: &mut Outputs<Event>,
     ) {
-        let Crossing { ready_at, there, .. } = self.packets[place];
+        let TransitPacket { ready_at, there, .. } = self.packets[place];
         let carrier = &mut self.channels[channel as usize];
         carrier.free_at = now + packet_ps;
         carrier.room -= 1;
-        let port = self.compass.direction(carrier.place_behind, there).unwrap_or(OUT);
+        let port = self.routing.direction(carrier.place_behind, there).unwrap_or(OUT);
         let next = carrier.leads_to + port;
-        let Channel { line, last_ready_at, .. } = &mut self.channels[next as usize];
-        if line.is_empty() || *last_ready_at <= ready_at {
+        let Channel { packet_queue, last_ready_at, .. } = &mut self.channels[next as usize];
+        if packet_queue.is_empty() || *last_ready_at <= ready_at {
             *last_ready_at = ready_at;
-            self.packets.append(line, place);
+            self.packets.append(packet_queue, place);
         } else {
             // The ways into a router differ in how long they take: this one started later and is there earlier.
-            self.packets.insert(line, place, |other| other.ready_at > ready_at);
+            self.packets.insert(packet_queue, place, |other| other.ready_at > ready_at);
         }
-        if line.first() == Some(place) {
+        if packet_queue.first() == Some(place) {
             self.channels[next as usize].ready_at = self.first_ready(next);
             self.plan(now, next, outputs);
         }
@@ -423,7 +424,7 @@ impl Network for Extoll {
         }
     }
 
-    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
+    fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds {
         let Parameters { mesh, hop_ps, inject_packet_ps, eject_packet_ps, ends_ps, .. } = self.parameters;
         let hops = u64::from(mesh.distance(self.node(from), self.node(to)));
         inject_packet_ps + hops * hop_ps + eject_packet_ps + ends_ps

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routes_lead_to_their_end_in_as_many_steps_as_it_is_far() {
+    fn routes_reach_their_destination_in_the_shortest_distance() {
         for tree in [(8, 1), (4, 2), (2, 4), (3, 3)].map(|(arity, levels)| FatTree { arity, levels }) {
             for from in 0..tree.hosts() {
                 for to in (0..tree.hosts()).filter(|&to| to != from) {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_link_has_one_beginning() {
+    fn every_link_has_one_source() {
         let tree = FatTree { arity: 3, levels: 3 };
         let ends: Vec<_> = (0..tree.switches())
             .flat_map(|switch| (0..tree.ports()).map(move |port| tree.end(switch, port)))
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_tree_is_found() {
+    fn for_hosts_returns_the_smallest_tree() {
         assert_eq!(FatTree::for_hosts(8, 8).levels, 1);
         assert_eq!(FatTree::for_hosts(8, 9).levels, 2);
         assert_eq!(FatTree::for_hosts(12, 1024).levels, 3);

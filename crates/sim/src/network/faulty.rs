@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_proto::Geometry;
 
-use super::{Hold, Injection, Network, Output, Outputs, Said, Segment};
+use super::{Hold, Injection, Network, Output, Outputs, ScheduledOutput, Segment};
 use crate::Picoseconds;
-use crate::queue::Turn;
+use crate::queue::Sequence;
 
 /// What goes wrong on links, by seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum LinkFaultError {
         value: u32,
     },
     /// More than all.
-    #[error("{key} = {value}: from 0 to {MOST_PER_MILLION} is allowed, so that repairs come to an end")]
+    #[error("{key} = {value}: from 0 to {MAX_PER_MILLION} is allowed, so that repairs come to an end")]
     TooMuch {
         /// What was asked for.
         key: &'static str,
@@ -60,7 +60,7 @@ pub enum LinkFaultError {
 }
 
 /// Bound: half of the packets.
-pub const MOST_PER_MILLION: u32 = 500_000;
+pub const MAX_PER_MILLION: u32 = 500_000;
 
 /// A network with faulty links.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ pub struct Faulty<N: Network> {
     /// When the last packet of a pair arrives.
     last: BTreeMap<(u32, u32), Picoseconds>,
     /// What the network has said; empty between calls.
-    said: Vec<Said>,
+    scheduled: Vec<ScheduledOutput>,
     repairs: u64,
 }
 
@@ -91,7 +91,7 @@ impl<N: Network> Faulty<N> {
             ("duplication_per_million", duplication_per_million),
             ("reordering_per_million", reordering_per_million),
         ] {
-            if value > MOST_PER_MILLION {
+            if value > MAX_PER_MILLION {
                 return Err(LinkFaultError::TooMuch { key, value });
             }
             if value > 0 && inner.repair_ps().is_none() {
@@ -105,7 +105,7 @@ impl<N: Network> Faulty<N> {
             rng: Rng::with_seed(seed),
             pairs: Vec::new(),
             last: BTreeMap::new(),
-            said: Vec::new(),
+            scheduled: Vec::new(),
             repairs: 0,
         })
     }
@@ -147,22 +147,28 @@ impl<N: Network> Faulty<N> {
     ) -> R {
         let before = outputs.count();
         let result = something(&mut self.inner, outputs);
-        let mut said = outputs.take(before, std::mem::take(&mut self.said));
-        for Said { at, turn, output } in said.drain(..) {
+        let mut scheduled = outputs.take(before, std::mem::take(&mut self.scheduled));
+        for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
             match output {
-                Output::Arrived(segment) => self.arrived(at, turn, segment, outputs),
+                Output::Arrived(segment) => self.arrived(at, sequence, segment, outputs),
                 Output::GetDone { .. } => {
                     let late_ps = self.jitter_ps() + self.delay_ps();
-                    outputs.push_in_turn(at + late_ps, turn, output);
+                    outputs.push_with_sequence(at + late_ps, sequence, output);
                 }
-                Output::Released { .. } => outputs.push_in_turn(at, turn, output),
+                Output::Released { .. } => outputs.push_with_sequence(at, sequence, output),
             }
         }
-        self.said = said;
+        self.scheduled = scheduled;
         result
     }
 
-    fn arrived(&mut self, at: Picoseconds, turn: Turn, segment: Segment, outputs: &mut Outputs<N::Event>) {
+    fn arrived(
+        &mut self,
+        at: Picoseconds,
+        sequence: Sequence,
+        segment: Segment,
+        outputs: &mut Outputs<N::Event>,
+    ) {
         let Segment { train, first, count, spacing_ps, .. } = segment;
         let pair = self.pairs[train.0 as usize];
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
@@ -174,7 +180,7 @@ impl<N: Network> Faulty<N> {
             let delay_ps = self.delay_ps();
             if delay_ps > 0 {
                 if run.count > 0 {
-                    outputs.push_in_turn(run_at, turn, Output::Arrived(run));
+                    outputs.push_with_sequence(run_at, sequence, Output::Arrived(run));
                 }
                 run_at = next_at + delay_ps;
                 next_at = run_at;
@@ -183,7 +189,7 @@ impl<N: Network> Faulty<N> {
             run.count += 1;
             next_at += spacing_ps;
         }
-        outputs.push_in_turn(run_at, turn, Output::Arrived(run));
+        outputs.push_with_sequence(run_at, sequence, Output::Arrived(run));
         self.last.insert(pair, next_at - spacing_ps);
     }
 }
@@ -228,8 +234,8 @@ impl<N: Network> Network for Faulty<N> {
         self.pass(outputs, |inner, outputs| inner.handle(now, event, outputs));
     }
 
-    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
-        self.inner.way_ps(from, to)
+    fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds {
+        self.inner.one_way_ps(from, to)
     }
 
     fn repair_ps(&self) -> Option<Picoseconds> {

@@ -76,7 +76,7 @@ impl Network for Ideal {
 
     fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}
 
-    fn way_ps(&self, _from: u32, _to: u32) -> Picoseconds {
+    fn one_way_ps(&self, _from: u32, _to: u32) -> Picoseconds {
         self.latency_ps
     }
 

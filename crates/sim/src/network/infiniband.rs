@@ -3,7 +3,7 @@
 //! Packet by packet. A link carries one packet at a time and only if the port behind it has a buffer free (link-level
 //! credits; here counted in packets of any size). Switches cut through, adapters store and forward. All packets of a pair take
 //! one way, so they stay in order. An adapter takes what arrives whether or not the host has posted a receive buffer: an
-//! attempt that finds none is refused by the world (`world/ready.rs`), with a NAK that takes [`Network::way_ps`].
+//! attempt that finds none is refused by the world (`world/ready.rs`), with a NAK that takes [`Network::one_way_ps`].
 //!
 //! ```text
 //! processor --doorbell--> adapter ==link==> switch ==link==> switch ==link==> adapter --> memory, completion entry
@@ -16,13 +16,13 @@
 
 mod channel;
 #[cfg(test)]
-mod eager;
+mod event_per_packet;
 mod sources;
 
 use weir_proto::Geometry;
 
 use super::fat_tree::{End, FatTree};
-use super::line::{Line, Packets, Place};
+use super::packet_queue::{PacketIndex, PacketQueue, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -122,7 +122,7 @@ pub const COST_2003: Cost = Cost {
     credit_receive_ps: 500_000,
     match_ps: 200_000,
     copy_ps_per_kib: 1_000_000,
-    keep_ps_per_kib: 1_000_000,
+    unexpected_copy_ps_per_kib: 1_000_000,
     get_ps: 800_000,
     poll_ps: 0,
 };
@@ -143,7 +143,7 @@ const OUT: u32 = 2;
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum PacketKind {
     /// Packets of the world, for this rank.
     Train { train: TrainId, rank: u32 },
     /// Asks for the memory of a read.
@@ -154,8 +154,8 @@ enum What {
 
 /// A packet in the network.
 #[derive(Clone, Copy, Debug)]
-struct Crossing {
-    what: What,
+struct TransitPacket {
+    what: PacketKind,
     index: u32,
     /// Nothing of the same train or answer follows.
     last: bool,
@@ -197,7 +197,7 @@ pub enum Event {
 pub struct InfiniBand {
     parameters: Parameters,
     channels: Vec<Channel>,
-    packets: Packets<Crossing>,
+    packets: Packets<TransitPacket>,
     /// What adapters have yet to fetch. The last source of each is its own: it answers reads.
     sources: Sources,
     hosts: u32,
@@ -286,7 +286,7 @@ impl InfiniBand {
         } else {
             match self.sources.fetch(now.at, host) {
                 Ok(Fetched { what, index, last, to, bytes }) => {
-                    let packet = Crossing { what, index, last, to, bytes, holds: NOWHERE, there: now };
+                    let packet = TransitPacket { what, index, last, to, bytes, holds: NOWHERE, there: now };
                     let place = self.packets.add(packet);
                     let free_at = self.carry(now, channel, place, outputs);
                     self.sources.has_any(host).then_some(free_at)
@@ -298,9 +298,9 @@ impl InfiniBand {
         if let Some(at) = look_at
             && look.at > at
         {
-            let turn = outputs.draw();
-            *look = Moment { at, turn };
-            outputs.remind_in_turn(at, turn, Event::Fetch(channel));
+            let sequence = outputs.draw();
+            *look = Moment { at, sequence };
+            outputs.remind_with_sequence(at, sequence, Event::Fetch(channel));
         }
     }
 
@@ -315,14 +315,14 @@ impl InfiniBand {
         let mut held = None;
         if state.free_at > now.at {
             state.look_when_free(outputs);
-        } else if let Some(first) = state.line.first()
+        } else if let Some(first) = state.packet_queue.first()
             && !now.is_before(self.packets[first].there)
         {
-            let place = self.packets.take_first(&mut state.line).expect("it was seen");
+            let place = self.packets.take_first(&mut state.packet_queue).expect("it was seen");
             held = Some(self.packets[place].holds);
             self.carry(now, channel, place, outputs);
             let state = &mut self.channels[channel as usize];
-            if state.line.first().is_some_and(|next| !now.is_before(self.packets[next].there)) {
+            if state.packet_queue.first().is_some_and(|next| !now.is_before(self.packets[next].there)) {
                 state.look_when_free(outputs);
             }
         }
@@ -336,8 +336,9 @@ impl InfiniBand {
     /// frees a buffer starts the channel. And if none has come by then, looking is of no use.
     #[inline]
     fn plan(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
-        let Channel { line, last_there_at, free_at, look, room, .. } = self.channels[channel as usize];
-        let first = line.first().map_or(Moment::NEVER, |place| self.packets[place].there);
+        let Channel { packet_queue, last_there_at, free_at, look, room, .. } =
+            self.channels[channel as usize];
+        let first = packet_queue.first().map_or(Moment::NEVER, |place| self.packets[place].there);
         let planned = if room == 0 {
             Moment::NEVER
         } else if free_at > look.at {
@@ -346,7 +347,7 @@ impl InfiniBand {
             first
         } else if last_there_at >= look.at {
             // One that comes at that very time, before its turn, starts it.
-            self.first_since(line, look.at).filter(|there| there.is_before(look)).unwrap_or(look)
+            self.first_since(packet_queue, look.at).filter(|there| there.is_before(look)).unwrap_or(look)
         } else {
             look
         };
@@ -369,16 +370,16 @@ impl InfiniBand {
         if *due != planned {
             *due = planned;
             if planned != Moment::NEVER {
-                let Moment { at, turn } = planned;
-                outputs.remind_in_turn(at, turn, Event::Look(channel));
+                let Moment { at, sequence } = planned;
+                outputs.remind_with_sequence(at, sequence, Event::Look(channel));
             }
         }
     }
 
     /// When the first packet of a line is there of those that are not before `at`.
     #[cold]
-    fn first_since(&self, line: Line, at: Picoseconds) -> Option<Moment> {
-        self.packets.after(line).map(|packet| packet.there).find(|there| there.at >= at)
+    fn first_since(&self, packet_queue: PacketQueue, at: Picoseconds) -> Option<Moment> {
+        self.packets.after(packet_queue).map(|packet| packet.there).find(|there| there.at >= at)
     }
 
     /// Puts a packet on a channel. Returns when that is free again.
@@ -387,12 +388,12 @@ impl InfiniBand {
         &mut self,
         now: Moment,
         channel: u32,
-        place: Place,
+        place: PacketIndex,
         outputs: &mut Outputs<Event>,
     ) -> Picoseconds {
         let parameters = &self.parameters;
         self.packet_hops += 1;
-        let Crossing { to, bytes, .. } = self.packets[place];
+        let TransitPacket { to, bytes, .. } = self.packets[place];
         let leads = self.channels[channel as usize].leads;
         let busy_ps = match leads {
             Leads::In(_) | Leads::Out => parameters.host_ps(bytes),
@@ -413,15 +414,15 @@ impl InfiniBand {
             _ => now.at + parameters.hop_ps,
         };
         self.channels[channel as usize].room -= 1;
-        let there = Moment { at: there_at, turn: outputs.draw() };
+        let there = Moment { at: there_at, sequence: outputs.draw() };
         self.packets[place].holds = channel;
         self.packets[place].there = there;
         let state = &mut self.channels[next as usize];
-        if state.line.is_empty() || state.last_there_at <= there_at {
+        if state.packet_queue.is_empty() || state.last_there_at <= there_at {
             state.last_there_at = there_at;
-            self.packets.append(&mut state.line, place);
+            self.packets.append(&mut state.packet_queue, place);
         } else {
-            self.packets.insert(&mut state.line, place, |other| other.there.at > there_at);
+            self.packets.insert(&mut state.packet_queue, place, |other| other.there.at > there_at);
         }
         state.forget_look(now);
         self.plan_with(next, there, outputs);
@@ -429,23 +430,27 @@ impl InfiniBand {
     }
 
     /// A packet is in memory, or in the adapter if that deals with it, at `at`.
-    fn deliver(&mut self, at: Picoseconds, packet: Crossing, outputs: &mut Outputs<Event>) {
+    fn deliver(&mut self, at: Picoseconds, packet: TransitPacket, outputs: &mut Outputs<Event>) {
         let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
-        let turn = outputs.draw();
+        let sequence = outputs.draw();
         match packet.what {
-            What::Train { train, rank } => {
+            PacketKind::Train { train, rank } => {
                 let segment = Segment { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
-                outputs.push_in_turn(at + send_ps + receive_ps, turn, Output::Arrived(segment));
+                outputs.push_with_sequence(at + send_ps + receive_ps, sequence, Output::Arrived(segment));
             }
-            What::Request { get } => {
-                outputs.remind_in_turn(at + read_ps, turn, Event::Answer(get));
+            PacketKind::Request { get } => {
+                outputs.remind_with_sequence(at + read_ps, sequence, Event::Answer(get));
             }
-            What::Answer { get } if packet.last => {
+            PacketKind::Answer { get } if packet.last => {
                 let Get { to, number, .. } = self.gets[get as usize];
                 self.free_gets.push(get);
-                outputs.push_in_turn(at + send_ps + receive_ps, turn, Output::GetDone { to, number });
+                outputs.push_with_sequence(
+                    at + send_ps + receive_ps,
+                    sequence,
+                    Output::GetDone { to, number },
+                );
             }
-            What::Answer { .. } => {}
+            PacketKind::Answer { .. } => {}
         }
     }
 
@@ -454,7 +459,7 @@ impl InfiniBand {
         let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
         let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
         let outgoing = Outgoing {
-            what: What::Train { train, rank: to },
+            what: PacketKind::Train { train, rank: to },
             to: self.parameters.node(to),
             next: 0,
             count: packets,
@@ -470,7 +475,7 @@ impl InfiniBand {
     fn send_own(&mut self, now: Picoseconds, host: u32, outgoing: Outgoing, outputs: &mut Outputs<Event>) {
         let own = self.parameters.ranks_per_node;
         self.sources.add(host, own, outgoing);
-        let moment = Moment { at: now, turn: outputs.present() };
+        let moment = Moment { at: now, sequence: outputs.present() };
         self.start_in(moment, host * HOST_CHANNELS + IN, outputs);
     }
 }
@@ -486,7 +491,7 @@ impl Network for InfiniBand {
         let Injection { packets, spacing_ps, .. } = injection;
         let (host, place, outgoing) = self.outgoing(now, injection);
         self.sources.add(host, place, outgoing);
-        let moment = Moment { at: now, turn: outputs.present() };
+        let moment = Moment { at: now, sequence: outputs.present() };
         self.start_in(moment, host * HOST_CHANNELS + IN, outputs);
         Hold::Until(now + u64::from(packets) * spacing_ps)
     }
@@ -517,7 +522,7 @@ impl Network for InfiniBand {
     fn handle(&mut self, now: Picoseconds, event: Event, outputs: &mut Outputs<Event>) {
         match event {
             Event::Fetch(channel) => {
-                let now = Moment { at: now, turn: outputs.present() };
+                let now = Moment { at: now, sequence: outputs.present() };
                 let look = &mut self.channels[channel as usize].look;
                 if look.at == now.at {
                     *look = Moment::NEVER;
@@ -525,7 +530,7 @@ impl Network for InfiniBand {
                 self.start_in(now, channel, outputs);
             }
             Event::Look(channel) => {
-                let now = Moment { at: now, turn: outputs.present() };
+                let now = Moment { at: now, sequence: outputs.present() };
                 let due = &mut self.channels[channel as usize].due;
                 if *due == now {
                     *due = Moment::NEVER;
@@ -536,7 +541,7 @@ impl Network for InfiniBand {
                 let Get { to, from, .. } = self.gets[get as usize];
                 let (host, owner) = (self.parameters.node(to), self.parameters.node(from));
                 let request = Outgoing {
-                    what: What::Request { get },
+                    what: PacketKind::Request { get },
                     to: owner,
                     next: 0,
                     count: 1,
@@ -554,7 +559,7 @@ impl Network for InfiniBand {
                 let count = bytes.div_ceil(mtu_bytes).max(1);
                 let last_bytes = (bytes - (count - 1) * mtu_bytes) as u32;
                 let answer = Outgoing {
-                    what: What::Answer { get },
+                    what: PacketKind::Answer { get },
                     to: host,
                     next: 0,
                     count: count as u32,
@@ -568,7 +573,7 @@ impl Network for InfiniBand {
         }
     }
 
-    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
+    fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds {
         // From adapter to adapter: neither memory nor processors have a part in it.
         let parameters = &self.parameters;
         let links = parameters.tree.distance(parameters.node(from), parameters.node(to));

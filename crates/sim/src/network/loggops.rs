@@ -9,7 +9,7 @@ use weir_proto::Geometry;
 use super::ideal::WHOLE_MESSAGES;
 use super::{Hold, Injection, Network, Output, Outputs, Segment};
 use crate::cost::Cost;
-use crate::{LATEST, Picoseconds};
+use crate::{Picoseconds, TIME_LIMIT};
 
 /// The parameters of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,10 @@ impl Network for LogGops {
         let bytes_ps = super::bytes_ps(payload_bytes.saturating_sub(1), gap_byte_ps);
         // The overhead was spent before now; the model's message starts with it.
         let start = (now - overhead_ps.min(now)).max(self.outwards[from as usize]);
-        self.outwards[from as usize] = (start + gap_ps + bytes_ps).min(LATEST);
+        self.outwards[from as usize] = (start + gap_ps + bytes_ps).min(TIME_LIMIT);
         let inwards = &mut self.inwards[to as usize];
         let arrival = (start + overhead_ps + latency_ps).max(*inwards);
-        *inwards = (arrival + gap_ps + bytes_ps).min(LATEST);
+        *inwards = (arrival + gap_ps + bytes_ps).min(TIME_LIMIT);
         let segment = Segment { train, to, first: 0, count: 1, spacing_ps: 0 };
         outputs.push(arrival, Output::Arrived(segment));
         Hold::Until(now)
@@ -101,7 +101,7 @@ impl Network for LogGops {
 
     fn handle(&mut self, _: Picoseconds, (): (), _: &mut Outputs<()>) {}
 
-    fn way_ps(&self, _from: u32, _to: u32) -> Picoseconds {
+    fn one_way_ps(&self, _from: u32, _to: u32) -> Picoseconds {
         self.parameters.latency_ps
     }
 

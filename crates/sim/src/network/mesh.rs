@@ -58,18 +58,18 @@ impl Mesh {
 
 /// Dimension-order routing by a few operations on packed coordinates: x in the lowest bits, then y, then z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compass {
+pub struct PackedRouting {
     mesh: Mesh,
     /// The bits of each coordinate.
     masks: [u32; 3],
 }
 
-impl Compass {
+impl PackedRouting {
     /// For this mesh.
     ///
     /// # Panics
     /// If its coordinates do not fit into 32 bits, which those of 2^29 nodes do.
-    pub fn new(mesh: Mesh) -> Compass {
+    pub fn new(mesh: Mesh) -> PackedRouting {
         let bits = mesh.size.map(|size| size.next_power_of_two().trailing_zeros());
         assert!(bits.iter().sum::<u32>() <= u32::BITS, "a mesh of {:?} nodes", mesh.size);
         let mut shift = 0;
@@ -78,7 +78,7 @@ impl Compass {
             shift += bits;
             mask
         });
-        Compass { mesh, masks }
+        PackedRouting { mesh, masks }
     }
 
     /// The packed coordinates of a node.
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routes_lead_to_their_end_in_as_many_steps_as_it_is_far() {
+    fn routes_reach_their_destination_in_the_shortest_distance() {
         for size in [[4, 4, 4], [8, 8, 1], [5, 3, 2], [1, 1, 1]] {
             let mesh = Mesh { size };
             for from in 0..mesh.nodes() {
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_compass_knows_the_same_way() {
+    fn packed_routing_equals_mesh_routing() {
         for size in [[4, 4, 4], [16, 8, 1], [1, 5, 3], [7, 1, 2], [1, 1, 1]] {
             let mesh = Mesh { size };
-            let compass = Compass::new(mesh);
-            let places: Vec<_> = (0..mesh.nodes()).map(|node| compass.place(node)).collect();
+            let routing = PackedRouting::new(mesh);
+            let places: Vec<_> = (0..mesh.nodes()).map(|node| routing.place(node)).collect();
             for from in 0..mesh.nodes() {
                 for to in 0..mesh.nodes() {
-                    let direction = compass.direction(places[from as usize], places[to as usize]);
+                    let direction = routing.direction(places[from as usize], places[to as usize]);
                     assert_eq!(direction, mesh.direction(from, to), "{from} to {to} of {size:?}");
                 }
             }

@@ -11,15 +11,15 @@ pub mod fat_tree;
 pub mod faulty;
 pub mod ideal;
 pub mod infiniband;
-mod line;
 pub mod loggops;
 pub mod mesh;
+mod packet_queue;
 pub mod parameters;
 
 use weir_proto::Geometry;
 
-use crate::queue::{Turn, Turns};
-use crate::{LATEST, Picoseconds};
+use crate::queue::{Sequence, SequenceCounter};
+use crate::{Picoseconds, TIME_LIMIT};
 
 /// The world's name for a train that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,11 +88,11 @@ pub enum Hold {
 
 /// Something that will happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Said {
+pub struct ScheduledOutput {
     /// When.
     pub at: Picoseconds,
     /// In which turn among other things of that time.
-    pub turn: Turn,
+    pub sequence: Sequence,
     /// What.
     pub output: Output,
 }
@@ -103,7 +103,7 @@ pub struct Reminder<E> {
     /// When.
     pub at: Picoseconds,
     /// In which turn among other things of that time.
-    pub turn: Turn,
+    pub sequence: Sequence,
     /// Of what.
     pub event: E,
 }
@@ -111,18 +111,18 @@ pub struct Reminder<E> {
 /// Where a network puts what will happen, and when.
 #[derive(Clone, Debug)]
 pub struct Outputs<E> {
-    said: Vec<Said>,
+    scheduled: Vec<ScheduledOutput>,
     reminders: Vec<Reminder<E>>,
     /// Those of all events of a world.
-    turns: Turns,
+    sequences: SequenceCounter,
     /// That of the event that is being dealt with.
-    present: Turn,
+    present: Sequence,
 }
 
 impl<E> Default for Outputs<E> {
     fn default() -> Outputs<E> {
-        let mut turns = Turns::default();
-        Outputs { said: Vec::new(), reminders: Vec::new(), present: turns.draw(), turns }
+        let mut sequences = SequenceCounter::default();
+        Outputs { scheduled: Vec::new(), reminders: Vec::new(), present: sequences.draw(), sequences }
     }
 }
 
@@ -130,27 +130,27 @@ impl<E> Outputs<E> {
     /// Says what will happen.
     #[inline]
     pub fn push(&mut self, at: Picoseconds, output: Output) {
-        let turn = self.draw();
-        self.push_in_turn(at, turn, output);
+        let sequence = self.draw();
+        self.push_with_sequence(at, sequence, output);
     }
 
     /// The same for something whose turn was drawn, perhaps long ago.
     #[inline]
-    pub fn push_in_turn(&mut self, at: Picoseconds, turn: Turn, output: Output) {
-        self.said.push(Said { at, turn, output });
+    pub fn push_with_sequence(&mut self, at: Picoseconds, sequence: Sequence, output: Output) {
+        self.scheduled.push(ScheduledOutput { at, sequence, output });
     }
 
     /// Wants to be reminded of `event`.
     #[inline]
     pub fn remind(&mut self, at: Picoseconds, event: E) {
-        let turn = self.draw();
-        self.remind_in_turn(at, turn, event);
+        let sequence = self.draw();
+        self.remind_with_sequence(at, sequence, event);
     }
 
     /// The same in a turn that was drawn, perhaps long ago.
     #[inline]
-    pub fn remind_in_turn(&mut self, at: Picoseconds, turn: Turn, event: E) {
-        self.reminders.push(Reminder { at, turn, event });
+    pub fn remind_with_sequence(&mut self, at: Picoseconds, sequence: Sequence, event: E) {
+        self.reminders.push(Reminder { at, sequence, event });
     }
 
     /// Whether it wants to be reminded of anything.
@@ -167,43 +167,43 @@ impl<E> Outputs<E> {
 
     /// A turn for something that will happen; it need not be said.
     #[inline]
-    pub fn draw(&mut self) -> Turn {
-        self.turns.draw()
+    pub fn draw(&mut self) -> Sequence {
+        self.sequences.draw()
     }
 
     /// The turn of what is happening now.
     #[inline]
-    pub fn present(&self) -> Turn {
+    pub fn present(&self) -> Sequence {
         self.present
     }
 
     /// Something happens whose turn this is.
     #[inline]
-    pub fn begin(&mut self, turn: Turn) {
-        self.present = turn;
+    pub fn begin(&mut self, sequence: Sequence) {
+        self.present = sequence;
     }
 
     /// How much has been said, without reminders.
     #[inline]
     pub fn count(&self) -> usize {
-        self.said.len()
+        self.scheduled.len()
     }
 
     /// Takes what has been said after the first `kept`, in order; the memory of `instead` is used from now on if nothing is kept.
     #[inline]
-    pub fn take(&mut self, kept: usize, mut instead: Vec<Said>) -> Vec<Said> {
+    pub fn take(&mut self, kept: usize, mut instead: Vec<ScheduledOutput>) -> Vec<ScheduledOutput> {
         if kept == 0 {
             instead.clear();
-            return std::mem::replace(&mut self.said, instead);
+            return std::mem::replace(&mut self.scheduled, instead);
         }
-        self.said.split_off(kept)
+        self.scheduled.split_off(kept)
     }
 }
 
 /// What `bytes` bytes take, one after the other; not more than a world can last.
 #[inline]
 fn bytes_ps(bytes: u64, byte_ps: Picoseconds) -> Picoseconds {
-    bytes.saturating_mul(byte_ps).min(LATEST)
+    bytes.saturating_mul(byte_ps).min(TIME_LIMIT)
 }
 
 /// A modelled network.
@@ -248,7 +248,7 @@ pub trait Network {
 
     /// From the NIC of rank `from` to that of `to` through an idle network, without payload and without processors: what an
     /// answer of the hardware takes (RNR NAK).
-    fn way_ps(&self, from: u32, to: u32) -> Picoseconds;
+    fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds;
 
     /// How long the links take to bring a packet once more that was damaged or came out of turn, if they do that by themselves;
     /// `None`: there is nothing of the kind in the model, and what is lost would stay lost.

@@ -175,7 +175,7 @@ struct CostKeys {
     credit_receive_ns: Nanoseconds,
     match_ns: Nanoseconds,
     copy_ns_per_kib: Nanoseconds,
-    keep_ns_per_kib: Nanoseconds,
+    unexpected_copy_ns_per_kib: Nanoseconds,
     get_ns: Nanoseconds,
     poll_ns: Nanoseconds,
 }
@@ -191,7 +191,7 @@ impl CostKeys {
             credit_receive_ps: self.credit_receive_ns.0,
             match_ps: self.match_ns.0,
             copy_ps_per_kib: self.copy_ns_per_kib.0,
-            keep_ps_per_kib: self.keep_ns_per_kib.0,
+            unexpected_copy_ps_per_kib: self.unexpected_copy_ns_per_kib.0,
             get_ps: self.get_ns.0,
             poll_ps: self.poll_ns.0,
         }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn our_files_are_networks() {
+    fn shipped_network_files_parse() {
         let shape = Shape { mesh: Mesh { size: [4, 4, 1] }, ranks_per_node: 16, mailbox_slots: Some(9) };
         let extoll = Model::parse(EXTOLL, "extoll.toml").expect("a network");
         let parameters = extoll.extoll(shape).expect("an EXTOLL");
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_what_their_models_say_in_the_code() {
+    fn network_files_equal_the_defaults_in_the_code() {
         let infiniband = Model::parse(INFINIBAND, "infiniband.toml").expect("a network");
         assert_eq!(infiniband.infiniband(1), Some(infiniband::Parameters::CLUSTER_2003));
         assert_eq!((infiniband.cost, infiniband.kind()), (infiniband::COST_2003, Kind::Infiniband));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn network_file_errors_name_the_line() {
         let line = 1 + IDEAL.lines().position(|line| line.starts_with("latency_ns")).expect("is there");
         let unknown = refusal(&IDEAL.replace("latency_ns", "latency_us"));
         assert!(unknown.starts_with(&format!("x.toml:{line}: unknown field `latency_us`")), "{unknown}");

@@ -4,9 +4,9 @@ use super::setup::Setup;
 use crate::program::{self, Call, Program, Rank, Shared, Status};
 
 /// After so many messages the rest of the ranks is estimated from those looked at.
-const MOST_MESSAGES: u64 = 1 << 20;
+const MAX_MESSAGES: u64 = 1 << 20;
 /// A schedule of calls that does not end after so many is not followed further.
-const MOST_CALLS: u64 = 1 << 24;
+const MAX_CALLS: u64 = 1 << 24;
 
 /// What a world's programs send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub fn packets(setup: &Setup) -> Estimate {
         seen += 1;
         messages += sent;
         packets += carried;
-        if messages > MOST_MESSAGES {
+        if messages > MAX_MESSAGES {
             break;
         }
     }
@@ -77,7 +77,7 @@ fn follow(program: &mut Program, shared: &Shared, setup: &Setup) -> (u64, u64, b
                 Call::Record { .. } => {}
             }
         }
-        if calls == before || calls > MOST_CALLS {
+        if calls == before || calls > MAX_CALLS {
             return (messages, packets, calls == before);
         }
     }

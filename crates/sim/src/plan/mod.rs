@@ -31,7 +31,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 pub use record::{Key, Record};
 pub use setup::{SchemeName, Settings, Setup};
-use table::Fault;
+use table::SpannedError;
 
 /// An experiment, ready to run.
 #[derive(Debug)]
@@ -101,14 +101,14 @@ impl Plan {
     /// [`PlanError`].
     pub fn read(path: &Path, networks: &Path, quick: bool) -> Result<Plan, PlanError> {
         let text = read_text(path).map_err(|source| PlanError::Read { path: path.to_owned(), source })?;
-        Plan::parse(&text, path, networks, quick).map_err(|Fault { span, what }| {
+        Plan::parse(&text, path, networks, quick).map_err(|SpannedError { span, what }| {
             let line = line_of(&text, span.start);
             PlanError::Content { path: path.to_owned(), line, what: with_line(what, &text, line) }
         })
     }
 
     /// What is wrong in the quick variant is told also if that is not asked for.
-    fn parse(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, Fault> {
+    fn parse(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, SpannedError> {
         let plan = Plan::parse_variant(text, path, networks, quick)?;
         let has_quick = || DeTable::parse(text).is_ok_and(|top| top.get_ref().contains_key("quick"));
         if !quick && has_quick() {
@@ -117,7 +117,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn parse_variant(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, Fault> {
+    fn parse_variant(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, SpannedError> {
         let top = DeTable::parse(text).map_err(|error| fault(&error, &(0..0)))?;
         let everything = top.span();
         let mut top = top.into_inner();
@@ -125,7 +125,7 @@ impl Plan {
         let is_quick = quick && quick_table.is_some();
         if quick && let Some((over, _)) = &quick_table {
             // Sweeps replace sweeps; everything else is laid over.
-            table::lay_over(&mut top, over);
+            table::overlay(&mut top, over);
         }
         let base = table_at(top.remove("base"), "base")?.map(|(base, _)| base).unwrap_or_default();
         let sweeps = sweeps(top.remove("sweep"))?;
@@ -142,21 +142,21 @@ impl Plan {
             }
             Some(peers) => {
                 let what = format!("memory_peers is {:?}; allowed: 64 to {} each", peers.get_ref(), 1 << 22);
-                return Err(Fault { span: peers.span(), what });
+                return Err(SpannedError { span: peers.span(), what });
             }
         };
         let mut worlds = Vec::new();
         if !sweeps.is_empty() {
             let Some(seeds) = &head.seeds else {
                 let what = String::from("seeds is missing; allowed: a list of numbers, as in seeds = [1]");
-                return Err(Fault { span: 0..0, what });
+                return Err(SpannedError { span: 0..0, what });
             };
             not_empty(seeds, "seeds")?;
             let directory = path.parent().unwrap_or(Path::new("."));
             let mut known = HashSet::new();
             for (sweep, span) in &sweeps {
                 let mut table = base.clone();
-                table::lay_over(&mut table, sweep);
+                table::overlay(&mut table, sweep);
                 for table in table::combinations(&table, span)? {
                     for &seed in seeds.get_ref() {
                         let setup = Setup::read(table.clone(), span.clone(), directory, networks, seed)?;
@@ -171,7 +171,7 @@ impl Plan {
             }
         } else if memory_peers.is_empty() {
             let what = String::from("nothing to run; allowed: [[sweep]] tables, or memory_peers");
-            return Err(Fault { span: 0..0, what });
+            return Err(SpannedError { span: 0..0, what });
         }
         let Head { title, experiment, source, .. } = head;
         Ok(Plan { path: path.to_owned(), title, experiment, source, worlds, memory_peers, is_quick })
@@ -186,32 +186,33 @@ fn read_text(path: &Path) -> io::Result<String> {
     })
 }
 
-fn not_empty<T>(list: &Spanned<Vec<T>>, name: &str) -> Result<(), Fault> {
+fn not_empty<T>(list: &Spanned<Vec<T>>, name: &str) -> Result<(), SpannedError> {
     if list.get_ref().is_empty() {
         let what = format!("{name} is empty; allowed: one number or more");
-        return Err(Fault { span: list.span(), what });
+        return Err(SpannedError { span: list.span(), what });
     }
     Ok(())
 }
 
 type Table<'i> = (DeTable<'i>, Range<usize>);
 
-fn table_at<'i>(value: Option<table::Value<'i>>, name: &str) -> Result<Option<Table<'i>>, Fault> {
+fn table_at<'i>(value: Option<table::Value<'i>>, name: &str) -> Result<Option<Table<'i>>, SpannedError> {
     let Some(value) = value else { return Ok(None) };
     let span = value.span();
     match value.into_inner() {
         DeValue::Table(table) => Ok(Some((table, span))),
-        _ => Err(Fault { span, what: format!("{name} is no table; allowed: [{name}]") }),
+        _ => Err(SpannedError { span, what: format!("{name} is no table; allowed: [{name}]") }),
     }
 }
 
-fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, Fault> {
+fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, SpannedError> {
     let Some(value) = value else { return Ok(Vec::new()) };
     let span = value.span();
-    let wrong = |span| Fault { span, what: String::from("sweep is no list of tables; allowed: [[sweep]]") };
+    let wrong =
+        |span| SpannedError { span, what: String::from("sweep is no list of tables; allowed: [[sweep]]") };
     let DeValue::Array(list) = value.into_inner() else { return Err(wrong(span)) };
     if list.is_empty() {
-        return Err(Fault { span, what: String::from("sweep is empty; allowed: one table or more") });
+        return Err(SpannedError { span, what: String::from("sweep is empty; allowed: one table or more") });
     }
     let mut sweeps = Vec::new();
     for element in list {
@@ -225,7 +226,7 @@ fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, Fault> {
 }
 
 /// Keys of the quick variant, also where it is not asked for.
-fn check_quick(table: DeTable<'_>, span: &Range<usize>) -> Result<(), Fault> {
+fn check_quick(table: DeTable<'_>, span: &Range<usize>) -> Result<(), SpannedError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "only their names are looked at")]
@@ -246,7 +247,7 @@ fn reader<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Deserializer<'i> {
 }
 
 /// What the reader of TOML says, with a word about units where one is missing.
-fn fault(error: &toml::de::Error, around: &Range<usize>) -> Fault {
+fn fault(error: &toml::de::Error, around: &Range<usize>) -> SpannedError {
     let mut what = error.message().to_owned();
     let mut names = what.split('`').skip(1).step_by(2);
     // Of `start_skew_us` that is `start_skew`.
@@ -261,7 +262,7 @@ fn fault(error: &toml::de::Error, around: &Range<usize>) -> Fault {
         what = format!("{what}; a unit belongs to each name: {meant}");
     }
     let what = what.replace('\n', " ");
-    Fault { span: error.span().unwrap_or(around.clone()), what }
+    SpannedError { span: error.span().unwrap_or(around.clone()), what }
 }
 
 /// The reader of TOML says what it had expected, but not of which key: that stands in the line.

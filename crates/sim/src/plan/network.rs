@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::table::{Fault, Value};
+use super::table::{SpannedError, Value};
 use weir_proto::Geometry;
 
 use crate::cost::Cost;
@@ -61,28 +61,28 @@ struct File {
 /// Reads `{ file = "extoll", hop_ns = 60.0 }` and `{ packet_send_ns = 90.0 }`. Returns the network and its name, changes included.
 ///
 /// # Errors
-/// `Fault`, in the plan: the file is not there or makes no sense, or a change is not allowed in it.
+/// `SpannedError`, in the plan: the file is not there or makes no sense, or a change is not allowed in it.
 pub fn choose(
     network: &Value<'_>,
     cost: Option<&Value<'_>>,
     directory: &Path,
-) -> Result<(Chosen, String), Fault> {
+) -> Result<(Chosen, String), SpannedError> {
     let span = network.span();
     let Some(table) = network.get_ref().as_table() else {
         let what = String::from("network is no table; allowed: { file = \"extoll\" }");
-        return Err(Fault { span, what });
+        return Err(SpannedError { span, what });
     };
     if !table.contains_key("file") {
         let what = format!(
             "network has no file; allowed: {{ file = NAME }}, one of {}",
             names_in(directory).join(", ")
         );
-        return Err(Fault { span, what });
+        return Err(SpannedError { span, what });
     }
     let File { file } = File::deserialize(Deserializer::from(Spanned::new(span.clone(), table.clone())))
         .map_err(|error| super::fault(&error, &span))?;
     let path = directory.join(format!("{}.toml", file.get_ref()));
-    let refuse = |what: String| Fault { span: file.span(), what };
+    let refuse = |what: String| SpannedError { span: file.span(), what };
     let text = std::fs::read_to_string(&path).map_err(|error| {
         refuse(format!("{}: {error}; allowed: {}", path.display(), names_in(directory).join(", ")))
     })?;
@@ -99,7 +99,7 @@ pub fn choose(
     };
     for (section, (key, value)) in changes.into_iter().chain(costs.into_iter().map(|change| ("cost", change)))
     {
-        let refuse = |what: String| Fault { span: value.span(), what };
+        let refuse = |what: String| SpannedError { span: value.span(), what };
         let shown_value =
             scalar(value.get_ref()).ok_or_else(|| refuse(format!("{key}: allowed: a number")))?;
         changed = replace(&changed, section, &key, &shown_value).ok_or_else(|| {
@@ -122,9 +122,9 @@ pub fn choose(
 }
 
 /// The keys of a table and what they are.
-fn pairs<'i>(value: &Value<'i>, allowed: &str) -> Result<Vec<(String, Value<'i>)>, Fault> {
+fn pairs<'i>(value: &Value<'i>, allowed: &str) -> Result<Vec<(String, Value<'i>)>, SpannedError> {
     let Some(table) = value.get_ref().as_table() else {
-        return Err(Fault { span: value.span(), what: format!("no table; allowed: {allowed}") });
+        return Err(SpannedError { span: value.span(), what: format!("no table; allowed: {allowed}") });
     };
     Ok(table.iter().map(|(key, value)| (key.get_ref().to_string(), value.clone())).collect())
 }

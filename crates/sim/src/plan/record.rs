@@ -24,13 +24,13 @@ pub struct Measure {
     pub min: f64,
     /// Greatest.
     pub max: f64,
-    /// Those of rank 0, in order; at most [`MOST_KEPT`].
+    /// Those of rank 0, in order; at most [`MAX_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_rank_0: Vec<f64>,
 }
 
 /// Bound on [`Measure::of_rank_0`].
-pub const MOST_KEPT: usize = 4096;
+pub const MAX_KEPT: usize = 4096;
 
 /// What became of a world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_and_a_line_cut_off_is_not() {
+    fn written_records_are_read_and_a_truncated_line_is_ignored() {
         let directory = std::env::temp_dir().join(format!("weir-records-{}", std::process::id()));
         let path = directory.join("worlds.jsonl");
         std::fs::create_dir_all(&directory).expect("a directory");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use super::record::{Key, MOST_KEPT, Measure, Record};
+use super::record::{Key, MAX_KEPT, Measure, Record};
 use super::setup::{Programs, Setup};
 use crate::network::Network;
 use crate::network::extoll::Extoll;
@@ -118,7 +118,7 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
         measure.mean += value; // the sum, until all are there
         measure.min = measure.min.min(value);
         measure.max = measure.max.max(value);
-        if rank == 0 && measure.of_rank_0.len() < MOST_KEPT {
+        if rank == 0 && measure.of_rank_0.len() < MAX_KEPT {
             measure.of_rank_0.push(value);
         }
     };
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_world_that_panics_is_one_that_did_not_end() {
+    fn a_panicking_world_is_reported_as_failed() {
         assert_eq!(without_panic(|| Ok(3)), Ok(3));
         let limit = without_panic::<()>(|| Err(Stuck::EventLimit { limit: 7 }));
         assert_eq!(limit, Err(String::from("more than 7 events")));

@@ -14,11 +14,11 @@ use weir_proto::{
 };
 
 use super::network::{self, Chosen};
-use super::table::Fault;
+use super::table::SpannedError;
 use crate::goal::Schedule;
 use crate::workload::Workload;
 use crate::world;
-use crate::{MOST_BYTES, MOST_NS, MOST_RANKS};
+use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
 
 /// A scheme by the name that plans use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -170,7 +170,7 @@ const CREDIT_SLOTS: u32 = 2;
 /// ns.
 const RNR_TIMER_NS: u64 = 20_000;
 /// A mailbox has room for so many slots of each peer at most.
-const MOST_SLOTS_PER_PEER: u32 = 1 << 16;
+const MAX_SLOTS_PER_PEER: u32 = 1 << 16;
 /// Buffers that an adaptive receiver begins with, if a plan does not say.
 const ADAPTIVE_START_SLOTS: u32 = 4;
 /// weir: budget of unexpected payload. Source: `weir_engine::config`. Unit: bytes.
@@ -180,15 +180,15 @@ impl Setup {
     /// Reads one combination. `directory` is that of the plan, `text` what stands in it.
     ///
     /// # Errors
-    /// `Fault`: what is wrong, where in the plan, and what is allowed.
+    /// `SpannedError`: what is wrong, where in the plan, and what is allowed.
     pub fn read(
         mut table: DeTable<'_>,
         span: std::ops::Range<usize>,
         directory: &Path,
         networks: &Path,
         seed: u64,
-    ) -> Result<Setup, Fault> {
-        let missing = |what: &str| Fault { span: span.clone(), what: what.to_owned() };
+    ) -> Result<Setup, SpannedError> {
+        let missing = |what: &str| SpannedError { span: span.clone(), what: what.to_owned() };
         let network = table.remove("network").ok_or_else(|| {
             missing("network is missing; allowed: { file = \"extoll\" }, the name of a file in experiments/networks")
         })?;
@@ -202,9 +202,9 @@ impl Setup {
         let keys = Keys::deserialize(Deserializer::from(Spanned::new(span.clone(), table)))
             .map_err(|error| super::fault(&error, &span))?;
         let ranks = *keys.ranks.get_ref();
-        if !(1..=MOST_RANKS).contains(&ranks) {
-            let what = format!("ranks is {ranks}; allowed: 1 to {MOST_RANKS}");
-            return Err(Fault { span: keys.ranks.span(), what });
+        if !(1..=MAX_RANKS).contains(&ranks) {
+            let what = format!("ranks is {ranks}; allowed: 1 to {MAX_RANKS}");
+            return Err(SpannedError { span: keys.ranks.span(), what });
         }
         let (programs, workload_json) = read_workload(&workload, directory, keys.ranks.get_ref())?;
         let settings = keys.settings(network_name, workload_json, seed, &chosen)?;
@@ -215,7 +215,7 @@ impl Setup {
                 "alltoall_local has ranks_per_node {}; allowed: that of the world, {}",
                 local.ranks_per_node, settings.ranks_per_node
             );
-            return Err(Fault { span: workload.span(), what });
+            return Err(SpannedError { span: workload.span(), what });
         }
         Ok(Setup { settings, network: chosen, programs })
     }
@@ -302,24 +302,24 @@ impl Keys {
         workload: serde_json::Value,
         seed: u64,
         chosen: &Chosen,
-    ) -> Result<Settings, Fault> {
+    ) -> Result<Settings, SpannedError> {
         let ranks = *self.ranks.get_ref();
         let (ranks_per_node, mesh_nodes) = self.mesh(ranks, chosen)?;
         let scheme = *self.scheme.get_ref();
-        let at_scheme = |what: String| Fault { span: self.scheme.span(), what };
+        let at_scheme = |what: String| SpannedError { span: self.scheme.span(), what };
         let credit_slots = self.credit_slots.as_ref().map_or(CREDIT_SLOTS, |slots| *slots.get_ref());
         if let Some(slots) = &self.credit_slots
             && !(1..=MAX_CREDIT_SLOTS).contains(slots.get_ref())
         {
             let what = format!("credit_slots is {credit_slots}; allowed: 1 to {MAX_CREDIT_SLOTS}");
-            return Err(Fault { span: slots.span(), what });
+            return Err(SpannedError { span: slots.span(), what });
         }
         let eager_bytes = self.eager_bytes.as_ref().map_or(EAGER_BYTES, |bytes| *bytes.get_ref());
         if let Some(bytes) = &self.eager_bytes
             && eager_bytes > MAX_EAGER_BYTES
         {
             let what = format!("eager_bytes is {eager_bytes}; allowed: at most {MAX_EAGER_BYTES}");
-            return Err(Fault { span: bytes.span(), what });
+            return Err(SpannedError { span: bytes.span(), what });
         }
         let mut settings = Settings {
             network,
@@ -338,18 +338,18 @@ impl Keys {
             seed,
         };
         if let Some(slots) = &self.slots_per_peer
-            && *slots.get_ref() > MOST_SLOTS_PER_PEER
+            && *slots.get_ref() > MAX_SLOTS_PER_PEER
         {
             let what =
-                format!("slots_per_peer is {}; allowed: at most {MOST_SLOTS_PER_PEER}", slots.get_ref());
-            return Err(Fault { span: slots.span(), what });
+                format!("slots_per_peer is {}; allowed: at most {MAX_SLOTS_PER_PEER}", slots.get_ref());
+            return Err(SpannedError { span: slots.span(), what });
         }
         if let Some(piggyback) = &self.piggyback
             && *piggyback.get_ref()
             && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
         {
             let what = format!("piggyback with {}; allowed with static, dynamic and weir", scheme.word());
-            return Err(Fault { span: piggyback.span(), what });
+            return Err(SpannedError { span: piggyback.span(), what });
         }
         if scheme == SchemeName::Unlimited {
             return Ok(settings.reference());
@@ -365,15 +365,15 @@ impl Keys {
         if *slots.get_ref() < least {
             let with = if preposted { String::new() } else { format!(" with {credit_slots} credit slots") };
             let what = format!(
-                "slots_per_peer is {}; allowed{with}: {least} to {MOST_SLOTS_PER_PEER}",
+                "slots_per_peer is {}; allowed{with}: {least} to {MAX_SLOTS_PER_PEER}",
                 slots.get_ref()
             );
-            return Err(Fault { span: slots.span(), what });
+            return Err(SpannedError { span: slots.span(), what });
         }
         let region_slots = u64::from(*slots.get_ref()) * u64::from(ranks);
         if region_slots > 1 << 30 {
             let what = format!("slots_per_peer x ranks is {region_slots}; allowed: at most {}", 1 << 30);
-            return Err(Fault { span: slots.span(), what });
+            return Err(SpannedError { span: slots.span(), what });
         }
         settings.piggyback |= scheme == SchemeName::Weir;
         if preposted {
@@ -389,24 +389,24 @@ impl Keys {
     }
 
     /// Buffers that an adaptive receiver begins with, of at most `slots_per_peer`.
-    fn start_slots(&self, slots_per_peer: u32) -> Result<u32, Fault> {
+    fn start_slots(&self, slots_per_peer: u32) -> Result<u32, SpannedError> {
         let Some(start) = &self.start_slots else { return Ok(ADAPTIVE_START_SLOTS.min(slots_per_peer)) };
         if !(1..=slots_per_peer).contains(start.get_ref()) {
             let what = format!(
                 "start_slots is {}; allowed: 1 to slots_per_peer, which is {slots_per_peer}",
                 start.get_ref()
             );
-            return Err(Fault { span: start.span(), what });
+            return Err(SpannedError { span: start.span(), what });
         }
         Ok(*start.get_ref())
     }
 
     /// Ranks of a node and the mesh, if the network has nodes, and a mesh.
-    fn mesh(&self, ranks: u32, chosen: &Chosen) -> Result<(u32, String), Fault> {
+    fn mesh(&self, ranks: u32, chosen: &Chosen) -> Result<(u32, String), SpannedError> {
         let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
         if !chosen.has_mesh() {
             let refuse = |name: &str, span, allowed: &str| {
-                Err(Fault { span, what: format!("{name} on this network; allowed with {allowed}") })
+                Err(SpannedError { span, what: format!("{name} on this network; allowed with {allowed}") })
             };
             if let Some(mesh) = &self.mesh_nodes {
                 return refuse("mesh_nodes", mesh.span(), "extoll");
@@ -421,21 +421,21 @@ impl Keys {
                     let what = format!(
                         "ranks is {ranks}; allowed with {ranks_per_node} on each node: 1 to {places}"
                     );
-                    Err(Fault { span: self.ranks.span(), what })
+                    Err(SpannedError { span: self.ranks.span(), what })
                 }
             };
         }
         let Some(mesh) = &self.mesh_nodes else {
             let what =
                 String::from("mesh_nodes is missing; allowed: nodes along x, y and z, as in \"4x4x4\"");
-            return Err(Fault { span: self.ranks.span(), what });
+            return Err(SpannedError { span: self.ranks.span(), what });
         };
         let Some(size) = network::mesh(mesh.get_ref()) else {
             let what = format!(
                 "mesh_nodes is {:?}; allowed: nodes along x, y and z, each 1 to 64, as in \"4x4x4\"",
                 mesh.get_ref()
             );
-            return Err(Fault { span: mesh.span(), what });
+            return Err(SpannedError { span: mesh.span(), what });
         };
         let nodes: u32 = size.iter().product();
         if ranks_per_node == 0 || u64::from(nodes) * u64::from(ranks_per_node) != u64::from(ranks) {
@@ -444,17 +444,17 @@ impl Keys {
                 mesh.get_ref(),
                 u64::from(nodes) * u64::from(ranks_per_node)
             );
-            return Err(Fault { span: mesh.span(), what });
+            return Err(SpannedError { span: mesh.span(), what });
         }
         Ok((ranks_per_node, mesh.get_ref().clone()))
     }
 }
 
 /// Whether a time or a size, or those in a table or list, are small enough to compute with.
-fn check_size(name: &str, value: &super::table::Value<'_>) -> Result<(), Fault> {
+fn check_size(name: &str, value: &super::table::Value<'_>) -> Result<(), SpannedError> {
     let most = match name {
-        _ if name.ends_with("_bytes") => MOST_BYTES,
-        _ if name.ends_with("_ns") => MOST_NS,
+        _ if name.ends_with("_bytes") => MAX_BYTES,
+        _ if name.ends_with("_ns") => MAX_NS,
         _ => u64::MAX,
     };
     match value.get_ref() {
@@ -462,7 +462,7 @@ fn check_size(name: &str, value: &super::table::Value<'_>) -> Result<(), Fault> 
             if i128::from_str_radix(number.as_str(), number.radix()).is_ok_and(|it| it > most.into()) =>
         {
             let what = format!("{name} is {number}; allowed: at most {most}");
-            Err(Fault { span: value.span(), what })
+            Err(SpannedError { span: value.span(), what })
         }
         DeValue::Table(table) => table.iter().try_for_each(|(name, value)| check_size(name.get_ref(), value)),
         DeValue::Array(list) => list.iter().try_for_each(|value| check_size(name, value)),
@@ -480,23 +480,23 @@ fn read_workload(
     value: &super::table::Value<'_>,
     directory: &Path,
     &ranks: &u32,
-) -> Result<(Programs, serde_json::Value), Fault> {
+) -> Result<(Programs, serde_json::Value), SpannedError> {
     let span = value.span();
     let Some(table) = value.get_ref().as_table() else {
         let what = String::from("workload is no table; allowed: workload.NAME = { ... }");
-        return Err(Fault { span, what });
+        return Err(SpannedError { span, what });
     };
     if table.len() != 1 {
         let what =
             format!("workload has {} names; allowed: one, as in workload.NAME = {{ ... }}", table.len());
-        return Err(Fault { span, what });
+        return Err(SpannedError { span, what });
     }
     let fault = |error: toml::de::Error| super::fault(&error, &span);
     let json = serde_json::Value::deserialize(super::reader(table, &span)).map_err(fault)?;
     if let Some(goal) = table.get("goal").and_then(|goal| goal.get_ref().as_table()) {
         let keys = GoalKeys::deserialize(super::reader(goal, &span)).map_err(fault)?;
         let path = directory.join(keys.file.get_ref());
-        let refuse = |what: String| Fault { span: keys.file.span(), what };
+        let refuse = |what: String| SpannedError { span: keys.file.span(), what };
         let text = super::read_text(&path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
         let schedule =
             Schedule::parse(&text).map_err(|error| refuse(format!("{}, {error}", path.display())))?;
@@ -511,12 +511,12 @@ fn read_workload(
         return Ok((Programs::Goal(Arc::new(schedule), super::record::hash(&text)), json));
     }
     let workload = Workload::deserialize(super::reader(table, &span)).map_err(|error| {
-        let Fault { span, what } = fault(error);
+        let SpannedError { span, what } = fault(error);
         // Of workloads it does not know the one that has a file.
         let is_of_workloads = what.starts_with("unknown variant") && what.contains("`multi_pingpong`");
         let what = if is_of_workloads { format!("{what}, `goal`") } else { what };
-        Fault { span, what }
+        SpannedError { span, what }
     })?;
-    workload.check(ranks).map_err(|what| Fault { span: span.clone(), what })?;
+    workload.check(ranks).map_err(|what| SpannedError { span: span.clone(), what })?;
     Ok((Programs::Named(workload), json))
 }

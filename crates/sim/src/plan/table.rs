@@ -11,7 +11,7 @@ pub type Value<'i> = Spanned<DeValue<'i>>;
 
 /// What is wrong with a part of a file.
 #[derive(Debug)]
-pub struct Fault {
+pub struct SpannedError {
     /// Bytes of the file.
     pub span: Range<usize>,
     /// In words, with what is allowed.
@@ -19,10 +19,10 @@ pub struct Fault {
 }
 
 /// More combinations than this are a mistake.
-const MOST_COMBINATIONS: usize = 100_000;
+const MAX_COMBINATIONS: usize = 100_000;
 
 /// Lays `over` on `base`: tables are merged, everything else is replaced. A workload of another kind replaces the one there is.
-pub fn lay_over<'i>(base: &mut DeTable<'i>, over: &DeTable<'i>) {
+pub fn overlay<'i>(base: &mut DeTable<'i>, over: &DeTable<'i>) {
     for (key, value) in over {
         let name: &str = key.get_ref();
         let merged = match (base.remove(name), value.get_ref()) {
@@ -32,7 +32,7 @@ pub fn lay_over<'i>(base: &mut DeTable<'i>, over: &DeTable<'i>) {
                 let span = value.span();
                 match below.into_inner() {
                     DeValue::Table(mut below) => {
-                        lay_over(&mut below, above);
+                        overlay(&mut below, above);
                         Spanned::new(span, DeValue::Table(below))
                     }
                     _ => value.clone(),
@@ -51,14 +51,14 @@ fn is_of_same_kind(below: &DeValue<'_>, above: &DeTable<'_>) -> bool {
 /// A table for each combination of the alternatives in `table`, the last key varying fastest.
 ///
 /// # Errors
-/// [`Fault`]: a list is empty, or the combinations are too many.
-pub fn combinations<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Result<Vec<DeTable<'i>>, Fault> {
+/// [`SpannedError`]: a list is empty, or the combinations are too many.
+pub fn combinations<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Result<Vec<DeTable<'i>>, SpannedError> {
     let mut all = vec![DeTable::new()];
     for (key, value) in table {
         let alternatives = alternatives(value)?;
-        if all.len() * alternatives.len() > MOST_COMBINATIONS {
-            let what = format!("more than {MOST_COMBINATIONS} combinations; split the sweep");
-            return Err(Fault { span: span.clone(), what });
+        if all.len() * alternatives.len() > MAX_COMBINATIONS {
+            let what = format!("more than {MAX_COMBINATIONS} combinations; split the sweep");
+            return Err(SpannedError { span: span.clone(), what });
         }
         let with = |table: &DeTable<'i>, value: &Value<'i>| {
             let mut table = table.clone();
@@ -70,11 +70,11 @@ pub fn combinations<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Result<Vec<
     Ok(all)
 }
 
-fn alternatives<'i>(value: &Value<'i>) -> Result<Vec<Value<'i>>, Fault> {
+fn alternatives<'i>(value: &Value<'i>) -> Result<Vec<Value<'i>>, SpannedError> {
     match value.get_ref() {
         DeValue::Array(list) if list.is_empty() => {
             let what = String::from("the list is empty; allowed: one value or more");
-            Err(Fault { span: value.span(), what })
+            Err(SpannedError { span: value.span(), what })
         }
         DeValue::Array(list) => {
             let mut all = Vec::new();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_alternatives_wherever_they_stand() {
+    fn a_list_at_any_depth_expands_to_alternatives() {
         let all = read("a = [1, 2]\nb.c = [\"x\", \"y\"]\nd = [[1, 2]]").expect("combinations");
         let wanted = serde_json::json!([
             {"a": 1, "b": {"c": "x"}, "d": [1, 2]},
@@ -127,16 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_laid_over_wins_and_another_workload_replaces() {
+    fn an_overlay_wins_and_another_workload_replaces_the_first() {
         let parse = |text| DeTable::parse(text).expect("toml").into_inner();
         let mut base = parse("a = 1\nworkload.x = { n = 1, m = 2 }");
-        lay_over(&mut base, &parse("a = 2\nworkload.x = { n = 3 }"));
+        overlay(&mut base, &parse("a = 2\nworkload.x = { n = 3 }"));
         let json = |table: &DeTable<'_>| {
             let deserializer = Deserializer::from(Spanned::new(0..1, table.clone()));
             serde_json::Value::deserialize(deserializer).expect("json")
         };
         assert_eq!(json(&base), serde_json::json!({"a": 2, "workload": {"x": {"n": 3, "m": 2}}}));
-        lay_over(&mut base, &parse("workload.y = { k = 1 }"));
+        overlay(&mut base, &parse("workload.y = { k = 1 }"));
         assert_eq!(json(&base)["workload"], serde_json::json!({"y": {"k": 1}}));
     }
 }

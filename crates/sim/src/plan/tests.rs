@@ -44,7 +44,7 @@ fn refusal(old: &str, new: &str) -> String {
 }
 
 #[test]
-fn a_world_for_each_combination_and_seed_and_one_reference_for_all_that_share_it() {
+fn a_plan_has_one_world_per_combination_and_seed_and_shared_references() {
     let plan = read(PLAN, false).expect("a plan");
     assert_eq!((plan.title.as_str(), plan.experiment.as_str()), ("A test", "T1"));
     let of = |scheme| plan.worlds.iter().filter(|setup| setup.settings.scheme == scheme).count();
@@ -59,7 +59,7 @@ fn a_world_for_each_combination_and_seed_and_one_reference_for_all_that_share_it
 }
 
 #[test]
-fn worlds_run_and_the_same_world_leaves_the_same_record() {
+fn the_same_world_gives_the_same_record() {
     let plan = read(PLAN, false).expect("a plan");
     let setups: Vec<&Setup> = plan.worlds.iter().collect();
     let mut rounds = [Vec::new(), Vec::new()];
@@ -88,7 +88,7 @@ fn worlds_run_and_the_same_world_leaves_the_same_record() {
 }
 
 #[test]
-fn only_the_worlds_that_were_begun_end_when_it_is_said_so() {
+fn stopping_runs_only_the_worlds_already_started() {
     let plan = read(PLAN, false).expect("a plan");
     let setups: Vec<&Setup> = plan.worlds.iter().collect();
     let mut ended = 0;
@@ -100,7 +100,7 @@ fn only_the_worlds_that_were_begun_end_when_it_is_said_so() {
 }
 
 #[test]
-fn keys_tell_apart_what_differs_and_nothing_else() {
+fn keys_differ_exactly_when_worlds_differ() {
     let keys =
         |text: &str| read(text, false).expect("a plan").worlds.iter().map(Setup::key).collect::<Vec<_>>();
     let same = PLAN.replace("A test", "Another title").replace("\"extoll\" }", "\"extoll\" } # the same");
@@ -112,7 +112,7 @@ fn keys_tell_apart_what_differs_and_nothing_else() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
+fn plan_errors_name_the_line_and_the_allowed_values() {
     let starts = |text: String, line: usize, start: &str, allowed: &str| {
         let start = format!("{line}: {start}");
         assert!(
@@ -215,7 +215,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_is_allowed() {
 }
 
 #[test]
-fn a_number_without_its_unit_is_refused() {
+fn a_key_without_its_unit_is_rejected() {
     let text = refusal("message_bytes = 200", "message = 200");
     assert!(text.starts_with("11: unknown field `message`"), "{text}");
     assert!(text.ends_with("a unit belongs to each name: message_bytes"), "{text}");
@@ -226,7 +226,7 @@ fn a_number_without_its_unit_is_refused() {
 }
 
 #[test]
-fn goal_files_are_programs_and_their_faults_have_lines() {
+fn goal_files_run_and_their_errors_have_lines() {
     let directory = std::env::temp_dir().join(format!("weir-goal-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let path = directory.join("x.toml");
@@ -273,7 +273,7 @@ fn the_pools_of_all_receivers_are_recorded_with_dynamic_credits_only() {
 }
 
 #[test]
-fn the_plans_that_come_with_weir_are_plans() {
+fn all_shipped_plans_parse() {
     let directory = networks().join("..");
     let mut plans = 0;
     for entry in std::fs::read_dir(&directory).expect("there").map(|entry| entry.expect("there").path()) {

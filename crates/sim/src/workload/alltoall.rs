@@ -28,7 +28,7 @@ pub enum Order {
     #[default]
     ReceivesFirst,
     /// They are posted when all sends have been taken (Prades, section 5.3). What is taken out of a mailbox while a send waits
-    /// for credit is unexpected then, and kept at the price of `keep_ns_per_kib`.
+    /// for credit is unexpected then, and kept at the price of `unexpected_copy_ns_per_kib`.
     SendsFirst,
 }
 

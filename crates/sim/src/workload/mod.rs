@@ -156,15 +156,15 @@ fn nanoseconds(ps: Picoseconds) -> f64 {
 }
 
 /// Nobody waits for more repetitions of anything, and twice as many are still a `u32`.
-const MOST_REPETITIONS: u32 = 1_000_000_000;
+const MAX_REPETITIONS: u32 = 1_000_000_000;
 
 /// So many repetitions that are timed and, before them, that are not: `name` and `warmup_name`. Or what is allowed.
 fn repetitions(name: &str, timed: u32, warmup: u32) -> Result<(), String> {
-    if !(1..=MOST_REPETITIONS).contains(&timed) {
-        return Err(format!("{name} is {timed}; allowed: 1 to {MOST_REPETITIONS}"));
+    if !(1..=MAX_REPETITIONS).contains(&timed) {
+        return Err(format!("{name} is {timed}; allowed: 1 to {MAX_REPETITIONS}"));
     }
-    if warmup > MOST_REPETITIONS {
-        return Err(format!("warmup_{name} is {warmup}; allowed: at most {MOST_REPETITIONS}"));
+    if warmup > MAX_REPETITIONS {
+        return Err(format!("warmup_{name} is {warmup}; allowed: at most {MAX_REPETITIONS}"));
     }
     Ok(())
 }

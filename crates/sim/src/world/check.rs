@@ -86,7 +86,7 @@ pub(super) struct Checks {
     dead: BTreeSet<u32>,
     severed: BTreeSet<(u32, u32)>,
     /// The first thing that was wrong.
-    pub broken: Option<String>,
+    pub violation: Option<String>,
 }
 
 fn key(from: u32, to: u32) -> u64 {
@@ -127,13 +127,13 @@ impl Checks {
             claims: vec![(0, 0); plan.ranks as usize],
             dead: BTreeSet::new(),
             severed: BTreeSet::new(),
-            broken: None,
+            violation: None,
         }
     }
 
     fn fail(&mut self, what: impl FnOnce() -> String) {
-        if self.broken.is_none() {
-            self.broken = Some(what());
+        if self.violation.is_none() {
+            self.violation = Some(what());
         }
     }
 
@@ -154,7 +154,7 @@ impl Checks {
 
     /// One of them has given up the other.
     pub fn severed(&mut self, one: u32, other: u32) {
-        if self.gone(one, other) {
+        if self.is_excluded(one, other) {
             return;
         }
         self.release(one, other);
@@ -163,11 +163,11 @@ impl Checks {
     }
 
     /// Whether anybody has died or was given up.
-    pub fn lost_anybody(&self) -> bool {
+    pub fn any_peer_lost(&self) -> bool {
         !self.dead.is_empty() || !self.severed.is_empty()
     }
 
-    fn gone(&self, from: u32, to: u32) -> bool {
+    fn is_excluded(&self, from: u32, to: u32) -> bool {
         !self.dead.is_empty() && (self.dead.contains(&from) || self.dead.contains(&to))
             || !self.severed.is_empty() && self.severed.contains(&(from, to))
     }
@@ -189,7 +189,7 @@ impl Checks {
 
     /// A packet leaves.
     pub fn sent(&mut self, from: u32, to: u32, packet: &Packet) {
-        if self.gone(from, to) {
+        if self.is_excluded(from, to) {
             return;
         }
         // What it grants is about the other direction.
@@ -270,7 +270,7 @@ impl Checks {
 
     /// A packet is taken out of a mailbox.
     pub fn taken(&mut self, from: u32, to: u32, packet: &Packet) {
-        if self.gone(from, to) {
+        if self.is_excluded(from, to) {
             return;
         }
         let pair = self.pairs.entry(key(from, to)).or_default();
@@ -297,13 +297,13 @@ impl Checks {
     }
 
     /// A segment has arrived before packets of its train that left before it, or again.
-    pub fn out_of_turn(&mut self, segment: Segment) {
+    pub fn out_of_order(&mut self, segment: Segment) {
         self.fail(|| format!("I5: {segment:?} is not what its train has next"));
     }
 
     /// The slots of a packet are free.
     pub fn retired(&mut self, from: u32, to: u32, packet: &Packet) {
-        if self.gone(from, to) || packet.body.is_free() {
+        if self.is_excluded(from, to) || packet.body.is_free() {
             return;
         }
         let given_back = match packet.body {
@@ -319,7 +319,7 @@ impl Checks {
 
     /// A program has received a message.
     pub fn received(&mut self, from: u32, to: u32, number: Option<u64>, tag: u64, bytes: u64) {
-        if self.gone(from, to) {
+        if self.is_excluded(from, to) {
             return;
         }
         let pair = self.pairs.entry(key(from, to)).or_default();
@@ -343,7 +343,7 @@ impl Checks {
             return;
         }
         // Announced ones end when their payload is there; whole ones in order for each tag.
-        let before = pair.messages.iter().take(place.unwrap_or(0).min(MOST_LOOKED_AT));
+        let before = pair.messages.iter().take(place.unwrap_or(0).min(MAX_COMPARED));
         let overtaken = before.filter(|m| !m.received && !m.announced && m.tag == tag).count();
         while pair.messages.front().is_some_and(|message| message.received) {
             pair.messages.pop_front();
@@ -355,9 +355,9 @@ impl Checks {
     }
 
     /// Everything has come to rest.
-    pub fn rest(&mut self) {
+    pub fn check_end(&mut self) {
         // Who has got an error for the message of a dead one may have left another's unreceived.
-        let legal = !self.lost_anybody();
+        let legal = !self.any_peer_lost();
         let mut left: Vec<_> = self
             .pairs
             .iter()
@@ -365,7 +365,7 @@ impl Checks {
                 !pair.wire.is_empty() || (legal && !pair.messages.is_empty()) || pair.spent != pair.retired
             })
             .map(|(&key, _)| ((key >> 32) as u32, key as u32))
-            .filter(|&(from, to)| !self.gone(from, to))
+            .filter(|&(from, to)| !self.is_excluded(from, to))
             .collect();
         left.sort_unstable();
         if let Some(&(from, to)) = left.first() {
@@ -381,4 +381,4 @@ impl Checks {
 }
 
 /// Messages before one that is received, that are looked at for being overtaken: what is left out is only not noticed.
-const MOST_LOOKED_AT: usize = 64;
+const MAX_COMPARED: usize = 64;

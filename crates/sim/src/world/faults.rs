@@ -75,7 +75,7 @@ pub enum FaultError {
         ranks: u32,
     },
     /// Nothing is infinitely fast.
-    #[error("rank {rank} at {percent} % of its time: from 1 to {MOST_PERCENT} is allowed")]
+    #[error("rank {rank} at {percent} % of its time: from 1 to {MAX_PERCENT} is allowed")]
     Percent {
         /// The rank.
         rank: u32,
@@ -85,7 +85,7 @@ pub enum FaultError {
 }
 
 /// Bound: a thousand times as slow. Unit: percent.
-pub const MOST_PERCENT: u32 = 100_000;
+pub const MAX_PERCENT: u32 = 100_000;
 
 impl Faults {
     /// Faults by seed, for a world that would take about `horizon_ps` without them: about a third of the ranks slow, a few pauses of up to the
@@ -188,7 +188,7 @@ impl<N: Network> World<N> {
         let mut state = self.faults.take().unwrap_or_default();
         state.notice_ps = *notice_ps;
         for &Slow { rank, percent } in slow {
-            if !(1..=MOST_PERCENT).contains(&percent) {
+            if !(1..=MAX_PERCENT).contains(&percent) {
                 return Err(FaultError::Percent { rank, percent });
             }
             state.slow.insert(rank, (self.plan.cost.times(percent), percent));
@@ -209,7 +209,7 @@ impl<N: Network> World<N> {
             Event::Pause(number) => {
                 let state = self.faults.as_ref().expect("a pause is a fault");
                 let Pause { rank, ps, .. } = state.pauses[number as usize];
-                self.nodes[rank as usize].pause(now, ps);
+                self.rank_states[rank as usize].pause(now, ps);
             }
             Event::Crash { rank } => self.crash(now, rank),
         }
@@ -217,7 +217,7 @@ impl<N: Network> World<N> {
 
     /// `rank` learns that it has lost `peer`.
     pub(super) fn lost(&mut self, now: Picoseconds, rank: u32, peer: u32, fault: PeerFault) {
-        self.nodes[rank as usize].lost(now, peer, fault);
+        self.rank_states[rank as usize].lost(now, peer, fault);
         self.wake(now, rank);
     }
 
@@ -226,17 +226,17 @@ impl<N: Network> World<N> {
         if !state.crashed.insert(rank) {
             return;
         }
-        let told_at = now + state.notice_ps;
+        let notified_at = now + state.notice_ps;
         if let Some(checks) = &mut self.checks {
             checks.died(rank);
         }
         self.trace.note(now ^ u64::from(rank) << 48);
-        let node = &mut self.nodes[rank as usize];
-        self.ended += u32::from(!node.has_ended());
-        node.crash(now);
+        let rank_state = &mut self.rank_states[rank as usize];
+        self.ended += u32::from(!rank_state.has_ended());
+        rank_state.crash(now);
         // Also what is on its last way into the mailbox: it is taken the moment it comes.
         while let Some((train, _)) =
-            self.nodes[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
+            self.rank_states[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
         {
             self.flights.discard(train);
             self.network.taken(now, rank, &mut self.outputs);
@@ -244,7 +244,7 @@ impl<N: Network> World<N> {
         self.take_outputs();
         for other in (0..self.plan.ranks).filter(|&other| other != rank) {
             let fault = PeerFault::Died;
-            self.schedule(told_at, super::Event::Lost { rank: other, peer: rank, fault });
+            self.schedule(notified_at, super::Event::Lost { rank: other, peer: rank, fault });
         }
     }
 
@@ -275,8 +275,8 @@ impl<N: Network> World<N> {
             return;
         }
         let notice_ps = self.faults.as_ref().map_or(0, |state| state.notice_ps);
-        let told_at = now + notice_ps.max(self.network.way_ps(rank, peer));
+        let notified_at = now + notice_ps.max(self.network.one_way_ps(rank, peer));
         let fault = PeerFault::Unreachable;
-        self.schedule(told_at, super::Event::Lost { rank: peer, peer: rank, fault });
+        self.schedule(notified_at, super::Event::Lost { rank: peer, peer: rank, fault });
     }
 }

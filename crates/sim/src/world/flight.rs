@@ -263,7 +263,7 @@ impl Flights {
     }
 
     /// What the receiver's machine calls the sender of a train.
-    pub fn met(&mut self, id: TrainId, peer: Peer) {
+    pub fn set_peer(&mut self, id: TrainId, peer: Peer) {
         self.trains[id.0 as usize].peer = peer.0;
     }
 
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_train_gives_back_the_packets_that_were_put_on_it() {
+    fn a_train_reproduces_its_packets() {
         let eager = Body::Eager { space: Space::Tagged, tag: 7, data: None, length: 2048, acknowledge: None };
         let mut packets = vec![Packet { number: 3, granted_total: 9, epoch: 2, ..Packet::new(eager, 32) }];
         for index in 0..36 {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_follow_begins_a_train_of_its_own() {
+    fn a_packet_that_does_not_follow_starts_a_new_train() {
         let mut flights = Flights::default();
         let first = Packet { number: 1, ..Packet::new(Body::More { offset: 100 }, 50) };
         let id = flights.begin(0, 1, &first, 100, 1);

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_stand_first_are_seen_and_set_aside() {
+    fn peek_returns_the_first_packets_and_set_aside_removes_them() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         let (mut seen, chunk_packets) = ([TrainId(0); 150], Chunk::empty(false).places());
         // Chunks that were used before, and a last one that is full.
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_have_wide_numbers_where_there_are_many() {
+    fn trains_above_24_bits_use_four_bytes() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         let number = |index: u32| match index % 300 {
             0..100 => index,
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_taken_in_the_order_of_their_arrival() {
+    fn packets_are_retrieved_in_order_of_arrival() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         for index in 0..200 {
             mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), &mut chunks);

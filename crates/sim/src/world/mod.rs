@@ -11,15 +11,15 @@
 //! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
 //! ```
 
-mod acquaintance;
-mod ahead;
 mod check;
 pub mod faults;
 mod flight;
+mod lookahead;
 mod mailbox;
-mod node;
+mod peer_numbers;
 mod pool;
-mod ready;
+mod rank_state;
+mod rnr;
 
 use std::fmt;
 
@@ -29,17 +29,17 @@ use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, PeerFault, Sc
 
 use crate::cost::Cost;
 use crate::network::infiniband;
-use crate::network::{Network, Output, Outputs, Reminder, Said, Segment, TrainId};
+use crate::network::{Network, Output, Outputs, Reminder, ScheduledOutput, Segment, TrainId};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
-use crate::{LATEST, Picoseconds};
+use crate::{Picoseconds, TIME_LIMIT};
 use check::Checks;
 use flight::Flights;
 use mailbox::Chunks;
-use node::Node;
 pub use pool::PoolReading;
-use ready::Readiness;
+use rank_state::RankState;
+use rnr::PostedBuffers;
 
 /// Longer latencies are recorded as this. Unit: ns.
 const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
@@ -156,15 +156,15 @@ pub enum Stuck {
     },
     /// A check from outside has failed: a bug.
     #[error("at {at_ns} ns: {what}")]
-    Broken {
+    InvariantViolated {
         /// When.
         at_ns: u64,
         /// What was seen.
         what: String,
     },
     /// Time has come to its end: what programs compute, or what the network takes, adds up to too much.
-    #[error("virtual time has come to {at_s} s; allowed: less than {} s", LATEST / 1_000_000_000_000)]
-    Late {
+    #[error("virtual time has come to {at_s} s; allowed: less than {} s", TIME_LIMIT / 1_000_000_000_000)]
+    TimeLimit {
         /// When. Unit: s.
         at_s: u64,
     },
@@ -212,7 +212,7 @@ const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
 pub struct World<N: Network> {
     plan: Plan,
     network: N,
-    nodes: Vec<Node>,
+    rank_states: Vec<RankState>,
     flights: Flights,
     /// What mailboxes hold.
     chunks: Chunks,
@@ -220,21 +220,21 @@ pub struct World<N: Network> {
     segments: Vec<Segment>,
     free_segments: Vec<u32>,
     /// What nodes leave to do; empty between steps.
-    left: node::Left,
+    left: rank_state::DeferredWork,
     /// Nobody has a say in what a sender does next: the network never holds it, and nothing is granted.
-    sends_go_on: bool,
+    sends_never_wait: bool,
     /// Machines can be told of packets before their time.
     looks_ahead: bool,
     /// A sender may give up a receiver that lives.
     may_give_up: bool,
     /// With the scheme `hardware` only.
-    readiness: Option<Readiness>,
+    posted_buffers: Option<PostedBuffers>,
     faults: Option<faults::State>,
     checks: Option<Checks>,
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
     /// What is being read of it; empty between events.
-    said: Vec<Said>,
+    scheduled: Vec<ScheduledOutput>,
     trace: Trace,
     events: u64,
     ended: u32,
@@ -255,30 +255,30 @@ impl<N: Network> World<N> {
     /// A world in which every rank is about to run `program`.
     pub fn new(mut plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> World<N> {
         plan.config.geometry = network.geometry();
-        let nodes = (0..plan.ranks).map(|rank| Node::new(&plan, rank, &program)).collect();
+        let rank_states = (0..plan.ranks).map(|rank| RankState::new(&plan, rank, &program)).collect();
         let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
-        let readiness = hardware.then(|| Readiness::new(plan.quota_slots));
-        let sends_go_on = !network.holds() && !plan.config.scheme.grants();
+        let posted_buffers = hardware.then(|| PostedBuffers::new(plan.quota_slots));
+        let sends_never_wait = !network.holds() && !plan.config.scheme.grants();
         let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
         (0..plan.ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Step(rank)));
         World {
             plan,
             network,
-            nodes,
+            rank_states,
             flights: Flights::default(),
             chunks: Chunks::default(),
             segments: Vec::new(),
             free_segments: Vec::new(),
-            left: node::Left::default(),
-            sends_go_on,
-            looks_ahead: ahead::may_look_ahead(&plan.config),
+            left: rank_state::DeferredWork::default(),
+            sends_never_wait,
+            looks_ahead: lookahead::supports_lookahead(&plan.config),
             may_give_up: plan.may_give_up(),
-            readiness,
+            posted_buffers,
             faults: plan.may_give_up().then(faults::State::default),
             checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
             queue,
             outputs,
-            said: Vec::new(),
+            scheduled: Vec::new(),
             trace: Trace::default(),
             events: 0,
             ended: 0,
@@ -292,9 +292,9 @@ impl<N: Network> World<N> {
     /// # Errors
     /// [`Stuck`].
     pub fn run(mut self) -> Result<Report, Stuck> {
-        while let Some((now, turn, event)) = self.queue.pop() {
-            is_in_time(now)?;
-            self.outputs.begin(turn);
+        while let Some((now, sequence, event)) = self.queue.pop() {
+            check_time_limit(now)?;
+            self.outputs.begin(sequence);
             self.events += 1;
             if self.events == self.plan.event_limit {
                 return Err(Stuck::EventLimit { limit: self.plan.event_limit });
@@ -324,7 +324,7 @@ impl<N: Network> World<N> {
                     }
                 }
                 Event::Released(rank) => {
-                    let at = self.nodes[rank as usize].release(now);
+                    let at = self.rank_states[rank as usize].release(now);
                     self.schedule(at, Event::Step(rank));
                 }
                 Event::GetDone { to, number } => {
@@ -333,33 +333,36 @@ impl<N: Network> World<N> {
                         None => Some((number, true)),
                     };
                     if let Some((number, whole)) = ended {
-                        self.nodes[to as usize].copied(number, whole);
+                        self.rank_states[to as usize].copied(number, whole);
                         self.wake(now, to);
                     }
                 }
                 Event::Reposted { from, to, slots } => self.reposted(from, to, slots),
-                Event::Refused { from, to } => self.by_hardware(now, from, ready::Told::Refused { peer: to }),
+                Event::Refused { from, to } => {
+                    self.handle_hardware_event(now, from, rnr::HardwareEvent::Refused { peer: to })
+                }
                 Event::Deadline { rank } => self.deadline(now, rank),
                 Event::Fault(event) => self.fault(now, event),
                 Event::Lost { rank, peer, fault } => self.lost(now, rank, peer, fault),
             }
             if let Some(checks) = &self.checks {
-                if checks.broken.is_some() {
-                    return Err(self.broken());
+                if checks.violation.is_some() {
+                    return Err(self.violation());
                 }
                 self.check_a_pool();
             }
         }
         if self.ended < self.plan.ranks {
-            let first = self.nodes.iter().position(|node| !node.has_ended()).unwrap_or(0);
+            let first = self.rank_states.iter().position(|rank_state| !rank_state.has_ended()).unwrap_or(0);
             return Err(Stuck::Deadlock {
-                at_ns: self.nodes.iter().map(Node::free_at).fold(self.queue.now(), u64::max) / 1000,
+                at_ns: self.rank_states.iter().map(RankState::free_at).fold(self.queue.now(), u64::max)
+                    / 1000,
                 waiting: self.plan.ranks - self.ended,
                 first: first as u32,
             });
         }
         // The last thing that a program does may be followed by no event.
-        self.nodes.iter().try_for_each(|node| is_in_time(node.ended_at()))?;
+        self.rank_states.iter().try_for_each(|rank_state| check_time_limit(rank_state.ended_at()))?;
         if self.checks.is_some() {
             self.check_rest()?;
         }
@@ -376,7 +379,7 @@ impl<N: Network> World<N> {
     /// Lets a test do something to the machines before they begin, for instance put a wrong rule in the place of a right one.
     #[must_use]
     pub fn with_machines(mut self, mut change: impl FnMut(u32, &mut Endpoint)) -> World<N> {
-        (0..).zip(&mut self.nodes).for_each(|(rank, node)| change(rank, node.machine()));
+        (0..).zip(&mut self.rank_states).for_each(|(rank, rank_state)| change(rank, rank_state.machine()));
         self
     }
 
@@ -386,37 +389,43 @@ impl<N: Network> World<N> {
             && self.events.is_multiple_of(64)
         {
             let rank = self.events / 64 % u64::from(self.plan.ranks);
-            self.nodes[rank as usize].machine().pool().assert_invariants();
+            self.rank_states[rank as usize].machine().pool().assert_invariants();
         }
     }
 
-    fn broken(&mut self) -> Stuck {
-        let what = self.checks.as_mut().and_then(|checks| checks.broken.take()).unwrap_or_default();
-        Stuck::Broken { at_ns: self.queue.now() / 1000, what }
+    fn violation(&mut self) -> Stuck {
+        let what = self.checks.as_mut().and_then(|checks| checks.violation.take()).unwrap_or_default();
+        Stuck::InvariantViolated { at_ns: self.queue.now() / 1000, what }
     }
 
     /// Nothing may be left anywhere, but for what concerned those who were lost.
     fn check_rest(&mut self) -> Result<(), Stuck> {
         let Some(checks) = &mut self.checks else { return Ok(()) };
-        checks.rest();
+        checks.check_end();
         if let Scheme::Dynamic { .. } = self.plan.config.scheme {
-            self.nodes.iter_mut().for_each(|node| node.machine().pool().assert_invariants());
+            self.rank_states
+                .iter_mut()
+                .for_each(|rank_state| rank_state.machine().pool().assert_invariants());
         }
-        if !checks.lost_anybody() {
-            let left = |(rank, node): (usize, &Node)| {
-                let left = node.leftovers();
+        if !checks.any_peer_lost() {
+            let left = |(rank, rank_state): (usize, &RankState)| {
+                let left = rank_state.leftovers();
                 (!left.is_empty()).then(|| format!("left at the end at rank {rank}: {}", left.join(", ")))
             };
-            checks.broken = checks.broken.take().or(self.nodes.iter().enumerate().find_map(left));
+            checks.violation = checks.violation.take().or(self.rank_states.iter().enumerate().find_map(left));
         }
-        if checks.broken.is_some() { Err(self.broken()) } else { Ok(()) }
+        if checks.violation.is_some() { Err(self.violation()) } else { Ok(()) }
     }
 
     fn report(self) -> Report {
-        let finished: Vec<_> = self.nodes.iter().map(Node::ended_at).collect();
+        let finished: Vec<_> = self.rank_states.iter().map(RankState::ended_at).collect();
         let mut pools = Vec::new();
         if let Scheme::Dynamic { .. } = self.plan.config.scheme {
-            pools.extend(self.nodes.iter().map(|node| node.pool_reading(self.plan.config.credit_slots)));
+            pools.extend(
+                self.rank_states
+                    .iter()
+                    .map(|rank_state| rank_state.pool_reading(self.plan.config.credit_slots)),
+            );
         }
         Report {
             finished_at: finished.iter().copied().max().unwrap_or(0),
@@ -425,9 +434,14 @@ impl<N: Network> World<N> {
             events: self.events,
             packet_hops: self.network.packet_hops(),
             repairs: self.network.repairs(),
-            peak_mailbox_slots: self.nodes.iter().map(|node| node.mailbox.peak_slots()).max().unwrap_or(0),
+            peak_mailbox_slots: self
+                .rank_states
+                .iter()
+                .map(|rank_state| rank_state.mailbox.peak_slots())
+                .max()
+                .unwrap_or(0),
             // Each takes the place of its node, so that the end of a large world is not its peak of memory.
-            counters: self.nodes.into_iter().map(|node| node.counters()).collect(),
+            counters: self.rank_states.into_iter().map(|rank_state| rank_state.counters()).collect(),
             records: self.records,
             pools,
             latency_ns: self.latency_ns,
@@ -443,7 +457,7 @@ impl<N: Network> World<N> {
     /// Sees to it that `rank` looks at what there is, when its processor is free.
     fn wake(&mut self, now: Picoseconds, rank: u32) {
         let (cost, _) = cost_of(rank, &self.plan, self.faults.as_ref());
-        if let Some(at) = self.nodes[rank as usize].wake_at(now, cost) {
+        if let Some(at) = self.rank_states[rank as usize].wake_at(now, cost) {
             self.schedule(at, Event::Step(rank));
         }
     }
@@ -451,13 +465,13 @@ impl<N: Network> World<N> {
     fn inject(&mut self, now: Picoseconds, train: TrainId) {
         let injection = self.flights.injection(train);
         let hold = self.network.inject(now, injection, &mut self.outputs);
-        self.nodes[injection.from as usize].hold(hold);
+        self.rank_states[injection.from as usize].hold(hold);
         self.take_outputs();
     }
 
     #[inline]
     fn arrived(&mut self, now: Picoseconds, segment: Segment) {
-        self.nodes[segment.to as usize].mailbox.arrive(now, segment, &mut self.chunks);
+        self.rank_states[segment.to as usize].mailbox.arrive(now, segment, &mut self.chunks);
         self.wake(now, segment.to);
     }
 
@@ -465,7 +479,7 @@ impl<N: Network> World<N> {
         if let Some(checks) = &mut self.checks
             && !self.flights.arrive(segment.train, segment.first, segment.count)
         {
-            checks.out_of_turn(segment);
+            checks.out_of_order(segment);
         }
         if !self.by_number() {
             return self.arrived(now, segment);
@@ -473,7 +487,7 @@ impl<N: Network> World<N> {
         if self.has_crashed(segment.to) {
             return self.drop_packets(now, segment);
         }
-        self.nodes[segment.to as usize].mailbox.arrive_by_number(now, segment);
+        self.rank_states[segment.to as usize].mailbox.arrive_by_number(now, segment);
         self.wake(now, segment.to);
     }
 
@@ -481,7 +495,7 @@ impl<N: Network> World<N> {
     /// nothing of a train is looked at before its packets are taken, unless somebody checks.
     #[inline]
     fn by_number(&self) -> bool {
-        self.readiness.is_some() || self.may_lose()
+        self.posted_buffers.is_some() || self.may_lose()
     }
 
     /// Whether ranks may crash or be given up.
@@ -492,26 +506,26 @@ impl<N: Network> World<N> {
     #[inline]
     fn take_outputs(&mut self) {
         if self.outputs.has_reminders() {
-            for Reminder { at, turn, event } in self.outputs.reminders() {
-                self.queue.push(at, turn, Event::Network(event));
+            for Reminder { at, sequence, event } in self.outputs.reminders() {
+                self.queue.push(at, sequence, Event::Network(event));
             }
         }
         if self.outputs.count() > 0 {
-            self.take_some_outputs();
+            self.schedule_outputs();
         }
     }
 
-    fn take_some_outputs(&mut self) {
-        let mut said = self.outputs.take(0, std::mem::take(&mut self.said));
-        for Said { at, turn, output } in said.drain(..) {
+    fn schedule_outputs(&mut self) {
+        let mut scheduled = self.outputs.take(0, std::mem::take(&mut self.scheduled));
+        for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
             let event = match output {
                 Output::Arrived(segment) => self.arrival(segment),
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } => Event::GetDone { to, number },
             };
-            self.queue.push(at, turn, event);
+            self.queue.push(at, sequence, event);
         }
-        self.said = said;
+        self.scheduled = scheduled;
     }
 
     /// What happens when a segment arrives.
@@ -531,14 +545,14 @@ impl<N: Network> World<N> {
     /// One thing that the processor of `rank` does.
     #[inline]
     fn step(&mut self, now: Picoseconds, rank: u32) {
-        let foreseen = self.nodes[rank as usize].take_foreseen(now, &self.plan.cost, &mut self.trace);
+        let foreseen = self.rank_states[rank as usize].retrieve_early(now, &self.plan.cost, &mut self.trace);
         let next = match foreseen {
             Some(next) => {
                 self.network.taken(now, rank, &mut self.outputs);
                 self.take_outputs();
                 next
             }
-            None => self.at_node(now, rank, |node, around| node.step(now, around)),
+            None => self.at_rank(now, rank, |rank_state, context| rank_state.step(now, context)),
         };
         self.ended += u32::from(next.ended);
         if let Some(at) = next.step_at {
@@ -547,24 +561,25 @@ impl<N: Network> World<N> {
     }
 
     /// Something that the hardware of `rank` tells its machine, whatever its processor does.
-    fn by_hardware(&mut self, now: Picoseconds, rank: u32, event: ready::Told) {
-        let step_at = self.at_node(now, rank, |node, around| node.told(now, event, around));
+    fn handle_hardware_event(&mut self, now: Picoseconds, rank: u32, event: rnr::HardwareEvent) {
+        let step_at =
+            self.at_rank(now, rank, |rank_state, context| rank_state.hardware_event(now, event, context));
         if let Some(at) = step_at {
             self.schedule(at, Event::Step(rank));
         }
     }
 
     /// Lets something happen at a node, and sees to what comes of it elsewhere.
-    fn at_node<R>(
+    fn at_rank<R>(
         &mut self,
         now: Picoseconds,
         rank: u32,
-        happens: impl FnOnce(&mut Node, &mut node::Surroundings<'_>) -> R,
+        happens: impl FnOnce(&mut RankState, &mut rank_state::StepContext<'_>) -> R,
     ) -> R {
         let may_lose = self.may_lose();
         let (cost, percent) = cost_of(rank, &self.plan, self.faults.as_ref());
         let looks_ahead = self.looks_ahead && self.checks.is_none() && !may_lose;
-        let mut surroundings = node::Surroundings {
+        let mut surroundings = rank_state::StepContext {
             plan: &self.plan,
             cost,
             percent,
@@ -575,45 +590,52 @@ impl<N: Network> World<N> {
             trace: &mut self.trace,
             records: &mut self.records,
             latency_ns: &mut self.latency_ns,
-            readiness: self.readiness.as_mut(),
+            posted_buffers: self.posted_buffers.as_mut(),
             left: &mut self.left,
             taken: false,
-            flown: None,
+            already_arrived: None,
             send_from: self.network.send_from(rank),
-            sends_go_on: self.sends_go_on,
+            sends_never_wait: self.sends_never_wait,
             looks_ahead,
         };
-        let result = happens(&mut self.nodes[rank as usize], &mut surroundings);
-        let node::Surroundings { taken, flown, .. } = surroundings;
-        if flown.is_some() || !self.left.is_nothing() {
-            self.see_to_left(now, rank, flown, taken);
+        let result = happens(&mut self.rank_states[rank as usize], &mut surroundings);
+        let rank_state::StepContext { taken, already_arrived, .. } = surroundings;
+        if already_arrived.is_some() || !self.left.is_empty() {
+            self.do_deferred_work(now, rank, already_arrived, taken);
         } else if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
         self.take_outputs();
-        if self.readiness.is_some() {
-            self.see_to_readiness(now, rank);
+        if self.posted_buffers.is_some() {
+            self.start_attempts(now, rank);
         }
         result
     }
 
     /// Does what a node has left for us to do. `taken`: it has taken a packet.
-    fn see_to_left(&mut self, now: Picoseconds, rank: u32, flown: Option<TrainId>, taken: bool) {
+    fn do_deferred_work(
+        &mut self,
+        now: Picoseconds,
+        rank: u32,
+        already_arrived: Option<TrainId>,
+        taken: bool,
+    ) {
         let mut attaches = std::mem::take(&mut self.left.attaches);
         let mut injections = self.left.injections.iter();
         for (to, called) in attaches.drain(..) {
             // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
             if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
-                let peer = self.nodes[to as usize].attached(now, rank, &self.plan, &mut self.left.scratch);
+                let peer =
+                    self.rank_states[to as usize].attached(now, rank, &self.plan, &mut self.left.scratch);
                 // With credits every message is answered, and one that is answered is often followed by another.
                 if self.plan.config.scheme.grants() {
-                    self.nodes[rank as usize].is_called(called, peer);
+                    self.rank_states[rank as usize].set_number_at_peer(called, peer);
                 }
                 // What waited for it leaves now, in the same order. So the receiver need not look for its number once more.
                 if let Some(&(_, train)) =
                     injections.find(|(_, train)| self.flights.destination(*train) == to)
                 {
-                    self.flights.met(train, peer);
+                    self.flights.set_peer(train, peer);
                 }
             }
             if let Some(checks) = &mut self.checks {
@@ -621,14 +643,14 @@ impl<N: Network> World<N> {
             }
         }
         self.left.attaches = attaches;
-        if let Some(train) = flown {
+        if let Some(train) = already_arrived {
             let to = self.flights.destination(train);
             let arrival = self.arrival(Segment { train, to, first: 0, count: 1, spacing_ps: 0 });
             self.schedule(now, arrival);
         }
         for (handle, peer) in self.left.readings.drain(..) {
-            let slots = self.nodes[peer as usize].slots_of(rank);
-            self.nodes[rank as usize].read(handle, slots);
+            let slots = self.rank_states[peer as usize].slots_of(rank);
+            self.rank_states[rank as usize].read(handle, slots);
         }
         for (at, train) in self.left.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
@@ -655,8 +677,8 @@ impl<N: Network> World<N> {
 
 /// Whether time may come to `at`.
 #[inline]
-fn is_in_time(at: Picoseconds) -> Result<(), Stuck> {
-    if at < LATEST { Ok(()) } else { Err(Stuck::Late { at_s: at / 1_000_000_000_000 }) }
+fn check_time_limit(at: Picoseconds) -> Result<(), Stuck> {
+    if at < TIME_LIMIT { Ok(()) } else { Err(Stuck::TimeLimit { at_s: at / 1_000_000_000_000 }) }
 }
 
 /// What things cost at a rank, and in how many percent of the time it computes.

@@ -7,7 +7,7 @@ use weir_proto::flow::Pool;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolReading {
     /// How often quota went from one sender to another.
-    pub thefts: u64,
+    pub quota_transfers: u64,
     /// Senders told to give back.
     pub return_requests: u64,
     /// Grants below the new threshold, since no more was there.
@@ -28,7 +28,7 @@ type Value = fn(&PoolReading) -> f64;
 impl PoolReading {
     /// The names under which records keep these numbers.
     pub const MEASURES: [(&'static str, Value); 7] = [
-        ("pool_thefts", |pool| pool.thefts as f64),
+        ("pool_quota_transfers", |pool| pool.quota_transfers as f64),
         ("pool_return_requests", |pool| pool.return_requests as f64),
         ("pool_short_grants", |pool| pool.short_grants as f64),
         ("pool_available_slots", |pool| pool.available_slots.into()),
@@ -42,7 +42,7 @@ impl PoolReading {
         let tally = pool.tally();
         let shares = || pool.accounts().map(|account| account.intended).filter(|&slots| slots > guaranteed);
         PoolReading {
-            thefts: tally.thefts,
+            quota_transfers: tally.quota_transfers,
             return_requests: tally.requests,
             short_grants: tally.short_grants,
             available_slots: pool.available_slots(),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sender_that_goes_on_alone_takes_what_the_others_are_not_guaranteed() {
+    fn one_active_sender_gets_all_slots_above_the_guarantees() {
         let region = DataRegion {
             slots: 24,
             peers: 3,
@@ -88,6 +88,6 @@ mod tests {
         assert_eq!((alone.sharers, alone.least_intended_slots, alone.most_intended_slots), (1, 20, 20));
         // Who is idle from the beginning holds its guaranteed credits only: nobody need be asked.
         assert_eq!((alone.return_requests, alone.short_grants), (0, 0));
-        assert!(alone.thefts >= 4, "{alone:?}");
+        assert!(alone.quota_transfers >= 4, "{alone:?}");
     }
 }

@@ -44,7 +44,7 @@ pub fn simulated(workload: &Workload, ranks: u32, scheme: Scheme) -> Vec<Journal
 async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>) {
     let shared = Shared::new(rank.rank(), rank.size());
     let mut program = workload.program(Rank::new(&shared));
-    rank.take_as_they_end();
+    rank.use_wait_any();
     // By the outer handle: the inner one, and the place of a receive's result.
     let mut open = Vec::new();
     let mut under_way = 0;
@@ -84,7 +84,7 @@ async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>)
             continue;
         }
         assert!(under_way > 0, "rank {} waits for nothing", rank.rank());
-        let (outer, status) = rank.next_ended().await;
+        let (outer, status) = rank.wait_any().await;
         let (inner, receive) = open[outer.0 as usize].take().expect("each ends once");
         if let Some(receive) = receive {
             journal.borrow_mut().end_receive(receive, status);

@@ -13,7 +13,7 @@ use weir_sim::program::{self, Call, Handle, Program, Rank, Shared, Status};
 use super::journal::Journal;
 
 /// A run that has not ended by then never will.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `program` on every one of `ranks` ranks to its end. Returns what each did, by rank.
 pub fn run(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program + Sync) -> Vec<Journal> {
@@ -59,7 +59,7 @@ struct Driver {
     journal: Journal,
     begun: Instant,
     /// Something has ended since the program ran last.
-    news: bool,
+    has_completions: bool,
 }
 
 impl Driver {
@@ -71,7 +71,7 @@ impl Driver {
             open: Vec::new(),
             journal: Journal::default(),
             begun: Instant::now(),
-            news: false,
+            has_completions: false,
         }
     }
 
@@ -86,7 +86,7 @@ impl Driver {
                 break;
             }
             self.take_completions();
-            while !std::mem::take(&mut self.news) {
+            while !std::mem::take(&mut self.has_completions) {
                 self.wait();
                 self.take_completions();
             }
@@ -104,7 +104,7 @@ impl Driver {
     }
 
     fn wait(&mut self) {
-        assert!(self.begun.elapsed() < PATIENCE, "rank {} waits for ever", self.rank);
+        assert!(self.begun.elapsed() < TIMEOUT, "rank {} waits for ever", self.rank);
         if self.engine.progress() == 0 {
             self.engine.pause();
         }
@@ -164,7 +164,7 @@ impl Driver {
 
     fn end_at_once(&mut self, handle: Handle, bytes: u64) {
         self.shared.complete(handle, Status { bytes, ..Status::default() });
-        self.news = true;
+        self.has_completions = true;
     }
 
     fn take_completions(&mut self) {
@@ -190,7 +190,7 @@ impl Driver {
             other => panic!("rank {}: {other:?}", self.rank),
         };
         self.shared.complete(open.handle, status);
-        self.news = true;
+        self.has_completions = true;
     }
 }
 

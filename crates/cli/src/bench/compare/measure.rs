@@ -42,7 +42,7 @@ pub enum Group {
 /// What a number tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum Quantity {
     /// Half a round trip, by message size.
     HalfRoundTripUs,
     /// Stream, by message size.
@@ -69,67 +69,68 @@ pub enum What {
     RankBytes,
 }
 
-impl What {
+impl Quantity {
     /// For people.
     pub fn title(self) -> &'static str {
         match self {
-            What::HalfRoundTripUs => "Half round trip",
-            What::BytesPerS => "Bandwidth",
-            What::MessagesPerS => "Message rate",
-            What::BarrierUs => "Barrier",
-            What::AllreduceUs => "All-reduce of 8 B",
-            What::AlltoallUs => "All-to-all of 2 KiB",
-            What::IncastPerS => "Incast of 2 KiB: rate",
-            What::IncastShare => "Incast: rate over one to one",
-            What::IncastFairness => "Incast: Jain's fairness index",
-            What::FloodS => "Flood: time",
-            What::FloodGrowthBytes => "Flood: growth of the receiver",
-            What::RankBytes => "Memory of a rank after all-to-alls",
+            Quantity::HalfRoundTripUs => "Half round trip",
+            Quantity::BytesPerS => "Bandwidth",
+            Quantity::MessagesPerS => "Message rate",
+            Quantity::BarrierUs => "Barrier",
+            Quantity::AllreduceUs => "All-reduce of 8 B",
+            Quantity::AlltoallUs => "All-to-all of 2 KiB",
+            Quantity::IncastPerS => "Incast of 2 KiB: rate",
+            Quantity::IncastShare => "Incast: rate over one to one",
+            Quantity::IncastFairness => "Incast: Jain's fairness index",
+            Quantity::FloodS => "Flood: time",
+            Quantity::FloodGrowthBytes => "Flood: growth of the receiver",
+            Quantity::RankBytes => "Memory of a rank after all-to-alls",
         }
     }
 
     /// A value with its unit.
     pub fn show(self, value: f64) -> String {
         match self {
-            What::HalfRoundTripUs | What::BarrierUs | What::AllreduceUs | What::AlltoallUs => {
-                time_ns(value * 1e3)
-            }
-            What::BytesPerS => format!("{} GB/s", three_digits(value / 1e9)),
-            What::MessagesPerS | What::IncastPerS => quantity::rate(value),
-            What::IncastShare => three_digits(value),
-            What::IncastFairness => format!("{value:.3}"),
-            What::FloodS => time_ns(value * 1e9),
-            What::FloodGrowthBytes | What::RankBytes => bytes(value as u64),
+            Quantity::HalfRoundTripUs
+            | Quantity::BarrierUs
+            | Quantity::AllreduceUs
+            | Quantity::AlltoallUs => time_ns(value * 1e3),
+            Quantity::BytesPerS => format!("{} GB/s", three_digits(value / 1e9)),
+            Quantity::MessagesPerS | Quantity::IncastPerS => quantity::rate(value),
+            Quantity::IncastShare => three_digits(value),
+            Quantity::IncastFairness => format!("{value:.3}"),
+            Quantity::FloodS => time_ns(value * 1e9),
+            Quantity::FloodGrowthBytes | Quantity::RankBytes => bytes(value as u64),
         }
     }
 
     /// What its numbers are by.
     pub fn place(self, at: u64) -> String {
         match self {
-            What::HalfRoundTripUs | What::BytesPerS | What::MessagesPerS => size(at),
-            What::BarrierUs | What::AllreduceUs | What::AlltoallUs | What::RankBytes => {
+            Quantity::HalfRoundTripUs | Quantity::BytesPerS | Quantity::MessagesPerS => size(at),
+            Quantity::BarrierUs | Quantity::AllreduceUs | Quantity::AlltoallUs | Quantity::RankBytes => {
                 format!("{at} ranks")
             }
-            What::IncastPerS | What::IncastShare | What::IncastFairness => format!("{at} to 1"),
-            What::FloodS | What::FloodGrowthBytes => format!("{at} senders"),
+            Quantity::IncastPerS | Quantity::IncastShare | Quantity::IncastFairness => format!("{at} to 1"),
+            Quantity::FloodS | Quantity::FloodGrowthBytes => format!("{at} senders"),
         }
     }
 
     /// Whether it is compared with weir's: not what is a ratio already, and not growth, which may be none.
     pub fn is_compared(self) -> bool {
-        !matches!(self, What::IncastShare | What::IncastFairness | What::FloodGrowthBytes)
+        !matches!(self, Quantity::IncastShare | Quantity::IncastFairness | Quantity::FloodGrowthBytes)
     }
 
     /// The group that it belongs to.
     pub fn group(self) -> Group {
         match self {
-            What::HalfRoundTripUs => Group::Latency,
-            What::BytesPerS => Group::Bandwidth,
-            What::MessagesPerS => Group::Rate,
-            What::BarrierUs | What::AllreduceUs | What::AlltoallUs => Group::Collectives,
-            What::IncastPerS | What::IncastShare | What::IncastFairness => Group::Incast,
-            What::FloodS | What::FloodGrowthBytes => Group::Flood,
-            What::RankBytes => Group::Memory,
+            Quantity::HalfRoundTripUs => Group::Latency,
+            Quantity::BytesPerS => Group::Bandwidth,
+            Quantity::MessagesPerS => Group::Rate,
+            Quantity::BarrierUs | Quantity::AllreduceUs | Quantity::AlltoallUs => Group::Collectives,
+            Quantity::IncastPerS | Quantity::IncastShare | Quantity::IncastFairness => Group::Incast,
+            Quantity::FloodS | Quantity::FloodGrowthBytes => Group::Flood,
+            Quantity::RankBytes => Group::Memory,
         }
     }
 }
@@ -138,7 +139,7 @@ impl What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Measure {
     /// What.
-    pub what: What,
+    pub what: Quantity,
     /// For which message size, ranks or senders.
     pub at: u64,
 }
@@ -234,7 +235,7 @@ impl Plan {
     }
 
     /// The most ranks of any job.
-    pub fn most_ranks(&self) -> u32 {
+    pub fn max_ranks(&self) -> u32 {
         self.jobs.iter().map(|job| job.ranks).max().unwrap_or(2)
     }
 
@@ -274,14 +275,14 @@ impl Plan {
         };
         let mut by_sender = Vec::new();
         let values = match job.group {
-            Group::Latency => by_size("latency", "us", What::HalfRoundTripUs, &LATENCY_BYTES)?,
-            Group::Bandwidth => by_size("stream", "bytes_per_s", What::BytesPerS, &BANDWIDTH_BYTES)?,
-            Group::Rate => by_size("stream", "per_s", What::MessagesPerS, &[SMALL_BYTES])?,
+            Group::Latency => by_size("latency", "us", Quantity::HalfRoundTripUs, &LATENCY_BYTES)?,
+            Group::Bandwidth => by_size("stream", "bytes_per_s", Quantity::BytesPerS, &BANDWIDTH_BYTES)?,
+            Group::Rate => by_size("stream", "per_s", Quantity::MessagesPerS, &[SMALL_BYTES])?,
             Group::Collectives => {
                 let words = [
-                    ("barrier", What::BarrierUs),
-                    ("allreduce", What::AllreduceUs),
-                    ("alltoall", What::AlltoallUs),
+                    ("barrier", Quantity::BarrierUs),
+                    ("allreduce", Quantity::AllreduceUs),
+                    ("alltoall", Quantity::AlltoallUs),
                 ];
                 let of_word =
                     |(word, what)| Ok(value(what, ranks, Line::find(output, word)?.positive("us")?));
@@ -291,21 +292,21 @@ impl Plan {
                 let line = Line::find(output, "incast")?;
                 by_sender = counts(line.value("counts")?, senders)?;
                 let fairness = fairness(&by_sender).ok_or("its result has no message of anybody")?;
-                let rate = value(What::IncastPerS, senders, line.positive("per_s")?);
+                let rate = value(Quantity::IncastPerS, senders, line.positive("per_s")?);
                 // One sender is as fair as can be.
-                let fairness = (senders > 1).then(|| value(What::IncastFairness, senders, fairness));
+                let fairness = (senders > 1).then(|| value(Quantity::IncastFairness, senders, fairness));
                 std::iter::once(rate).chain(fairness).collect()
             }
             Group::Flood => {
                 let flood = flood::Sample::parse(output)?;
                 vec![
-                    value(What::FloodS, senders, flood.seconds),
-                    value(What::FloodGrowthBytes, senders, flood.growth_bytes as f64),
+                    value(Quantity::FloodS, senders, flood.seconds),
+                    value(Quantity::FloodGrowthBytes, senders, flood.growth_bytes as f64),
                 ]
             }
             Group::Memory => {
                 let mean_kib = Line::find(output, "memory")?.positive("mean_kib")?;
-                vec![value(What::RankBytes, ranks, mean_kib * 1024.0)]
+                vec![value(Quantity::RankBytes, ranks, mean_kib * 1024.0)]
             }
         };
         Ok(Sample { values, by_sender })
@@ -342,7 +343,7 @@ mod tests {
         );
         let only = Plan::new(&[Group::Incast], &[16, 8], true);
         assert_eq!(only.jobs.iter().map(|job| job.ranks).collect::<Vec<_>>(), [2, 8, 16]);
-        assert_eq!(only.most_ranks(), 16);
+        assert_eq!(only.max_ranks(), 16);
         assert_ne!(only.describe(), Plan::new(&[Group::Incast], &[16, 8], false).describe());
         let (program, words) = plan().words(Job { group: Group::Rate, ranks: 2 });
         assert_eq!((program.name, words.join(" ").as_str()), ("measure", "stream 0.2 8"));
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn an_incast_has_its_fairness() {
+    fn incast_results_include_fairness() {
         let line = "incast senders=3 bytes=2048 per_s=9 counts=1,2,3\n";
         let sample = plan().read(Job { group: Group::Incast, ranks: 4 }, line).unwrap();
         assert_eq!(sample.by_sender, [1, 2, 3]);
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_refused() {
+    fn invalid_results_are_rejected() {
         let refusal = |group, output: &str| read(group, 2, output).unwrap_err();
         assert_eq!(refusal(Group::Latency, "latency bytes=8 us=1\n"), "it printed no result for 2048 bytes");
         assert_eq!(refusal(Group::Memory, ""), "it printed no result");
@@ -387,18 +388,18 @@ mod tests {
 
     #[test]
     fn values_show_their_units() {
-        let show = |what: What, value| what.show(value);
-        assert_eq!(show(What::HalfRoundTripUs, 0.59), "590 ns");
-        assert_eq!(show(What::BytesPerS, 2.0e10), "20.0 GB/s");
-        assert_eq!(show(What::MessagesPerS, 6.2e6), "6.20 M/s");
-        assert_eq!(show(What::IncastFairness, 0.98), "0.980");
-        assert_eq!(show(What::FloodS, 0.412), "412 ms");
-        assert_eq!(show(What::RankBytes, 18.0 * 1024.0 * 1024.0), "18.0 MiB");
+        let show = |what: Quantity, value| what.show(value);
+        assert_eq!(show(Quantity::HalfRoundTripUs, 0.59), "590 ns");
+        assert_eq!(show(Quantity::BytesPerS, 2.0e10), "20.0 GB/s");
+        assert_eq!(show(Quantity::MessagesPerS, 6.2e6), "6.20 M/s");
+        assert_eq!(show(Quantity::IncastFairness, 0.98), "0.980");
+        assert_eq!(show(Quantity::FloodS, 0.412), "412 ms");
+        assert_eq!(show(Quantity::RankBytes, 18.0 * 1024.0 * 1024.0), "18.0 MiB");
     }
 
     #[test]
-    fn records_are_read_as_they_are_written() {
-        let measure = Measure { what: What::IncastPerS, at: 7 };
+    fn records_round_trip() {
+        let measure = Measure { what: Quantity::IncastPerS, at: 7 };
         let sample = Sample { values: vec![Value { measure, value: 9.5 }], by_sender: vec![4, 5] };
         let text = serde_json::to_string(&sample).unwrap();
         assert_eq!(text, r#"{"values":[{"what":"incast_per_s","at":7,"value":9.5}],"by_sender":[4,5]}"#);

@@ -28,20 +28,21 @@ use crate::failure::Failure;
 use crate::{launch, quantity, run, scratch};
 use clap::Args;
 use measure::{Job, Plan};
-use others::Watch;
-use results::{Results, Row, Trouble};
+use others::LoadWatch;
+use results::{FailedJob, Results, Row};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{Ended, Outcome, Store};
-use targets::{Judged, Verdict};
+use targets::{JudgedTarget, Verdict};
 use weir_engine::config::Settings;
 
 /// Where jobs that have ended are kept, in the directory that the user names.
 const SAMPLES: &str = "samples.jsonl";
 /// Variables that begin so change what the contenders do, and so belong to the key of a run.
-const TELLING: [&str; 8] = ["FI_", "MPIR_CVAR_", "MPICH_", "UCX_", "I_MPI_", "OMPI_", "PRTE_", "PMIX_"];
+const ENVIRONMENT_PREFIXES: [&str; 8] =
+    ["FI_", "MPIR_CVAR_", "MPICH_", "UCX_", "I_MPI_", "OMPI_", "PRTE_", "PMIX_"];
 
 /// Options of `weir bench` without a benchmark's name.
 #[derive(Args, Debug)]
@@ -103,8 +104,8 @@ struct Record<'a> {
     settings: BTreeMap<&'static str, String>,
     jobs: String,
     missing: &'a [(Contender, String)],
-    troubles: &'a [Trouble],
-    targets: &'a [Judged],
+    troubles: &'a [FailedJob],
+    targets: &'a [JudgedTarget],
     rows: Vec<Row>,
 }
 
@@ -126,7 +127,7 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings::from_environment()?;
     let plan = Plan::new(&arguments.measure, &arguments.ranks, arguments.quick);
-    settings.quota(plan.most_ranks())?;
+    settings.quota(plan.max_ranks())?;
     std::fs::create_dir_all(&arguments.out).map_err(Failure::system(arguments.out.display().to_string()))?;
     let machine = Machine::of_this();
     let scratch = scratch::directory()?;
@@ -154,7 +155,7 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     let results = Results::new(&bench.field.contenders, store.ended());
     bench.tell(&results, &key)?;
     store.close().map_err(Failure::system(&shown))?;
-    Ok(u8::from(!results.is_complete() || bench.lacks_what_was_named()))
+    Ok(u8::from(!results.is_complete() || bench.misses_requested()))
 }
 
 impl Bench<'_> {
@@ -167,8 +168,8 @@ impl Bench<'_> {
         let built = plug_in.into_iter().chain(beside.as_deref()).map(read).collect::<Result<Vec<_>, _>>()?;
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.to_str()?;
-            let is_telling = TELLING.iter().any(|prefix| name.starts_with(prefix));
-            is_telling.then(|| format!("{name}={}", value.to_string_lossy()))
+            let affects_run = ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            affects_run.then(|| format!("{name}={}", value.to_string_lossy()))
         });
         let mut variables: Vec<String> = variables.collect();
         variables.sort();
@@ -221,7 +222,7 @@ impl Bench<'_> {
     fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<Ended, Failure> {
         let (program, words) = self.plan.words(job);
         let launch = self.field.launch(contender, job.ranks, program, words);
-        let watch = Watch::begin();
+        let watch = LoadWatch::begin();
         let result = self.jobs.run(&launch, free_memory::watch())?;
         let others = watch.share();
         let outcome = match result {
@@ -236,7 +237,7 @@ impl Bench<'_> {
     }
 
     /// Whether something is missing that has to be there: one of MPICH's transports, or what was asked for by name.
-    fn lacks_what_was_named(&self) -> bool {
+    fn misses_requested(&self) -> bool {
         let named = |contender: &Contender| self.arguments.only.contains(contender);
         let missing = self.field.missing.iter().map(|(contender, _)| contender);
         missing.into_iter().any(|contender| matches!(contender, Contender::Mpich(_)) || named(contender))
@@ -303,7 +304,7 @@ impl Bench<'_> {
             missing.map(|(contender, why)| format!("{} is not compared: {why}", contender.heading())),
         );
         let troubles = results.troubles.iter();
-        notes.extend(troubles.map(|Trouble { contender, job, why }| {
+        notes.extend(troubles.map(|FailedJob { contender, job, why }| {
             format!("{}, {job}: {why}; not tried again", contender.heading())
         }));
         notes
@@ -311,13 +312,13 @@ impl Bench<'_> {
 
     fn warnings(&self, results: &Results) -> Vec<String> {
         let mut warnings = Vec::from_iter(summary::busy(&self.busiest(results)));
-        if let Some(others) = results.others().filter(|others| others.median > others::TOO_MUCH) {
+        if let Some(others) = results.others().filter(|others| others.median > others::MAX_OTHER_LOAD) {
             warnings.push(format!(
                 "Other work took {} % of the cores while jobs ran: these numbers want a quieter machine.",
                 quantity::three_digits(100.0 * others.median)
             ));
         }
-        if (self.rounds as usize) < targets::LEAST_SAMPLES {
+        if (self.rounds as usize) < targets::MIN_SAMPLES {
             warnings.push(String::from("So few rounds have next to no spread: nothing is judged by them."));
         }
         if self.arguments.quick {
@@ -334,7 +335,7 @@ impl Bench<'_> {
 }
 
 /// `3 of 12 targets reached, 2 missed, 1 within noise, 6 not measured or in too few rounds`.
-fn summary_of(judged: &[Judged]) -> String {
+fn summary_of(judged: &[JudgedTarget]) -> String {
     let count = |verdict| judged.iter().filter(|target| target.verdict == verdict).count();
     format!(
         "{} of {} targets reached, {} missed, {} within noise, {} not measured or in too few rounds",

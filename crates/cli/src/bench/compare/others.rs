@@ -10,10 +10,10 @@ use nix::unistd::{SysconfVar, sysconf};
 use std::time::Instant;
 
 /// Share from which numbers are spoilt.
-pub const TOO_MUCH: f64 = 0.1;
+pub const MAX_OTHER_LOAD: f64 = 0.1;
 
 /// What was used before a job.
-pub struct Watch {
+pub struct LoadWatch {
     began: Instant,
     /// By everybody, since the machine was started. Unit: s.
     all_s: Option<f64>,
@@ -21,10 +21,10 @@ pub struct Watch {
     ours_s: f64,
 }
 
-impl Watch {
+impl LoadWatch {
     /// From now on.
-    pub fn begin() -> Watch {
-        Watch { began: Instant::now(), all_s: busy().map(|(all_s, _)| all_s), ours_s: ours_s() }
+    pub fn begin() -> LoadWatch {
+        LoadWatch { began: Instant::now(), all_s: busy().map(|(all_s, _)| all_s), ours_s: ours_s() }
     }
 
     /// The share of all cores that others have taken since; from 0 to 1. `None`: the kernel does not tell.
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_idle_is_counted() {
+    fn busy_ticks_count_all_but_idle() {
         let stat = "cpu  10 20 30 1000 500 1 2 3 7 7\ncpu0 1 2\ncpu1 1 2\nintr 5\n";
         assert_eq!(busy_ticks(stat), Some((66, 2)));
         assert_eq!(busy_ticks("cpu  1 2\ncpu0 1 2\n"), None);
@@ -72,8 +72,8 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_share() {
-        let watch = Watch::begin();
+    fn load_share_is_between_0_and_1() {
+        let watch = LoadWatch::begin();
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(watch.share().is_some_and(|share| (0.0..=1.0).contains(&share)));
     }

@@ -1,9 +1,9 @@
 //! The page of a run: one HTML file that needs nothing else.
 
-use super::measure::{Measure, What};
+use super::measure::{Measure, Quantity};
 use super::results::{Results, SenderShares};
 use super::table;
-use super::targets::{Judged, Verdict};
+use super::targets::{JudgedTarget, Verdict};
 use crate::bench::contender::Contender;
 use crate::bench::summary::size;
 use crate::page::chart::{Chart, Curve};
@@ -18,7 +18,7 @@ pub struct Content<'a> {
     /// All numbers.
     pub results: &'a Results,
     /// What became of the targets.
-    pub targets: &'a [Judged],
+    pub targets: &'a [JudgedTarget],
     /// What to know about the numbers.
     pub notes: &'a [String],
     /// What is not to be overlooked.
@@ -83,10 +83,10 @@ pub fn render(content: &Content<'_>) -> String {
 fn charts(results: &Results) -> Vec<Chart> {
     let mebibyte = f64::from(1 << 20);
     let latency = Chart::new("Half round trip by message size, us", "message", "us");
-    let latency = latency.logarithmic().x_doubling(|bytes| size(bytes.round() as u64));
-    let collective = |what: What| {
+    let latency = latency.logarithmic().x_powers_of_two(|bytes| size(bytes.round() as u64));
+    let collective = |what: Quantity| {
         let chart = Chart::new(format!("{} by ranks, us", what.title()), "ranks", "us");
-        by_place(results, what, 1.0, chart.logarithmic().x_doubling(|ranks| format!("{ranks:.0}")))
+        by_place(results, what, 1.0, chart.logarithmic().x_powers_of_two(|ranks| format!("{ranks:.0}")))
     };
     let points = |what, unit, name| {
         let measures = table::columns(results, &[what]).into_iter();
@@ -95,21 +95,21 @@ fn charts(results: &Results) -> Vec<Chart> {
     let incast = Chart::new("Incast: messages of all senders together, M/s", "senders", "M/s");
     let memory = Chart::new("Memory of a rank after all-to-alls, MiB", "ranks", "MiB");
 
-    let mut charts = vec![by_place(results, What::HalfRoundTripUs, 1.0, latency)];
-    charts.extend(points(What::BytesPerS, 1e9, "GB/s"));
-    charts.extend(points(What::MessagesPerS, 1e6, "M/s"));
-    charts.extend([What::BarrierUs, What::AllreduceUs, What::AlltoallUs].map(collective));
-    charts.push(by_place(results, What::IncastPerS, 1e6, incast));
-    charts.extend(points(What::IncastFairness, 1.0, "").next_back());
+    let mut charts = vec![by_place(results, Quantity::HalfRoundTripUs, 1.0, latency)];
+    charts.extend(points(Quantity::BytesPerS, 1e9, "GB/s"));
+    charts.extend(points(Quantity::MessagesPerS, 1e6, "M/s"));
+    charts.extend([Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs].map(collective));
+    charts.push(by_place(results, Quantity::IncastPerS, 1e6, incast));
+    charts.extend(points(Quantity::IncastFairness, 1.0, "").next_back());
     charts.extend(senders(results));
-    charts.extend(points(What::FloodS, 1.0, "s"));
-    charts.extend(points(What::FloodGrowthBytes, mebibyte, "MiB"));
-    charts.push(by_place(results, What::RankBytes, mebibyte, memory));
+    charts.extend(points(Quantity::FloodS, 1.0, "s"));
+    charts.extend(points(Quantity::FloodGrowthBytes, mebibyte, "MiB"));
+    charts.push(by_place(results, Quantity::RankBytes, mebibyte, memory));
     charts
 }
 
 /// A curve for each contender over sizes, ranks or senders. `unit`: by what values are divided.
-fn by_place(results: &Results, what: What, unit: f64, mut chart: Chart) -> Chart {
+fn by_place(results: &Results, what: Quantity, unit: f64, mut chart: Chart) -> Chart {
     for (number, &contender) in results.contenders.iter().enumerate() {
         let spreads = results.places(what).into_iter().filter_map(|at| {
             let spread = results.spread(Measure { what, at }, contender)?;
@@ -130,7 +130,7 @@ fn by_contender(results: &Results, measure: Measure, unit: f64, unit_name: &str)
         _ => format!("{}, {unit_name}", measure.describe()),
     };
     let names = results.contenders.iter().map(|contender| contender.word().to_owned());
-    let mut chart = Chart::new(title, "", unit_name).things(names);
+    let mut chart = Chart::new(title, "", unit_name).categories(names);
     for (number, &contender) in results.contenders.iter().enumerate() {
         let Some(spread) = results.spread(measure, contender) else { continue };
         let x = number as f64;
@@ -148,7 +148,7 @@ fn senders(results: &Results) -> Option<Chart> {
     }
     let title = format!("Incast {senders} to 1: messages of each sender over their mean");
     let names = (1..=senders).map(|sender| sender.to_string());
-    let mut chart = Chart::new(title, "sender", "share").things(names);
+    let mut chart = Chart::new(title, "sender", "share").categories(names);
     let number = |contender: Contender| results.contenders.iter().position(|it| *it == contender);
     for (contender, shares) in by_contender {
         let Some(number) = number(contender) else { continue };
@@ -170,14 +170,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_figures_for_what_was_measured_and_stays_whole() {
+    fn the_page_has_a_chart_for_each_measure_and_is_self_contained() {
         let by_sender =
             |counts: &[u64]| Outcome::Measured(Sample { values: vec![], by_sender: counts.to_vec() });
         let jobs = [
-            measured(WEIR, What::HalfRoundTripUs, 8, &[0.4, 0.5]),
-            measured(WEIR, What::HalfRoundTripUs, 2048, &[0.9, 1.0]),
-            measured(SHM, What::HalfRoundTripUs, 8, &[0.7]),
-            measured(WEIR, What::MessagesPerS, 8, &[7e6]),
+            measured(WEIR, Quantity::HalfRoundTripUs, 8, &[0.4, 0.5]),
+            measured(WEIR, Quantity::HalfRoundTripUs, 2048, &[0.9, 1.0]),
+            measured(SHM, Quantity::HalfRoundTripUs, 8, &[0.7]),
+            measured(WEIR, Quantity::MessagesPerS, 8, &[7e6]),
             vec![ended(WEIR, "incast-3", 1, by_sender(&[3, 5]))],
         ];
         let results = Results::new(&[WEIR, SHM, UCX], &jobs.concat());

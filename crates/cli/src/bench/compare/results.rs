@@ -1,6 +1,6 @@
 //! All numbers of a run, by measure and contender.
 
-use super::measure::{Group, Job, Measure, What};
+use super::measure::{Group, Job, Measure, Quantity};
 use super::store::{Ended, Outcome};
 use crate::bench::contender::Contender;
 use crate::bench::statistics::Spread;
@@ -13,7 +13,7 @@ pub const WEIR: Contender = Contender::Mpich(Transport::Weir);
 
 /// A job of one contender that did not end well.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Trouble {
+pub struct FailedJob {
     /// Whose.
     pub contender: Contender,
     /// Which.
@@ -41,7 +41,7 @@ pub struct Results {
     /// Incast, by senders: messages of each sender, by round.
     by_sender: BTreeMap<u64, BTreeMap<Contender, Vec<Vec<u64>>>>,
     /// Jobs that failed or did not end.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<FailedJob>,
     /// Loads of the machine before the commands that measured.
     pub loads: Vec<f64>,
     /// Shares of the cores that others took while jobs ran that ended well.
@@ -66,7 +66,7 @@ impl Results {
         let contender = ended.contender;
         match &ended.outcome {
             Outcome::Failed(why) => {
-                self.troubles.push(Trouble { contender, job: ended.job.clone(), why: why.clone() });
+                self.troubles.push(FailedJob { contender, job: ended.job.clone(), why: why.clone() });
             }
             Outcome::Measured(sample) => {
                 self.others.extend(ended.others);
@@ -88,14 +88,14 @@ impl Results {
 
     /// Rates of incasts over those of one sender, round by round.
     fn relate_incasts(&mut self) {
-        let rate = |at| Measure { what: What::IncastPerS, at };
+        let rate = |at| Measure { what: Quantity::IncastPerS, at };
         let Some(alone) = self.samples.get(&rate(1)).cloned() else { return };
-        let many: Vec<u64> = self.places(What::IncastPerS).into_iter().filter(|&at| at > 1).collect();
+        let many: Vec<u64> = self.places(Quantity::IncastPerS).into_iter().filter(|&at| at > 1).collect();
         for at in many {
             for (&contender, rounds) in &self.samples[&rate(at)].clone() {
                 for (round, value) in rounds {
                     if let Some(one) = alone.get(&contender).and_then(|rounds| rounds.get(round)) {
-                        let share = Measure { what: What::IncastShare, at };
+                        let share = Measure { what: Quantity::IncastShare, at };
                         self.put(share, contender, *round, value / one);
                     }
                 }
@@ -104,7 +104,7 @@ impl Results {
     }
 
     /// For which sizes, ranks or senders there are numbers.
-    pub fn places(&self, what: What) -> Vec<u64> {
+    pub fn places(&self, what: Quantity) -> Vec<u64> {
         self.samples.keys().filter(|measure| measure.what == what).map(|measure| measure.at).collect()
     }
 
@@ -197,7 +197,7 @@ pub mod tests {
     }
 
     /// Jobs with one number each, in rounds.
-    pub fn measured(contender: Contender, what: What, at: u64, values: &[f64]) -> Vec<Ended> {
+    pub fn measured(contender: Contender, what: Quantity, at: u64, values: &[f64]) -> Vec<Ended> {
         let measure = Measure { what, at };
         let sample = |&value: &f64| Sample { values: vec![Value { measure, value }], by_sender: vec![] };
         let round = |(value, round)| ended(contender, "job", round, Outcome::Measured(sample(value)));
@@ -205,23 +205,23 @@ pub mod tests {
     }
 
     #[test]
-    fn incasts_are_related_to_one_to_one_of_their_round() {
+    fn incast_share_is_relative_to_one_sender_in_the_same_round() {
         let rounds = [
-            measured(WEIR, What::IncastPerS, 1, &[10.0, 20.0]),
-            measured(WEIR, What::IncastPerS, 7, &[9.0, 10.0, 99.0]),
-            measured(SHM, What::IncastPerS, 7, &[9.0]),
+            measured(WEIR, Quantity::IncastPerS, 1, &[10.0, 20.0]),
+            measured(WEIR, Quantity::IncastPerS, 7, &[9.0, 10.0, 99.0]),
+            measured(SHM, Quantity::IncastPerS, 7, &[9.0]),
         ]
         .concat();
         let results = Results::new(&[WEIR, SHM], &rounds);
-        let share = Measure { what: What::IncastShare, at: 7 };
+        let share = Measure { what: Quantity::IncastShare, at: 7 };
         assert_eq!(results.samples(share, WEIR), [0.9, 0.5]);
         assert_eq!(results.samples(share, SHM), [0.0; 0]);
-        assert_eq!(results.places(What::IncastShare), [7]);
+        assert_eq!(results.places(Quantity::IncastShare), [7]);
         assert_eq!((results.loads.as_slice(), results.others().unwrap().median), (&[0.25][..], 0.5));
     }
 
     #[test]
-    fn the_largest_incast_is_told_by_sender() {
+    fn the_largest_incast_lists_each_sender() {
         let sample = |counts: &[u64]| Sample { values: vec![], by_sender: counts.to_vec() };
         let round = |counts: &[u64]| ended(WEIR, "incast-3", 1, Outcome::Measured(sample(counts)));
         let results = Results::new(&[WEIR], &[round(&[4]), round(&[1, 3]), round(&[5, 5]), round(&[4, 6])]);
@@ -231,7 +231,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_flood_or_an_incast_that_others_do_not_survive_is_a_result() {
+    fn a_failed_flood_or_incast_of_another_transport_is_a_result() {
         let failed = |contender, job: &str| ended(contender, job, 1, Outcome::Failed("no".into()));
         let complete = |job: Ended| Results::new(&[WEIR, TCP], &[job]).is_complete();
         assert!(complete(failed(TCP, "flood-4")));
@@ -240,8 +240,8 @@ pub mod tests {
         assert!(!complete(failed(TCP, "latency-2")));
         let results = Results::new(&[TCP], &[failed(TCP, "incast-8"), failed(TCP, "latency-2")]);
         let trouble = |what, at| results.trouble(Measure { what, at }, TCP);
-        assert_eq!(trouble(What::IncastFairness, 7), Some("no"));
-        assert_eq!(trouble(What::HalfRoundTripUs, 2048), Some("no"));
-        assert_eq!(trouble(What::BarrierUs, 8), None);
+        assert_eq!(trouble(Quantity::IncastFairness, 7), Some("no"));
+        assert_eq!(trouble(Quantity::HalfRoundTripUs, 2048), Some("no"));
+        assert_eq!(trouble(Quantity::BarrierUs, 8), None);
     }
 }

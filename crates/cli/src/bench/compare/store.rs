@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_interrupted_goes_on_and_one_that_is_over_begins_anew() {
+    fn an_interrupted_run_resumes_and_a_finished_run_restarts() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = open(&directory, "a");
         store.add(ended(1, Outcome::Measured(Sample::default()))).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_measured_again() {
+    fn a_truncated_record_is_measured_again() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = open(&directory, "a");
         (1..=2).for_each(|round| store.add(ended(round, failed("no"))).unwrap());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_of_every_part() {
+    fn the_key_depends_on_every_part() {
         let of = |parts: &[&'static str]| key(parts.iter().map(|part| part.as_bytes()));
         assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
         assert_ne!(of(&["a", "b"]), of(&["ab", ""]));

@@ -1,39 +1,42 @@
 //! The tables of a run, for a terminal: contenders by sizes, ranks or senders.
 
-use super::measure::{Measure, What};
+use super::measure::{Measure, Quantity};
 use super::results::{Results, WEIR};
-use super::targets::Judged;
+use super::targets::JudgedTarget;
 use crate::bench::contender::Contender;
 use crate::bench::summary::Compared;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
 /// What stands in one table.
-pub const SECTIONS: [(&str, &[What]); 9] = [
-    ("Half round trip", &[What::HalfRoundTripUs]),
-    ("Bandwidth, message rate", &[What::BytesPerS, What::MessagesPerS]),
-    ("Barrier", &[What::BarrierUs]),
-    ("All-reduce of 8 B", &[What::AllreduceUs]),
-    ("All-to-all of 2 KiB", &[What::AlltoallUs]),
-    ("Incast of 2 KiB: messages of all senders together", &[What::IncastPerS]),
-    ("Incast: rate over one to one; Jain's fairness index", &[What::IncastShare, What::IncastFairness]),
-    ("Flood", &[What::FloodS, What::FloodGrowthBytes]),
-    ("Memory of a rank after all-to-alls", &[What::RankBytes]),
+pub const SECTIONS: [(&str, &[Quantity]); 9] = [
+    ("Half round trip", &[Quantity::HalfRoundTripUs]),
+    ("Bandwidth, message rate", &[Quantity::BytesPerS, Quantity::MessagesPerS]),
+    ("Barrier", &[Quantity::BarrierUs]),
+    ("All-reduce of 8 B", &[Quantity::AllreduceUs]),
+    ("All-to-all of 2 KiB", &[Quantity::AlltoallUs]),
+    ("Incast of 2 KiB: messages of all senders together", &[Quantity::IncastPerS]),
+    (
+        "Incast: rate over one to one; Jain's fairness index",
+        &[Quantity::IncastShare, Quantity::IncastFairness],
+    ),
+    ("Flood", &[Quantity::FloodS, Quantity::FloodGrowthBytes]),
+    ("Memory of a rank after all-to-alls", &[Quantity::RankBytes]),
 ];
 
 /// The measures of a section that there are numbers for.
-pub fn columns(results: &Results, whats: &[What]) -> Vec<Measure> {
-    let of_what = |&what: &What| results.places(what).into_iter().map(move |at| Measure { what, at });
+pub fn columns(results: &Results, whats: &[Quantity]) -> Vec<Measure> {
+    let of_what = |&what: &Quantity| results.places(what).into_iter().map(move |at| Measure { what, at });
     whats.iter().flat_map(of_what).collect()
 }
 
 /// The heading of a column: `8 B`; where a section shows several things, `Message rate, 8 B`.
-pub fn heading(measure: Measure, whats: &[What]) -> String {
+pub fn heading(measure: Measure, whats: &[Quantity]) -> String {
     match (whats.len(), measure.what) {
         (1, what) => what.place(measure.at),
-        (_, What::FloodS) => String::from("time"),
-        (_, What::FloodGrowthBytes) => String::from("growth of the receiver"),
-        (_, What::IncastShare) => format!("rate, {}", measure.what.place(measure.at)),
-        (_, What::IncastFairness) => format!("fairness, {}", measure.what.place(measure.at)),
+        (_, Quantity::FloodS) => String::from("time"),
+        (_, Quantity::FloodGrowthBytes) => String::from("growth of the receiver"),
+        (_, Quantity::IncastShare) => format!("rate, {}", measure.what.place(measure.at)),
+        (_, Quantity::IncastFairness) => format!("fairness, {}", measure.what.place(measure.at)),
         _ => measure.describe(),
     }
 }
@@ -96,7 +99,7 @@ pub fn render(results: &Results) -> String {
 }
 
 /// The targets, with what became of each.
-pub fn targets(judged: &[Judged]) -> String {
+pub fn targets(judged: &[JudgedTarget]) -> String {
     let mut table = empty();
     table.set_header(["target", "wanted", "found", ""]);
     for target in judged {
@@ -129,34 +132,34 @@ mod tests {
     use super::*;
 
     fn results() -> Results {
-        let what = What::HalfRoundTripUs;
+        let what = Quantity::HalfRoundTripUs;
         let jobs = [
             measured(WEIR, what, 8, &[1.0, 1.2, 0.9]),
             measured(SHM, what, 8, &[1.1, 3.0, 2.0]),
             measured(TCP, what, 8, &[4.0, 5.0, 6.0]),
             vec![ended(UCX, "latency-2", 1, Outcome::Failed("timed out after 60 s".into()))],
-            measured(WEIR, What::FloodGrowthBytes, 3, &[0.0]),
-            measured(SHM, What::FloodGrowthBytes, 3, &[4096.0]),
+            measured(WEIR, Quantity::FloodGrowthBytes, 3, &[0.0]),
+            measured(SHM, Quantity::FloodGrowthBytes, 3, &[4096.0]),
         ];
         Results::new(&[WEIR, SHM, TCP, UCX], &jobs.concat())
     }
 
     #[test]
-    fn cells_have_the_ratio_and_say_what_is_noise() {
+    fn cells_show_the_ratio_and_mark_noise() {
         let results = results();
-        let half = Measure { what: What::HalfRoundTripUs, at: 8 };
+        let half = Measure { what: Quantity::HalfRoundTripUs, at: 8 };
         let of = |contender| cell(&results, half, contender).join(" | ");
         assert_eq!(of(WEIR), "1.00 us (900 ns .. 1.20 us) | ");
         assert_eq!(of(SHM), "2.00 us (1.10 .. 3.00 us) | 2.00 x weir, within noise");
         assert_eq!(of(TCP), "5.00 us (4.00 .. 6.00 us) | 5.00 x weir");
         assert_eq!(of(UCX), "timed out | ");
-        let growth = Measure { what: What::FloodGrowthBytes, at: 3 };
+        let growth = Measure { what: Quantity::FloodGrowthBytes, at: 3 };
         assert_eq!(cell(&results, growth, SHM), ["4.00 KiB".to_owned(), String::new()]);
         assert_eq!(cell(&results, growth, TCP), ["-".to_owned(), String::new()]);
     }
 
     #[test]
-    fn a_table_for_what_there_is() {
+    fn only_measured_sections_have_a_table() {
         let text = render(&results());
         assert!(text.starts_with("Half round trip\n"), "{text}");
         assert!(text.contains("\n\nFlood\n") && text.contains("growth of the receiver"), "{text}");

@@ -3,7 +3,7 @@
 //! A target is judged by medians and by spreads: where the spreads leave room for the opposite, the verdict is that noise
 //! hides it, whatever the medians say.
 
-use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, SMALL_BYTES, What};
+use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use super::results::{Results, WEIR};
 use crate::bench::contender::{Contender, Foreign};
 use crate::bench::statistics::Spread;
@@ -17,9 +17,9 @@ const UCX: Contender = Contender::Mpich(Transport::Ucx);
 const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
 const INTEL: Contender = Contender::Foreign(Foreign::IntelMpi);
 /// Samples of either side without which there is no verdict.
-pub const LEAST_SAMPLES: usize = 3;
+pub const MIN_SAMPLES: usize = 3;
 /// Ranks of the targets for more ranks than cores, and twice as many.
-const CROWD: u64 = 8;
+const OVERSUBSCRIBED_RANKS: u64 = 8;
 
 /// What a ratio has to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,7 @@ enum Limit {
 
 /// With what weir is compared.
 #[derive(Clone, Copy, Debug)]
-enum Beside {
+enum Baseline {
     /// The best of these at the same.
     Best(&'static [Contender]),
     /// Itself at something else.
@@ -44,7 +44,7 @@ enum Beside {
 struct Target {
     measure: Measure,
     limit: Limit,
-    beside: Beside,
+    beside: Baseline,
 }
 
 /// What a run says about a target.
@@ -78,7 +78,7 @@ impl Verdict {
 
 /// A target with what became of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub struct JudgedTarget {
     /// What is compared with what.
     pub text: String,
     /// `at most 0.85`.
@@ -93,28 +93,41 @@ pub struct Judged {
 
 fn targets() -> Vec<Target> {
     let target = |what, at, limit, beside| Target { measure: Measure { what, at }, limit, beside };
-    let collectives = [What::BarrierUs, What::AllreduceUs, What::AlltoallUs];
-    let libfabric_and_ucx = Beside::Best(&[SHM, UCX]);
+    let collectives = [Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs];
+    let libfabric_and_ucx = Baseline::Best(&[SHM, UCX]);
     // All three attach to the sender's memory, if the kernel lets them. (Open MPI and Intel MPI try that a few times at most, and then copy twice.)
-    let single_copy = Beside::Best(&[MPICH, SHM, UCX]);
+    let single_copy = Baseline::Best(&[MPICH, SHM, UCX]);
     let mut targets = vec![
-        target(What::HalfRoundTripUs, SMALL_BYTES, Limit::AtMost(0.85), libfabric_and_ucx),
-        target(What::HalfRoundTripUs, EXCHANGE_BYTES, Limit::AtMost(0.7), libfabric_and_ucx),
-        target(What::MessagesPerS, SMALL_BYTES, Limit::AtLeast(1.3), libfabric_and_ucx),
-        target(What::BytesPerS, LARGE_BYTES, Limit::AtLeast(1.2), single_copy),
+        target(Quantity::HalfRoundTripUs, SMALL_BYTES, Limit::AtMost(0.85), libfabric_and_ucx),
+        target(Quantity::HalfRoundTripUs, EXCHANGE_BYTES, Limit::AtMost(0.7), libfabric_and_ucx),
+        target(Quantity::MessagesPerS, SMALL_BYTES, Limit::AtLeast(1.3), libfabric_and_ucx),
+        target(Quantity::BytesPerS, LARGE_BYTES, Limit::AtLeast(1.2), single_copy),
     ];
-    targets.extend(collectives.map(|what| target(what, CROWD, Limit::AtMost(1.2), Beside::Best(&[INTEL]))));
+    targets.extend(
+        collectives
+            .map(|what| target(what, OVERSUBSCRIBED_RANKS, Limit::AtMost(1.2), Baseline::Best(&[INTEL]))),
+    );
     targets.extend(collectives.map(|what| {
-        let fewer = Beside::Itself(Measure { what, at: CROWD });
-        target(what, 2 * CROWD, Limit::AtMost(3.0), fewer)
+        let fewer = Baseline::Itself(Measure { what, at: OVERSUBSCRIBED_RANKS });
+        target(what, 2 * OVERSUBSCRIBED_RANKS, Limit::AtMost(3.0), fewer)
     }));
-    targets.push(target(What::IncastShare, CROWD - 1, Limit::AtLeast(0.9), Beside::Nothing));
-    targets.push(target(What::IncastFairness, CROWD - 1, Limit::AtLeast(0.95), Beside::Nothing));
+    targets.push(target(
+        Quantity::IncastShare,
+        OVERSUBSCRIBED_RANKS - 1,
+        Limit::AtLeast(0.9),
+        Baseline::Nothing,
+    ));
+    targets.push(target(
+        Quantity::IncastFairness,
+        OVERSUBSCRIBED_RANKS - 1,
+        Limit::AtLeast(0.95),
+        Baseline::Nothing,
+    ));
     targets
 }
 
 /// All targets.
-pub fn judge(results: &Results) -> Vec<Judged> {
+pub fn judge(results: &Results) -> Vec<JudgedTarget> {
     targets().iter().map(|target| target.judge(results)).collect()
 }
 
@@ -134,19 +147,19 @@ fn samples(results: &Results, measure: Measure, contender: Contender) -> Option<
 }
 
 impl Target {
-    fn judge(&self, results: &Results) -> Judged {
+    fn judge(&self, results: &Results) -> JudgedTarget {
         let Measure { what, at } = self.measure;
         let ours = samples(results, self.measure, WEIR);
         let (beside, theirs) = match self.beside {
-            Beside::Nothing => {
+            Baseline::Nothing => {
                 (String::new(), ours.map(|ours| (String::new(), Samples { spread: ONE, ..ours })))
             }
-            Beside::Itself(other) => {
+            Baseline::Itself(other) => {
                 let place = other.what.place(other.at);
                 let theirs = samples(results, other, WEIR).map(|theirs| (place.clone(), theirs));
                 (format!(" over {place}"), theirs)
             }
-            Beside::Best(contenders) => {
+            Baseline::Best(contenders) => {
                 let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
                 let best = if names.len() == 1 { "" } else { "the best of " };
                 (format!(" over {best}{}", names.join(", ")), self.best(results, contenders))
@@ -156,7 +169,7 @@ impl Target {
             (Some(ours), Some((name, theirs))) => {
                 let ratio = ours.spread.median / theirs.spread.median;
                 let numbers = match self.beside {
-                    Beside::Nothing => {
+                    Baseline::Nothing => {
                         format!("{} .. {}", what.show(ours.spread.min), what.show(ours.spread.max))
                     }
                     _ => format!(
@@ -165,8 +178,9 @@ impl Target {
                         what.show(theirs.spread.median)
                     ),
                 };
-                let shown = if what == What::IncastFairness { what.show(ratio) } else { three_digits(ratio) };
-                let verdict = match ours.count.min(theirs.count) < LEAST_SAMPLES {
+                let shown =
+                    if what == Quantity::IncastFairness { what.show(ratio) } else { three_digits(ratio) };
+                let verdict = match ours.count.min(theirs.count) < MIN_SAMPLES {
                     true => Verdict::TooFewRounds,
                     false => self.limit.verdict(&ours.spread, &theirs.spread),
                 };
@@ -175,10 +189,10 @@ impl Target {
             _ => (Verdict::NotMeasured, String::from("-"), None),
         };
         let title = match what {
-            What::MessagesPerS => format!("Rate of {} messages", size(at)),
+            Quantity::MessagesPerS => format!("Rate of {} messages", size(at)),
             _ => self.measure.describe(),
         };
-        Judged { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }
+        JudgedTarget { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }
     }
 
     /// The best by its median.
@@ -222,7 +236,7 @@ mod tests {
     use super::super::results::tests::measured;
     use super::*;
 
-    fn judged(samples: &[(Contender, What, u64, &[f64])], wanted: &str) -> Judged {
+    fn judged(samples: &[(Contender, Quantity, u64, &[f64])], wanted: &str) -> JudgedTarget {
         let all =
             samples.iter().flat_map(|&(contender, what, at, values)| measured(contender, what, at, values));
         let results = Results::new(&[WEIR, SHM, UCX, INTEL], &all.collect::<Vec<_>>());
@@ -230,13 +244,13 @@ mod tests {
         judged.into_iter().find(|target| target.text.starts_with(wanted)).unwrap()
     }
 
-    fn latency(weir: &[f64], shm: &[f64], ucx: &[f64]) -> Judged {
-        let what = What::HalfRoundTripUs;
+    fn latency(weir: &[f64], shm: &[f64], ucx: &[f64]) -> JudgedTarget {
+        let what = Quantity::HalfRoundTripUs;
         judged(&[(WEIR, what, 8, weir), (SHM, what, 8, shm), (UCX, what, 8, ucx)], "Half round trip, 8 B")
     }
 
     #[test]
-    fn less_is_better_for_times() {
+    fn lower_times_reach_the_target() {
         let target = latency(&[0.4, 0.41, 0.42], &[0.7, 0.7, 0.7], &[0.5, 0.51, 0.52]);
         assert_eq!(target.text, "Half round trip, 8 B over the best of libfabric shm, UCX");
         assert_eq!(target.found, "0.80 (410 ns / 510 ns UCX)");
@@ -254,9 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn more_is_better_for_rates() {
+    fn higher_rates_reach_the_target() {
         let rate = |weir: &[f64]| {
-            let what = What::MessagesPerS;
+            let what = Quantity::MessagesPerS;
             let target = judged(
                 &[(WEIR, what, 8, weir), (SHM, what, 8, &[6e6; 3]), (UCX, what, 8, &[7e6; 3])],
                 "Rate",
@@ -269,21 +283,21 @@ mod tests {
     }
 
     #[test]
-    fn incasts_and_crowds_are_compared_with_themselves() {
+    fn incast_and_oversubscription_targets_compare_weir_with_itself() {
         let share = judged(
-            &[(WEIR, What::IncastPerS, 1, &[10.0; 3]), (WEIR, What::IncastPerS, 7, &[9.5, 9.3, 9.1])],
+            &[(WEIR, Quantity::IncastPerS, 1, &[10.0; 3]), (WEIR, Quantity::IncastPerS, 7, &[9.5, 9.3, 9.1])],
             "Incast: rate",
         );
         assert_eq!((share.verdict, share.found.as_str()), (Verdict::Reached, "0.93 (0.91 .. 0.95)"));
-        let fair = judged(&[(WEIR, What::IncastFairness, 7, &[0.949; 3])], "Incast: Jain");
+        let fair = judged(&[(WEIR, Quantity::IncastFairness, 7, &[0.949; 3])], "Incast: Jain");
         assert_eq!((fair.verdict, fair.found.as_str()), (Verdict::Missed, "0.949 (0.949 .. 0.949)"));
         let crowd = judged(
-            &[(WEIR, What::BarrierUs, 8, &[40.0; 3]), (WEIR, What::BarrierUs, 16, &[100.0; 3])],
+            &[(WEIR, Quantity::BarrierUs, 8, &[40.0; 3]), (WEIR, Quantity::BarrierUs, 16, &[100.0; 3])],
             "Barrier, 16 ranks",
         );
         assert_eq!(crowd.found, "2.50 (100 us / 40.0 us 8 ranks)");
         let intel = judged(
-            &[(WEIR, What::BarrierUs, 8, &[40.0; 3]), (INTEL, What::BarrierUs, 8, &[20.0; 3])],
+            &[(WEIR, Quantity::BarrierUs, 8, &[40.0; 3]), (INTEL, Quantity::BarrierUs, 8, &[20.0; 3])],
             "Barrier, 8 ranks over Intel MPI",
         );
         assert_eq!(intel.verdict, Verdict::Missed);

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_are_read_as_they_are_written() {
+    fn cases_round_trip() {
         for case in standard_cases().into_iter().chain(quick_cases()) {
             assert_eq!(case.word().parse::<Choice>().unwrap().cases, [case]);
         }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_goals_cases_are_all_there() {
+    fn the_standard_cases_include_the_targets() {
         let words: Vec<_> = standard_cases().iter().map(Case::word).collect();
         assert_eq!(words.len(), 10);
         assert!(words.contains(&String::from("1x1000000x2048-blocking")));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_none_is_refused() {
+    fn an_invalid_flood_result_is_rejected() {
         let refusal = |line: &str| Sample::parse(line).unwrap_err();
         assert_eq!(refusal("hello"), "it printed no result");
         assert_eq!(refusal(&LINE.replace("total_s=0.412", "")), "its result has no total_s");

@@ -127,8 +127,8 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     run::check_json_target(arguments.json.as_deref())?;
     let settings = Settings::from_environment()?;
     let cases = arguments.chosen_cases();
-    let most_senders = cases.iter().map(|case| case.senders).max().unwrap_or(1);
-    settings.quota(most_senders + 1)?;
+    let max_senders = cases.iter().map(|case| case.senders).max().unwrap_or(1);
+    settings.quota(max_senders + 1)?;
     let scratch = scratch::directory()?;
     let bench = Bench::prepare(arguments, &settings, scratch.path())?;
     let machine = Machine::of_this();
@@ -168,7 +168,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     }
     let weir = Contender::Mpich(Transport::Weir);
     let wanted = arguments.only.is_empty() || arguments.only.contains(&weir);
-    Ok(u8::from(wanted && !results.iter().all(|case| case.keeps_bound(weir))))
+    Ok(u8::from(wanted && !results.iter().all(|case| case.is_within_memory_bound(weir))))
 }
 
 impl Bench {
@@ -224,7 +224,7 @@ impl Bench {
 
     /// One job.
     fn measure_once(&self, case: Case, contender: Contender) -> Result<Outcome, Failure> {
-        let needed = case.payload_bytes().saturating_add(free_memory::FLOOR_BYTES);
+        let needed = case.payload_bytes().saturating_add(free_memory::MIN_FREE_BYTES);
         if let Some(available) = free_memory::available_bytes()
             && available < needed
         {

@@ -68,7 +68,7 @@ impl Row {
     }
 
     /// For the cell of its time.
-    fn why_no_time(&self) -> &'static str {
+    fn failure_label(&self) -> &'static str {
         self.ended.as_ref().map_or("-", |ended| ended.word)
     }
 
@@ -122,7 +122,7 @@ impl CaseResults {
     }
 
     /// Whether `contender` finished every repetition with its receiver's growth in bounds.
-    pub fn keeps_bound(&self, contender: Contender) -> bool {
+    pub fn is_within_memory_bound(&self, contender: Contender) -> bool {
         self.rows.get(&contender).is_some_and(|row| row.finished() && self.within_bound(row))
     }
 
@@ -136,8 +136,8 @@ impl CaseResults {
     }
 
     /// The fastest of MPICH's own that finished every repetition.
-    fn fastest_own(&self) -> Option<(Contender, Vec<f64>)> {
-        let own = self.rows.iter().filter(|(contender, row)| contender.is_mpichs_own() && row.finished());
+    fn fastest_builtin(&self) -> Option<(Contender, Vec<f64>)> {
+        let own = self.rows.iter().filter(|(contender, row)| contender.is_mpich_builtin() && row.finished());
         let with_median = own.filter_map(|(&contender, row)| {
             Some((Spread::of(&row.seconds())?.median, contender, row.seconds()))
         });
@@ -147,7 +147,7 @@ impl CaseResults {
 
     /// How long `contender` took beside the fastest of MPICH's own; none without both.
     pub fn ratio(&self, contender: Contender) -> Option<Ratio> {
-        let (fastest, seconds) = self.fastest_own()?;
+        let (fastest, seconds) = self.fastest_builtin()?;
         let row = self.rows.get(&contender).filter(|row| row.finished())?;
         (fastest != contender).then(|| Ratio::of_pairs(&row.seconds(), &seconds)).flatten()
     }
@@ -171,7 +171,7 @@ pub fn render(results: &CaseResults) -> String {
     table.set_header(
         std::iter::once(Cell::new("")).chain(headings.into_iter().map(|text| right(text.to_owned()))),
     );
-    let fastest = results.fastest_own().map(|(contender, _)| contender);
+    let fastest = results.fastest_builtin().map(|(contender, _)| contender);
     for (&contender, row) in &results.rows {
         let mebibytes = |number: u64| three_digits(number as f64 / f64::from(1 << 20));
         let mut cells = vec![Cell::new(contender.heading())];
@@ -196,7 +196,7 @@ pub fn render(results: &CaseResults) -> String {
                 ]);
             }
             _ => {
-                cells.extend(["-", "-", "-", row.why_no_time(), "-"].map(|text| right(text.to_owned())));
+                cells.extend(["-", "-", "-", row.failure_label(), "-"].map(|text| right(text.to_owned())));
             }
         }
         table.add_row(cells);
@@ -241,7 +241,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
     let mut notes = Vec::new();
     let weir = Contender::Mpich(Transport::Weir);
     if results.iter().any(|case| case.rows.contains_key(&weir)) {
-        let kept = results.iter().filter(|case| case.keeps_bound(weir)).count();
+        let kept = results.iter().filter(|case| case.is_within_memory_bound(weir)).count();
         notes.push(format!("weir finished within its memory bound in {kept} of {} cases.", results.len()));
         let verdicts: Vec<Verdict> = results
             .iter()
@@ -258,7 +258,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
             ));
         }
     }
-    let most_ranks = results.iter().map(|case| case.case.senders + 1).max().unwrap_or(1);
+    let max_ranks = results.iter().map(|case| case.case.senders + 1).max().unwrap_or(1);
     notes.push(format!(
         "{repeat} interleaved repetitions; growth: the most of them, RssAnon + RssShmem since MPI_Init. {} {}, {}, {} cores, \
          Linux {}, load before {}.",
@@ -274,9 +274,9 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
             "So few repetitions say little about times: their intervals are wide or absent.",
         ));
     }
-    if most_ranks as usize > machine.cores {
+    if max_ranks as usize > machine.cores {
         notes.push(format!(
-            "With {most_ranks} ranks on {} cores, times depend on how the ranks are scheduled.",
+            "With {max_ranks} ranks on {} cores, times depend on how the ranks are scheduled.",
             machine.cores
         ));
     }
@@ -339,18 +339,18 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_of_every_repetition() {
+    fn the_memory_bound_holds_for_every_repetition() {
         let mut results = results();
         assert_eq!(results.bound_bytes(1 << 20), (21 << 19) + (64 << 20));
-        assert!(results.keeps_bound(WEIR) && results.keeps_bound(TCP));
-        assert!(!results.keeps_bound(SHM), "468 MiB");
-        assert!(!results.keeps_bound(UCX), "did not finish");
+        assert!(results.is_within_memory_bound(WEIR) && results.is_within_memory_bound(TCP));
+        assert!(!results.is_within_memory_bound(SHM), "468 MiB");
+        assert!(!results.is_within_memory_bound(UCX), "did not finish");
         results.add(WEIR, sample(1.0, 75));
-        assert!(!results.keeps_bound(WEIR), "once too much is too much");
+        assert!(!results.is_within_memory_bound(WEIR), "once too much is too much");
     }
 
     #[test]
-    fn ratios_are_to_the_fastest_of_mpichs_own_that_finished_always() {
+    fn ratios_use_the_fastest_mpich_transport_that_always_finished() {
         let mut results = results();
         let ratio = results.ratio(WEIR).unwrap();
         assert!((ratio.mean - 0.5).abs() < 1e-12 && ratio.pairs == 3, "by median, shared memory: {ratio:?}");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_show_memory_time_and_who_did_not_finish() {
+    fn tables_show_memory_time_and_unfinished_transports() {
         let mut results = results();
         results.add(SHM, Outcome::TooLarge { needed_bytes: 3 << 30, available_bytes: 1 << 30 });
         let text = render(&results);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_notes_sum_up() {
+    fn notes_summarise_the_results() {
         let mpi = Mpi {
             kind: Kind::Mpich,
             version: "5.0.2".into(),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn callgrinds_number_is_read() {
+    fn the_callgrind_count_is_parsed() {
         let text =
             "==7== Events    : Ir\n==7== Collected : 2524512\n==7== \n==7== I   refs:      2,524,512\n";
         assert_eq!(instructions(&output("0", text)), Ok(2_524_512));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_counts_once_however_many_sizes_it_has() {
+    fn a_pair_counts_once_for_any_number_of_sizes() {
         // Six points, which are all 2 % slower in one pair and 4 % in the other.
         let pair =
             |factor: f64| (1..=6).map(|us| (f64::from(us) * factor, f64::from(us))).collect::<Vec<_>>();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_both_limits_passes() {
+    fn results_within_both_limits_pass() {
         let good = results(100.0, &[0.010, 0.011, 0.012]);
         let shown = text(&good);
         assert!(shown.contains("2 KiB, one way: +5.0 %, limit +5.0 %: passed."), "{shown}");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_resolved_does_not_pass_and_says_what_would_help() {
+    fn unresolved_results_fail_with_advice() {
         let drowned = results(0.0, &[-3.0, 0.0, 3.0]);
         assert!(text(&drowned).contains("far wider than the limit"));
         let wide = results(0.0, &[-0.05, 0.0, 0.05]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_measured_is_told_and_is_no_pass() {
+    fn missing_measurements_are_reported_and_fail() {
         let results = Results { missing: vec![String::from("no valgrind")], ..Results::default() };
         assert!(text(&results).ends_with("\nno valgrind"));
         assert!(!all_passed(&results, LIMITS));

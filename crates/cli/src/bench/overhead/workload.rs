@@ -21,7 +21,7 @@ pub const RECEIVER_FUNCTION: &str = "counted_receiver_side";
 /// Messages before counting begins.
 const WARM_UP: u64 = 200;
 /// Bound on the calls for one message: one that needs more is lost.
-const MOST_ROUNDS: u32 = 100_000;
+const MAX_ROUNDS: u32 = 100_000;
 
 /// Which way messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -93,7 +93,7 @@ enum Call {
     /// Post the receive or the send, then make progress.
     Begin,
     /// Make progress.
-    GoOn,
+    Continue,
 }
 
 #[inline(never)]
@@ -149,12 +149,12 @@ fn one_message(
     // The receive is posted first: that is so for most messages.
     let mut received = receive(to, Call::Begin);
     send(from, Call::Begin);
-    for _ in 0..MOST_ROUNDS {
-        received = received || receive(to, Call::GoOn);
+    for _ in 0..MAX_ROUNDS {
+        received = received || receive(to, Call::Continue);
         if received {
             return Ok(());
         }
-        send(from, Call::GoOn);
+        send(from, Call::Continue);
     }
     Err(lost(String::from("a message did not arrive")))
 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_than_were_sent_are_noticed() {
+    fn corrupted_bytes_are_detected() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().to_string_lossy().into_owned();
         let settings =

@@ -77,7 +77,7 @@ struct Record<'a> {
     machine: &'a Machine,
     quick: bool,
     cases: &'a [Measured],
-    targets: &'a [table::Judged],
+    targets: &'a [table::JudgedTarget],
 }
 
 /// Measures and prints. The result is the exit status.
@@ -101,7 +101,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
     let mut measured = Vec::new();
     for case in cases {
         bar.set_message(name(case));
-        measured.push(measure_apart(case, arguments.quick)?);
+        measured.push(measure_in_child_process(case, arguments.quick)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -127,7 +127,7 @@ fn name(case: Case) -> String {
 }
 
 /// Runs a case in a process of its own.
-fn measure_apart(case: Case, quick: bool) -> Result<Measured, Failure> {
+fn measure_in_child_process(case: Case, quick: bool) -> Result<Measured, Failure> {
     let program = std::env::current_exe().map_err(Failure::system("our own program"))?;
     let mut command = Command::new(program);
     command.args(["bench", "sim", "--here", "--only", &name(case)]).stdin(Stdio::null());
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_runs_in_small_and_is_the_same_twice() {
+    fn every_quick_case_is_deterministic() {
         for &case in Case::value_variants() {
             let [first, second] = [0, 1].map(|_| measure(case, true).expect("runs").done);
             assert!(first.messages > 1000 && first.packet_hops >= first.messages, "{case:?}: {first:?}");

@@ -12,7 +12,7 @@ const MB: f64 = 1e6;
 
 /// A target and what came of it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub struct JudgedTarget {
     case: Case,
     /// What is limited, with its unit.
     what: &'static str,
@@ -25,12 +25,12 @@ pub struct Judged {
 }
 
 /// Every target of the cases measured. Source: issue 4, "Speed and size".
-pub fn judge(measured: &[Measured]) -> Vec<Judged> {
+pub fn judge(measured: &[Measured]) -> Vec<JudgedTarget> {
     let mut judged = Vec::new();
     for of in measured {
         let mut limit = |what, at_least, target: f64, measured: f64| {
             let holds = if at_least { measured >= target } else { measured <= target };
-            judged.push(Judged { case: of.case, what, at_least, target, measured, holds });
+            judged.push(JudgedTarget { case: of.case, what, at_least, target, measured, holds });
         };
         let (cpu_s, peak_mb) = (of.cpu_s, of.peak_bytes as f64 / MB);
         let (hops_per_s, messages_per_s) = (of.per_s(of.done.packet_hops), of.per_s(of.done.messages));
@@ -84,7 +84,7 @@ fn new_table() -> Table {
 }
 
 /// Both tables.
-pub fn render(measured: &[Measured], judged: &[Judged], machine: &Machine) -> String {
+pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine) -> String {
     let mut table = new_table();
     let headings = [
         "case",
@@ -124,7 +124,7 @@ pub fn render(measured: &[Measured], judged: &[Judged], machine: &Machine) -> St
         let mut table = new_table();
         table.set_header(["case", "target", "", "measured", "holds"]);
         for judged in judged {
-            let Judged { what, target, measured, .. } = judged;
+            let JudgedTarget { what, target, measured, .. } = judged;
             table.add_row(vec![
                 Cell::new(name(judged.case)),
                 right(format!(

@@ -162,7 +162,7 @@ const COST: Cost = Cost {
     credit_receive_ps: 90 * NS,
     match_ps: 50 * NS,
     copy_ps_per_kib: 100 * NS,
-    keep_ps_per_kib: 100 * NS,
+    unexpected_copy_ps_per_kib: 100 * NS,
     get_ps: 1000 * NS,
     poll_ps: 0,
 };

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_hop_is_singular() {
+    fn a_count_of_one_hop_is_singular() {
         let titles: Vec<String> =
             figures(&Evidence::new(Vec::new(), &[])).into_iter().map(|chart| chart.title).collect();
         assert_eq!(

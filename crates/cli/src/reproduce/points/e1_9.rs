@@ -22,7 +22,7 @@ fn calls_per_root(it: &Settings) -> Option<f64> {
 }
 
 fn curve(evidence: &Evidence<'_>, scheme: SchemeName) -> Curve {
-    let ranks = evidence.most_ranks();
+    let ranks = evidence.max_ranks();
     evidence.curve(
         |it| it.scheme == scheme && it.ranks == ranks,
         calls_per_root,
@@ -62,7 +62,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
 }
 
 fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
-    let ranks = evidence.most_ranks();
+    let ranks = evidence.max_ranks();
     let mut chart = Chart::new(
         format!("Scatterv among {ranks} ranks (Figure 7.10)"),
         "calls before the root changes",

@@ -202,7 +202,7 @@ fn buffer_points(evidence: &Evidence<'_>) -> Vec<Point> {
 
 /// A chart of something that every kernel has.
 fn of_kernels(title: impl Into<String>, y_title: &str) -> Chart {
-    Chart::new(title, "kernel, class A", y_title).things(PUBLISHED.map(|(name, ..)| name.to_uppercase()))
+    Chart::new(title, "kernel, class A", y_title).categories(PUBLISHED.map(|(name, ..)| name.to_uppercase()))
 }
 
 fn buffer_figures(evidence: &Evidence<'_>) -> Vec<Chart> {

@@ -423,19 +423,19 @@ fn gap_7_only_data_is_activity() {
 
 #[test]
 fn gap_7_two_that_take_turns_do_not_rob_each_other_every_time() {
-    let thefts = |hold_points| {
+    let quota_transfers = |hold_points| {
         let mut star = Star::new(DataRegion { hold_points, ..region(40, 2, 1) }, 1, 2, None);
         for side in 0..2 {
             star.flow(side, 200);
         }
-        let before = star.pool.tally().thefts;
+        let before = star.pool.tally().quota_transfers;
         // Phases as short as they can be: some monitoring points each.
         for phase in 0..40 {
             star.flow(phase % 2, 60);
         }
-        star.pool.tally().thefts - before
+        star.pool.tally().quota_transfers - before
     };
-    let (as_published, held) = (thefts(0), thefts(4));
+    let (as_published, held) = (quota_transfers(0), quota_transfers(4));
     assert!(as_published >= 30, "{as_published} thefts");
     assert!(held <= as_published / 2, "{held} of {as_published}");
     assert!(held > 0, "adaptation goes on");
@@ -685,9 +685,9 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
 fn stories_end_well_and_everything_happens_in_them() {
     let mut sum = Tally::default();
     for seed in 0..600 {
-        let Tally { thefts, spared, requests, short_grants, excesses, deficits, put_off } =
+        let Tally { quota_transfers, spared, requests, short_grants, excesses, deficits, put_off } =
             story(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
-        sum.thefts += thefts;
+        sum.quota_transfers += quota_transfers;
         sum.spared += spared;
         sum.requests += requests;
         sum.short_grants += short_grants;
@@ -695,7 +695,7 @@ fn stories_end_well_and_everything_happens_in_them() {
         sum.deficits += deficits;
         sum.put_off += put_off;
     }
-    let seen = [sum.thefts, sum.spared, sum.requests, sum.short_grants, sum.excesses, sum.deficits];
+    let seen = [sum.quota_transfers, sum.spared, sum.requests, sum.short_grants, sum.excesses, sum.deficits];
     assert!(seen.into_iter().all(|count| count > 100), "{sum:?}");
     assert_eq!(sum.put_off, 0);
 }

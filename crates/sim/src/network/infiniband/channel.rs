@@ -5,19 +5,19 @@
 //! only: the next at which it starts a packet, or finds that it is busy and has to look again. What frees a buffer starts it at once.
 //!
 //! Which of two packets goes first when they meet at the same picosecond, and who is told first of what happens at the same time, must not
-//! depend on which events are spared. So whatever would have an event draws its [`Turn`] all the same, when that would have been pushed.
+//! depend on which events are spared. So whatever would have an event draws its [`Sequence`] all the same, when that would have been pushed.
 //! ```text
 //! now 5   a packet starts towards channel c, is there at 9 (turn 31); c is busy until 12 and looks again then (turn 20): no event
 //! 12      in turn 20 c starts it, if there is room
 //! 14      there was none, and now a buffer is free: c starts it in the turn of what has freed it
 //! ```
 
-use super::super::line::Line;
+use super::super::packet_queue::PacketQueue;
 use super::{Event, NEVER};
 use crate::Picoseconds;
 use crate::network::Outputs;
 use crate::network::fat_tree::End;
-use crate::queue::Turn;
+use crate::queue::Sequence;
 
 /// Where a channel leads.
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +36,16 @@ pub(super) enum Leads {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub at: Picoseconds,
-    pub turn: Turn,
+    pub sequence: Sequence,
 }
 
 impl Moment {
     /// After everything.
-    pub const NEVER: Moment = Moment { at: NEVER, turn: Turn::FIRST };
+    pub const NEVER: Moment = Moment { at: NEVER, sequence: Sequence::FIRST };
 
     #[inline]
     pub fn is_before(self, other: Moment) -> bool {
-        self.at < other.at || self.at == other.at && self.turn.is_before(other.turn)
+        self.at < other.at || self.at == other.at && self.sequence.is_before(other.sequence)
     }
 }
 
@@ -58,7 +58,7 @@ impl Moment {
 pub(super) struct Channel {
     pub leads: Leads,
     /// Packets that wait for it or are on the way there, in order of time. Unused from memory to adapter: those wait in the sources.
-    pub line: Line,
+    pub packet_queue: PacketQueue,
     /// When the last of them is there.
     pub last_there_at: Picoseconds,
     pub free_at: Picoseconds,
@@ -75,7 +75,7 @@ impl Channel {
     pub fn new(leads: Leads, buffer_packets: u32) -> Channel {
         Channel {
             leads,
-            line: Line::EMPTY,
+            packet_queue: PacketQueue::EMPTY,
             last_there_at: 0,
             free_at: 0,
             look: Moment::NEVER,
@@ -88,7 +88,7 @@ impl Channel {
     #[inline]
     pub fn look_when_free(&mut self, outputs: &mut Outputs<Event>) {
         if self.look == Moment::NEVER {
-            self.look = Moment { at: self.free_at, turn: outputs.draw() };
+            self.look = Moment { at: self.free_at, sequence: outputs.draw() };
         }
     }
 

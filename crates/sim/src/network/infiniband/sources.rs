@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 
-use super::{NEVER, What};
+use super::{NEVER, PacketKind};
 use crate::Picoseconds;
 
 /// Packets for one host, back to back: packet `next` can be fetched from `ready_at` on, the others follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    pub what: What,
+    pub what: PacketKind,
     pub to: u32,
     pub next: u32,
     pub count: u32,
@@ -30,7 +30,7 @@ struct Source {
 /// A packet that was fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
-    pub what: What,
+    pub what: PacketKind,
     pub index: u32,
     /// Nothing of the same train or answer follows.
     pub last: bool,

@@ -21,7 +21,7 @@ def test_fewer_lanes_than_ranks(over_weir, lanes, flow):
 
 
 @pytest.mark.parametrize("flags", [(), ("FI_WEIR_IDLE_BYTES=0",), ("FI_WEIR_MAX_PEERS=3", "FI_WEIR_IDLE_BYTES=0")], ids=" ".join)
-def test_memory_goes_back_after_a_burst(over_weir, flags):
+def test_memory_is_released_after_a_burst(over_weir, flags):
     few_lanes = len(flags) == 2
     flags = [word for setting in flags for word in ("--set", setting)]
     outcome, report = over_weir(8, [launch.compile_c(BURST), "3"], flags=flags, timeout=120)

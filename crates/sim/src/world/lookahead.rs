@@ -3,7 +3,7 @@
 //! In an all-to-all thousands of packets can stand in a mailbox, and each is taken by a step of its own: between two steps of a rank
 //! all other ranks do something, so that a rank's tables are out of the caches whenever its turn comes. What a packet from the middle of
 //! a message does to a machine nobody else can see or change. So a step that finds several of them tells the machine of all, and
-//! notes what it answered; the steps in which they are taken then only look at the notes (`Node::take_foreseen`). These come at the same
+//! notes what it answered; the steps in which they are taken then only look at the notes (`RankState::retrieve_early`). These come at the same
 //! times and in the same order as without, so nothing about the world changes: a test compares it with one that is checked, in which
 //! this is not done.
 //!
@@ -26,13 +26,13 @@ use weir_proto::{Config, Geometry, Peer, Request, Scheme};
 use crate::Picoseconds;
 
 /// Bound: so many at a time. All ranks together should fit into a cache.
-pub(super) const MOST: usize = 32;
+pub(super) const MAX_PACKETS: usize = 32;
 /// Fewer are not worth it.
-pub(super) const FEWEST: usize = 4;
+pub(super) const MIN_PACKETS: usize = 4;
 
 /// A packet of which the machine knows already: from the middle of a message, or a whole one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct EarlyPacket {
     pub from: u32,
     pub number: u32,
     pub payload_bytes: u32,
@@ -40,12 +40,12 @@ pub(super) struct Seen {
     pub called_at: Picoseconds,
     /// What placing it costs.
     pub place_ps: Picoseconds,
-    pub then: Then,
+    pub then: AfterRetrieval,
 }
 
 /// What is to be done when a packet is taken of which the machine knows already.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Then {
+pub(super) enum AfterRetrieval {
     Nothing,
     /// Something is to be sent to its sender.
     Settle(Peer),
@@ -59,14 +59,14 @@ pub(super) enum Then {
 
 /// Those of one rank, in the order in which they are taken.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
-    seen: Vec<Seen>,
+pub(super) struct Lookahead {
+    seen: Vec<EarlyPacket>,
     taken: usize,
     /// Packets behind these that are messages by themselves: nothing is to be told of them.
     messages: usize,
 }
 
-impl Ahead {
+impl Lookahead {
     pub fn is_empty(&self) -> bool {
         self.taken == self.seen.len()
     }
@@ -87,19 +87,19 @@ impl Ahead {
 
     /// Notes one more.
     #[inline]
-    pub fn push(&mut self, seen: Seen) {
+    pub fn push(&mut self, seen: EarlyPacket) {
         self.seen.push(seen);
     }
 
     /// The next one, which stays.
     #[inline]
-    pub fn next(&self) -> Option<&Seen> {
+    pub fn next(&self) -> Option<&EarlyPacket> {
         self.seen.get(self.taken)
     }
 
     /// Takes the next one.
     #[inline]
-    pub fn take(&mut self) -> Option<Seen> {
+    pub fn take(&mut self) -> Option<EarlyPacket> {
         let seen = *self.seen.get(self.taken)?;
         self.taken += 1;
         if self.taken == self.seen.len() {
@@ -111,9 +111,9 @@ impl Ahead {
 
     /// Slots that packets of `from` still fill, though the machine thinks that they are retrieved.
     pub fn slots_of(&self, from: u32, geometry: &Geometry) -> u32 {
-        let slots = |seen: &Seen| match (seen.payload_bytes, seen.then) {
+        let slots = |seen: &EarlyPacket| match (seen.payload_bytes, seen.then) {
             (0, _) => 1, // every header fits in one slot
-            (bytes, Then::Complete { .. }) => geometry.slots(geometry.eager_header_bytes, bytes),
+            (bytes, AfterRetrieval::Complete { .. }) => geometry.slots(geometry.eager_header_bytes, bytes),
             (bytes, _) => geometry.slots(geometry.more_header_bytes, bytes),
         };
         self.seen[self.taken..].iter().filter(|seen| seen.from == from).map(slots).sum()
@@ -121,12 +121,12 @@ impl Ahead {
 }
 
 /// Whether a machine can be told of whole messages too.
-pub(super) fn may_tell_messages(config: &Config) -> bool {
+pub(super) fn supports_message_lookahead(config: &Config) -> bool {
     matches!(config.scheme, Scheme::Unlimited)
 }
 
 /// Whether what a packet says is between its two ranks alone: with dynamic credits all senders share, with an adaptive backlog quotas
 /// change, with the hardware's a buffer is posted again when its packet is taken.
-pub(super) fn may_look_ahead(config: &Config) -> bool {
+pub(super) fn supports_lookahead(config: &Config) -> bool {
     matches!(config.scheme, Scheme::Unlimited | Scheme::Static { .. } | Scheme::StaticConnection { .. })
 }

@@ -20,7 +20,7 @@ def test_a_late_receiver_finds_everything(over_weir, flow, budget):
 
 
 @pytest.mark.parametrize("messages,message_bytes", [(1, 8), (2000, 2048), (400, 4096), (3, 100_000)])
-def test_whatever_was_sent(over_weir, messages, message_bytes):
+def test_a_late_receiver_gets_messages_of_every_size(over_weir, messages, message_bytes):
     program = [launch.compile_c(SOURCE), "1", str(messages), str(message_bytes), "directed"]
     outcome, _ = over_weir(4, program, flags=[*CLOSE, *SMALL], timeout=60)
     assert f"all {3 * messages} arrived" in outcome.output, outcome

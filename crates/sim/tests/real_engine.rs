@@ -22,7 +22,7 @@ fn compare(workload: &Workload, ranks: u32, scheme: Scheme) {
 }
 
 #[test]
-fn programs_do_the_same_on_the_real_engine() {
+fn programs_behave_the_same_on_the_real_engine() {
     let (catalogue, mut compared) = (catalogue(), 0);
     for (number, workload) in catalogue.iter().enumerate() {
         // Ranks and schemes take turns, so that each meets much of the catalogue.
@@ -38,7 +38,7 @@ fn programs_do_the_same_on_the_real_engine() {
 }
 
 #[test]
-fn an_all_to_all_does_the_same_under_every_scheme() {
+fn alltoall_behaves_the_same_under_every_scheme() {
     let alltoall = support::workload("[alltoall]\nalgorithm = 'linear'\nmessage_bytes = 2048\ncalls = 5");
     for scheme in SCHEMES {
         compare(&alltoall, 8, scheme);

@@ -20,17 +20,17 @@ def yields(over_weir, *flags, ranks=2):
     return in_receives, in_round_trips
 
 
-def test_a_receive_whose_message_is_there_yields_nothing(over_weir):
+def test_a_receive_of_an_arrived_message_yields_nothing(over_weir):
     assert yields(over_weir, "--set", "FI_WEIR_SKIP_YIELDS=0")[0] >= MESSAGES
     assert yields(over_weir)[0] < MESSAGES // 10
 
 
-def test_nor_with_more_ranks_than_cores(over_weir):
+def test_a_receive_yields_nothing_with_more_ranks_than_cores(over_weir):
     assert yields(over_weir, ranks=2 * len(CORES))[0] < MESSAGES // 10
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="a core for each of two ranks is needed")
-def test_ranks_that_are_bound_to_a_core_each_are_not_taken_for_many_on_one(over_weir):
+def test_bound_ranks_are_not_counted_as_oversubscribed(over_weir):
     def bound(cores, ranks):
         words = ("-bind-to", "user:" + ",".join(map(str, cores)))
         return yields(over_weir, *(f"--launcher-arg={word}" for word in words), ranks=ranks)[1]

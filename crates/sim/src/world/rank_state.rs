@@ -1,6 +1,6 @@
-//! One rank: its program, its endpoint, its mailbox, its processor. What it takes out of the mailbox: [`taking`].
+//! One rank: its program, its endpoint, its mailbox, its processor. What it takes out of the mailbox: [`retrieval`].
 
-mod taking;
+mod retrieval;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,22 +11,22 @@ use weir_proto::{
     ReceiveCommand, Request, Scratch, SendCommand, SendLevel, Source, Space,
 };
 
-use super::acquaintance::Acquaintances;
-use super::ahead::Ahead;
 use super::check::Checks;
 use super::flight::Flights;
+use super::lookahead::Lookahead;
 use super::mailbox::{Chunks, Mailbox};
-use super::ready::{Attempt, Readiness, Told};
+use super::peer_numbers::PeerNumbers;
+use super::rnr::{Attempt, HardwareEvent, PostedBuffers};
 use super::{Plan, PoolReading, Record};
 use crate::cost::Cost;
 use crate::network::{Hold, TrainId};
 use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
-use crate::{LATEST, Picoseconds};
-use taking::place_ps;
+use crate::{Picoseconds, TIME_LIMIT};
+use retrieval::place_ps;
 
 /// What a node may touch beside itself, and what it leaves for the world to do.
-pub(super) struct Surroundings<'a> {
+pub(super) struct StepContext<'a> {
     pub plan: &'a Plan,
     /// Of this rank.
     pub cost: &'a Cost,
@@ -41,23 +41,23 @@ pub(super) struct Surroundings<'a> {
     pub records: &'a mut Vec<Record>,
     pub latency_ns: &'a mut Histogram<u64>,
     /// With the scheme `hardware` only.
-    pub readiness: Option<&'a mut Readiness>,
-    pub left: &'a mut Left,
+    pub posted_buffers: Option<&'a mut PostedBuffers>,
+    pub left: &'a mut DeferredWork,
     /// The network takes no send of ours before.
     pub send_from: Picoseconds,
     /// Nobody has a say in what a sender does next.
-    pub sends_go_on: bool,
+    pub sends_never_wait: bool,
     /// Nobody watches when machines hear of packets.
     pub looks_ahead: bool,
     /// A packet was taken out of the mailbox.
     pub taken: bool,
     /// A train that is there already.
-    pub flown: Option<TrainId>,
+    pub already_arrived: Option<TrainId>,
 }
 
 /// What a node leaves for the world to do, and room to work in, the same for all nodes.
 #[derive(Default)]
-pub(super) struct Left {
+pub(super) struct DeferredWork {
     /// Trains that leave, and when.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
@@ -76,11 +76,11 @@ pub(super) struct Left {
     arrived: Option<(u32, Packet)>,
 }
 
-impl Left {
+impl DeferredWork {
     /// Most steps leave nothing.
     #[inline]
-    pub fn is_nothing(&self) -> bool {
-        let Left { injections, gets, attaches, readings, severed, .. } = self;
+    pub fn is_empty(&self) -> bool {
+        let DeferredWork { injections, gets, attaches, readings, severed, .. } = self;
         injections.len() | gets.len() | attaches.len() | readings.len() | severed.len() == 0
     }
 }
@@ -98,14 +98,14 @@ pub(super) struct Get {
 const IDLE_PS: Picoseconds = 1_000_000;
 
 /// Bound: as often a program goes on in one step, so that one that never waits is found out.
-const MOST_AT_ONCE: u32 = 4096;
+const MAX_CALLS_PER_STEP: u32 = 4096;
 
 /// Bound: as many trains a program sends in one step. What has yet to leave takes memory, and there may be a million ranks.
-const MOST_SENT_AT_ONCE: usize = 32;
+const MAX_TRAINS_PER_STEP: usize = 32;
 
 /// What comes of a step.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Next {
+pub(super) struct StepResult {
     /// When to step again.
     pub step_at: Option<Picoseconds>,
     /// The program has ended in this step.
@@ -131,11 +131,11 @@ struct Notices {
     lost: VecDeque<(Picoseconds, u32, PeerFault)>,
 }
 
-pub(super) struct Node {
+pub(super) struct RankState {
     rank: u32,
     machine: Endpoint,
     /// What the machine calls the other ranks.
-    known: Acquaintances,
+    peers: PeerNumbers,
     program: Program,
     shared: Rc<Shared>,
     /// The program has returned; it has ended when its last calls are performed too.
@@ -151,7 +151,7 @@ pub(super) struct Node {
     step_at: Option<Picoseconds>,
     pub mailbox: Mailbox,
     /// Packets of which the machine knows that were not taken. They stood before all in the mailbox.
-    ahead: Ahead,
+    lookahead: Lookahead,
     /// Remote gets under way.
     gets: u32,
     /// What few ever hear of.
@@ -164,16 +164,16 @@ pub(super) struct Node {
     /// What the processor does now began then.
     since: Picoseconds,
     /// The next packet to this rank is there already: it was an attempt.
-    flown: Option<u32>,
+    already_arrived: Option<u32>,
 }
 
-impl Node {
-    pub fn new(plan: &Plan, rank: u32, program: &impl Fn(Rank) -> Program) -> Node {
+impl RankState {
+    pub fn new(plan: &Plan, rank: u32, program: &impl Fn(Rank) -> Program) -> RankState {
         let shared = Shared::new(rank, plan.ranks);
-        Node {
+        RankState {
             rank,
             machine: Endpoint::new(plan.config),
-            known: Acquaintances::among(plan.ranks),
+            peers: PeerNumbers::with_ranks(plan.ranks),
             program: program(Rank::new(&shared)),
             shared,
             returned: false,
@@ -183,14 +183,14 @@ impl Node {
             held: false,
             step_at: Some(0),
             mailbox: Mailbox::default(),
-            ahead: Ahead::default(),
+            lookahead: Lookahead::default(),
             gets: 0,
             notices: None,
             crashed: false,
             open: 0,
             called_at: 0,
             since: 0,
-            flown: None,
+            already_arrived: None,
         }
     }
 
@@ -306,21 +306,21 @@ impl Node {
     }
 
     /// The machine of a peer of ours calls us so.
-    pub fn is_called(&mut self, peer: Peer, there: Peer) {
-        self.known.note_there(peer.0, there.0);
+    pub fn set_number_at_peer(&mut self, peer: Peer, number_at_peer: Peer) {
+        self.peers.set_number_at_peer(peer.0, number_at_peer.0);
     }
 
     /// What the machine calls `rank`.
     #[inline]
     fn peer(&mut self, rank: u32) -> Peer {
-        Peer(self.known.number(rank))
+        Peer(self.peers.number(rank))
     }
 
     /// Slots of our mailbox that are `rank`'s.
     pub fn slots_of(&mut self, rank: u32) -> u32 {
         let peer = self.peer(rank);
-        let ahead = self.ahead.slots_of(rank, &self.machine.config().geometry);
-        self.machine.receiving(peer).and_then(|view| view.current).map_or(0, |slots| slots + ahead)
+        let lookahead = self.lookahead.slots_of(rank, &self.machine.config().geometry);
+        self.machine.receiving(peer).and_then(|view| view.current).map_or(0, |slots| slots + lookahead)
     }
 
     /// The program knows now how many slots are its.
@@ -331,27 +331,27 @@ impl Node {
 
     /// The hardware tells the machine something, while the processor does what it does. When to step, if no step is due early
     /// enough already.
-    pub fn told(
+    pub fn hardware_event(
         &mut self,
         now: Picoseconds,
-        told: Told,
-        around: &mut Surroundings<'_>,
+        hardware_event: HardwareEvent,
+        context: &mut StepContext<'_>,
     ) -> Option<Picoseconds> {
         if self.crashed {
             return None;
         }
-        let event = match told {
-            Told::Accepted { peer, slots } => {
-                self.flown = Some(peer);
+        let event = match hardware_event {
+            HardwareEvent::Accepted { peer, slots } => {
+                self.already_arrived = Some(peer);
                 Event::Room { peer: self.peer(peer), slots }
             }
-            Told::Refused { peer } => Event::Room { peer: self.peer(peer), slots: 0 },
-            Told::Deadline => Event::Deadline,
+            HardwareEvent::Refused { peer } => Event::Room { peer: self.peer(peer), slots: 0 },
+            HardwareEvent::Deadline => Event::Deadline,
         };
         let busy_until = self.free_at.max(now);
         (self.free_at, self.since) = (now, now);
-        self.handle(event, around);
-        self.flown = None;
+        self.handle(event, context);
+        self.already_arrived = None;
         // Descriptors are written by the processor, whenever the hardware comes to them.
         self.free_at = busy_until + (self.free_at - now);
         self.wake_running()
@@ -374,39 +374,39 @@ impl Node {
     }
 
     /// Takes a packet, or performs a call of the program and lets it run on: as far as nobody else has a say in it. While a
-    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case (but for [`Node::comes_later`]).
-    pub fn step(&mut self, now: Picoseconds, around: &mut Surroundings<'_>) -> Next {
+    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case (but for [`RankState::packet_goes_first`]).
+    pub fn step(&mut self, now: Picoseconds, context: &mut StepContext<'_>) -> StepResult {
         if self.step_at != Some(now) {
-            return Next::default(); // an earlier one took its place
+            return StepResult::default(); // an earlier one took its place
         }
         self.step_at = None;
         if self.held || self.crashed {
-            return Next::default();
+            return StepResult::default();
         }
         if self.free_at > now {
-            return self.again(self.free_at, false);
+            return self.step_again_at(self.free_at, false);
         }
         self.free_at = now;
         let mut ended = false;
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MAX_CALLS_PER_STEP {
             if self.phase == Phase::Running && !self.returned && self.shared.has_ended() {
                 // What that lets it do may go before calls that wait.
                 self.returned = program::run(&mut self.program);
             }
             match self.phase {
-                Phase::Running => match self.shared.next_call(around.send_from > now) {
-                    Some(call @ Call::Send { .. }) if around.send_from > now => {
+                Phase::Running => match self.shared.next_call(context.send_from > now) {
+                    Some(call @ Call::Send { .. }) if context.send_from > now => {
                         self.shared.postpone(call);
                         self.postponed = true;
-                        self.serve(around);
+                        self.serve(context);
                     }
-                    Some(call) if self.comes_later(&call, around) => {
+                    Some(call) if self.packet_goes_first(&call, context) => {
                         self.shared.postpone(call);
-                        self.serve(around);
+                        self.serve(context);
                     }
                     Some(call) => {
                         self.postponed = false;
-                        self.perform_call(call, around);
+                        self.perform_call(call, context);
                     }
                     None if self.returned || program::run(&mut self.program) => {
                         self.returned = true;
@@ -419,66 +419,66 @@ impl Node {
                     None if self.shared.has_calls() => {}
                     None => self.phase = Phase::Waiting,
                 },
-                Phase::Waiting | Phase::Ended(_) => self.serve(around),
+                Phase::Waiting | Phase::Ended(_) => self.serve(context),
             }
-            if !self.goes_on(now, around) {
+            if !self.can_continue(now, context) {
                 break;
             }
         }
         let step_at = match self.phase {
             Phase::Running if self.postponed => {
-                let seen = self.next_at().map(|at| around.cost.seen_ps(self.free_at, at));
-                Some(seen.map_or(around.send_from, |at| at.min(around.send_from)).max(self.free_at))
+                let seen = self.next_at().map(|at| context.cost.seen_ps(self.free_at, at));
+                Some(seen.map_or(context.send_from, |at| at.min(context.send_from)).max(self.free_at))
             }
             Phase::Running => Some(self.free_at),
-            _ if self.is_to_be_told() => Some(self.free_at),
-            _ => self.serves_at(around.cost),
+            _ if self.has_due_notice() => Some(self.free_at),
+            _ => self.serves_at(context.cost),
         };
         match step_at {
-            Some(at) => self.again(at, ended),
-            None => Next { step_at: None, ended },
+            Some(at) => self.step_again_at(at, ended),
+            None => StepResult { step_at: None, ended },
         }
     }
 
     /// Whether the program can go on at `free_at` as if it were that time.
-    fn goes_on(&self, now: Picoseconds, around: &Surroundings<'_>) -> bool {
-        let Left { injections, gets, attaches, readings, .. } = &*around.left;
+    fn can_continue(&self, now: Picoseconds, context: &StepContext<'_>) -> bool {
+        let DeferredWork { injections, gets, attaches, readings, .. } = &*context.left;
         // The network is asked for gets in order of time, and other ranks for their slots.
         if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
             return false;
         }
         // Hardware and faults come at any time.
-        if self.postponed || around.readiness.is_some() || around.may_lose {
+        if self.postponed || context.posted_buffers.is_some() || context.may_lose {
             return false;
         }
         // Of such a program what arrives meanwhile may come first.
-        if self.free_at > now && self.shared.takes_as_they_end() {
+        if self.free_at > now && self.shared.uses_wait_any() {
             return false;
         }
         // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
-        if around.sends_go_on {
-            return injections.len() < MOST_SENT_AT_ONCE;
+        if context.sends_never_wait {
+            return injections.len() < MAX_TRAINS_PER_STEP;
         }
         injections.is_empty() && attaches.is_empty() && !self.shared.sends_next()
     }
 
-    fn again(&mut self, at: Picoseconds, ended: bool) -> Next {
+    fn step_again_at(&mut self, at: Picoseconds, ended: bool) -> StepResult {
         self.step_at = Some(at);
-        Next { step_at: Some(at), ended }
+        StepResult { step_at: Some(at), ended }
     }
 
     /// Whether a packet is taken before `call` is performed: of a program that takes whatever ends next, what came into being first goes first, a
     /// message when it was sent, a call when what let it be made began. So does LogGOPSim. (Whoever waits for something of its own choice takes
     /// nothing until it waits again.)
     #[inline]
-    fn comes_later(&self, call: &Call, around: &Surroundings<'_>) -> bool {
-        let Some(since) = self.shared.could_be_made_since() else { return false };
+    fn packet_goes_first(&self, call: &Call, context: &StepContext<'_>) -> bool {
+        let Some(since) = self.shared.ready_since() else { return false };
         let takes_time = matches!(call, Call::Send { .. } | Call::Compute { .. });
-        takes_time && self.next_called_at(around).is_some_and(|called_at| called_at < since)
+        takes_time && self.next_called_at(context).is_some_and(|called_at| called_at < since)
     }
 
-    fn perform_call(&mut self, call: Call, around: &mut Surroundings<'_>) {
-        let cost = around.cost;
+    fn perform_call(&mut self, call: Call, context: &mut StepContext<'_>) {
+        let cost = context.cost;
         self.since = self.free_at;
         match call {
             Call::Send { handle, to, tag, bytes } => {
@@ -486,11 +486,11 @@ impl Node {
                 let begun = Begun { tag, bytes, called_at: self.called_at };
                 let request = self.begin(handle, begun);
                 self.free_at += cost.send_call_ps;
-                let checks = around.checks.as_mut();
+                let checks = context.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
                 let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
-                self.handle(Event::Posted(Command::Send(send)), around);
+                self.handle(Event::Posted(Command::Send(send)), context);
             }
             Call::Receive { handle, from, tag, bytes } => {
                 let request = self.begin(handle, Begun { called_at: self.free_at, ..Begun::default() });
@@ -499,12 +499,12 @@ impl Node {
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
                 if !self.machine.receive_now(request, &pattern, bytes) {
                     let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
-                    self.handle(Event::Posted(Command::Receive(receive)), around);
+                    self.handle(Event::Posted(Command::Receive(receive)), context);
                 }
             }
             Call::Compute { ps, handle } => {
-                let ps = ps.saturating_mul(u64::from(around.percent)) / 100;
-                self.free_at = self.free_at.saturating_add(ps).min(LATEST);
+                let ps = ps.saturating_mul(u64::from(context.percent)) / 100;
+                self.free_at = self.free_at.saturating_add(ps).min(TIME_LIMIT);
                 if let Some(handle) = handle {
                     self.shared.complete_since(handle, Status::default(), self.since);
                 }
@@ -513,9 +513,9 @@ impl Node {
                 let status = Status { bytes: self.free_at, ..Status::default() };
                 self.shared.complete_since(handle, status, self.since);
             }
-            Call::Credits { handle, peer } => around.left.readings.push((handle, peer)),
+            Call::Credits { handle, peer } => context.left.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
-                around.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
+                context.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
             }
         }
     }
@@ -531,36 +531,36 @@ impl Node {
         self.shared.begun(Handle(request.0))
     }
 
-    fn handle(&mut self, event: Event, around: &mut Surroundings<'_>) {
+    fn handle(&mut self, event: Event, context: &mut StepContext<'_>) {
         let now = instant(self.free_at);
-        self.act(around, |machine, actions| machine.handle(now, event, actions));
+        self.act(context, |machine, actions| machine.handle(now, event, actions));
     }
 
     /// Lets the machine do something, performs what it wants done, and tells it what comes of that.
     fn act(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut StepContext<'_>,
         something: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
     ) {
-        let mut actions = std::mem::take(&mut around.left.actions);
-        self.machine.exchange_scratch(&mut around.left.scratch);
+        let mut actions = std::mem::take(&mut context.left.actions);
+        self.machine.exchange_scratch(&mut context.left.scratch);
         something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
             for action in &mut actions {
                 match action {
                     Action::Transmit { to, packet, payload } => {
-                        self.transmit(*to, packet, *payload, &mut train, around);
+                        self.transmit(*to, packet, *payload, &mut train, context);
                     }
-                    action => self.perform(action, around),
+                    action => self.perform(action, context),
                 }
             }
             actions.clear();
-            let Some(event) = around.left.events.pop_front() else { break };
+            let Some(event) = context.left.events.pop_front() else { break };
             self.machine.handle(instant(self.free_at), event, &mut actions);
         }
-        self.machine.exchange_scratch(&mut around.left.scratch);
-        around.left.actions = actions;
+        self.machine.exchange_scratch(&mut context.left.scratch);
+        context.left.actions = actions;
     }
 
     /// Puts a packet on its way, with those that left right before it if it goes with them.
@@ -571,49 +571,49 @@ impl Node {
         packet: &mut Packet,
         payload: Source,
         train: &mut Option<TrainId>,
-        around: &mut Surroundings<'_>,
+        context: &mut StepContext<'_>,
     ) {
-        let (peer, to) = (to, self.known.rank(to.0));
+        let (peer, to) = (to, self.peers.rank(to.0));
         if let Body::Rendezvous { address, .. } = &mut packet.body {
             *address = 1; // any but 0: it can be read, and who reads says how much and whose
         }
         let credit = packet.body.is_credit();
-        let spacing_ps = if credit { around.cost.credit_send_ps } else { around.cost.packet_send_ps };
+        let spacing_ps = if credit { context.cost.credit_send_ps } else { context.cost.packet_send_ps };
         let leaves_at = self.free_at;
         self.free_at += spacing_ps;
-        if let Some(checks) = &mut around.checks {
+        if let Some(checks) = &mut context.checks {
             checks.sent(self.rank, to, packet);
         }
-        if train.is_some_and(|train| around.flights.extend(train, to, packet)) {
+        if train.is_some_and(|train| context.flights.extend(train, to, packet)) {
             return;
         }
         let called_at = match payload {
             Source::Request { request, .. } => self.begun(request).called_at,
             _ => self.called_at,
         };
-        let id = around.flights.begin(self.rank, to, packet, spacing_ps, called_at);
-        if let Some(there) = self.known.there(peer.0) {
-            around.flights.met(id, Peer(there));
+        let id = context.flights.begin(self.rank, to, packet, spacing_ps, called_at);
+        if let Some(number_at_peer) = self.peers.number_at_peer(peer.0) {
+            context.flights.set_peer(id, Peer(number_at_peer));
         }
-        if self.flown.take_if(|peer| *peer == to).is_some() {
-            around.flown = Some(id);
+        if self.already_arrived.take_if(|peer| *peer == to).is_some() {
+            context.already_arrived = Some(id);
             *train = None; // what follows has yet to fly
             return;
         }
-        around.left.injections.push((leaves_at, id));
+        context.left.injections.push((leaves_at, id));
         *train = Some(id);
     }
 
-    fn perform(&mut self, action: &Action, around: &mut Surroundings<'_>) {
-        let cost = around.cost;
+    fn perform(&mut self, action: &Action, context: &mut StepContext<'_>) {
+        let cost = context.cost;
         match *action {
             Action::Transmit { .. } => unreachable!("packets are put on their way by `act`"),
             Action::Connect { to } => {
-                around.left.attaches.push((self.known.rank(to.0), to));
-                let Plan { quota_slots, ref config, .. } = *around.plan;
+                context.left.attaches.push((self.peers.rank(to.0), to));
+                let Plan { quota_slots, ref config, .. } = *context.plan;
                 let credit_slots = config.credit_slots;
-                let start_slots = around.plan.start_slots();
-                around.left.events.push_back(Event::Connected {
+                let start_slots = context.plan.start_slots();
+                context.left.events.push_back(Event::Connected {
                     peer: to,
                     quota_slots,
                     start_slots,
@@ -621,27 +621,27 @@ impl Node {
                     epoch: 0,
                 });
             }
-            Action::AskRoom { to, .. } => self.ask_room(to, around),
+            Action::AskRoom { to, .. } => self.ask_room(to, context),
             Action::Retire => {
-                let (from, packet) = around.left.arrived.take().expect("retired once, after it came");
-                self.retire(from, &packet, around);
+                let (from, packet) = context.left.arrived.take().expect("retired once, after it came");
+                self.retire(from, &packet, context);
             }
             Action::Place { to, bytes } => self.free_at += place_ps(to, bytes, cost),
             Action::Deliver { bytes, .. } => self.free_at += cost.copy_ps(bytes),
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
-                let get = Get { at: self.free_at, from: self.known.rank(peer.0), bytes, number: transfer.0 };
-                around.left.gets.push(get);
+                let get = Get { at: self.free_at, from: self.peers.rank(peer.0), bytes, number: transfer.0 };
+                context.left.gets.push(get);
                 self.gets += 1;
             }
-            Action::Complete { request, outcome } => self.complete(request, outcome, around),
+            Action::Complete { request, outcome } => self.complete(request, outcome, context),
             // The copy that lets the send complete; what is kept under which name is not looked at.
             Action::Retain { request, .. } => {
                 let bytes = self.begun(request).bytes;
-                self.free_at += cost.keep_ps(bytes);
+                self.free_at += cost.unexpected_copy_ps(bytes);
             }
             Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
-            Action::Sever { peer } if around.may_lose => around.left.severed.push(self.known.rank(peer.0)),
+            Action::Sever { peer } if context.may_lose => context.left.severed.push(self.peers.rank(peer.0)),
             Action::Sever { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
@@ -651,65 +651,65 @@ impl Node {
         }
     }
 
-    fn ask_room(&mut self, peer: Peer, around: &mut Surroundings<'_>) {
-        let Some(readiness) = &mut around.readiness else {
+    fn ask_room(&mut self, peer: Peer, context: &mut StepContext<'_>) {
+        let Some(posted_buffers) = &mut context.posted_buffers else {
             // A mailbox without flow control is as large as needed.
-            around.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
+            context.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
             return;
         };
-        let to = self.known.rank(peer.0);
-        match readiness.claim(self.rank, to) {
+        let to = self.peers.rank(peer.0);
+        match posted_buffers.claim(self.rank, to) {
             0 => {
-                let geometry = &around.plan.config.geometry;
+                let geometry = &context.plan.config.geometry;
                 let most_bytes =
                     geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
                 let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
-                readiness.begun.push(Attempt { at: self.free_at, to, payload_bytes });
+                posted_buffers.begun.push(Attempt { at: self.free_at, to, payload_bytes });
             }
-            slots => around.left.events.push_back(Event::Room { peer, slots }),
+            slots => context.left.events.push_back(Event::Room { peer, slots }),
         }
     }
 
-    fn complete(&mut self, request: Request, outcome: Outcome, around: &mut Surroundings<'_>) {
-        let begun = |node: &Node, source| {
-            let Begun { tag, bytes, .. } = node.begun(request);
+    fn complete(&mut self, request: Request, outcome: Outcome, context: &mut StepContext<'_>) {
+        let begun = |rank_state: &RankState, source| {
+            let Begun { tag, bytes, .. } = rank_state.begun(request);
             Status { source, tag, bytes, fault: None }
         };
         let status = match outcome {
             Outcome::Done => begun(self, self.rank),
             // Of a receive nothing was noted; in an all-to-all it would have to be read from far away.
             Outcome::Received { envelope, bytes, .. } => {
-                let source = self.known.rank(envelope.from.0);
-                if let Some(checks) = &mut around.checks {
+                let source = self.peers.rank(envelope.from.0);
+                if let Some(checks) = &mut context.checks {
                     checks.received(source, self.rank, envelope.data, envelope.tag, envelope.length);
                 }
                 let status = Status { source, tag: envelope.tag, bytes, fault: None };
-                return self.received(request, status, around);
+                return self.received(request, status, context);
             }
-            Outcome::Lost { peer, fault } if around.may_lose => {
+            Outcome::Lost { peer, fault } if context.may_lose => {
                 // A receive that anybody might have satisfied has no source.
-                let source = peer.map_or(0, |peer| self.known.rank(peer.0));
+                let source = peer.map_or(0, |peer| self.peers.rank(peer.0));
                 Status { fault: Some(fault), ..begun(self, source) }
             }
             other => panic!("{other:?} in a world without losses"),
         };
-        self.end(request, status, around);
+        self.end(request, status, context);
     }
 
     /// A receive has its message.
     #[inline]
-    fn received(&mut self, request: Request, status: Status, around: &mut Surroundings<'_>) {
-        self.free_at += around.cost.match_ps;
+    fn received(&mut self, request: Request, status: Status, context: &mut StepContext<'_>) {
+        self.free_at += context.cost.match_ps;
         let latency_ns = self.free_at.saturating_sub(self.called_at) / 1000;
-        around.latency_ns.saturating_record(latency_ns);
-        self.end(request, status, around);
+        context.latency_ns.saturating_record(latency_ns);
+        self.end(request, status, context);
     }
 
     /// An operation of the program has ended.
     #[inline]
-    fn end(&mut self, request: Request, status: Status, around: &mut Surroundings<'_>) {
+    fn end(&mut self, request: Request, status: Status, context: &mut StepContext<'_>) {
         let handle = Handle(request.0);
-        around.trace.note(self.free_at ^ u64::from(handle.0) << 48);
+        context.trace.note(self.free_at ^ u64::from(handle.0) << 48);
         self.open -= 1;
         if self.shared.complete_since(handle, status, self.since) && self.phase == Phase::Waiting {
             self.phase = Phase::Running;

@@ -13,7 +13,7 @@ use crate::traffic::Traffic;
 use crate::world::{Plan, World};
 
 #[derive(Clone, Copy, Debug)]
-enum Told {
+enum EagerEvent {
     /// A channel can perhaps carry another packet.
     Look(u32),
     /// A packet can leave what is behind a channel.
@@ -23,33 +23,33 @@ enum Told {
 #[derive(Default, Clone)]
 struct Waiting {
     /// Packets that are there.
-    queue: VecDeque<Place>,
+    queue: VecDeque<PacketIndex>,
     /// Packets on the way through the channel.
-    crossing: VecDeque<Place>,
+    crossing: VecDeque<PacketIndex>,
     look_at: Option<Picoseconds>,
 }
 
-struct Eager {
+struct EventPerPacket {
     /// Its routes, its sources, and what its channels know of themselves.
     network: InfiniBand,
     waiting: Vec<Waiting>,
 }
 
-impl Eager {
-    fn new(parameters: Parameters) -> Eager {
+impl EventPerPacket {
+    fn new(parameters: Parameters) -> EventPerPacket {
         let network = InfiniBand::new(parameters);
-        Eager { waiting: vec![Waiting::default(); network.channels.len()], network }
+        EventPerPacket { waiting: vec![Waiting::default(); network.channels.len()], network }
     }
 
-    fn look_at(&mut self, channel: u32, at: Picoseconds, outputs: &mut Outputs<Told>) {
+    fn look_at(&mut self, channel: u32, at: Picoseconds, outputs: &mut Outputs<EagerEvent>) {
         let look_at = &mut self.waiting[channel as usize].look_at;
         if look_at.is_none_or(|due| due > at) {
             *look_at = Some(at);
-            outputs.remind(at, Told::Look(channel));
+            outputs.remind(at, EagerEvent::Look(channel));
         }
     }
 
-    fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<Told>) {
+    fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<EagerEvent>) {
         loop {
             let Channel { leads, free_at, room, .. } = self.network.channels[channel as usize];
             if room == 0 {
@@ -62,7 +62,7 @@ impl Eager {
                 match self.network.sources.fetch(now, host) {
                     Ok(Fetched { what, index, last, to, bytes }) => {
                         let (holds, there) = (NOWHERE, Moment::NEVER);
-                        self.network.packets.add(Crossing { what, index, last, to, bytes, holds, there })
+                        self.network.packets.add(TransitPacket { what, index, last, to, bytes, holds, there })
                     }
                     Err(Some(ready_at)) => return self.look_at(channel, ready_at, outputs),
                     Err(None) => return,
@@ -93,19 +93,19 @@ impl Eager {
         &mut self,
         now: Picoseconds,
         channel: u32,
-        place: Place,
-        outputs: &mut Outputs<Told>,
+        place: PacketIndex,
+        outputs: &mut Outputs<EagerEvent>,
     ) -> Picoseconds {
         let network = &mut self.network;
         let parameters = network.parameters;
         network.packet_hops += 1;
-        let Crossing { what, index, to, bytes, .. } = network.packets[place];
+        let TransitPacket { what, index, to, bytes, .. } = network.packets[place];
         let leads = network.channels[channel as usize].leads;
         let at_host = matches!(leads, Leads::In(_) | Leads::Out);
         let busy_ps = if at_host { parameters.host_ps(bytes) } else { parameters.link_ps(bytes) };
         let free_at = now + busy_ps;
         network.channels[channel as usize].free_at = free_at;
-        if let (Leads::Out, What::Train { train, rank }) = (leads, what) {
+        if let (Leads::Out, PacketKind::Train { train, rank }) = (leads, what) {
             network.packets.remove(place);
             let segment = Segment { train, to: rank, first: index, count: 1, spacing_ps: 0 };
             let at = free_at + parameters.send_ps + parameters.receive_ps;
@@ -121,36 +121,36 @@ impl Eager {
         network.channels[channel as usize].room -= 1;
         network.packets[place].holds = channel;
         self.waiting[channel as usize].crossing.push_back(place);
-        outputs.remind(now + behind_ps, Told::Behind(channel));
+        outputs.remind(now + behind_ps, EagerEvent::Behind(channel));
         free_at
     }
 }
 
-impl Network for Eager {
-    type Event = Told;
+impl Network for EventPerPacket {
+    type Event = EagerEvent;
 
     fn geometry(&self) -> Geometry {
         GEOMETRY
     }
 
-    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Told>) -> Hold {
+    fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<EagerEvent>) -> Hold {
         let (host, place, outgoing) = self.network.outgoing(now, injection);
         self.network.sources.add(host, place, outgoing);
         self.start(now, host * HOST_CHANNELS + IN, outputs);
         Hold::Until(now + u64::from(injection.packets) * injection.spacing_ps)
     }
 
-    fn get(&mut self, _: Picoseconds, _: u32, _: u32, _: u64, _: u32, _: &mut Outputs<Told>) {
+    fn get(&mut self, _: Picoseconds, _: u32, _: u32, _: u64, _: u32, _: &mut Outputs<EagerEvent>) {
         unimplemented!("nobody reads memory")
     }
 
-    fn handle(&mut self, now: Picoseconds, event: Told, outputs: &mut Outputs<Told>) {
+    fn handle(&mut self, now: Picoseconds, event: EagerEvent, outputs: &mut Outputs<EagerEvent>) {
         match event {
-            Told::Look(channel) => {
+            EagerEvent::Look(channel) => {
                 self.waiting[channel as usize].look_at.take_if(|at| *at == now);
                 self.start(now, channel, outputs);
             }
-            Told::Behind(channel) => {
+            EagerEvent::Behind(channel) => {
                 let place =
                     self.waiting[channel as usize].crossing.pop_front().expect("they keep their order");
                 let leads = self.network.channels[channel as usize].leads;
@@ -161,8 +161,8 @@ impl Network for Eager {
         }
     }
 
-    fn way_ps(&self, from: u32, to: u32) -> Picoseconds {
-        self.network.way_ps(from, to)
+    fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds {
+        self.network.one_way_ps(from, to)
     }
 
     fn packet_hops(&self) -> u64 {
@@ -211,7 +211,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn sparing_events_changes_nothing(
+    fn fewer_events_give_the_same_run(
         parameters in round_parameters(),
         packets in 1u32..20,
         bytes in prop::sample::select(vec![452u32, 952, 1952]),
@@ -219,12 +219,12 @@ proptest! {
     ) {
         let ranks = parameters.tree.hosts() * parameters.ranks_per_node;
         let traffic = Traffic { ranks, trains: 3.min(ranks - 1), packets, packet_bytes: bytes, spacing_ps: spacing * 500 };
-        let (eager, spared) = (traffic.run(Eager::new(parameters)), traffic.run(InfiniBand::new(parameters)));
-        prop_assert_eq!(crate::traffic::Carried { events: eager.events, ..spared }, eager);
+        let (event_per_packet, spared) = (traffic.run(EventPerPacket::new(parameters)), traffic.run(InfiniBand::new(parameters)));
+        prop_assert_eq!(crate::traffic::TrafficReport { events: event_per_packet.events, ..spared }, event_per_packet);
     }
 
     #[test]
-    fn nor_does_it_where_credits_go_back(
+    fn fewer_events_give_the_same_run_with_credits(
         parameters in round_parameters(),
         strides in (1u32..8, 1u32..8),
         bytes in prop::sample::select(vec![452u64, 1952, 9760]),
@@ -235,8 +235,8 @@ proptest! {
         let mut plan = Plan::new(ranks, Scheme::Static { piggyback: false }, quota_slots, round);
         plan.config.eager_bytes = 60_000;
         let program = |rank: Rank| exchange(rank, [strides.0, strides.1], bytes);
-        let eager = World::new(plan, Eager::new(parameters), program).run().expect("ends");
+        let event_per_packet = World::new(plan, EventPerPacket::new(parameters), program).run().expect("ends");
         let spared = World::new(plan, InfiniBand::new(parameters), program).run().expect("ends");
-        prop_assert_eq!((spared.trace, spared.finished, spared.packet_hops), (eager.trace, eager.finished, eager.packet_hops));
+        prop_assert_eq!((spared.trace, spared.finished, spared.packet_hops), (event_per_packet.trace, event_per_packet.finished, event_per_packet.packet_hops));
     }
 }

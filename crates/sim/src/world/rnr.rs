@@ -4,7 +4,7 @@
 //! connection has so many buffers posted at its receiver (the plan's quota). As long as some are free that nothing on the way will
 //! fill, they are the sender's at once, and what it sends finds them. When none is, the packet itself is the attempt: it
 //! crosses the network, and what decides is whether a buffer is posted when it arrives. If so, it is taken, and its connection goes on.
-//! If not, it is dropped, and the NAK is back at the sender after [`Network::way_ps`]; from there on the machine decides
+//! If not, it is dropped, and the NAK is back at the sender after [`Network::one_way_ps`]; from there on the machine decides
 //! (RNR timer, retries).
 //!
 //! None of this needs a processor: it happens while programs compute. A buffer is posted again when its packet is retired.
@@ -46,7 +46,7 @@ pub(super) struct Reposted {
 
 /// The buffers of all connections.
 #[derive(Debug, Default)]
-pub(super) struct Readiness {
+pub(super) struct PostedBuffers {
     /// Of each connection.
     buffers: u32,
     /// By sender and receiver: those promised to the sender or filled.
@@ -61,10 +61,10 @@ pub(super) struct Readiness {
     pub reposted: Vec<Reposted>,
 }
 
-impl Readiness {
+impl PostedBuffers {
     /// Connections with so many buffers each.
-    pub fn new(buffers: u32) -> Readiness {
-        Readiness { buffers, ..Readiness::default() }
+    pub fn new(buffers: u32) -> PostedBuffers {
+        PostedBuffers { buffers, ..PostedBuffers::default() }
     }
 
     /// Gives the sender all buffers that nothing will fill; 0: there are none.
@@ -85,7 +85,7 @@ impl Readiness {
 
 /// What hardware tells a machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
+pub(super) enum HardwareEvent {
     /// An attempt found a buffer; with those that are free besides.
     Accepted { peer: u32, slots: u32 },
     /// The NAK is back.
@@ -96,22 +96,22 @@ pub(super) enum Told {
 
 impl<N: Network> World<N> {
     /// What a machine has asked for goes on its way.
-    pub(super) fn see_to_readiness(&mut self, now: Picoseconds, rank: u32) {
-        let Some(readiness) = &mut self.readiness else { return };
-        for Attempt { at, to, payload_bytes } in readiness.begun.drain(..) {
+    pub(super) fn start_attempts(&mut self, now: Picoseconds, rank: u32) {
+        let Some(posted_buffers) = &mut self.posted_buffers else { return };
+        for Attempt { at, to, payload_bytes } in posted_buffers.begun.drain(..) {
             // Only its size counts: if it is taken, the packet itself stands in its place.
             let packet = Packet::new(Body::Credit, payload_bytes as u32);
             let train = self.flights.begin(rank, to, &packet, 0, at);
-            readiness.attempts.insert(train.0);
+            posted_buffers.attempts.insert(train.0);
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
-        for Reposted { at, from, slots } in readiness.reposted.drain(..) {
+        for Reposted { at, from, slots } in posted_buffers.reposted.drain(..) {
             let slots = u16::try_from(slots).expect("a packet fills few slots");
             let event = Event::Reposted { from, to: rank, slots };
             self.queue.push(at, self.outputs.draw(), event);
         }
-        if let Some(at) = self.nodes[rank as usize].deadline() {
-            let due = readiness.deadlines.entry(rank).or_insert(Picoseconds::MAX);
+        if let Some(at) = self.rank_states[rank as usize].deadline() {
+            let due = posted_buffers.deadlines.entry(rank).or_insert(Picoseconds::MAX);
             if at < *due {
                 *due = at;
                 let event = Event::Deadline { rank };
@@ -123,7 +123,7 @@ impl<N: Network> World<N> {
     /// Whether what has arrived is an attempt.
     #[inline]
     pub(super) fn was_attempt(&mut self, train: TrainId) -> bool {
-        self.readiness.as_mut().is_some_and(|readiness| readiness.attempts.remove(&train.0))
+        self.posted_buffers.as_mut().is_some_and(|posted_buffers| posted_buffers.attempts.remove(&train.0))
     }
 
     /// An attempt has arrived.
@@ -131,29 +131,29 @@ impl<N: Network> World<N> {
         let to = self.flights.destination(train);
         let from = self.flights.source(train);
         self.flights.discard(train);
-        let readiness = self.readiness.as_mut().expect("there was an attempt");
+        let posted_buffers = self.posted_buffers.as_mut().expect("there was an attempt");
         let dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
-        match if dead { None } else { Some(readiness.claim(from, to)) } {
+        match if dead { None } else { Some(posted_buffers.claim(from, to)) } {
             None => self.network.taken(now, to, &mut self.outputs), // and nobody answers
             Some(0) => {
                 self.network.taken(now, to, &mut self.outputs); // it is dropped
-                let back_at = now + self.network.way_ps(to, from);
+                let back_at = now + self.network.one_way_ps(to, from);
                 self.schedule(back_at, Event::Refused { from, to });
             }
-            Some(slots) => self.by_hardware(now, from, Told::Accepted { peer: to, slots }),
+            Some(slots) => self.handle_hardware_event(now, from, HardwareEvent::Accepted { peer: to, slots }),
         }
         self.take_outputs();
     }
 
     /// Buffers of a connection are posted again.
     pub(super) fn reposted(&mut self, from: u32, to: u32, slots: u16) {
-        self.readiness.as_mut().expect("there are buffers").repost(from, to, slots.into());
+        self.posted_buffers.as_mut().expect("there are buffers").repost(from, to, slots.into());
     }
 
     /// The machine of `rank` has set its timer to this time.
     pub(super) fn deadline(&mut self, now: Picoseconds, rank: u32) {
-        self.readiness.as_mut().expect("there is a timer").deadlines.remove(&rank);
+        self.posted_buffers.as_mut().expect("there is a timer").deadlines.remove(&rank);
         // A timer that was set for later meanwhile is seen to afterwards.
-        self.by_hardware(now, rank, Told::Deadline);
+        self.handle_hardware_event(now, rank, HardwareEvent::Deadline);
     }
 }

@@ -6,64 +6,64 @@ use weir_proto::{
     Body, CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Space, Transfer,
 };
 
-use super::super::ahead::{self, Seen, Then};
 use super::super::flight::Taken;
-use super::super::ready::Reposted;
-use super::{IDLE_PS, Next, Node, Notices, Phase, Surroundings, instant};
+use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
+use super::super::rnr::Reposted;
+use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult, instant};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::TrainId;
 use crate::program::{Handle, Status};
 use crate::trace::Trace;
 
-impl Node {
+impl RankState {
     /// Takes what has come: the end of a remote get, or a packet.
-    pub(super) fn serve(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn serve(&mut self, context: &mut StepContext<'_>) {
         self.since = self.free_at;
-        if self.notices.is_some() && self.serve_notice(around) {
+        if self.notices.is_some() && self.serve_notice(context) {
             return;
         }
-        if self.looks_ahead(around)
-            && let Some(seen) = self.ahead.take()
+        if self.looks_ahead(context)
+            && let Some(seen) = self.lookahead.take()
         {
-            around.taken = true;
-            self.take_seen(&seen, around);
-        } else if let Some((train, index)) = self.mailbox.take(self.free_at, around.chunks) {
-            around.taken = true;
-            let known = &mut self.known;
-            let taken = around.flights.take(train, index, |rank| Peer(known.number(rank)));
-            self.take(taken, around);
+            context.taken = true;
+            self.retrieve_early_packet(&seen, context);
+        } else if let Some((train, index)) = self.mailbox.take(self.free_at, context.chunks) {
+            context.taken = true;
+            let peers = &mut self.peers;
+            let taken = context.flights.take(train, index, |rank| Peer(peers.number(rank)));
+            self.take(taken, context);
         } else if self.machine.has_company_waiting() {
-            self.handle(Event::Idle, around);
+            self.handle(Event::Idle, context);
         }
     }
 
     /// When the message was sent whose packet is taken next, if that has arrived.
-    pub(super) fn next_called_at(&self, around: &Surroundings<'_>) -> Option<Picoseconds> {
-        if let Some(seen) = self.ahead.next() {
+    pub(super) fn next_called_at(&self, context: &StepContext<'_>) -> Option<Picoseconds> {
+        if let Some(seen) = self.lookahead.next() {
             return Some(seen.called_at);
         }
         let mut next = [TrainId(0)];
-        let train = match self.mailbox.peek(around.chunks, &mut next) {
+        let train = match self.mailbox.peek(context.chunks, &mut next) {
             0 => self.mailbox.peek_segment(self.free_at)?,
             _ => next[0],
         };
-        Some(around.flights.called_at(train))
+        Some(context.flights.called_at(train))
     }
 
-    pub(super) fn is_to_be_told(&self) -> bool {
+    pub(super) fn has_due_notice(&self) -> bool {
         let waits = |notices: &Notices| !notices.copied.is_empty() || !notices.lost.is_empty();
         self.notices.as_deref().is_some_and(waits)
     }
 
     /// Tells the machine the next thing that it is told beside packets, if that comes before them. Returns whether it did.
-    fn serve_notice(&mut self, around: &mut Surroundings<'_>) -> bool {
+    fn serve_notice(&mut self, context: &mut StepContext<'_>) -> bool {
         let Some(Notices { copied, lost }) = self.notices.as_deref_mut() else { return false };
         if let Some((number, whole)) = copied.pop_front() {
-            self.free_at += around.cost.packet_receive_ps;
+            self.free_at += context.cost.packet_receive_ps;
             self.gets -= 1;
             let result = if whole { Ok(()) } else { Err(CopyFault::Gone) };
-            self.handle(Event::CopyDone { transfer: Transfer(number), result }, around);
+            self.handle(Event::CopyDone { transfer: Transfer(number), result }, context);
             return true;
         }
         let due = |&mut (at, ..): &mut (Picoseconds, u32, PeerFault)| {
@@ -71,19 +71,19 @@ impl Node {
         };
         let Some((_, rank, fault)) = lost.pop_front_if(due) else { return false };
         let peer = self.peer(rank);
-        self.handle(Event::Lost { peer, fault }, around);
+        self.handle(Event::Lost { peer, fault }, context);
         true
     }
 
     /// Deals with a packet, by a shortcut if the machine knows one.
-    fn take(&mut self, taken: Taken, around: &mut Surroundings<'_>) {
+    fn take(&mut self, taken: Taken, context: &mut StepContext<'_>) {
         let Taken { from, peer, packet, called_at } = taken;
-        let cost = around.cost;
+        let cost = context.cost;
         let credit = packet.body.is_credit();
         self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
-        self.note_taken(from, packet.number, packet.payload_bytes, around.trace);
+        self.note_retrieved(from, packet.number, packet.payload_bytes, context.trace);
         self.called_at = called_at;
-        if let Some(checks) = &mut around.checks {
+        if let Some(checks) = &mut context.checks {
             checks.taken(from, self.rank, &packet);
         }
         let now = instant(self.free_at);
@@ -95,73 +95,75 @@ impl Node {
                 Some(Shortcut::Message { taken: weir_proto::Taken { request, envelope, bytes }, settle }) => {
                     self.free_at += place_ps(Destination::Request { request, offset: 0 }, bytes, cost);
                     let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
-                    self.complete(request, outcome, around);
+                    self.complete(request, outcome, context);
                     settle
                 }
                 Some(Shortcut::Credits { settle }) => settle,
                 None => {
-                    around.left.arrived = Some((from, packet));
-                    return self.handle(Event::Arrived { from: peer, packet }, around);
+                    context.left.arrived = Some((from, packet));
+                    return self.handle(Event::Arrived { from: peer, packet }, context);
                 }
             }
         };
-        self.retire(from, &packet, around);
+        self.retire(from, &packet, context);
         if settle {
-            self.act(around, |machine, actions| machine.settle(now, peer, actions));
+            self.act(context, |machine, actions| machine.settle(now, peer, actions));
         }
     }
 
     #[inline]
-    fn note_taken(&self, from: u32, number: u32, payload_bytes: u32, trace: &mut Trace) {
+    fn note_retrieved(&self, from: u32, number: u32, payload_bytes: u32, trace: &mut Trace) {
         trace.note(self.free_at);
         trace.note(u64::from(self.rank) << 32 | u64::from(from));
         trace.note(u64::from(number) << 32 | u64::from(payload_bytes));
     }
 
     /// Takes a packet of which the machine knows already.
-    fn take_seen(&mut self, seen: &Seen, around: &mut Surroundings<'_>) {
-        let &Seen { from, number, payload_bytes, called_at, place_ps, then, .. } = seen;
+    fn retrieve_early_packet(&mut self, seen: &EarlyPacket, context: &mut StepContext<'_>) {
+        let &EarlyPacket { from, number, payload_bytes, called_at, place_ps, then, .. } = seen;
         self.mailbox.leave();
-        self.free_at += around.cost.packet_receive_ps;
-        self.note_taken(from, number, payload_bytes, around.trace);
+        self.free_at += context.cost.packet_receive_ps;
+        self.note_retrieved(from, number, payload_bytes, context.trace);
         self.called_at = called_at;
         let now = instant(self.free_at);
         self.free_at += place_ps;
         match then {
-            Then::Nothing => {}
-            Then::Settle(peer) => self.act(around, |machine, actions| machine.settle(now, peer, actions)),
-            Then::Complete { request, tag, bytes } => {
+            AfterRetrieval::Nothing => {}
+            AfterRetrieval::Settle(peer) => {
+                self.act(context, |machine, actions| machine.settle(now, peer, actions))
+            }
+            AfterRetrieval::Complete { request, tag, bytes } => {
                 let status = Status { source: from, tag, bytes: bytes.into(), fault: None };
-                self.received(request, status, around);
+                self.received(request, status, context);
             }
         }
     }
 
     /// Tells the machine of the packets that are taken next, as far as it can be told before their time. Returns whether there are any.
     #[inline]
-    fn looks_ahead(&mut self, around: &mut Surroundings<'_>) -> bool {
-        if !self.ahead.is_empty() {
+    fn looks_ahead(&mut self, context: &mut StepContext<'_>) -> bool {
+        if !self.lookahead.is_empty() {
             return true;
         }
         // What the program does next and what a get brings is not known before its time.
-        if around.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
+        if context.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
             if !self.mailbox.stands_in_order() {
-                self.look_into_segments(around);
-            } else if !self.ahead.take_message() {
-                self.look_ahead(around);
+                self.look_into_segments(context);
+            } else if !self.lookahead.take_message() {
+                self.look_ahead(context);
             }
         }
-        !self.ahead.is_empty()
+        !self.lookahead.is_empty()
     }
 
-    fn look_ahead(&mut self, around: &mut Surroundings<'_>) {
-        let mut trains = [TrainId(0); ahead::MOST];
-        let count = self.mailbox.peek(around.chunks, &mut trains);
-        if count < ahead::FEWEST {
+    fn look_ahead(&mut self, context: &mut StepContext<'_>) {
+        let mut trains = [TrainId(0); lookahead::MAX_PACKETS];
+        let count = self.mailbox.peek(context.chunks, &mut trains);
+        if count < lookahead::MIN_PACKETS {
             return;
         }
         // First all that has to be read from far away, one independent of the other; then what depends on it.
-        let flights = &mut *around.flights;
+        let flights = &mut *context.flights;
         let messages = trains[..count].iter().enumerate().take_while(|&(place, &train)| {
             let at_rest = |peer| self.machine.is_at_rest(peer);
             // Most often receives are posted in the order in which messages come. If not, nothing is lost.
@@ -171,10 +173,10 @@ impl Node {
         });
         let messages = messages.count();
         if messages > 0 {
-            if !ahead::may_tell_messages(&around.plan.config)
-                || !self.foresee_messages(&trains[..messages], around)
+            if !lookahead::supports_message_lookahead(&context.plan.config)
+                || !self.process_messages_early(&trains[..messages], context)
             {
-                self.ahead.note_messages(messages - 1); // without the one that is taken now
+                self.lookahead.note_messages(messages - 1); // without the one that is taken now
             }
             return;
         }
@@ -183,8 +185,8 @@ impl Node {
             peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
         let count = parts.count();
         for &train in &trains[..count] {
-            let Some(goes_on) = self.foresee(train, around) else { break };
-            self.mailbox.set_aside(around.chunks);
+            let Some(goes_on) = self.process_early(train, context) else { break };
+            self.mailbox.set_aside(context.chunks);
             if !goes_on {
                 break;
             }
@@ -192,13 +194,13 @@ impl Node {
     }
 
     /// The same where trains stand side by side, of which packets have arrived by turns.
-    fn look_into_segments(&mut self, around: &mut Surroundings<'_>) {
-        for _ in 0..ahead::MOST {
+    fn look_into_segments(&mut self, context: &mut StepContext<'_>) {
+        for _ in 0..lookahead::MAX_PACKETS {
             let Some(train) = self.mailbox.peek_segment(self.free_at) else { break };
-            if around.flights.peer(train).is_none() {
+            if context.flights.peer(train).is_none() {
                 break; // of a message that has yet to begin
             }
-            let Some(goes_on) = self.foresee(train, around) else { break };
+            let Some(goes_on) = self.process_early(train, context) else { break };
             self.mailbox.set_aside_of_segment(self.free_at);
             if !goes_on {
                 break;
@@ -209,29 +211,29 @@ impl Node {
     /// Tells the machine of the next packet of a train whose sender it knows, if that can be told before its time. Returns whether those
     /// behind it can be told as well.
     #[inline]
-    fn foresee(&mut self, train: TrainId, around: &mut Surroundings<'_>) -> Option<bool> {
-        let Taken { from, peer, packet, called_at } = around.flights.next(train);
+    fn process_early(&mut self, train: TrainId, context: &mut StepContext<'_>) -> Option<bool> {
+        let Taken { from, peer, packet, called_at } = context.flights.next(train);
         let Part { to, bytes, settle } = self.machine.part_now(peer, &packet)?;
-        around.flights.discard(train);
-        self.ahead.push(Seen {
+        context.flights.discard(train);
+        self.lookahead.push(EarlyPacket {
             from,
             number: packet.number,
             payload_bytes: packet.payload_bytes,
             called_at,
-            place_ps: place_ps(to, bytes, around.cost),
-            then: if settle { Then::Settle(peer) } else { Then::Nothing },
+            place_ps: place_ps(to, bytes, context.cost),
+            then: if settle { AfterRetrieval::Settle(peer) } else { AfterRetrieval::Nothing },
         });
         Some(!settle)
     }
 
     /// Tells the machine of messages of one packet each, as far as each has a receive. Returns whether there are any.
-    fn foresee_messages(&mut self, trains: &[TrainId], around: &mut Surroundings<'_>) -> bool {
+    fn process_messages_early(&mut self, trains: &[TrainId], context: &mut StepContext<'_>) -> bool {
         for &train in trains {
-            if around.flights.peer(train).is_none() {
-                let peer = self.peer(around.flights.source(train));
-                around.flights.met(train, peer);
+            if context.flights.peer(train).is_none() {
+                let peer = self.peer(context.flights.source(train));
+                context.flights.set_peer(train, peer);
             }
-            let Taken { from, peer, packet, called_at } = around.flights.next(train);
+            let Taken { from, peer, packet, called_at } = context.flights.next(train);
             if !matches!(packet.body, Body::Eager { .. }) {
                 break;
             }
@@ -240,40 +242,41 @@ impl Node {
             };
             assert!(!settle, "nobody returns credits");
             let weir_proto::Taken { request, envelope, bytes } = taken;
-            around.flights.discard(train);
-            self.mailbox.set_aside(around.chunks);
-            self.ahead.push(Seen {
+            context.flights.discard(train);
+            self.mailbox.set_aside(context.chunks);
+            self.lookahead.push(EarlyPacket {
                 from,
                 number: packet.number,
                 payload_bytes: packet.payload_bytes,
                 called_at,
-                place_ps: place_ps(Destination::Request { request, offset: 0 }, bytes, around.cost),
-                then: Then::Complete { request, tag: envelope.tag, bytes: bytes as u32 },
+                place_ps: place_ps(Destination::Request { request, offset: 0 }, bytes, context.cost),
+                then: AfterRetrieval::Complete { request, tag: envelope.tag, bytes: bytes as u32 },
             });
         }
-        !self.ahead.is_empty()
+        !self.lookahead.is_empty()
     }
 
     /// All that a step does, if that is to take a packet of which the machine knows already and after which nothing is sent: nearly
     /// all steps of long messages.
     #[inline]
-    pub fn take_foreseen(&mut self, now: Picoseconds, cost: &Cost, trace: &mut Trace) -> Option<Next> {
-        let &Seen { from, number, payload_bytes, called_at, place_ps, then, .. } = self.ahead.next()?;
-        if !matches!(then, Then::Nothing) {
+    pub fn retrieve_early(&mut self, now: Picoseconds, cost: &Cost, trace: &mut Trace) -> Option<StepResult> {
+        let &EarlyPacket { from, number, payload_bytes, called_at, place_ps, then, .. } =
+            self.lookahead.next()?;
+        if !matches!(then, AfterRetrieval::Nothing) {
             return None;
         }
-        if self.step_at != Some(now) || self.held || self.free_at > now || self.is_to_be_told() {
+        if self.step_at != Some(now) || self.held || self.free_at > now || self.has_due_notice() {
             return None;
         }
         assert!(self.phase != Phase::Running, "parts of messages do not let a program go on");
-        self.ahead.take();
+        self.lookahead.take();
         self.mailbox.leave();
         self.free_at = now + cost.packet_receive_ps;
-        self.note_taken(from, number, payload_bytes, trace);
+        self.note_retrieved(from, number, payload_bytes, trace);
         self.called_at = called_at;
         self.free_at += place_ps;
         self.step_at = self.serves_at(cost);
-        Some(Next { step_at: self.step_at, ended: false })
+        Some(StepResult { step_at: self.step_at, ended: false })
     }
 
     /// When there is something to serve for a program that waits, as far as is known.
@@ -288,26 +291,26 @@ impl Node {
     /// When the next packet arrives; 0: one has arrived.
     #[inline]
     pub(super) fn next_at(&self) -> Option<Picoseconds> {
-        if self.ahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
+        if self.lookahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
     }
 
     /// The slots of a packet are free.
     #[inline]
-    pub(super) fn retire(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
-        if around.checks.is_some() || around.readiness.is_some() {
-            self.retire_seen(from, packet, around);
+    pub(super) fn retire(&mut self, from: u32, packet: &Packet, context: &mut StepContext<'_>) {
+        if context.checks.is_some() || context.posted_buffers.is_some() {
+            self.retire_observed(from, packet, context);
         }
     }
 
     /// The same, where somebody looks at it.
     #[cold]
-    fn retire_seen(&mut self, from: u32, packet: &Packet, around: &mut Surroundings<'_>) {
-        if let Some(checks) = &mut around.checks {
+    fn retire_observed(&mut self, from: u32, packet: &Packet, context: &mut StepContext<'_>) {
+        if let Some(checks) = &mut context.checks {
             checks.retired(from, self.rank, packet);
         }
-        if let Some(readiness) = &mut around.readiness {
-            let slots = around.plan.config.geometry.packet_slots(packet);
-            readiness.reposted.push(Reposted { at: self.free_at, from, slots });
+        if let Some(posted_buffers) = &mut context.posted_buffers {
+            let slots = context.plan.config.geometry.packet_slots(packet);
+            posted_buffers.reposted.push(Reposted { at: self.free_at, from, slots });
         }
     }
 }
@@ -316,7 +319,7 @@ impl Node {
 #[inline]
 pub(super) fn place_ps(to: Destination, bytes: u64, cost: &Cost) -> Picoseconds {
     match to {
-        Destination::Message { .. } => cost.keep_ps(bytes),
+        Destination::Message { .. } => cost.unexpected_copy_ps(bytes),
         _ => cost.copy_ps(bytes),
     }
 }

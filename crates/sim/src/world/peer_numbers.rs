@@ -8,26 +8,26 @@
 /// Numbers in a cache line, while they are few.
 const LINE: u32 = 32;
 /// Whoever has met so many or fewer in a large world has no table.
-const LISTED: usize = 48;
+const MAX_LISTED: usize = 48;
 /// Worlds with more ranks are large.
 const SMALL_WORLD: u32 = 4096;
 /// A table of so many places has numbers of two bytes.
-const FEW: usize = 1 << 16;
+const MAX_U16_PLACES: usize = 1 << 16;
 
 /// Peer numbers plus one, 0 for nobody.
 #[derive(Debug)]
 enum Numbers {
     /// By place in a hash table with linear probing, at most three quarters full.
-    Few(Vec<u16>),
+    Hash16(Vec<u16>),
     /// The same.
-    Many(Vec<u32>),
+    Hash32(Vec<u32>),
     /// By rank, in a world that is not larger than a table of few.
-    All(Vec<u16>),
+    ByRank(Vec<u16>),
 }
 
 impl Default for Numbers {
     fn default() -> Numbers {
-        Numbers::Few(Vec::new())
+        Numbers::Hash16(Vec::new())
     }
 }
 
@@ -35,58 +35,58 @@ impl Numbers {
     /// A table of nobody.
     fn with_places(places: usize, world: usize) -> Numbers {
         match places {
-            places if places >= world && world < FEW => Numbers::All(vec![0; world]),
-            places if places <= FEW => Numbers::Few(vec![0; places]),
-            places => Numbers::Many(vec![0; places]),
+            places if places >= world && world < MAX_U16_PLACES => Numbers::ByRank(vec![0; world]),
+            places if places <= MAX_U16_PLACES => Numbers::Hash16(vec![0; places]),
+            places => Numbers::Hash32(vec![0; places]),
         }
     }
 
     #[inline]
     fn places(&self) -> usize {
         match self {
-            Numbers::Few(numbers) | Numbers::All(numbers) => numbers.len(),
-            Numbers::Many(numbers) => numbers.len(),
+            Numbers::Hash16(numbers) | Numbers::ByRank(numbers) => numbers.len(),
+            Numbers::Hash32(numbers) => numbers.len(),
         }
     }
 
     /// How many it has room for.
     fn room(&self) -> usize {
-        if let Numbers::All(numbers) = self { numbers.len() } else { self.places() / 4 * 3 }
+        if let Numbers::ByRank(numbers) = self { numbers.len() } else { self.places() / 4 * 3 }
     }
 
     #[inline]
     fn get(&self, place: usize) -> u32 {
         match self {
-            Numbers::Few(numbers) | Numbers::All(numbers) => numbers[place].into(),
-            Numbers::Many(numbers) => numbers[place],
+            Numbers::Hash16(numbers) | Numbers::ByRank(numbers) => numbers[place].into(),
+            Numbers::Hash32(numbers) => numbers[place],
         }
     }
 
     fn set(&mut self, place: usize, number: u32) {
         match self {
-            Numbers::Few(numbers) | Numbers::All(numbers) => {
+            Numbers::Hash16(numbers) | Numbers::ByRank(numbers) => {
                 numbers[place] = u16::try_from(number).expect("no more than places");
             }
-            Numbers::Many(numbers) => numbers[place] = number,
+            Numbers::Hash32(numbers) => numbers[place] = number,
         }
     }
 }
 
 /// Ranks by peer number, and back.
 #[derive(Debug)]
-pub(super) struct Acquaintances {
+pub(super) struct PeerNumbers {
     ranks: Vec<u32>,
     /// What others call us plus one, by peer number, as far as we were told; may be shorter.
-    there: Box<[u32]>,
+    number_at_peer: Box<[u32]>,
     numbers: Numbers,
     /// Ranks that there are.
     world: u32,
 }
 
-impl Acquaintances {
+impl PeerNumbers {
     /// Of somebody who has met nobody, in a world of `world` ranks.
-    pub fn among(world: u32) -> Acquaintances {
-        Acquaintances { ranks: Vec::new(), there: Box::default(), numbers: Numbers::default(), world }
+    pub fn with_ranks(world: u32) -> PeerNumbers {
+        PeerNumbers { ranks: Vec::new(), number_at_peer: Box::default(), numbers: Numbers::default(), world }
     }
 
     /// The rank of a peer that was met.
@@ -97,18 +97,18 @@ impl Acquaintances {
 
     /// What a peer calls us, if we were told.
     #[inline]
-    pub fn there(&self, peer: u32) -> Option<u32> {
-        self.there.get(peer as usize)?.checked_sub(1)
+    pub fn number_at_peer(&self, peer: u32) -> Option<u32> {
+        self.number_at_peer.get(peer as usize)?.checked_sub(1)
     }
 
-    /// A peer calls us `there`.
-    pub fn note_there(&mut self, peer: u32, there: u32) {
-        if self.there.len() <= peer as usize {
+    /// A peer calls us `number_at_peer`.
+    pub fn set_number_at_peer(&mut self, peer: u32, number_at_peer: u32) {
+        if self.number_at_peer.len() <= peer as usize {
             let mut more = vec![0; self.ranks.capacity()];
-            more[..self.there.len()].copy_from_slice(&self.there);
-            self.there = more.into_boxed_slice();
+            more[..self.number_at_peer.len()].copy_from_slice(&self.number_at_peer);
+            self.number_at_peer = more.into_boxed_slice();
         }
-        self.there[peer as usize] = there + 1;
+        self.number_at_peer[peer as usize] = number_at_peer + 1;
     }
 
     /// The number of a rank, from now on if it was not met before.
@@ -116,14 +116,14 @@ impl Acquaintances {
     pub fn number(&mut self, rank: u32) -> u32 {
         match self.find(rank) {
             Ok(number) => number,
-            Err(place) => self.meet(rank, place),
+            Err(place) => self.assign(rank, place),
         }
     }
 
     /// Where a rank stands in the table: its number, or the place for it.
     #[inline]
     fn find(&self, rank: u32) -> Result<u32, usize> {
-        if let Numbers::All(numbers) = &self.numbers {
+        if let Numbers::ByRank(numbers) = &self.numbers {
             return u32::from(numbers[rank as usize]).checked_sub(1).ok_or(rank as usize);
         }
         let Some(mask) = self.numbers.places().checked_sub(1) else {
@@ -144,13 +144,13 @@ impl Acquaintances {
     }
 
     #[cold]
-    fn meet(&mut self, rank: u32, mut place: usize) -> u32 {
+    fn assign(&mut self, rank: u32, mut place: usize) -> u32 {
         if self.ranks.len() == self.ranks.capacity() {
             self.ranks.reserve_exact((self.ranks.len() / 2).max(4));
         }
         self.ranks.push(rank);
         let number = self.ranks.len() as u32 - 1;
-        let listed = if self.world > SMALL_WORLD { LISTED } else { 0 };
+        let listed = if self.world > SMALL_WORLD { MAX_LISTED } else { 0 };
         if self.ranks.len() <= listed {
             return number;
         }
@@ -173,46 +173,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_keep_their_numbers() {
+    fn peer_numbers_are_stable() {
         let rank = |number: u32| number.wrapping_mul(2_654_435_761) >> 8;
-        let mut known = Acquaintances::among(1 << 24);
+        let mut peers = PeerNumbers::with_ranks(1 << 24);
         for number in 0..100_000 {
-            assert_eq!(known.number(rank(number)), number);
-            assert!(known.numbers.places() <= (3 * number as usize).max(4));
+            assert_eq!(peers.number(rank(number)), number);
+            assert!(peers.numbers.places() <= (3 * number as usize).max(4));
         }
         for number in 0..100_000 {
-            assert_eq!((known.number(rank(number)), known.rank(number)), (number, rank(number)));
+            assert_eq!((peers.number(rank(number)), peers.rank(number)), (number, rank(number)));
         }
     }
 
     #[test]
-    fn what_others_call_us_is_known_when_we_were_told() {
-        let mut known = Acquaintances::among(1 << 20);
+    fn the_number_at_a_peer_is_known_after_it_was_set() {
+        let mut peers = PeerNumbers::with_ranks(1 << 20);
         for number in 0..1000 {
-            assert_eq!(known.number(3 * number), number);
-            assert_eq!(known.there(number), None);
+            assert_eq!(peers.number(3 * number), number);
+            assert_eq!(peers.number_at_peer(number), None);
             if number % 7 == 0 {
-                known.note_there(number, number / 7);
+                peers.set_number_at_peer(number, number / 7);
             }
         }
         let told = |number| (number % 7 == 0).then_some(number / 7);
-        assert!((0..1000).all(|number| known.there(number) == told(number)));
-        known.note_there(14, 5);
-        assert_eq!((known.there(14), known.there(21), known.there(1000)), (Some(5), Some(3), None));
+        assert!((0..1000).all(|number| peers.number_at_peer(number) == told(number)));
+        peers.set_number_at_peer(14, 5);
+        assert_eq!(
+            (peers.number_at_peer(14), peers.number_at_peer(21), peers.number_at_peer(1000)),
+            (Some(5), Some(3), None)
+        );
     }
 
     #[test]
-    fn who_meets_all_of_a_world_needs_no_more_places_than_there_are_ranks() {
+    fn a_table_of_all_ranks_has_one_place_per_rank() {
         for world in [1, 2, 3, 4, 5, 48, 64, 1000, 1024, 1025, 65_535] {
-            let mut known = Acquaintances::among(world);
+            let mut peers = PeerNumbers::with_ranks(world);
             let rank = |number: u32| world - 1 - number;
             for number in 0..world {
-                assert_eq!(known.number(rank(number)), number, "of {world}");
-                assert!(known.numbers.places() <= (3 * number as usize).max(4), "of {world}");
+                assert_eq!(peers.number(rank(number)), number, "of {world}");
+                assert!(peers.numbers.places() <= (3 * number as usize).max(4), "of {world}");
             }
-            assert!(matches!(known.numbers, Numbers::All(_)) && known.numbers.places() == world as usize);
+            assert!(matches!(peers.numbers, Numbers::ByRank(_)) && peers.numbers.places() == world as usize);
             for number in 0..world {
-                assert_eq!((known.number(rank(number)), known.rank(number)), (number, rank(number)));
+                assert_eq!((peers.number(rank(number)), peers.rank(number)), (number, rank(number)));
             }
         }
     }

@@ -16,17 +16,17 @@ const NONE: u32 = u32::MAX;
 
 /// A packet's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct PacketIndex(u32);
 
 /// Packets one behind the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Line {
+pub(super) struct PacketQueue {
     first: u32,
     last: u32,
 }
 
-impl Line {
-    pub const EMPTY: Line = Line { first: NONE, last: NONE };
+impl PacketQueue {
+    pub const EMPTY: PacketQueue = PacketQueue { first: NONE, last: NONE };
 
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -34,8 +34,8 @@ impl Line {
     }
 
     #[inline]
-    pub fn first(&self) -> Option<Place> {
-        (self.first != NONE).then_some(Place(self.first))
+    pub fn first(&self) -> Option<PacketIndex> {
+        (self.first != NONE).then_some(PacketIndex(self.first))
     }
 }
 
@@ -54,18 +54,18 @@ impl<T> Default for Packets<T> {
     }
 }
 
-impl<T> Index<Place> for Packets<T> {
+impl<T> Index<PacketIndex> for Packets<T> {
     type Output = T;
 
     #[inline]
-    fn index(&self, place: Place) -> &T {
+    fn index(&self, place: PacketIndex) -> &T {
         &self.packets[place.0 as usize]
     }
 }
 
-impl<T> IndexMut<Place> for Packets<T> {
+impl<T> IndexMut<PacketIndex> for Packets<T> {
     #[inline]
-    fn index_mut(&mut self, place: Place) -> &mut T {
+    fn index_mut(&mut self, place: PacketIndex) -> &mut T {
         &mut self.packets[place.0 as usize]
     }
 }
@@ -73,24 +73,24 @@ impl<T> IndexMut<Place> for Packets<T> {
 impl<T: Copy> Packets<T> {
     /// Gives a packet a place.
     #[inline]
-    pub fn add(&mut self, packet: T) -> Place {
+    pub fn add(&mut self, packet: T) -> PacketIndex {
         match self.free {
             NONE => {
                 self.packets.push(packet);
                 self.behind.push(NONE);
-                Place(self.packets.len() as u32 - 1)
+                PacketIndex(self.packets.len() as u32 - 1)
             }
             free => {
                 self.free = self.behind[free as usize];
                 self.packets[free as usize] = packet;
-                Place(free)
+                PacketIndex(free)
             }
         }
     }
 
     /// Takes the place of a packet that stands in no line. Returns the packet.
     #[inline]
-    pub fn remove(&mut self, place: Place) -> T {
+    pub fn remove(&mut self, place: PacketIndex) -> T {
         self.behind[place.0 as usize] = self.free;
         self.free = place.0;
         self.packets[place.0 as usize]
@@ -98,7 +98,7 @@ impl<T: Copy> Packets<T> {
 
     /// Puts a packet at the end of a line.
     #[inline]
-    pub fn append(&mut self, line: &mut Line, place: Place) {
+    pub fn append(&mut self, line: &mut PacketQueue, place: PacketIndex) {
         self.behind[place.0 as usize] = NONE;
         match line.last {
             NONE => line.first = place.0,
@@ -108,7 +108,7 @@ impl<T: Copy> Packets<T> {
     }
 
     /// Puts a packet into a line before the first packet that is `later`, and not at its end. Cost: a look at each packet before it.
-    pub fn insert(&mut self, line: &mut Line, place: Place, later: impl Fn(&T) -> bool) {
+    pub fn insert(&mut self, line: &mut PacketQueue, place: PacketIndex, later: impl Fn(&T) -> bool) {
         let (mut before, mut next) = (NONE, line.first);
         while !later(&self.packets[next as usize]) {
             (before, next) = (next, self.behind[next as usize]);
@@ -122,7 +122,7 @@ impl<T: Copy> Packets<T> {
 
     /// The packets of a line, in order.
     #[inline]
-    pub fn after(&self, line: Line) -> impl Iterator<Item = &T> {
+    pub fn after(&self, line: PacketQueue) -> impl Iterator<Item = &T> {
         let mut next = line.first;
         std::iter::from_fn(move || {
             let packet = self.packets.get(next as usize)?; // there are never so many as `NONE`
@@ -133,7 +133,7 @@ impl<T: Copy> Packets<T> {
 
     /// Takes the first packet out of a line.
     #[inline]
-    pub fn take_first(&mut self, line: &mut Line) -> Option<Place> {
+    pub fn take_first(&mut self, line: &mut PacketQueue) -> Option<PacketIndex> {
         let place = line.first()?;
         line.first = self.behind[place.0 as usize];
         if line.first == NONE {
@@ -152,8 +152,8 @@ mod tests {
     proptest! {
         /// Against queues: every packet goes through several of three lines, some into the middle of one.
         #[test]
-        fn lines_are_queues(steps in proptest::collection::vec((0u8..4, 0usize..3, 0usize..3, 0u32..100), 1..300)) {
-            let (mut packets, mut lines) = (Packets::default(), [Line::EMPTY; 3]);
+        fn packet_queues_equal_a_queue_model(steps in proptest::collection::vec((0u8..4, 0usize..3, 0usize..3, 0u32..100), 1..300)) {
+            let (mut packets, mut lines) = (Packets::default(), [PacketQueue::EMPTY; 3]);
             let mut oracle = [const { VecDeque::new() }; 3];
             for (what, from, to, value) in steps {
                 match what {
@@ -194,7 +194,7 @@ mod tests {
         let mut packets = Packets::default();
         let places = [1, 2, 3].map(|value| packets.add(value));
         assert_eq!((packets.remove(places[0]), packets.remove(places[2])), (1, 3));
-        assert_eq!((packets.add(4), packets.add(5), packets.add(6)), (places[2], places[0], Place(3)));
+        assert_eq!((packets.add(4), packets.add(5), packets.add(6)), (places[2], places[0], PacketIndex(3)));
         assert_eq!(packets[places[1]], 2);
     }
 }
