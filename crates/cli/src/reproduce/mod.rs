@@ -200,7 +200,7 @@ fn render(reproduced: &[Reproduced<'_>]) -> String {
 
 fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let verdicts = reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict);
-    let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::Baseline).collect();
+    let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::NotPublished).collect();
     let mut text = sentence(&verdicts, worlds(reproduced).len());
     if quick {
         text.push_str(

@@ -32,7 +32,7 @@ pub enum Verdict {
     /// The worlds that were run do not say (the quick variant leaves some out).
     NotEvaluated,
     /// Nothing was published: a number of ours, for comparison.
-    Baseline,
+    NotPublished,
 }
 
 impl Verdict {
@@ -42,7 +42,7 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::DoesNotHold => "DOES NOT HOLD",
             Verdict::NotEvaluated => "not evaluated",
-            Verdict::Baseline => "",
+            Verdict::NotPublished => "",
         }
     }
 }
@@ -82,7 +82,7 @@ impl Point {
     pub fn open_without(&mut self, missing: usize) {
         let worlds = if missing == 1 { "a world is" } else { "worlds are" };
         self.ours = format!("{worlds} missing; without: {}", self.ours);
-        if self.verdict != Verdict::Baseline {
+        if self.verdict != Verdict::NotPublished {
             self.verdict = Verdict::NotEvaluated;
         }
     }
@@ -90,7 +90,7 @@ impl Point {
     /// A number of ours beside the published ones.
     pub fn beside(text: impl Into<String>, ours: impl Into<String>) -> Point {
         let published = String::from("-");
-        Point { text: text.into(), published, ours: ours.into(), verdict: Verdict::Baseline }
+        Point { text: text.into(), published, ours: ours.into(), verdict: Verdict::NotPublished }
     }
 
     /// A point about the first size from which on something holds: open if the sizes that were run leave it open.

@@ -109,7 +109,7 @@ fn judged(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
         })
         .collect();
     let evidence = Evidence::new(records.iter().collect(), &[]);
-    (experiment.points)(&evidence).into_iter().filter(|it| it.verdict != Verdict::Baseline).collect()
+    (experiment.points)(&evidence).into_iter().filter(|it| it.verdict != Verdict::NotPublished).collect()
 }
 
 /// What a paper says of a world, in numbers of our own choice where it has only words. (E1.10 has no worlds.)
