@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::time::Duration;
 use weir_engine::config::Settings;
 
-/// What weir has set itself for the smallest message (docs/performance.md): so many times the cache line.
+/// What weir has set itself for the smallest message (docs/explanation/performance.md): so many times the cache line.
 const LIMIT: f64 = 1.5;
 /// The message that it is for. Unit: bytes.
 const SMALL_BYTES: u64 = 8;
