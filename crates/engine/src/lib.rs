@@ -369,7 +369,7 @@ impl<L: Link> Engine<L> {
             remote_inline_bytes: REMOTE_INLINE_BYTES,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
-            retain_bytes: settings.retain_limit_bytes(peers),
+            bounce_bytes: settings.retain_limit_bytes(peers),
             planned_peers: peers,
             planned_quota_slots: settings
                 .quota(peers)
@@ -489,7 +489,7 @@ impl<L: Link> Engine<L> {
             self.wait_for_bounce_buffer(to)?;
         }
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
-        let is_rendezvous = self.machine.announces_own_buffer(to, bytes, level);
+        let is_rendezvous = self.machine.announces_user_buffer(to, bytes, level);
         if inject && is_rendezvous {
             self.use_bounce_buffer(request); // the address that is announced must stay
         }
@@ -505,7 +505,8 @@ impl<L: Link> Engine<L> {
     #[cold]
     fn send_rts(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
         if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
-            let copied_to = self.bounce_buffers.add(transfer.copy().expect("a copy is announced"), memory);
+            let copied_to =
+                self.bounce_buffers.add(transfer.bounce_buffer().expect("a copy is announced"), memory);
             *address = if self.cross_memory { copied_to } else { 0 };
         }
         self.link.transmit(to, &packet, None);

@@ -57,7 +57,7 @@ fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserM
 
 /// The number of a copy that the machine has named.
 fn copy_number(transfer: Transfer) -> u32 {
-    transfer.copy().expect("copies have names of their own")
+    transfer.bounce_buffer().expect("copies have names of their own")
 }
 
 impl<L: Link> Engine<L> {
@@ -116,7 +116,7 @@ impl<L: Link> Engine<L> {
         if handled > 0 {
             self.waiting.reset();
             self.idle_polls = 0;
-        } else if self.machine.has_company_waiting() {
+        } else if self.machine.has_pending_acks() {
             self.idle_polls += 1;
             if self.idle_polls >= IDLE_POLLS {
                 self.idle_polls = 0;
@@ -299,9 +299,9 @@ impl<L: Link> Engine<L> {
             return;
         }
         let deadline = Clock::now() + Duration::from_millis(u64::from(self.close_ms));
-        self.progress_while(deadline, |engine| engine.machine.is_taking());
+        self.progress_while(deadline, |engine| engine.machine.is_receiving());
         self.post(Command::Farewell);
-        self.progress_while(deadline, |engine| engine.machine.owes());
+        self.progress_while(deadline, |engine| engine.machine.has_undelivered());
         self.drain_before_close();
         self.sample(Clock::now());
         self.trace = None;
@@ -314,7 +314,7 @@ impl<L: Link> Engine<L> {
 
     /// The end of [`Engine::close`]: a receiver may compute for an hour before it receives what was sent to it long ago.
     fn drain_before_close(&mut self) {
-        let undelivered = self.machine.completed_debts();
+        let undelivered = self.machine.undelivered_completed();
         if undelivered == 0 {
             return;
         }
@@ -322,7 +322,7 @@ impl<L: Link> Engine<L> {
         warn(&format!(
             "{who} waits, to close, until {undelivered} messages that it has sent are taken; their receivers live"
         ));
-        while self.machine.completed_debts() > 0 {
+        while self.machine.undelivered_completed() > 0 {
             if self.progress() == 0 {
                 self.pause();
             }
@@ -346,7 +346,7 @@ impl<L: Link> Engine<L> {
 
     fn sleep(&mut self, at_most_ns: u64) {
         // Who is about to sleep has nothing to do: what waits for company, for example that copies were taken, waits no longer.
-        if self.machine.has_company_waiting() {
+        if self.machine.has_pending_acks() {
             self.idle_polls = 0;
             self.handle(Event::Idle);
         }
@@ -515,17 +515,17 @@ impl<L: Link> Engine<L> {
             Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
-            Action::Keep { message, bytes } => self.unexpected_buffers.allocate(message, bytes),
+            Action::AllocateUnexpected { message, bytes } => self.unexpected_buffers.allocate(message, bytes),
             Action::Deliver { message, request, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
                 self.unexpected_buffers.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::Forget { message } => self.unexpected_buffers.forget(message),
-            Action::Retain { transfer, request } => {
+            Action::FreeUnexpected { message } => self.unexpected_buffers.forget(message),
+            Action::FillBounce { transfer, request } => {
                 let outstanding = self.operations.get(request).expect("retained sends are outstanding");
                 self.bounce_buffers.add(copy_number(transfer), &outstanding.memory);
             }
-            Action::Release { transfer } => {
+            Action::FreeBounce { transfer } => {
                 self.released += 1;
                 self.bounce_buffers.release(copy_number(transfer));
             }
@@ -541,7 +541,7 @@ impl<L: Link> Engine<L> {
                 self.awaiting_room.retain(|waiting| *waiting != to);
                 self.link.disconnect(to);
             }
-            Action::Vacate { peer } => self.link.release(peer),
+            Action::FreeLane { peer } => self.link.release(peer),
             Action::AskRoom { to, at_once } => match self.link.room(to) {
                 0 if !at_once => self.awaiting_room.push(to),
                 slots => {
@@ -574,7 +574,7 @@ impl<L: Link> Engine<L> {
                 };
                 self.events.push_back(Event::CopyDone { transfer, result });
             }
-            Action::Sever { peer } => {
+            Action::DropPeer { peer } => {
                 self.awaiting_room.retain(|waiting| *waiting != peer);
                 self.connecting.retain(|connecting| *connecting != peer);
                 self.sent_rts.retain(|(receiver, _)| *receiver != peer);
@@ -601,14 +601,14 @@ impl<L: Link> Engine<L> {
             }
             return put(&mut self.link, to, &packet, None);
         }
-        if let Source::Retained { transfer, offset } = payload {
+        if let Source::Bounce { transfer, offset } = payload {
             let copy = self.bounce_buffers.memory(copy_number(transfer));
             return put(&mut self.link, to, packet, Some((&copy, offset)));
         }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
             _ if packet.payload_bytes == 0 => None,
-            Source::None | Source::Retained { .. } => None,
+            Source::None | Source::Bounce { .. } => None,
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
@@ -637,7 +637,7 @@ impl<L: Link> Engine<L> {
             Source::Request { request, .. } if self.cross_memory => {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
-            Source::Retained { transfer, .. } if self.cross_memory => {
+            Source::Bounce { transfer, .. } if self.cross_memory => {
                 self.bounce_buffers.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
             }
             _ => 0,

@@ -152,9 +152,9 @@ pub struct Config {
     pub max_unexpected: u32,
     /// What unexpected payload may cost, over all senders. Only schemes with credits keep to it. Unit: bytes.
     pub unexpected_budget_bytes: u64,
-    /// Copies of our own messages for receivers that have no room for them; beyond it sends complete when their data is taken.
+    /// BounceBuffers of our own messages for receivers that have no room for them; beyond it sends complete when their data is taken.
     /// Unit: bytes.
-    pub retain_bytes: u64,
+    pub bounce_bytes: u64,
     /// Senders that our mailbox is planned for, each with [`Config::planned_quota_slots`]; 0: not known. All endpoints of a job
     /// are expected to have the same plan.
     pub planned_peers: u32,

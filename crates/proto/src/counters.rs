@@ -69,12 +69,12 @@ counters! {
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
     /// Messages that were announced because their receiver had no room for them.
-    messages_held,
+    forced_rendezvous,
     /// The most bytes of our messages copied for receivers without room, at a time.
-    peak_retained_bytes,
+    peak_bounce_bytes,
     /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
     peak_budget_used_bytes,
-    /// Copies between processes without the mailbox.
+    /// BounceBuffers between processes without the mailbox.
     cross_memory_copies,
     /// Their bytes.
     cross_memory_bytes,

@@ -16,19 +16,19 @@ pub struct Request(pub u32);
 pub struct Transfer(pub u32);
 
 impl Transfer {
-    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::Retain`]): nobody waits for
+    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::FillBounce`]): nobody waits for
     /// word of their end.
-    const RETAINED: u32 = 1 << 31;
+    const BOUNCE: u32 = 1 << 31;
 
     /// The name of a retained copy.
-    pub(crate) fn of_copy(number: u32) -> Transfer {
-        Transfer(number | Transfer::RETAINED)
+    pub(crate) fn of_bounce_buffer(number: u32) -> Transfer {
+        Transfer(number | Transfer::BOUNCE)
     }
 
     /// The number of the retained copy that it names, if it does. Dense from 0.
     #[inline]
-    pub fn copy(self) -> Option<u32> {
-        (self.0 & Transfer::RETAINED != 0).then_some(self.0 & !Transfer::RETAINED)
+    pub fn bounce_buffer(self) -> Option<u32> {
+        (self.0 & Transfer::BOUNCE != 0).then_some(self.0 & !Transfer::BOUNCE)
     }
 }
 

@@ -31,7 +31,7 @@ pub use config::{
 pub use counters::{Counters, PACKET_KINDS};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
-pub use endpoint::holding::{kept_block_bytes, kept_cost_bytes};
+pub use endpoint::receiver_memory::{unexpected_block_bytes, unexpected_cost_bytes};
 pub use endpoint::{Early, Endpoint, Found, PairView, Part, Scratch, Shortcut, Taken};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,

@@ -90,12 +90,12 @@ impl Transfers {
     }
 
     /// Whether a peer may still come for payload of ours.
-    pub fn owes_payload(&self) -> bool {
+    pub fn has_announced_payload(&self) -> bool {
         self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Send { .. }))
     }
 
     /// Whether payload of a peer is still coming to a receive.
-    pub fn takes_payload(&self) -> bool {
+    pub fn is_receiving_payload(&self) -> bool {
         self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Take { .. }))
     }
 }

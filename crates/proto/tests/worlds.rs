@@ -76,7 +76,7 @@ fn plan(rng: &mut Rng) -> Plan {
         max_lanes: [1, 2, 100, 100][rng.usize(..4)],
         // Nothing reserved; one or two senders; a few messages beyond that; everything.
         budget_bytes: [0, 40_000, 400_000, 1 << 30][rng.usize(..4)],
-        retain_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
+        bounce_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
         planned: rng.bool(),
     }
 }
@@ -185,7 +185,7 @@ fn played(mut world: World, mut rng: Rng) -> World {
 
     let all_whole = world.nodes.iter().all(|node| {
         let counters = node.machine.counters();
-        counters.rendezvous_sent + counters.messages_held == 0
+        counters.rendezvous_sent + counters.forced_rendezvous == 0
     });
     let mut received = BTreeMap::new();
     for (node, state) in world.nodes.iter().enumerate() {
@@ -441,7 +441,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         copies_forbidden: false,
         max_lanes: [1, 3, 100, 100][rng.usize(..4)],
         budget_bytes: [1 << 30, 20_000][rng.usize(..2)],
-        retain_bytes: 1 << 30,
+        bounce_bytes: 1 << 30,
         planned: rng.bool(),
     };
     let asked = [0, 0, 4][rng.usize(..3)];
@@ -612,22 +612,26 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     }
     let closes = rng.bool();
     if closes {
-        seen.voided += u64::from((1..endpoints as usize).any(|node| world.nodes[node].machine.owes()));
+        seen.voided +=
+            u64::from((1..endpoints as usize).any(|node| world.nodes[node].machine.has_undelivered()));
         world.settle(|count| rng.usize(..count));
         world.post(0, Command::Farewell);
         world.settle(|count| rng.usize(..count));
         for node in 1..endpoints {
             let machine = &world.nodes[node as usize].machine;
-            if machine.owes() {
+            if machine.has_undelivered() {
                 // Where the receiver had left, it says no goodbye; who has announced something to it looks whether it is there.
-                assert!(asks || world.plan.max_lanes < 10, "endpoint {node} owes after the goodbye");
+                assert!(
+                    asks || world.plan.max_lanes < 10,
+                    "endpoint {node} has undelivered messages after the goodbye"
+                );
                 let mut looks = false;
                 machine.depends_on(|peer| looks |= peer == Peer(0));
-                assert!(looks, "endpoint {node} owes, and does not look");
+                assert!(looks, "endpoint {node} has undelivered messages, and does not look");
                 world.lose(node, 0);
             }
             let machine = &world.nodes[node as usize].machine;
-            assert!(!machine.owes(), "endpoint {node} owes after the goodbye");
+            assert!(!machine.has_undelivered(), "endpoint {node} has undelivered messages after the goodbye");
         }
     } else {
         for _ in 0..sent.len() {
@@ -655,7 +659,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         }
     }
     assert!(closes || received == sent.len(), "{received} of {} messages received", sent.len());
-    let held: u64 = world.nodes.iter().map(|node| node.machine.counters().messages_held).sum();
+    let held: u64 = world.nodes.iter().map(|node| node.machine.counters().forced_rendezvous).sum();
     seen.held += held;
     seen.switched_on += world.switched_on;
     seen.switched_off += world.switched_off;

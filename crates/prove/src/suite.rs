@@ -125,7 +125,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         max_unexpected: 4,
         // Everything is received at once: there is nothing to hold back.
         unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
+        bounce_bytes: 0,
         planned_peers: processes,
         planned_quota_slots: quota_slots,
     };

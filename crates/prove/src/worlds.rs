@@ -62,7 +62,7 @@ pub fn setup(seed: u64) -> Setup {
             remote_inline_bytes: 64,
             max_unexpected: 16,
             unexpected_budget_bytes: 1 << 40,
-            retain_bytes: 0,
+            bounce_bytes: 0,
             planned_peers: processes,
             planned_quota_slots: 1 << 10,
         },

@@ -92,7 +92,8 @@ impl Settings {
         if self.mailbox_slots == 0 && dynamic {
             let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
             // For each sender a message is reserved besides.
-            let messages_bytes = u64::from(peers) * weir_proto::kept_cost_bytes(self.eager_bytes.into());
+            let messages_bytes =
+                u64::from(peers) * weir_proto::unexpected_cost_bytes(self.eager_bytes.into());
             let left_bytes = self.unexpected_budget_bytes.saturating_sub(messages_bytes);
             let affordable_slots = (left_bytes / BUDGET_BYTES_PER_SLOT).min(DEFAULT_MAX_SLOTS.into()) as u32;
             let of_lanes = lane_slots.saturating_mul(peers); // more than can be filled would be reserved in vain

@@ -145,8 +145,8 @@ impl Endpoint {
             pool,
             one_packet_bytes: _, // as it was made
             budget: _,           // of payload without a receive, of which there is none
-            copies,
-            waiting_for_company,
+            bounce_buffers,
+            pending_acks,
             backlogged: _, // the sum over the peers
             spare: _,      // memory
             timers,
@@ -154,7 +154,7 @@ impl Endpoint {
             trusts_thresholds: _, // as it was made
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
-        let bare = bare && copies.is_empty() && waiting_for_company.is_empty();
+        let bare = bare && bounce_buffers.is_empty() && pending_acks.is_empty();
         assert!(
             bare && !posted.awaits_anybody() && posted.awaited_peers().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
@@ -255,10 +255,10 @@ impl PeerState {
             stalled_ns: _,    // the same
             write_refused,
             write_bytes,
-            copies,
-            ended,
+            bounce_buffers,
+            acks,
         } = under_way.as_deref().unwrap_or(&nothing);
-        assert!(*copies == 0 && ended.is_empty(), "exploration has no canonical form for {self:?}");
+        assert!(*bounce_buffers == 0 && acks.is_empty(), "exploration has no canonical form for {self:?}");
         match outbound {
             Outbound::Absent => words.push(0),
             Outbound::Connecting => words.push(1),

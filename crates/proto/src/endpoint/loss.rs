@@ -39,7 +39,7 @@ impl Endpoint {
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
         self.timers.cancel(peer);
-        actions.push(Action::Sever { peer });
+        actions.push(Action::DropPeer { peer });
         self.unreserve(peer, actions);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
@@ -84,7 +84,7 @@ impl Endpoint {
     /// Closing, first half: nothing is received any more, and the peers learn that nothing announced to us will be taken.
     pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
-        self.tell_all_ended(now, actions); // before the goodbye, which voids what was not told
+        self.flush_acks(now, actions); // before the goodbye, which voids what was not told
         let connected = |(peer, state): (Peer, Seen<'_>)| {
             matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
         };
@@ -107,7 +107,7 @@ impl Endpoint {
         let void = |job: &Job| match job.kind {
             JobKind::Control(Body::Rendezvous { .. }) => true,
             JobKind::Pieces { .. } => !matches!(job.payload, Source::Region { .. }),
-            JobKind::Eager { .. } => matches!(job.payload, Source::Retained { .. }),
+            JobKind::Eager { .. } => matches!(job.payload, Source::Bounce { .. }),
             _ => false,
         };
         if let Some(UnderWay { backlog, .. }) = state.under_way.as_deref_mut() {
@@ -116,7 +116,7 @@ impl Endpoint {
             let removed = before - backlog.len();
             self.backlogged -= removed as u32;
         }
-        self.release_all(from, actions);
+        self.free_bounce_buffers(from, actions);
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
                 self.transfers.end(transfer);

@@ -175,7 +175,7 @@ impl Endpoint {
         if let Some(receiver) = &state.receiver {
             packet.granted_total = receiver.granted_total(&self.pool);
         }
-        packet.marks.hold = state.to_hold || self.budget.is_pressed();
+        packet.marks.hold = state.to_hold || self.budget.is_over_limit();
         self.counters.packets_sent += 1;
         self.counters.slots_sent += 1;
         self.counters.stays_ended += 1;
@@ -185,7 +185,7 @@ impl Endpoint {
         state.asked_room = false;
         self.timers.cancel(peer);
         // What is reserved for us there is for one stay, and we may not know what was said in it.
-        state.held = self.budget.bounds();
+        state.held = self.budget.enforced();
         if let Some(under_way) = state.under_way.as_deref_mut() {
             under_way.compulsory.we_left();
             if under_way.backlog.is_empty() {
@@ -206,7 +206,7 @@ impl Endpoint {
 
     /// `peer` has left our mailbox; everything that it sent there is handled.
     pub(super) fn left(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        actions.push(Action::Vacate { peer });
+        actions.push(Action::FreeLane { peer });
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(receiver) = state.receiver.take() {

@@ -13,11 +13,11 @@
 #[cfg(feature = "explore")]
 pub mod canonical;
 mod compulsory;
-pub mod holding;
 mod loss;
 mod membership;
 mod peers;
 mod readiness;
+pub mod receiver_memory;
 mod receiving;
 mod remote;
 mod sending;
@@ -43,9 +43,9 @@ use crate::table::{Number, Row};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
-use holding::{Budget, Copies, Reservation};
 use membership::Stays;
 use peers::Peers;
+use receiver_memory::{BounceBuffers, Budget, Reservation};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
 pub use shortcut::{Early, Found, Part, Shortcut, Taken};
@@ -89,7 +89,7 @@ struct PeerState {
     asked_room: bool,
     /// We have been out of credit since there was last nothing to send: what leaves has waited.
     backlog_waited: bool,
-    /// Copies between the two processes work, as far as we know.
+    /// BounceBuffers between the two processes work, as far as we know.
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
@@ -140,7 +140,7 @@ impl PeerState {
     /// Whether it is to be told at once of transfers that have ended.
     #[inline]
     fn is_due(&self) -> bool {
-        self.under_way.as_deref().is_some_and(|under_way| under_way.ended.is_due())
+        self.under_way.as_deref().is_some_and(|under_way| under_way.acks.is_due())
     }
 }
 
@@ -184,9 +184,9 @@ pub struct Endpoint {
     /// The longest message that travels whole in one packet. Unit: bytes.
     one_packet_bytes: u64,
     budget: Budget,
-    copies: Copies,
+    bounce_buffers: BounceBuffers,
     /// Peers with ended transfers that are told with the next or when nothing else happens.
-    waiting_for_company: Vec<Peer>,
+    pending_acks: Vec<Peer>,
     backlogged: u32,
     spare: Spare,
     /// When peers that were not ready are tried again.
@@ -217,8 +217,8 @@ impl Endpoint {
         Endpoint {
             one_packet_bytes: config.eager_bytes.min(u64::from(most_bytes)),
             budget: Budget::new(&config),
-            copies: Copies::new(config.retain_bytes),
-            waiting_for_company: Vec::new(),
+            bounce_buffers: BounceBuffers::new(config.bounce_bytes),
+            pending_acks: Vec::new(),
             peers: Peers::new(&config),
             config,
             posted: PostedQueue::default(),
@@ -255,7 +255,7 @@ impl Endpoint {
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
             Event::Deadline => self.retry(now, actions),
-            Event::Idle => self.tell_all_ended(now, actions),
+            Event::Idle => self.flush_acks(now, actions),
         }
         if self.pool.has_requests() {
             self.ask_for_credits(now, actions);
@@ -280,7 +280,7 @@ impl Endpoint {
     /// packet or by itself.
     #[inline(always)]
     pub fn waits_for_time(&self) -> bool {
-        !self.timers.is_empty() || self.has_company_waiting()
+        !self.timers.is_empty() || self.has_pending_acks()
     }
 
     /// The settings it was made with.
@@ -348,20 +348,20 @@ impl Endpoint {
 
     /// Whether closing now would take something from a peer: packets wait to leave, or payload of ours was announced
     /// and not taken. A goodbye is a courtesy, not a debt.
-    pub fn owes(&self) -> bool {
+    pub fn has_undelivered(&self) -> bool {
         let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
-        self.transfers.owes_payload()
-            || !self.copies.is_empty()
+        self.transfers.has_announced_payload()
+            || !self.bounce_buffers.is_empty()
             || self.peers.kept_all().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
     /// How many messages would be lost if we closed now although somebody was told that they are done: sends that are complete and
     /// have not left, or that lie in copies of ours, and words to peers that theirs were taken. Linear in the peers.
-    pub fn completed_debts(&self) -> usize {
+    pub fn undelivered_completed(&self) -> usize {
         let completed = |job: &&Job| match job.kind {
             JobKind::Eager { .. } => {
-                // Copies are counted by themselves.
-                job.complete.is_none() && !matches!(job.payload, Source::Retained { .. })
+                // BounceBuffers are counted by themselves.
+                job.complete.is_none() && !matches!(job.payload, Source::Bounce { .. })
             }
             JobKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
             // What belongs to an operation of ours that is not complete, or to a copy, and courtesies.
@@ -369,25 +369,25 @@ impl Endpoint {
         };
         let waiting = self.peers.kept_all().map(|peer| peer.backlog().filter(completed).count());
         let due = self.peers.kept_all().filter(|peer| peer.is_due()).count();
-        self.copies.count() + waiting.sum::<usize>() + due
+        self.bounce_buffers.count() + waiting.sum::<usize>() + due
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
-    pub fn is_taking(&self) -> bool {
-        self.transfers.takes_payload()
+    pub fn is_receiving(&self) -> bool {
+        self.transfers.is_receiving_payload()
     }
 
     /// Whether nothing is under way: no transfer, no packet that waits, no message half arrived.
     pub fn is_quiet(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.copies.is_empty()
+            && self.bounce_buffers.is_empty()
             && self.inbounds.count() == 0
             && self
                 .peers
                 .kept_all()
                 .filter_map(|peer| peer.under_way.as_deref())
-                .all(|under_way| !under_way.ended.is_due() && !under_way.compulsory.is_under_way())
+                .all(|under_way| !under_way.acks.is_due() && !under_way.compulsory.is_under_way())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
@@ -397,8 +397,8 @@ impl Endpoint {
         self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
         for (peer, state) in self.peers.numbered() {
             let waits = state.under_way.as_deref().is_some_and(|under_way| {
-                let UnderWay { backlog, compulsory, copies, .. } = under_way;
-                !backlog.is_empty() || compulsory.is_under_way() || *copies > 0
+                let UnderWay { backlog, compulsory, bounce_buffers, .. } = under_way;
+                !backlog.is_empty() || compulsory.is_under_way() || *bounce_buffers > 0
             });
             if waits || state.inbound.is_some() {
                 visit(peer);
@@ -568,8 +568,8 @@ impl Endpoint {
     /// Begins to keep something for a peer.
     #[cold]
     fn meet(&mut self, peer: Peer) {
-        let to_hold = self.budget.begins_with_hold();
-        let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
+        let to_hold = self.budget.starts_rendezvous_only();
+        let held = to_hold || (self.budget.enforced() && self.peers.has_stayed(peer));
         let state = PeerState { held, to_hold, ..PeerState::new(self.config.cross_memory) };
         self.peers.insert(peer.0 as usize, state);
     }
@@ -588,8 +588,8 @@ impl Endpoint {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
-            self.budget.credit(unexpected.envelope.length);
-            actions.push(Action::Forget { message });
+            self.budget.refund(unexpected.envelope.length);
+            actions.push(Action::FreeUnexpected { message });
         }
     }
 }

@@ -472,7 +472,7 @@ mod tests {
             remote_inline_bytes: 64,
             max_unexpected: 1,
             unexpected_budget_bytes: 0,
-            retain_bytes: 0,
+            bounce_bytes: 0,
             planned_peers: 0,
             planned_quota_slots: 0,
         })

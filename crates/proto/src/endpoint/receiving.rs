@@ -302,7 +302,7 @@ impl Endpoint {
                     seen: false,
                 });
                 if length > 0 {
-                    actions.push(Action::Keep { message, bytes: envelope.length });
+                    actions.push(Action::AllocateUnexpected { message, bytes: envelope.length });
                     let to = Destination::Message { message, offset: 0 };
                     actions.push(Action::Place { to, bytes });
                 }
@@ -412,7 +412,7 @@ impl Endpoint {
         let counters = &mut self.counters;
         counters.peak_unexpected_messages =
             counters.peak_unexpected_messages.max(u64::from(self.unexpected.count()));
-        counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.kept_bytes());
+        counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.buffered_bytes());
         counters.peak_budget_used_bytes = counters.peak_budget_used_bytes.max(self.budget.used_bytes());
         message
     }
@@ -551,7 +551,7 @@ impl Endpoint {
         let unexpected = self.unexpected.get(message).expect("a message to deliver exists");
         let envelope = unexpected.envelope;
         let from = envelope.from;
-        let kept_bytes = match unexpected.payload {
+        let buffered_bytes = match unexpected.payload {
             Payload::WithSender { transfer, address } => {
                 self.unexpected.remove(message);
                 self.take(now, landing, envelope, transfer, address, actions);
@@ -560,7 +560,7 @@ impl Endpoint {
             Payload::Whole => envelope.length,
             Payload::Arriving { bytes } => bytes,
         };
-        let bytes = kept_bytes.min(landing.bytes);
+        let bytes = buffered_bytes.min(landing.bytes);
         if bytes > 0 {
             let Landing { request, offset, .. } = landing;
             actions.push(Action::Deliver { message, request, offset, bytes });
@@ -600,11 +600,11 @@ impl Endpoint {
             return;
         }
         let Landing { request, multi, offset, bytes } = landing;
-        let copies = address != 0 && self.peer(from).cross_memory;
-        let way = if copies { Way::Copying } else { Way::Packets };
+        let can_copy = address != 0 && self.peer(from).cross_memory;
+        let way = if can_copy { Way::Copying } else { Way::Packets };
         let state = State::Take { request, multi, sender, envelope, offset, bytes, left: bytes, way };
         let transfer = self.transfers.begin(from, state);
-        if copies {
+        if can_copy {
             self.counters.cross_memory_copies += 1;
             self.counters.cross_memory_bytes += bytes;
             let direction = Direction::Get;

@@ -58,8 +58,8 @@ impl Endpoint {
         refused: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if let Some(first) = transfer.copy() {
-            return !refused && self.copies_ended(from, first, count, actions);
+        if let Some(first) = transfer.bounce_buffer() {
+            return !refused && self.bounce_buffers_finished(from, first, count, actions);
         }
         if count != 1 {
             return false; // only copies are told together
@@ -106,9 +106,9 @@ impl Endpoint {
         length: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if let Some(number) = transfer.copy() {
-            let payload = Source::Retained { transfer, offset: 0 };
-            let known = self.copies.fetch(number, from).is_some_and(|whole| length <= whole);
+        if let Some(number) = transfer.bounce_buffer() {
+            let payload = Source::Bounce { transfer, offset: 0 };
+            let known = self.bounce_buffers.fetch(number, from).is_some_and(|whole| length <= whole);
             if known {
                 let pieces = Job::payload(JobKind::Pieces { transfer: reply }, length, payload);
                 self.submit(now, from, pieces, actions);

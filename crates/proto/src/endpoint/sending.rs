@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::holding::{Stage, announce};
+use super::receiver_memory::{Stage, announce};
 use super::{Endpoint, Outbound, PeerState, UnderWay, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
@@ -115,28 +115,30 @@ impl Endpoint {
         state.next_number = state.next_number.wrapping_add(1);
         self.submit(now, to, job, actions);
         if level == SendLevel::Injected {
-            self.copy_what_waits(to, request, actions);
+            self.copy_injected(to, request, actions);
         }
     }
 
     /// The message of `request`, the last that was posted, completes by a copy if it has not left.
-    fn copy_what_waits(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
-        let Endpoint { peers, copies, counters, .. } = self;
+    fn copy_injected(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
+        let Endpoint { peers, bounce_buffers, counters, .. } = self;
         let state = &mut peers[to.0 as usize];
-        let Some(UnderWay { backlog, copies: copies_there, .. }) = state.under_way.as_deref_mut() else {
+        let Some(UnderWay { backlog, bounce_buffers: bounce_buffers_there, .. }) =
+            state.under_way.as_deref_mut()
+        else {
             return;
         };
         let Some(job) = backlog.back_mut() else { return };
         let eager = matches!(job.kind, JobKind::Eager { .. });
-        if !eager || job.complete != Some(request) || job.bytes == 0 || !copies.fits(job.bytes) {
+        if !eager || job.complete != Some(request) || job.bytes == 0 || !bounce_buffers.fits(job.bytes) {
             return;
         }
-        let transfer = copies.begin(to, job.bytes, Stage::Waiting);
-        *copies_there += 1;
-        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
-        job.payload = Source::Retained { transfer, offset: 0 };
+        let transfer = bounce_buffers.begin(to, job.bytes, Stage::Waiting);
+        *bounce_buffers_there += 1;
+        counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
+        job.payload = Source::Bounce { transfer, offset: 0 };
         job.complete = None;
-        actions.push(Action::Retain { transfer, request });
+        actions.push(Action::FillBounce { transfer, request });
         Self::complete(actions, request, Outcome::Done);
     }
 
@@ -180,7 +182,7 @@ impl Endpoint {
             origin: 0,
             number,
             payload_bytes: length,
-            marks: Marks { hold: state.to_hold || budget.is_pressed(), backlogged: false },
+            marks: Marks { hold: state.to_hold || budget.is_over_limit(), backlogged: false },
             body: Body::Eager { space, tag, data, length, acknowledge: None },
         })
     }
@@ -197,7 +199,7 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, pool, budget, copies, spare, .. } = self;
+        let Endpoint { config, peers, counters, pool, budget, bounce_buffers, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
         if !state.held || bytes == 0 {
             return None;
@@ -205,13 +207,13 @@ impl Endpoint {
         let waits = state.has_backlog() || state.is_due();
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
-        let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && copies.fits(bytes);
+        let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && bounce_buffers.fits(bytes);
         if !leaves || !copied || state.said_goodbye {
             return None;
         }
         sender.spend(1);
-        let transfer = copies.begin(to, bytes, Stage::Announced);
-        spare.begin(&mut state.under_way).copies += 1;
+        let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
+        spare.begin(&mut state.under_way).bounce_buffers += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let mut packet = Packet {
             epoch: state.stays.here,
@@ -219,14 +221,14 @@ impl Endpoint {
             number: state.next_number,
             ..Packet::new(body, 0)
         };
-        packet.marks.hold = state.to_hold || budget.is_pressed();
+        packet.marks.hold = state.to_hold || budget.is_over_limit();
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
-        counters.messages_held += 1;
-        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
+        counters.forced_rendezvous += 1;
+        counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
         Some(packet)
     }
 
@@ -289,12 +291,12 @@ impl Endpoint {
             spare,
             regions,
             budget,
-            copies,
+            bounce_buffers,
             transfers,
             ..
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
-        let hold = state.to_hold || budget.is_pressed();
+        let hold = state.to_hold || budget.is_over_limit();
         if state.under_way.as_deref().is_some_and(|under_way| under_way.compulsory.waits()) {
             compulsory::send(config, state, to, hold, pool, counters, actions);
         }
@@ -304,7 +306,7 @@ impl Endpoint {
             return;
         };
         loop {
-            if under_way.backlog.is_empty() && !under_way.ended.is_due() {
+            if under_way.backlog.is_empty() && !under_way.acks.is_due() {
                 state.backlog_waited = false;
                 spare.end(&mut state.under_way);
                 return;
@@ -332,8 +334,8 @@ impl Endpoint {
                 counters.stalled_ns += stalled_ns;
                 under_way.stalled_ns += stalled_ns;
             }
-            if under_way.ended.is_due()
-                && let Some((transfer, count)) = under_way.ended.next()
+            if under_way.acks.is_due()
+                && let Some((transfer, count)) = under_way.acks.next()
             {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
@@ -360,14 +362,15 @@ impl Endpoint {
                 && job.sent == 0
                 && job.bytes > 0
                 && !state.said_goodbye
-                && let Some((transfer, payload)) = announce(job, acknowledge, to, copies, transfers)
+                && let Some((transfer, payload)) = announce(job, acknowledge, to, bounce_buffers, transfers)
             {
-                counters.messages_held += 1;
+                counters.forced_rendezvous += 1;
                 match (payload, job.complete) {
-                    (Source::Retained { .. }, Some(request)) => {
-                        under_way.copies += 1;
-                        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
-                        actions.push(Action::Retain { transfer, request });
+                    (Source::Bounce { .. }, Some(request)) => {
+                        under_way.bounce_buffers += 1;
+                        counters.peak_bounce_bytes =
+                            counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
+                        actions.push(Action::FillBounce { transfer, request });
                     }
                     _ => job.complete = None, // complete already, or when it is taken
                 }
@@ -388,9 +391,7 @@ impl Endpoint {
             let payload = match job.payload {
                 Source::Request { request, offset } => Source::Request { request, offset: offset + job.sent },
                 Source::Region { key, offset } => Source::Region { key, offset: offset + job.sent },
-                Source::Retained { transfer, offset } => {
-                    Source::Retained { transfer, offset: offset + job.sent }
-                }
+                Source::Bounce { transfer, offset } => Source::Bounce { transfer, offset: offset + job.sent },
                 Source::None => Source::None,
             };
             job.sent += u64::from(payload_bytes);
@@ -410,10 +411,10 @@ impl Endpoint {
                 if let Some(request) = job.complete {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
-                if let (JobKind::Eager { .. }, Source::Retained { transfer, .. }) = (job.kind, job.payload) {
-                    under_way.copies -= 1;
-                    copies.end(transfer);
-                    actions.push(Action::Release { transfer });
+                if let (JobKind::Eager { .. }, Source::Bounce { transfer, .. }) = (job.kind, job.payload) {
+                    under_way.bounce_buffers -= 1;
+                    bounce_buffers.end(transfer);
+                    actions.push(Action::FreeBounce { transfer });
                 }
                 spare.pop(&mut under_way.backlog);
                 *backlogged -= 1;
@@ -461,7 +462,7 @@ impl Endpoint {
             granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)
         };
-        packet.marks.hold = *to_hold || budget.is_pressed();
+        packet.marks.hold = *to_hold || budget.is_over_limit();
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }

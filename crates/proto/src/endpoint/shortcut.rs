@@ -292,7 +292,7 @@ impl Endpoint {
         }
         let (message, envelope) = self.unexpected.take_whole(pattern)?;
         if envelope.length > 0 {
-            self.budget.credit(envelope.length);
+            self.budget.refund(envelope.length);
         }
         let bytes = envelope.length.min(capacity_bytes);
         self.counters.messages_received += 1;

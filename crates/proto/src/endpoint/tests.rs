@@ -48,7 +48,7 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         remote_inline_bytes: 100,
         max_unexpected: 4,
         unexpected_budget_bytes: 1 << 20,
-        retain_bytes: 1 << 20,
+        bounce_bytes: 1 << 20,
         planned_peers: 1,
         planned_quota_slots: 64,
     };
@@ -106,18 +106,20 @@ fn short(action: &Action) -> String {
         }
         Action::Connect { .. } => "connect".into(),
         Action::Disconnect { .. } => "disconnect".into(),
-        Action::Vacate { .. } => "vacate".into(),
+        Action::FreeLane { .. } => "vacate".into(),
         Action::AskRoom { at_once: false, .. } => "ask room".into(),
         Action::AskRoom { at_once: true, .. } => "try".into(),
-        Action::Keep { bytes, .. } => format!("keep {bytes}"),
+        Action::AllocateUnexpected { bytes, .. } => format!("keep {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
         Action::Deliver { bytes, .. } => format!("deliver {bytes}"),
-        Action::Forget { .. } => "forget".into(),
-        Action::Retain { transfer, .. } => format!("retain {}", transfer.copy().expect("a copy")),
-        Action::Release { transfer } => format!("release {}", transfer.copy().expect("a copy")),
+        Action::FreeUnexpected { .. } => "forget".into(),
+        Action::FillBounce { transfer, .. } => {
+            format!("retain {}", transfer.bounce_buffer().expect("a copy"))
+        }
+        Action::FreeBounce { transfer } => format!("release {}", transfer.bounce_buffer().expect("a copy")),
         Action::Copy { bytes, .. } => format!("copy {bytes}"),
-        Action::Sever { .. } => "sever".into(),
+        Action::DropPeer { .. } => "sever".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
     }
 }
@@ -474,10 +476,10 @@ fn an_orderly_end_fails_what_was_for_the_peer_and_leaves_receives_alone() {
 fn two_that_close_do_not_wait_for_each_other() {
     let mut closing = with_credits(4);
     assert_eq!(closing.send(0, 5000), ["transmit rendezvous 0"]);
-    assert!(closing.machine.owes());
+    assert!(closing.machine.has_undelivered());
     assert_eq!(closing.post(Command::Farewell), ["transmit goodbye 0"]);
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
-    assert!(!closing.machine.owes());
+    assert!(!closing.machine.has_undelivered());
     // The other had matched it before it closed, and says so: late, but true.
     let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(closing.arrive(finished, 0), ["retire"]);
@@ -498,7 +500,7 @@ fn a_goodbye_without_credit_is_no_debt() {
     let mut closing = with_credits(1);
     closing.send(0, 8);
     assert_eq!(closing.post(Command::Farewell), [""; 0]);
-    assert!(!closing.machine.owes());
+    assert!(!closing.machine.has_undelivered());
 }
 
 #[test]
@@ -613,7 +615,7 @@ fn nearly_full(quota_slots: u32) -> Bench {
     let mut bench = with_credits(quota_slots);
     // 76 for each slot (two slots, 80 bytes), and for a message of 1000 bytes 16 and sixteen blocks of 68.
     let reserved = 76 * u64::from(quota_slots) + 16 + 16 * 68;
-    let three = 3 * crate::kept_cost_bytes(100);
+    let three = 3 * crate::unexpected_cost_bytes(100);
     let config = Config {
         unexpected_budget_bytes: reserved + three,
         planned_quota_slots: quota_slots,
@@ -652,7 +654,7 @@ impl Bench {
     }
 
     fn finished(&mut self, transfer: u32, count: u32) -> Vec<String> {
-        let transfer = Transfer::of_copy(transfer);
+        let transfer = Transfer::of_bounce_buffer(transfer);
         self.arrive_keeping_hold(Body::Finished { transfer, count, refused: false })
     }
 
@@ -670,17 +672,17 @@ impl Bench {
 #[test]
 fn debts_are_what_somebody_was_told_is_done() {
     let mut sender = with_credits(1);
-    assert_eq!(sender.machine.completed_debts(), 0);
+    assert_eq!(sender.machine.undelivered_completed(), 0);
     sender.send_at(0, 8, SendLevel::Delivered); // has left
     sender.send_at(1, 8, SendLevel::Delivered); // waits, and its program with it
-    assert_eq!(sender.machine.completed_debts(), 0);
-    assert!(sender.machine.owes());
+    assert_eq!(sender.machine.undelivered_completed(), 0);
+    assert!(sender.machine.has_undelivered());
     sender.inject(2, 8); // waits, and its program does not know
-    assert_eq!(sender.machine.completed_debts(), 1);
+    assert_eq!(sender.machine.undelivered_completed(), 1);
     sender.arrive_with_hold(true);
-    assert!(sender.machine.completed_debts() >= 1);
+    assert!(sender.machine.undelivered_completed() >= 1);
     sender.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
-    assert_eq!(sender.machine.completed_debts(), 0, "nobody is there who could be owed anything");
+    assert_eq!(sender.machine.undelivered_completed(), 0, "nobody is there who could be owed anything");
 }
 
 #[test]
@@ -759,12 +761,15 @@ fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
     assert_eq!(sender.send(0, 1000), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.send(0, 0), ["transmit eager 0", "done 0"]); // only an envelope anyway
     assert_eq!(sender.send(0, 1), ["retain 1", "transmit rendezvous 0", "done 0"]);
-    assert!(sender.machine.owes());
+    assert!(sender.machine.has_undelivered());
     assert_eq!(sender.finished(0, 2), ["release 0", "release 1", "retire"]);
-    assert!(!sender.machine.owes() && sender.machine.is_quiet());
+    assert!(!sender.machine.has_undelivered() && sender.machine.is_quiet());
     assert_eq!(sender.arrive_with_hold(false), ["retire"]);
     assert_eq!(sender.send(0, 8), ["transmit eager 8", "done 0"]);
-    assert_eq!((sender.machine.counters().messages_held, sender.machine.counters().rendezvous_sent), (2, 0));
+    assert_eq!(
+        (sender.machine.counters().forced_rendezvous, sender.machine.counters().rendezvous_sent),
+        (2, 0)
+    );
 }
 
 #[test]
@@ -798,12 +803,12 @@ fn what_is_injected_and_waits_is_copied_once() {
 #[test]
 fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
     let mut sender = with_credits(8);
-    sender.machine.config.retain_bytes = 0;
-    sender.machine.copies = Copies::new(132); // one copy of up to 100 bytes
+    sender.machine.config.bounce_bytes = 0;
+    sender.machine.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
     sender.arrive_with_hold(true);
     assert_eq!(sender.send(0, 90), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.may_fit_later(PEER, 8));
-    assert!(sender.machine.announces_own_buffer(PEER, 8, SendLevel::Injected));
+    assert!(sender.machine.announces_user_buffer(PEER, 8, SendLevel::Injected));
     assert_eq!(sender.send(1, 8), ["transmit rendezvous 0"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(sender.arrive_keeping_hold(taken), ["done 1", "retire"]);
@@ -826,7 +831,7 @@ fn a_synchronous_send_that_is_held_completes_when_it_is_taken() {
 fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye() {
     let mut receiver = with_credits(64);
     let announce = |number| {
-        let transfer = Transfer::of_copy(number);
+        let transfer = Transfer::of_bounce_buffer(number);
         Body::Rendezvous { space: Space::Tagged, tag: 0, data: None, length: 8, address: 1, transfer }
     };
     let take = |receiver: &mut Bench, number| {
@@ -838,14 +843,14 @@ fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye(
         assert_eq!(take(&mut receiver, number), [format!("received {number} 8 at 0 last true")]);
     }
     assert_eq!(take(&mut receiver, 15), ["received 15 8 at 0 last true", "finished 16"]);
-    assert!(!receiver.machine.owes());
+    assert!(!receiver.machine.has_undelivered());
     // Descending names are a range as well; others are told one by one.
     for number in [18, 17, 16, 30] {
         take(&mut receiver, number);
     }
-    assert!(receiver.machine.has_company_waiting());
+    assert!(receiver.machine.has_pending_acks());
     assert_eq!(receiver.event(Event::Idle), ["finished 3", "finished"]);
-    assert!(!receiver.machine.has_company_waiting());
+    assert!(!receiver.machine.has_pending_acks());
     take(&mut receiver, 40);
     assert_eq!(receiver.post(Command::Farewell), ["finished", "transmit goodbye 0"]);
 }
@@ -872,7 +877,7 @@ fn a_goodbye_voids_copies_and_what_waits_behind_them() {
     assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.inject(1, 8), ["retain 1", "done 1"]);
     assert_eq!(sender.arrive_keeping_hold(Body::Goodbye)[..2], ["release 0", "release 1"]);
-    assert!(sender.machine.is_quiet() && !sender.machine.owes());
+    assert!(sender.machine.is_quiet() && !sender.machine.has_undelivered());
     // It had taken the first before it closed, and says so: late, but true.
     assert_eq!(sender.finished(0, 1), ["retire"]);
 }
@@ -884,7 +889,8 @@ fn copies_that_were_not_announced_or_are_on_their_way_cannot_be_ended() {
         |sender| sender.finished(7, 1), // there is none
         |sender| sender.finished(0, 0),
         |sender| {
-            let fetch = Body::Fetch { transfer: Transfer::of_copy(0), reply: Transfer(5), length: 8 };
+            let fetch =
+                Body::Fetch { transfer: Transfer::of_bounce_buffer(0), reply: Transfer(5), length: 8 };
             assert_eq!(sender.arrive_keeping_hold(fetch), ["retire", "credit total 1"]);
             sender.finished(0, 1)
         },

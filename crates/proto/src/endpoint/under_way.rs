@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use super::compulsory::Compulsory;
-use super::holding::Ended;
+use super::receiver_memory::PendingAcks;
 use super::sending::Job;
 use crate::time::Instant;
 
@@ -31,25 +31,25 @@ pub(super) struct UnderWay {
     pub write_refused: bool,
     /// Bytes of the remote write that have arrived.
     pub write_bytes: u64,
-    /// Copies of our messages that it has not taken.
-    pub copies: u32,
+    /// BounceBuffers of our messages that it has not taken.
+    pub bounce_buffers: u32,
     /// Its transfers that have ended here, of which it has not been told.
-    pub ended: Ended,
+    pub acks: PendingAcks,
 }
 
 impl UnderWay {
     /// Whether nothing waits to be sent, with or without credit.
     #[inline]
     pub fn is_sent_out(&self) -> bool {
-        self.backlog.is_empty() && !self.ended.is_due() && !self.compulsory.waits()
+        self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
     }
 
     /// Whether nothing is to happen any more that depends on it.
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
             && !self.compulsory.is_under_way()
-            && self.ended.is_idle()
-            && self.copies == 0
+            && self.acks.is_idle()
+            && self.bounce_buffers == 0
             && !self.write_refused
             && self.write_bytes == 0
     }
@@ -64,7 +64,7 @@ impl UnderWay {
 
     /// What it occupies beside itself. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        self.backlog.capacity() * size_of::<Job>() + self.ended.bytes()
+        self.backlog.capacity() * size_of::<Job>() + self.acks.bytes()
     }
 }
 

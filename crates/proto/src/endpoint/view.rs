@@ -94,7 +94,7 @@ impl Endpoint {
 
     /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.
     pub fn unexpected(&self) -> (u32, u64) {
-        (self.unexpected.count(), self.unexpected.kept_bytes())
+        (self.unexpected.count(), self.unexpected.buffered_bytes())
     }
 
     /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weir_proto::{
     Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Early, Endpoint, Event,
     Found, Geometry, Instant, MessageId, Outcome, PACKET_KINDS, Packet, Part, Peer, PeerFault,
-    ReceiveCommand, Request, Scheme, SendCommand, Shortcut, Source, Taken, kept_cost_bytes,
+    ReceiveCommand, Request, Scheme, SendCommand, Shortcut, Source, Taken, unexpected_cost_bytes,
 };
 
 /// How often each shortcut was taken.
@@ -40,7 +40,7 @@ pub struct Plan {
     /// Lanes of a mailbox: more senders take turns.
     pub max_lanes: usize,
     pub budget_bytes: u64,
-    pub retain_bytes: u64,
+    pub bounce_bytes: u64,
     /// Endpoints know how many they are.
     pub planned: bool,
 }
@@ -57,7 +57,7 @@ impl Plan {
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: self.budget_bytes,
-            retain_bytes: self.retain_bytes,
+            bounce_bytes: self.bounce_bytes,
             planned_peers: if self.planned { self.endpoints } else { 0 },
             planned_quota_slots: self.quota_slots,
         }
@@ -126,7 +126,7 @@ pub struct Node {
     pub peak_kept_cost_bytes: u64,
     retained: BTreeMap<u32, Vec<u8>>,
     /// The most that was retained at a time. Unit: bytes.
-    pub peak_retained_bytes: usize,
+    pub peak_bounce_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     asking: Vec<Peer>,
@@ -170,7 +170,7 @@ impl World {
             kept: BTreeMap::new(),
             peak_kept_cost_bytes: 0,
             retained: BTreeMap::new(),
-            peak_retained_bytes: 0,
+            peak_bounce_bytes: 0,
             regions: BTreeMap::new(),
             events: VecDeque::new(),
             asking: Vec::new(),
@@ -234,8 +234,8 @@ impl World {
             Some(packet) => {
                 let mut payload = Source::Request { request, offset: 0 };
                 if let Body::Rendezvous { transfer, .. } = packet.body {
-                    self.perform(from, None, Action::Retain { transfer, request });
-                    payload = Source::Retained { transfer, offset: 0 };
+                    self.perform(from, None, Action::FillBounce { transfer, request });
+                    payload = Source::Bounce { transfer, offset: 0 };
                 }
                 if let Some(record) = &mut self.record {
                     record.push((from, Action::Transmit { to, packet, payload }));
@@ -361,7 +361,7 @@ impl World {
         let mut any = false;
         for node in 0..self.plan.endpoints {
             let Node { machine, dead, .. } = &self.nodes[node as usize];
-            if machine.has_company_waiting() && !dead {
+            if machine.has_pending_acks() && !dead {
                 any = true;
                 self.handle(node, Event::Idle);
             }
@@ -414,7 +414,7 @@ impl World {
         for (index, node) in self.nodes.iter().enumerate() {
             let (kept, budget) = (node.peak_kept_cost_bytes, self.plan.budget_bytes);
             assert!(!bounds || kept <= budget, "endpoint {index} kept {kept} of {budget} bytes");
-            let (retained, limit) = (node.peak_retained_bytes as u64, self.plan.retain_bytes);
+            let (retained, limit) = (node.peak_bounce_bytes as u64, self.plan.bounce_bytes);
             assert!(retained <= limit, "endpoint {index} retained {retained} of {limit} bytes");
         }
     }
@@ -487,7 +487,10 @@ impl World {
                         *early += 1;
                         if bytes > 0 {
                             let to = Destination::Message { message, offset: 0 };
-                            actions.extend([Action::Keep { message, bytes }, Action::Place { to, bytes }]);
+                            actions.extend([
+                                Action::AllocateUnexpected { message, bytes },
+                                Action::Place { to, bytes },
+                            ]);
                         }
                         actions.push(Action::Retire);
                         if settle {
@@ -507,7 +510,7 @@ impl World {
                                 actions.push(Action::Deliver { message, request, offset: 0, bytes });
                             }
                             if envelope.length > 0 {
-                                actions.push(Action::Forget { message });
+                                actions.push(Action::FreeUnexpected { message });
                             }
                             let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
                             actions.push(Action::Complete { request, outcome });
@@ -582,7 +585,7 @@ impl World {
                 assert!(last.is_none_or(|body| body == Body::Leave) || self.nodes[to.0 as usize].dead);
                 self.nodes[node as usize].asking.retain(|asking| *asking != to);
             }
-            Action::Vacate { peer } => {
+            Action::FreeLane { peer } => {
                 let lane = self.lanes.get_mut(&(peer.0, node)).and_then(VecDeque::pop_front).expect("a lane");
                 assert!(lane.left && lane.packets.is_empty() && lane.data_slots == 0);
                 self.let_in(node);
@@ -594,23 +597,23 @@ impl World {
                 let slots = self.plan.quota_slots - lane.data_slots;
                 self.nodes[node as usize].events.push_back(Event::Room { peer: to, slots });
             }
-            Action::Keep { message, bytes } => {
+            Action::AllocateUnexpected { message, bytes } => {
                 let before = self.nodes[node as usize].kept.insert(message, vec![0; bytes as usize]);
                 assert!(before.is_none(), "{message:?} is kept twice");
                 let node = &mut self.nodes[node as usize];
-                let cost = node.kept.values().map(|kept| kept_cost_bytes(kept.len() as u64)).sum();
+                let cost = node.kept.values().map(|kept| unexpected_cost_bytes(kept.len() as u64)).sum();
                 node.peak_kept_cost_bytes = node.peak_kept_cost_bytes.max(cost);
             }
-            Action::Retain { transfer, request } => {
+            Action::FillBounce { transfer, request } => {
                 let node = &mut self.nodes[node as usize];
                 let copy = node.buffers[request.0 as usize].clone().expect("outstanding");
-                let before = node.retained.insert(transfer.copy().expect("a copy"), copy);
+                let before = node.retained.insert(transfer.bounce_buffer().expect("a copy"), copy);
                 assert!(before.is_none(), "{transfer:?} is retained twice");
                 let bytes = node.retained.values().map(Vec::len).sum();
-                node.peak_retained_bytes = node.peak_retained_bytes.max(bytes);
+                node.peak_bounce_bytes = node.peak_bounce_bytes.max(bytes);
             }
-            Action::Release { transfer } => {
-                let copy = transfer.copy().expect("a copy");
+            Action::FreeBounce { transfer } => {
+                let copy = transfer.bounce_buffer().expect("a copy");
                 let released = self.nodes[node as usize].retained.remove(&copy);
                 assert!(released.is_some(), "{transfer:?} is not retained");
             }
@@ -653,7 +656,7 @@ impl World {
                 let into = node.buffers[request.0 as usize].as_mut().expect("outstanding");
                 into[offset as usize..][..from.len()].copy_from_slice(from);
             }
-            Action::Forget { message } => {
+            Action::FreeUnexpected { message } => {
                 assert!(self.nodes[node as usize].kept.remove(&message).is_some(), "{message:?} is not kept");
             }
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
@@ -667,7 +670,7 @@ impl World {
                 };
                 self.nodes[node as usize].events.push_back(Event::CopyDone { transfer, result });
             }
-            Action::Sever { peer } => {
+            Action::DropPeer { peer } => {
                 self.severed.insert((node, peer.0));
                 if self.nodes[peer.0 as usize].dead {
                     self.lanes.remove(&(peer.0, node));
@@ -708,10 +711,8 @@ impl World {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
                 *address = (u64::from(request.0) + 1) << 32;
             }
-            (Body::Rendezvous { address, .. }, Source::Retained { transfer, .. })
-                if self.plan.cross_memory =>
-            {
-                *address = u64::from(transfer.copy().expect("a copy")) + 1;
+            (Body::Rendezvous { address, .. }, Source::Bounce { transfer, .. }) if self.plan.cross_memory => {
+                *address = u64::from(transfer.bounce_buffer().expect("a copy")) + 1;
             }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
                 *address = (*key << 48) | *offset
@@ -726,8 +727,8 @@ impl World {
                 from.buffers[request.0 as usize].as_ref().expect("outstanding")[offset as usize..][..bytes]
                     .to_vec()
             }
-            Source::Retained { transfer, offset } => {
-                from.retained[&transfer.copy().expect("a copy")][offset as usize..][..bytes].to_vec()
+            Source::Bounce { transfer, offset } => {
+                from.retained[&transfer.bounce_buffer().expect("a copy")][offset as usize..][..bytes].to_vec()
             }
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
         };

@@ -239,7 +239,7 @@ impl Setup {
                 self.forget_lane(state, lane);
                 Ok(())
             }
-            Action::Vacate { peer } => {
+            Action::FreeLane { peer } => {
                 self.let_in(state, peer.0, node);
                 Ok(())
             }
@@ -247,8 +247,8 @@ impl Setup {
                 state.asking |= 1 << self.lane(node, to.0);
                 Ok(())
             }
-            Action::Sever { peer } if self.dead(state, peer.0) => Ok(()),
-            Action::Sever { peer }
+            Action::DropPeer { peer } if self.dead(state, peer.0) => Ok(()),
+            Action::DropPeer { peer }
                 if matches!(
                     state.endpoints[node as usize].fault(peer),
                     Some(PeerFault::NotReady | PeerFault::Unreachable)
@@ -265,7 +265,7 @@ impl Setup {
             {
                 Ok(())
             }
-            Action::Sever { peer } => {
+            Action::DropPeer { peer } => {
                 violation("refused", format!("endpoint {node} takes what {} says for malformed", peer.0))
             }
             // Bytes and requests are the business of tests/worlds.rs.

@@ -287,7 +287,7 @@ impl Setup {
             remote_inline_bytes: 64,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: budget_bytes,
-            retain_bytes: UNEXPECTED_BUDGET_BYTES,
+            bounce_bytes: UNEXPECTED_BUDGET_BYTES,
             planned_peers: peers,
             planned_quota_slots: quota_slots,
         };

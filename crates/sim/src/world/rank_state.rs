@@ -636,16 +636,19 @@ impl RankState {
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, context),
             // The copy that lets the send complete; what is kept under which name is not looked at.
-            Action::Retain { request, .. } => {
+            Action::FillBounce { request, .. } => {
                 let bytes = self.begun(request).bytes;
                 self.free_at += cost.unexpected_copy_ps(bytes);
             }
-            Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
-            Action::Sever { peer } if context.may_lose => context.left.severed.push(self.peers.rank(peer.0)),
-            Action::Sever { .. }
+            Action::AllocateUnexpected { .. } | Action::FreeUnexpected { .. } | Action::FreeBounce { .. } => {
+            }
+            Action::DropPeer { peer } if context.may_lose => {
+                context.left.severed.push(self.peers.rank(peer.0))
+            }
+            Action::DropPeer { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
-            | Action::Vacate { .. } => {
+            | Action::FreeLane { .. } => {
                 panic!("{action:?} in a world without losses, leaving and remote writes")
             }
         }

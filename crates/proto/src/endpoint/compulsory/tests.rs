@@ -35,7 +35,7 @@ fn config() -> Config {
         remote_inline_bytes: 100,
         max_unexpected: 1000,
         unexpected_budget_bytes: 1 << 20,
-        retain_bytes: 1 << 20,
+        bounce_bytes: 1 << 20,
         planned_peers: 2,
         planned_quota_slots: 12,
     }

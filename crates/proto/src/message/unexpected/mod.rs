@@ -66,7 +66,7 @@ pub(crate) struct Unexpected {
 
 impl Unexpected {
     /// Payload bytes that the driver keeps for it.
-    fn kept_bytes(&self) -> u64 {
+    fn buffered_bytes(&self) -> u64 {
         match self.payload {
             Payload::WithSender { .. } => 0,
             Payload::Whole | Payload::Arriving { .. } => self.envelope.length,
@@ -122,7 +122,7 @@ pub(crate) struct UnexpectedQueue {
     /// Only if there were ever any: thousands of endpoints in one process may never see one.
     waiting: Option<Box<Waiting>>,
     count: u32,
-    kept_bytes: u64,
+    buffered_bytes: u64,
 }
 
 /// Those that wait, and those that are claimed.
@@ -149,8 +149,8 @@ impl UnexpectedQueue {
 
     /// Payload bytes that the driver keeps for them.
     #[inline]
-    pub fn kept_bytes(&self) -> u64 {
-        self.kept_bytes
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered_bytes
     }
 
     /// What the queue itself occupies: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) for each of the most messages that have waited at a
@@ -190,7 +190,7 @@ impl UnexpectedQueue {
             used.index.append(slot, |slot| key(entries, wide, selector, slot));
         }
         self.count += 1;
-        self.kept_bytes += message.kept_bytes();
+        self.buffered_bytes += message.buffered_bytes();
         MessageId(slot)
     }
 
@@ -230,7 +230,7 @@ impl UnexpectedQueue {
         if entry.is_wide() {
             wide.insert(slot, after);
         }
-        self.kept_bytes = self.kept_bytes - before.kept_bytes() + after.kept_bytes();
+        self.buffered_bytes = self.buffered_bytes - before.buffered_bytes() + after.buffered_bytes();
         Some(result)
     }
 
@@ -256,7 +256,7 @@ impl UnexpectedQueue {
             waiting.wide.remove(&message.0);
         }
         self.count -= 1;
-        self.kept_bytes -= removed.kept_bytes();
+        self.buffered_bytes -= removed.buffered_bytes();
         removed
     }
 
@@ -269,7 +269,7 @@ impl UnexpectedQueue {
         waiting.unlink(message.0, pattern.space);
         waiting.entries.remove(message.0);
         self.count -= 1;
-        self.kept_bytes -= envelope.length;
+        self.buffered_bytes -= envelope.length;
         Some((message, envelope))
     }
 

@@ -82,7 +82,11 @@ fn an_entry_comes_out_as_it_went_in() {
         assert_eq!(queue.remove(name), message);
     }
     assert_eq!(
-        (queue.count(), queue.kept_bytes(), queue.waiting.as_ref().map_or(0, |waiting| waiting.wide.len())),
+        (
+            queue.count(),
+            queue.buffered_bytes(),
+            queue.waiting.as_ref().map_or(0, |waiting| waiting.wide.len())
+        ),
         (0, 0, 0)
     );
 }
@@ -307,7 +311,7 @@ fn the_queue_does_what_a_naive_list_does() {
             let all = || naive.iter().chain(&claimed).map(|(_, message)| message);
             assert_eq!(queue.count() as usize, naive.len() + claimed.len());
             if step % 64 == 0 {
-                assert_eq!(queue.kept_bytes(), all().map(Unexpected::kept_bytes).sum());
+                assert_eq!(queue.buffered_bytes(), all().map(Unexpected::buffered_bytes).sum());
                 let lost = Peer(random.u32(0..senders));
                 let incomplete = |(_, message): &&(MessageId, Unexpected)| {
                     message.envelope.from == lost && message.payload != Payload::Whole

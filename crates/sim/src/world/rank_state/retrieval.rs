@@ -33,7 +33,7 @@ impl RankState {
             let peers = &mut self.peers;
             let taken = context.flights.take(train, index, |rank| Peer(peers.number(rank)));
             self.take(taken, context);
-        } else if self.machine.has_company_waiting() {
+        } else if self.machine.has_pending_acks() {
             self.handle(Event::Idle, context);
         }
     }
@@ -284,7 +284,7 @@ impl RankState {
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         match self.next_at() {
             Some(at) => Some(cost.seen_ps(self.free_at, at)),
-            None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
+            None => self.machine.has_pending_acks().then_some(self.free_at + IDLE_PS),
         }
     }
 
