@@ -39,7 +39,7 @@ pub struct Packet {
 pub struct Marks {
     /// The sender of this packet has no room for unexpected payload: the destination is to announce its messages and keep
     /// their payload, until a packet comes without this mark.
-    pub hold: bool,
+    pub rendezvous_only: bool,
     /// The message of this packet has waited for credit (Liu & Panda: went through the backlog).
     pub backlogged: bool,
 }

@@ -538,7 +538,7 @@ fn credits_follow_activity_and_everybody_can_always_send() {
 /// What a flood has gone through, summed over worlds: a check that never holds anybody back checks nothing.
 #[derive(Debug, Default)]
 struct Seen {
-    held: u64,
+    forced_rendezvous: u64,
     /// Packets that said hold after one that did not, and the other way round.
     switched_on: u64,
     switched_off: u64,
@@ -659,11 +659,13 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         }
     }
     assert!(closes || received == sent.len(), "{received} of {} messages received", sent.len());
-    let held: u64 = world.nodes.iter().map(|node| node.machine.counters().forced_rendezvous).sum();
-    seen.held += held;
+    let forced_rendezvous: u64 =
+        world.nodes.iter().map(|node| node.machine.counters().forced_rendezvous).sum();
+    seen.forced_rendezvous += forced_rendezvous;
     seen.switched_on += world.switched_on;
     seen.switched_off += world.switched_off;
-    seen.fetched += u64::from(held > 0 && (!world.plan.cross_memory || world.plan.copies_forbidden));
+    seen.fetched +=
+        u64::from(forced_rendezvous > 0 && (!world.plan.cross_memory || world.plan.copies_forbidden));
     world.trace
 }
 
@@ -673,8 +675,8 @@ fn who_floods_pays() {
     run("who_floods_pays", 500, |seed| flood_world(seed, &mut seen.borrow_mut()));
     let seen = seen.into_inner();
     println!("{seen:?}");
-    let Seen { held, switched_on, switched_off, fetched, voided } = seen;
-    let least = [held, switched_on, switched_off, fetched, voided].into_iter().min();
+    let Seen { forced_rendezvous, switched_on, switched_off, fetched, voided } = seen;
+    let least = [forced_rendezvous, switched_on, switched_off, fetched, voided].into_iter().min();
     let alone = std::env::var("WEIR_SEED").is_ok();
     assert!(alone || least > Some(0), "{seen:?} is vacuous");
 }

@@ -195,7 +195,7 @@ impl Endpoint {
             false => words.push(0),
         }
         let waited = marks.backlogged && self.raises_who_waited();
-        words.extend([proxy, payload_bytes, u32::from(marks.hold) << 1 | u32::from(waited)]);
+        words.extend([proxy, payload_bytes, u32::from(marks.rendezvous_only) << 1 | u32::from(waited)]);
         canonical_body(&body, words);
     }
 }
@@ -244,8 +244,8 @@ impl PeerState {
             backlog_waited,
             cross_memory,
             said_goodbye,
-            held,
-            to_hold,
+            rendezvous_only,
+            unreserved,
         } = self;
         let nothing = UnderWay::default();
         let UnderWay {
@@ -269,7 +269,7 @@ impl PeerState {
             Outbound::Lost(_) => words.push(3),
         }
         let flags = [*asked_room, *write_refused, *cross_memory, *said_goodbye];
-        let more = [*backlog_waited && waiting_counts, *held, *to_hold];
+        let more = [*backlog_waited && waiting_counts, *rendezvous_only, *unreserved];
         words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
         words.extend(compulsory.canonical(origin.here));
         let connected = matches!(outbound, Outbound::Connected(_));

@@ -115,13 +115,13 @@ impl Endpoint {
     }
 }
 
-/// Sends what of it the credits allow, with `hold` like every other packet.
+/// Sends what of it the credits allow, with `rendezvous_only` like every other packet.
 #[cold]
 pub(super) fn send(
     config: &Config,
     state: &mut PeerState,
     to: Peer,
-    hold: bool,
+    rendezvous_only: bool,
     pool: &mut Pool,
     counters: &mut Counters,
     actions: &mut Vec<Action>,
@@ -151,7 +151,7 @@ pub(super) fn send(
             credit_packets_read: state.credit_packets_read,
             ..Packet::new(body, 0)
         };
-        packet.marks.hold = hold;
+        packet.marks.rendezvous_only = rendezvous_only;
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to, packet, payload: Source::None });

@@ -175,7 +175,7 @@ impl Endpoint {
         if let Some(receiver) = &state.receiver {
             packet.granted_total = receiver.granted_total(&self.pool);
         }
-        packet.marks.hold = state.to_hold || self.budget.is_over_limit();
+        packet.marks.rendezvous_only = state.unreserved || self.budget.is_over_limit();
         self.counters.packets_sent += 1;
         self.counters.slots_sent += 1;
         self.counters.stays_ended += 1;
@@ -185,7 +185,7 @@ impl Endpoint {
         state.asked_room = false;
         self.timers.cancel(peer);
         // What is reserved for us there is for one stay, and we may not know what was said in it.
-        state.held = self.budget.enforced();
+        state.rendezvous_only = self.budget.enforced();
         if let Some(under_way) = state.under_way.as_deref_mut() {
             under_way.compulsory.we_left();
             if under_way.backlog.is_empty() {

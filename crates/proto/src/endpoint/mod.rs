@@ -94,9 +94,9 @@ struct PeerState {
     /// It takes nothing more.
     said_goodbye: bool,
     /// It has no room for unexpected payload: our messages are announced and their payload waits here.
-    held: bool,
+    rendezvous_only: bool,
     /// Nothing is reserved for it in our budget: it is always to hold.
-    to_hold: bool,
+    unreserved: bool,
 }
 
 impl PeerState {
@@ -116,8 +116,8 @@ impl PeerState {
             backlog_waited: false,
             cross_memory,
             said_goodbye: false,
-            held: false,
-            to_hold: false,
+            rendezvous_only: false,
+            unreserved: false,
         }
     }
 
@@ -568,9 +568,9 @@ impl Endpoint {
     /// Begins to keep something for a peer.
     #[cold]
     fn meet(&mut self, peer: Peer) {
-        let to_hold = self.budget.starts_rendezvous_only();
-        let held = to_hold || (self.budget.enforced() && self.peers.has_stayed(peer));
-        let state = PeerState { held, to_hold, ..PeerState::new(self.config.cross_memory) };
+        let unreserved = self.budget.starts_rendezvous_only();
+        let rendezvous_only = unreserved || (self.budget.enforced() && self.peers.has_stayed(peer));
+        let state = PeerState { rendezvous_only, unreserved, ..PeerState::new(self.config.cross_memory) };
         self.peers.insert(peer.0 as usize, state);
     }
 

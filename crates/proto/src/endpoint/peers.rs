@@ -108,8 +108,8 @@ impl Folded {
             backlog_waited: false,
             cross_memory,
             said_goodbye: false,
-            held: false,
-            to_hold: false,
+            rendezvous_only: false,
+            unreserved: false,
         } = state
         else {
             return None;
@@ -523,8 +523,8 @@ mod tests {
             PeerState { backlog_waited: true, ..usual() },
             PeerState { cross_memory: false, ..usual() },
             PeerState { said_goodbye: true, ..usual() },
-            PeerState { held: true, ..usual() },
-            PeerState { to_hold: true, ..usual() },
+            PeerState { rendezvous_only: true, ..usual() },
+            PeerState { unreserved: true, ..usual() },
             at_rest(5, Some(1 << 31), true),
         ];
         for state in others {

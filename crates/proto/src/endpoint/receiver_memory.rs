@@ -364,9 +364,9 @@ impl Endpoint {
         let reserved = self.budget.attach(&self.config, quota_slots);
         let state = self.peer(peer);
         state.reserved = reserved;
-        state.to_hold = reserved.is_none();
+        state.unreserved = reserved.is_none();
         if !self.budget.enforced {
-            self.peer(peer).to_hold = false;
+            self.peer(peer).unreserved = false;
         }
     }
 
@@ -400,7 +400,9 @@ impl Endpoint {
         if bytes > self.config.eager_bytes {
             return true;
         }
-        bytes > 0 && self.is_held(to) && (level == SendLevel::Matched || !self.bounce_buffers.fits(bytes))
+        bytes > 0
+            && self.is_rendezvous_only(to)
+            && (level == SendLevel::Matched || !self.bounce_buffers.fits(bytes))
     }
 
     /// Whether waiting could make room for a copy of `bytes` bytes that does not fit now and that we must keep: because `to`
@@ -408,7 +410,7 @@ impl Endpoint {
     #[inline]
     pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
         (1..=self.config.eager_bytes).contains(&bytes)
-            && (self.is_held(to) || self.would_wait(to, bytes))
+            && (self.is_rendezvous_only(to) || self.would_wait(to, bytes))
             && !self.bounce_buffers.fits(bytes)
             && !self.bounce_buffers.is_empty()
     }
@@ -421,9 +423,9 @@ impl Endpoint {
     }
 
     #[inline]
-    fn is_held(&self, to: Peer) -> bool {
+    fn is_rendezvous_only(&self, to: Peer) -> bool {
         match self.peers.kept(to.0 as usize) {
-            Some(state) => state.held && !matches!(state.outbound, Outbound::Lost(_)),
+            Some(state) => state.rendezvous_only && !matches!(state.outbound, Outbound::Lost(_)),
             None => {
                 self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_stayed(to))
             }

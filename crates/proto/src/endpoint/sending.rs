@@ -158,7 +158,7 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = state.has_backlog() || (state.held && bytes > 0);
+        let waits = state.has_backlog() || (state.rendezvous_only && bytes > 0);
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -182,7 +182,7 @@ impl Endpoint {
             origin: 0,
             number,
             payload_bytes: length,
-            marks: Marks { hold: state.to_hold || budget.is_over_limit(), backlogged: false },
+            marks: Marks { rendezvous_only: state.unreserved || budget.is_over_limit(), backlogged: false },
             body: Body::Eager { space, tag, data, length, acknowledge: None },
         })
     }
@@ -201,7 +201,7 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, bounce_buffers, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        if !state.held || bytes == 0 {
+        if !state.rendezvous_only || bytes == 0 {
             return None;
         }
         let waits = state.has_backlog() || state.is_due();
@@ -221,7 +221,7 @@ impl Endpoint {
             number: state.next_number,
             ..Packet::new(body, 0)
         };
-        packet.marks.hold = state.to_hold || budget.is_over_limit();
+        packet.marks.rendezvous_only = state.unreserved || budget.is_over_limit();
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         state.next_number = state.next_number.wrapping_add(1);
@@ -296,9 +296,9 @@ impl Endpoint {
             ..
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
-        let hold = state.to_hold || budget.is_over_limit();
+        let rendezvous_only = state.unreserved || budget.is_over_limit();
         if state.under_way.as_deref().is_some_and(|under_way| under_way.compulsory.waits()) {
-            compulsory::send(config, state, to, hold, pool, counters, actions);
+            compulsory::send(config, state, to, rendezvous_only, pool, counters, actions);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
         let Some(under_way) = state.under_way.as_deref_mut() else {
@@ -342,7 +342,7 @@ impl Endpoint {
                 let credit_packets_read = state.credit_packets_read;
                 let mut packet =
                     Packet { epoch: state.stays.here, credit_packets_read, ..Packet::new(body, 0) };
-                packet.marks = Marks { hold, backlogged: state.backlog_waited };
+                packet.marks = Marks { rendezvous_only, backlogged: state.backlog_waited };
                 carry_credits(
                     &config.geometry,
                     &mut packet,
@@ -358,7 +358,7 @@ impl Endpoint {
             }
             let Some(job) = under_way.backlog.front_mut() else { return };
             if let JobKind::Eager { space, tag, data, acknowledge } = job.kind
-                && state.held
+                && state.rendezvous_only
                 && job.sent == 0
                 && job.bytes > 0
                 && !state.said_goodbye
@@ -400,7 +400,7 @@ impl Endpoint {
                 epoch: state.stays.here,
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
-                marks: Marks { hold, backlogged: state.backlog_waited },
+                marks: Marks { rendezvous_only, backlogged: state.backlog_waited },
                 ..Packet::new(body, payload_bytes)
             };
             let receiver = state.receiver.as_mut();
@@ -432,7 +432,7 @@ impl Endpoint {
             credit_packets_read,
             credit_slots,
             stays,
-            to_hold,
+            unreserved,
             ..
         }) = peers.get_mut(to.0 as usize)
         else {
@@ -462,7 +462,7 @@ impl Endpoint {
             granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)
         };
-        packet.marks.hold = *to_hold || budget.is_over_limit();
+        packet.marks.rendezvous_only = *unreserved || budget.is_over_limit();
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }

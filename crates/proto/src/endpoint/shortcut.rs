@@ -100,19 +100,19 @@ pub struct Part {
 #[inline(always)]
 pub(super) fn heed(state: &mut PeerState, packet: &Packet) -> bool {
     match &mut state.outbound {
-        Outbound::Connected(sender) => hear(sender, &mut state.stays, &mut state.held, packet),
+        Outbound::Connected(sender) => hear(sender, &mut state.stays, &mut state.rendezvous_only, packet),
         _ => true,
     }
 }
 
 #[inline(always)]
-fn hear(sender: &mut flow::Sender, stays: &mut Stays, held: &mut bool, packet: &Packet) -> bool {
+fn hear(sender: &mut flow::Sender, stays: &mut Stays, rendezvous_only: &mut bool, packet: &Packet) -> bool {
     // What is said of an earlier stay of ours there says nothing.
     if packet.epoch != stays.there {
         return true;
     }
     stays.note_credit_packets_read(packet.credit_packets_read);
-    *held = packet.marks.hold;
+    *rendezvous_only = packet.marks.rendezvous_only;
     sender.granted(packet.granted_total).is_ok()
 }
 
@@ -157,7 +157,7 @@ fn data_now(
     // The first credits need a way back.
     let mut settle = false;
     if let Outbound::Connected(sender) = &mut state.outbound {
-        if !hear(sender, &mut state.stays, &mut state.held, packet) {
+        if !hear(sender, &mut state.stays, &mut state.rendezvous_only, packet) {
             return None;
         }
     } else {

@@ -636,31 +636,31 @@ fn nearly_full(quota_slots: u32) -> Bench {
 
 impl Bench {
     /// What the next packet says, by sending an empty message.
-    fn says_hold(&mut self, request: u32) -> bool {
+    fn says_rendezvous_only(&mut self, request: u32) -> bool {
         let mut actions = Vec::new();
         let (request, to, level) = (Request(request), PEER, SendLevel::Delivered);
         let send = SendCommand { request, to, space: Space::Untagged, tag: 0, data: None, bytes: 0, level };
         self.machine.handle(self.now, Event::Posted(Command::Send(send)), &mut actions);
         match actions.first() {
-            Some(Action::Transmit { packet, .. }) => packet.marks.hold,
+            Some(Action::Transmit { packet, .. }) => packet.marks.rendezvous_only,
             other => panic!("{other:?} instead of a packet"),
         }
     }
 
-    fn arrive_with_hold(&mut self, hold: bool) -> Vec<String> {
+    fn arrive_with_rendezvous_only(&mut self, rendezvous_only: bool) -> Vec<String> {
         let mut packet = Packet { granted_total: self.granted, ..Packet::new(Body::Credit, 0) };
-        packet.marks.hold = hold;
+        packet.marks.rendezvous_only = rendezvous_only;
         self.event(Event::Arrived { from: PEER, packet })
     }
 
     fn finished(&mut self, transfer: u32, count: u32) -> Vec<String> {
         let transfer = Transfer::of_bounce_buffer(transfer);
-        self.arrive_keeping_hold(Body::Finished { transfer, count, refused: false })
+        self.arrive_keeping_rendezvous_only(Body::Finished { transfer, count, refused: false })
     }
 
-    fn arrive_keeping_hold(&mut self, body: Body) -> Vec<String> {
+    fn arrive_keeping_rendezvous_only(&mut self, body: Body) -> Vec<String> {
         let mut packet = Packet { granted_total: self.granted, ..Packet::new(body, 0) };
-        packet.marks.hold = true;
+        packet.marks.rendezvous_only = true;
         self.event(Event::Arrived { from: PEER, packet })
     }
 
@@ -679,7 +679,7 @@ fn debts_are_what_somebody_was_told_is_done() {
     assert!(sender.machine.has_undelivered());
     sender.inject(2, 8); // waits, and its program does not know
     assert_eq!(sender.machine.undelivered_completed(), 1);
-    sender.arrive_with_hold(true);
+    sender.arrive_with_rendezvous_only(true);
     assert!(sender.machine.undelivered_completed() >= 1);
     sender.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
     assert_eq!(sender.machine.undelivered_completed(), 0, "nobody is there who could be owed anything");
@@ -690,14 +690,14 @@ fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
     let mut receiver = nearly_full(16);
     for _ in 0..3 {
         receiver.eager(100, 100);
-        assert!(!receiver.says_hold(0));
+        assert!(!receiver.says_rendezvous_only(0));
     }
     receiver.eager(100, 100);
-    assert!(receiver.says_hold(1));
+    assert!(receiver.says_rendezvous_only(1));
     // Three of four are left, then two, then one.
     for still in [true, true, false] {
         receiver.receive(2, 100, None);
-        assert_eq!(receiver.says_hold(3), still);
+        assert_eq!(receiver.says_rendezvous_only(3), still);
     }
 }
 
@@ -708,7 +708,7 @@ fn a_message_that_is_announced_costs_the_budget_nothing() {
         receiver.rendezvous(1000, 1);
         receiver.eager(0, 0);
     }
-    assert!(!receiver.says_hold(0));
+    assert!(!receiver.says_rendezvous_only(0));
     assert_eq!(receiver.machine.counters().peak_budget_used_bytes, 0);
 }
 
@@ -726,9 +726,9 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
         epoch: 0,
     });
     assert_eq!(receiver.send(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
-    assert!(receiver.says_hold(1)); // nobody has attached
+    assert!(receiver.says_rendezvous_only(1)); // nobody has attached
     receiver.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots, epoch: 0 });
-    assert!(!receiver.says_hold(2)); // the first fits
+    assert!(!receiver.says_rendezvous_only(2)); // the first fits
     receiver.event(Event::Connected {
         peer: Peer(2),
         quota_slots,
@@ -737,7 +737,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
         epoch: 0,
     });
     receiver.event(Event::Attached { peer: Peer(2), quota_slots, start_slots: quota_slots, epoch: 0 });
-    assert!(!receiver.says_hold(3));
+    assert!(!receiver.says_rendezvous_only(3));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
     assert_eq!(receiver.event(lost), ["sever", "release 0"]);
     receiver.event(Event::Connected {
@@ -749,7 +749,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
     });
     receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 }); // in the place of the first
     assert_eq!(
-        receiver.machine.peers.kept_all().map(|peer| peer.to_hold).collect::<Vec<_>>(),
+        receiver.machine.peers.kept_all().map(|peer| peer.unreserved).collect::<Vec<_>>(),
         [false, true, false]
     );
 }
@@ -757,14 +757,14 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
 #[test]
 fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
     let mut sender = with_credits(8);
-    assert_eq!(sender.arrive_with_hold(true), ["retire"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire"]);
     assert_eq!(sender.send(0, 1000), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.send(0, 0), ["transmit eager 0", "done 0"]); // only an envelope anyway
     assert_eq!(sender.send(0, 1), ["retain 1", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.has_undelivered());
     assert_eq!(sender.finished(0, 2), ["release 0", "release 1", "retire"]);
     assert!(!sender.machine.has_undelivered() && sender.machine.is_quiet());
-    assert_eq!(sender.arrive_with_hold(false), ["retire"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(false), ["retire"]);
     assert_eq!(sender.send(0, 8), ["transmit eager 8", "done 0"]);
     assert_eq!(
         (sender.machine.counters().forced_rendezvous, sender.machine.counters().rendezvous_sent),
@@ -778,13 +778,16 @@ fn what_waits_for_credit_is_announced_if_the_credit_comes_with_hold() {
     assert_eq!(sender.send(0, 100), ["transmit eager 16"]); // begun: it goes on whole
     assert_eq!(sender.send(1, 100), [""; 0]);
     sender.granted = 1;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 32"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 32"]);
     sender.granted = 2;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 32"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 32"]);
     sender.granted = 3;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 20", "done 0"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 20", "done 0"]);
     sender.granted = 4;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "retain 0", "transmit rendezvous 0", "done 1"]);
+    assert_eq!(
+        sender.arrive_with_rendezvous_only(true),
+        ["retire", "retain 0", "transmit rendezvous 0", "done 1"]
+    );
 }
 
 #[test]
@@ -795,7 +798,7 @@ fn what_is_injected_and_waits_is_copied_once() {
     assert_eq!(sender.inject(2, 8), ["retain 1", "done 2"]);
     assert_eq!(sender.credits_back(1), ["retire", "transmit eager 8", "release 0"]);
     sender.granted += 1;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit rendezvous 0"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit rendezvous 0"]);
     assert_eq!(sender.finished(1, 1), ["release 1", "retire", "credit total 1"]);
     assert!(sender.machine.is_quiet());
 }
@@ -805,13 +808,13 @@ fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
     let mut sender = with_credits(8);
     sender.machine.config.bounce_bytes = 0;
     sender.machine.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
-    sender.arrive_with_hold(true);
+    sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send(0, 90), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.may_fit_later(PEER, 8));
     assert!(sender.machine.announces_user_buffer(PEER, 8, SendLevel::Injected));
     assert_eq!(sender.send(1, 8), ["transmit rendezvous 0"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
-    assert_eq!(sender.arrive_keeping_hold(taken), ["done 1", "retire"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 1", "retire"]);
     assert_eq!(sender.finished(0, 1), ["release 0", "retire"]);
     assert!(!sender.machine.may_fit_later(PEER, 200)); // nothing would make it fit
 }
@@ -819,12 +822,12 @@ fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
 #[test]
 fn a_synchronous_send_that_is_held_completes_when_it_is_taken() {
     let mut sender = with_credits(8);
-    sender.arrive_with_hold(true);
+    sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send_at(0, 8, SendLevel::Matched), ["transmit rendezvous 0"]);
     let fetch = Body::Fetch { transfer: Transfer(0), reply: Transfer(5), length: 8 };
-    assert_eq!(sender.arrive_keeping_hold(fetch), ["transmit piece 8", "retire"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(fetch), ["transmit piece 8", "retire"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
-    assert_eq!(sender.arrive_keeping_hold(taken), ["done 0", "retire"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 0", "retire"]);
 }
 
 #[test]
@@ -873,10 +876,10 @@ fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
 #[test]
 fn a_goodbye_voids_copies_and_what_waits_behind_them() {
     let mut sender = with_credits(1);
-    sender.arrive_with_hold(true);
+    sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.inject(1, 8), ["retain 1", "done 1"]);
-    assert_eq!(sender.arrive_keeping_hold(Body::Goodbye)[..2], ["release 0", "release 1"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(Body::Goodbye)[..2], ["release 0", "release 1"]);
     assert!(sender.machine.is_quiet() && !sender.machine.has_undelivered());
     // It had taken the first before it closed, and says so: late, but true.
     assert_eq!(sender.finished(0, 1), ["retire"]);
@@ -891,13 +894,13 @@ fn copies_that_were_not_announced_or_are_on_their_way_cannot_be_ended() {
         |sender| {
             let fetch =
                 Body::Fetch { transfer: Transfer::of_bounce_buffer(0), reply: Transfer(5), length: 8 };
-            assert_eq!(sender.arrive_keeping_hold(fetch), ["retire", "credit total 1"]);
+            assert_eq!(sender.arrive_keeping_rendezvous_only(fetch), ["retire", "credit total 1"]);
             sender.finished(0, 1)
         },
     ];
     for act in wrong {
         let mut sender = with_credits(1);
-        sender.arrive_with_hold(true);
+        sender.arrive_with_rendezvous_only(true);
         sender.inject(0, 8);
         sender.inject(1, 8);
         let actions = act(&mut sender);

@@ -30,7 +30,7 @@ const ACKNOWLEDGE: u16 = 1 << 2;
 const LAST: u16 = 1 << 3;
 const REFUSED: u16 = 1 << 4;
 const FOR_WRITING: u16 = 1 << 5;
-const HOLD: u16 = 1 << 6;
+const RENDEZVOUS_ONLY: u16 = 1 << 6;
 const BACKLOGGED: u16 = 1 << 7;
 const KNOWN_FLAGS: u16 = (1 << 8) - 1;
 
@@ -240,7 +240,8 @@ fn space_flag(space: Space) -> u16 {
 }
 #[inline(always)]
 fn mark_flags(marks: Marks) -> u16 {
-    (if marks.hold { HOLD } else { 0 }) | (if marks.backlogged { BACKLOGGED } else { 0 })
+    (if marks.rendezvous_only { RENDEZVOUS_ONLY } else { 0 })
+        | (if marks.backlogged { BACKLOGGED } else { 0 })
 }
 #[inline(always)]
 fn data_flag(data: Option<u64>) -> u16 {
@@ -292,7 +293,8 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
     packet.origin = take_u32(slot, 16);
     packet.number = take_u32(slot, 20);
     packet.payload_bytes = payload_bytes;
-    packet.marks = Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 };
+    packet.marks =
+        Marks { rendezvous_only: flags & RENDEZVOUS_ONLY != 0, backlogged: flags & BACKLOGGED != 0 };
     Ok(())
 }
 

@@ -100,7 +100,7 @@ struct Lane {
     /// The sender has left.
     left: bool,
     /// The last packet said hold.
-    says_hold: bool,
+    says_rendezvous_only: bool,
     /// Slots ever filled, and ever granted by packets the other way.
     spent_total: u64,
     granted_total: u32,
@@ -741,9 +741,10 @@ impl World {
         }
         let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
         assert!(lane.connected && !lane.left, "{packet:?} from who has no lane");
-        let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
-        self.switched_on += u64::from(!said_hold && packet.marks.hold);
-        self.switched_off += u64::from(said_hold && !packet.marks.hold);
+        let said_rendezvous_only =
+            std::mem::replace(&mut lane.says_rendezvous_only, packet.marks.rendezvous_only);
+        self.switched_on += u64::from(!said_rendezvous_only && packet.marks.rendezvous_only);
+        self.switched_off += u64::from(said_rendezvous_only && !packet.marks.rendezvous_only);
         if packet.body == Body::Leave {
             assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Leave));
         } else if packet.body.is_credit() {

@@ -15,7 +15,7 @@ struct Bench {
     granted: [u32; 3],
     credit_packets: [u16; 3],
     /// The budget is used up: every packet has to say so.
-    holds: bool,
+    says_rendezvous_only: bool,
 }
 
 fn config() -> Config {
@@ -51,8 +51,12 @@ impl Bench {
         if let Some(mutant) = mutant {
             machine.mutate(mutant);
         }
-        let mut bench =
-            Bench { machine, granted: [0; 3], credit_packets: [0; 3], holds: unexpected_budget_bytes == 0 };
+        let mut bench = Bench {
+            machine,
+            granted: [0; 3],
+            credit_packets: [0; 3],
+            says_rendezvous_only: unexpected_budget_bytes == 0,
+        };
         for peer in [Peer(1), Peer(2)] {
             let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
             bench.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
@@ -66,7 +70,7 @@ impl Bench {
         self.machine.handle(Instant(0), event, &mut actions);
         let sent = |action: &Action| match action {
             Action::Transmit { to, packet, .. } => {
-                assert_eq!(packet.marks.hold, self.holds, "{packet:?}");
+                assert_eq!(packet.marks.rendezvous_only, self.says_rendezvous_only, "{packet:?}");
                 Some((to.0, packet.body))
             }
             _ => None,
