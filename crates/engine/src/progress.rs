@@ -7,8 +7,8 @@ use weir_link::memory::UserMemory;
 use weir_link::yields;
 use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
 use weir_proto::{
-    Action, Body, Command, Destination, Early, Event, Instant, Outcome, Packet, Peer, PeerFault, Request,
-    Shortcut, Source, Space, Taken, Transfer,
+    Action, Body, Command, Destination, Event, FastArrival, Instant, Outcome, Packet, Peer, PeerFault,
+    ReceivedMessage, Request, Source, Space, Transfer, UnexpectedArrival,
 };
 
 use crate::observe::own_name;
@@ -49,7 +49,7 @@ pub(crate) fn offer(
     }
 }
 
-/// [`Link::transmit`] out of line, for all but the shortcut of sends.
+/// [`Link::transmit`] out of line, for all sends that are not on the fast path.
 #[inline(never)]
 fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
     link.transmit(to, packet, payload);
@@ -384,15 +384,15 @@ impl<L: Link> Engine<L> {
     /// Returns whether it was a message that is kept for its receive.
     #[inline(always)]
     fn packet_arrived(&mut self, from: Peer, sink: &mut impl CompletionSink) -> bool {
-        match self.machine.arrived_now(from, self.link.polled()) {
-            Some(Shortcut::Message { taken, settle }) => {
-                self.complete_receive(from, taken, settle, sink);
+        match self.machine.try_arrival(from, self.link.polled()) {
+            Some(FastArrival::Message { received, credits_due }) => {
+                self.complete_receive(from, received, credits_due, sink);
                 false
             }
-            Some(Shortcut::Credits { settle }) => {
+            Some(FastArrival::Credits { credits_due }) => {
                 self.link.retire();
-                if settle {
-                    self.settle(from);
+                if credits_due {
+                    self.send_due_credits(from);
                 }
                 false
             }
@@ -402,8 +402,8 @@ impl<L: Link> Engine<L> {
 
     #[inline(never)]
     fn packet_slow_path(&mut self, from: Peer) -> bool {
-        if let Some(early) = self.machine.early_now(from, self.link.polled()) {
-            self.store_unexpected(from, early);
+        if let Some(arrival) = self.machine.try_unexpected_arrival(from, self.link.polled()) {
+            self.store_unexpected(from, arrival);
             return true;
         }
         let packet = *self.link.polled();
@@ -413,10 +413,16 @@ impl<L: Link> Engine<L> {
 
     /// A message has matched a receive, and nothing else is to be done for it.
     #[inline(always)]
-    fn complete_receive(&mut self, from: Peer, taken: Taken, settle: bool, sink: &mut impl CompletionSink) {
-        let Taken { request, envelope, bytes } = taken;
+    fn complete_receive(
+        &mut self,
+        from: Peer,
+        received: ReceivedMessage,
+        credits_due: bool,
+        sink: &mut impl CompletionSink,
+    ) {
+        let ReceivedMessage { request, envelope, bytes } = received;
         let Engine { operations, link, completions, .. } = self;
-        // Only receives for one message take shortcuts.
+        // Only receives for one message take the fast path.
         let operation = Operation::Receive;
         let (post, space, buffer) = operations.end_with(request, |outstanding| {
             if bytes > 0 {
@@ -427,29 +433,33 @@ impl<L: Link> Engine<L> {
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, sink);
         self.link.retire();
-        if settle {
-            self.settle(from);
+        if credits_due {
+            self.send_due_credits(from);
         }
     }
 
     /// A message has come before its receive, and nothing else is to be done for it.
     #[inline]
-    fn store_unexpected(&mut self, from: Peer, Early { message, bytes, settle }: Early) {
+    fn store_unexpected(
+        &mut self,
+        from: Peer,
+        UnexpectedArrival { message, bytes, credits_due }: UnexpectedArrival,
+    ) {
         if bytes > 0 {
             self.unexpected_buffers.allocate(message, bytes);
             self.link.take(&self.unexpected_buffers.memory(message), 0, bytes);
         }
         self.link.retire();
-        if settle {
-            self.settle(from);
+        if credits_due {
+            self.send_due_credits(from);
         }
     }
 
-    /// What a packet of `peer` that took a shortcut has made due.
+    /// What a packet of `peer` that took the fast path has made due.
     #[inline(never)]
-    fn settle(&mut self, peer: Peer) {
+    fn send_due_credits(&mut self, peer: Peer) {
         let mut actions = std::mem::take(&mut self.actions);
-        self.machine.settle(self.now, peer, &mut actions);
+        self.machine.send_due_credits(self.now, peer, &mut actions);
         self.perform_all(actions);
     }
 

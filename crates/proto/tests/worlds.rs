@@ -16,7 +16,7 @@ use weir_proto::{
     AttachPolicy, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand,
     RemoteCommand, Scheme, SendCommand, SendLevel, Space,
 };
-use world::{Plan, Shortcuts, World};
+use world::{FastPathCounts, Plan, World};
 
 /// A scheme with its parameters, for connections of at most `quota_slots`. Retries are without limit: in a legal program
 /// nobody gives up a peer that lives.
@@ -708,23 +708,23 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
     }
 }
 
-/// Shortcuts do what the long way does, action by action, and leave the same machine behind.
+/// FastPathCounts do what the long way does, action by action, and leave the same machine behind.
 #[test]
 fn shortcuts_lead_where_the_long_way_does() {
-    let mut seen = Shortcuts::default();
+    let mut seen = FastPathCounts::default();
     for seed in 0..160 {
         let mut rng = Rng::with_seed(seed);
         let mut world = World::new(plan(&mut rng));
         world.compare = true;
         let world = played(world, rng);
-        let Shortcuts { messages, parts, credits, early, found } = world.shortcuts;
+        let FastPathCounts { messages, parts, credits, early, found } = world.shortcuts;
         seen.messages += messages;
         seen.parts += parts;
         seen.credits += credits;
         seen.early += early;
         seen.found += found;
     }
-    let Shortcuts { messages, parts, credits, early, found } = seen;
+    let FastPathCounts { messages, parts, credits, early, found } = seen;
     assert!(messages > 100 && parts > 100 && credits > 20 && early > 25 && found > 25, "{seen:?}");
 }
 

@@ -150,7 +150,7 @@ impl Endpoint {
             backlogged: _, // the sum over the peers
             spare: _,      // memory
             timers,
-            somebody_died,
+            any_peer_died,
             trusts_thresholds: _, // as it was made
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
@@ -159,7 +159,7 @@ impl Endpoint {
             bare && !posted.awaits_anybody() && posted.awaited_peers().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
         );
-        words.push(u32::from(*somebody_died));
+        words.push(u32::from(*any_peer_died));
         // Exploration has no clock, so that all timers are set to the same moment.
         words.push(timers.peers().count() as u32);
         words.extend(timers.peers().map(|peer| peer.0));

@@ -71,7 +71,7 @@ impl Endpoint {
             return;
         }
         let died = fault != PeerFault::Unreachable;
-        self.somebody_died |= died;
+        self.any_peer_died |= died;
         for posted in self.posted.remove_waiting_for(peer, died) {
             let lost = Outcome::Lost { peer: posted.from(), fault };
             match posted.multi() {

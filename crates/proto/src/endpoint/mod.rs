@@ -13,6 +13,7 @@
 #[cfg(feature = "explore")]
 pub mod canonical;
 mod compulsory;
+mod fast_path;
 mod loss;
 mod membership;
 mod peers;
@@ -21,7 +22,6 @@ pub mod receiver_memory;
 mod receiving;
 mod remote;
 mod sending;
-mod shortcut;
 #[cfg(test)]
 mod tests;
 mod under_way;
@@ -43,12 +43,12 @@ use crate::table::{Number, Row};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
+pub use fast_path::{FastArrival, MessagePart, ReceivedMessage, UnexpectedArrival, UnexpectedMatch};
 use membership::Stays;
 use peers::Peers;
 use receiver_memory::{BounceBuffers, Budget, Reservation};
 use receiving::{Inbound, MultiBuffers};
 use sending::{Job, JobKind};
-pub use shortcut::{Early, Found, Part, Shortcut, Taken};
 use under_way::{Spare, UnderWay};
 pub use view::PairView;
 
@@ -192,7 +192,7 @@ pub struct Endpoint {
     /// When peers that were not ready are tried again.
     timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
-    somebody_died: bool,
+    any_peer_died: bool,
     /// See [`Endpoint::trust_thresholds`].
     #[cfg(feature = "explore")]
     trusts_thresholds: bool,
@@ -232,7 +232,7 @@ impl Endpoint {
             backlogged: 0,
             spare: Spare::default(),
             timers: Timers::default(),
-            somebody_died: false,
+            any_peer_died: false,
             #[cfg(feature = "explore")]
             trusts_thresholds: false,
         }
@@ -453,7 +453,7 @@ impl Endpoint {
             actions.push(Action::Retire);
             return;
         }
-        let granted = shortcut::heed(state, &packet);
+        let granted = fast_path::apply_credit_update(state, &packet);
         let read = state.stays.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {

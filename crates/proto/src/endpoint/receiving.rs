@@ -47,19 +47,19 @@ impl Inbound {
 
     /// Whether `bytes` bytes at `offset` are what comes next.
     #[inline]
-    pub(super) fn goes_on_with(&self, offset: u64, bytes: u64) -> bool {
+    pub(super) fn continues_with(&self, offset: u64, bytes: u64) -> bool {
         offset == u64::from(self.arrived) && bytes > 0 && bytes <= u64::from(self.length) - offset
     }
 
     /// Whether `bytes` more bytes make it whole.
     #[inline]
-    pub(super) fn ends_with(&self, bytes: u64) -> bool {
+    pub(super) fn completes_with(&self, bytes: u64) -> bool {
         u64::from(self.arrived) + bytes == u64::from(self.length)
     }
 
     /// Takes the next `bytes` bytes, which do not make it whole. Returns where to place them, and how many of them.
     #[inline(always)]
-    pub(super) fn take_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
+    pub(super) fn add_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
         let (offset, bytes_taken) = (u64::from(self.arrived), u64::from(bytes));
         self.arrived += bytes;
         match self.into {
@@ -163,7 +163,7 @@ impl Endpoint {
             self.deliver_whole(now, message, request, capacity_bytes, actions);
             return;
         }
-        if let Some(outcome) = self.hopeless(&pattern) {
+        if let Some(outcome) = self.only_failed_peers_match(&pattern) {
             Self::complete(actions, request, outcome);
             return;
         }
@@ -192,7 +192,7 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) {
         let Some(message) = self.unexpected.find(pattern) else {
-            let outcome = self.hopeless(pattern).unwrap_or(Outcome::Absent);
+            let outcome = self.only_failed_peers_match(pattern).unwrap_or(Outcome::Absent);
             Self::complete(actions, request, outcome);
             return;
         };
@@ -332,7 +332,7 @@ impl Endpoint {
     ) -> bool {
         let Some(number) = self.peer(from).inbound else { return false };
         let inbound = self.inbounds.get_mut(number.get()).expect("messages that arrive have numbers");
-        if !inbound.goes_on_with(offset, bytes) {
+        if !inbound.continues_with(offset, bytes) {
             return false;
         }
         inbound.arrived += bytes as u32;
@@ -617,7 +617,7 @@ impl Endpoint {
 
     /// Whether a receive can only be satisfied by the dead.
     #[inline]
-    pub(super) fn hopeless(&self, pattern: &Pattern) -> Option<Outcome> {
+    pub(super) fn only_failed_peers_match(&self, pattern: &Pattern) -> Option<Outcome> {
         match pattern.from {
             Some(peer) => match self.peers.kept(peer.0 as usize)?.outbound {
                 // One that closed in good order may have been meant to: see `lose`.
@@ -625,7 +625,7 @@ impl Endpoint {
                 Outbound::Lost(fault) => Some(Outcome::Lost { peer: Some(peer), fault }),
                 _ => None,
             },
-            None if self.somebody_died => Some(Outcome::Lost { peer: None, fault: PeerFault::Died }),
+            None if self.any_peer_died => Some(Outcome::Lost { peer: None, fault: PeerFault::Died }),
             None => None,
         }
     }

@@ -143,11 +143,11 @@ impl Endpoint {
     }
 
     /// The packet of a message that can leave at once: it fits in one packet, the credits are there and nothing waits
-    /// before it. `None`: try [`Endpoint::announce_now`], then post it. The effects are those of `handle` with `Posted(Send)` whose
+    /// before it. `None`: try [`Endpoint::try_rendezvous`], then post it. The effects are those of `handle` with `Posted(Send)` whose
     /// actions would be one `Transmit` and one `Complete`; the driver is spared a request for a message that is gone when it
     /// returns.
     #[inline(always)]
-    pub fn send_now(
+    pub fn try_send(
         &mut self,
         to: Peer,
         space: Space,
@@ -187,10 +187,10 @@ impl Endpoint {
         })
     }
 
-    /// [`Endpoint::send_now`] for a receiver without room: the packet is a rendezvous, whose address the driver fills in, and
+    /// [`Endpoint::try_send`] for a receiver without room: the packet is a rendezvous, whose address the driver fills in, and
     /// before its `Transmit` and `Complete` there would have been one `Retain`.
     #[cold]
-    pub fn announce_now(
+    pub fn try_rendezvous(
         &mut self,
         to: Peer,
         space: Space,

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
-    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Early, Endpoint, Event,
-    Found, Geometry, Instant, MessageId, Outcome, PACKET_KINDS, Packet, Part, Peer, PeerFault,
-    ReceiveCommand, Request, Scheme, SendCommand, Shortcut, Source, Taken, unexpected_cost_bytes,
+    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event,
+    FastArrival, Geometry, Instant, MessageId, MessagePart, Outcome, PACKET_KINDS, Packet, Peer, PeerFault,
+    ReceiveCommand, ReceivedMessage, Request, Scheme, SendCommand, Source, UnexpectedArrival,
+    UnexpectedMatch, unexpected_cost_bytes,
 };
 
 /// How often each shortcut was taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shortcuts {
+pub struct FastPathCounts {
     pub messages: u64,
     pub parts: u64,
     pub credits: u64,
@@ -157,7 +158,7 @@ pub struct World {
     pub switched_on: u64,
     pub switched_off: u64,
     /// What took a shortcut.
-    pub shortcuts: Shortcuts,
+    pub shortcuts: FastPathCounts,
     /// Go the long way beside every shortcut, and compare.
     pub compare: bool,
 }
@@ -192,7 +193,7 @@ impl World {
             record: None,
             switched_on: 0,
             switched_off: 0,
-            shortcuts: Shortcuts::default(),
+            shortcuts: FastPathCounts::default(),
             compare: false,
         }
     }
@@ -222,13 +223,13 @@ impl World {
         self.handle(node, Event::Posted(command));
     }
 
-    /// Sends by `send_now` or `announce_now` where that is possible, else by posting.
+    /// Sends by `try_send` or `try_rendezvous` where that is possible, else by posting.
     pub fn send_quickly(&mut self, from: u32, send: SendCommand) {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         let machine = &mut self.nodes[from as usize].machine;
         let packet = machine
-            .send_now(to, space, tag, data, bytes, level)
-            .or_else(|| machine.announce_now(to, space, tag, data, bytes, level));
+            .try_send(to, space, tag, data, bytes, level)
+            .or_else(|| machine.try_rendezvous(to, space, tag, data, bytes, level));
         match packet {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
@@ -443,27 +444,30 @@ impl World {
             other.handle(now, event.clone(), &mut expected);
             (other, expected)
         });
-        let Shortcuts { messages, parts, credits, early, found } = &mut self.shortcuts;
+        let FastPathCounts { messages, parts, credits, early, found } = &mut self.shortcuts;
         match &event {
             Event::Arrived { from, packet }
                 if chance & 1 == 0 && matches!(packet.body, Body::More { .. }) =>
             {
-                match machine.part_now(*from, packet) {
-                    Some(Part { to, bytes, settle }) => {
+                match machine.try_part_arrival(*from, packet) {
+                    Some(MessagePart { to, bytes, credits_due }) => {
                         *parts += 1;
                         if bytes > 0 {
                             actions.push(Action::Place { to, bytes });
                         }
                         actions.push(Action::Retire);
-                        if settle {
-                            machine.settle(now, *from, actions);
+                        if credits_due {
+                            machine.send_due_credits(now, *from, actions);
                         }
                     }
                     None => machine.handle(now, event, actions),
                 }
             }
-            Event::Arrived { from, packet } if chance & 1 == 0 => match machine.arrived_now(*from, packet) {
-                Some(Shortcut::Message { taken: Taken { request, envelope, bytes }, settle }) => {
+            Event::Arrived { from, packet } if chance & 1 == 0 => match machine.try_arrival(*from, packet) {
+                Some(FastArrival::Message {
+                    received: ReceivedMessage { request, envelope, bytes },
+                    credits_due,
+                }) => {
                     *messages += 1;
                     if bytes > 0 {
                         let to = Destination::Request { request, offset: 0 };
@@ -471,19 +475,19 @@ impl World {
                     }
                     let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
                     actions.extend([Action::Complete { request, outcome }, Action::Retire]);
-                    if settle {
-                        machine.settle(now, *from, actions);
+                    if credits_due {
+                        machine.send_due_credits(now, *from, actions);
                     }
                 }
-                Some(Shortcut::Credits { settle }) => {
+                Some(FastArrival::Credits { credits_due }) => {
                     *credits += 1;
                     actions.push(Action::Retire);
-                    if settle {
-                        machine.settle(now, *from, actions);
+                    if credits_due {
+                        machine.send_due_credits(now, *from, actions);
                     }
                 }
-                None => match machine.early_now(*from, packet) {
-                    Some(Early { message, bytes, settle }) => {
+                None => match machine.try_unexpected_arrival(*from, packet) {
+                    Some(UnexpectedArrival { message, bytes, credits_due }) => {
                         *early += 1;
                         if bytes > 0 {
                             let to = Destination::Message { message, offset: 0 };
@@ -493,8 +497,8 @@ impl World {
                             ]);
                         }
                         actions.push(Action::Retire);
-                        if settle {
-                            machine.settle(now, *from, actions);
+                        if credits_due {
+                            machine.send_due_credits(now, *from, actions);
                         }
                     }
                     None => machine.handle(now, event, actions),
@@ -502,9 +506,9 @@ impl World {
             },
             Event::Posted(Command::Receive(receive)) if chance & 1 == 0 && receive.multi.is_none() => {
                 let ReceiveCommand { request, pattern, capacity_bytes, .. } = *receive;
-                if !machine.receive_now(request, &pattern, capacity_bytes) {
-                    match machine.take_early(&pattern, capacity_bytes) {
-                        Some(Found { message, envelope, bytes }) => {
+                if !machine.try_post_receive(request, &pattern, capacity_bytes) {
+                    match machine.try_receive_unexpected(&pattern, capacity_bytes) {
+                        Some(UnexpectedMatch { message, envelope, bytes }) => {
                             *found += 1;
                             if bytes > 0 {
                                 actions.push(Action::Deliver { message, request, offset: 0, bytes });

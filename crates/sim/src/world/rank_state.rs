@@ -497,7 +497,7 @@ impl RankState {
                 self.free_at += cost.receive_call_ps;
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
-                if !self.machine.receive_now(request, &pattern, bytes) {
+                if !self.machine.try_post_receive(request, &pattern, bytes) {
                     let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                     self.handle(Event::Posted(Command::Receive(receive)), context);
                 }
