@@ -485,7 +485,7 @@ impl<L: Link> Engine<L> {
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
-            Arrival::AskedToLeave { by } => self.handle(Event::AskedToLeave { peer: by }),
+            Arrival::DetachRequested { by } => self.handle(Event::DetachRequested { peer: by }),
             Arrival::Malformed { from } => {
                 self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
             }

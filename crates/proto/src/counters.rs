@@ -87,7 +87,7 @@ counters! {
     /// Peers lost.
     peers_lost,
     /// Lanes that we have given back to their mailboxes' owners.
-    stays_ended,
+    lanes_returned,
     /// Packets sent that go on with an eager message.
     more_packets_sent,
     /// Packets sent that announce a message.
@@ -123,7 +123,7 @@ impl Counters {
             | Body::Written { .. } => &mut self.remote_packets_sent,
             Body::Fetch { .. }
             | Body::Goodbye
-            | Body::Leave
+            | Body::Detach
             | Body::ReturnRequest
             | Body::ReturnResponse { .. } => &mut self.control_packets_sent,
         };

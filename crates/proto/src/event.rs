@@ -74,7 +74,7 @@ pub enum Event {
         epoch: u16,
     },
     /// `peer` asks us to leave its mailbox, since we are idle there or have had our turn and others wait.
-    AskedToLeave {
+    DetachRequested {
         /// The peer.
         peer: Peer,
     },

@@ -171,7 +171,7 @@ pub enum Body {
     },
     /// The last packet in this lane: its sender gives the lane and all its credits back. Costs no credit, has a slot of its
     /// own set aside; the next packets, if any, come in another lane.
-    Leave,
+    Detach,
     /// We have written to your memory by ourselves (after `Locate`); tell the program there.
     Written {
         /// Completion data.
@@ -207,7 +207,7 @@ impl Body {
     /// Credit packets and the last packet of a lane cost no credit; all others do.
     #[inline]
     pub fn is_free(&self) -> bool {
-        matches!(self, Body::Credit | Body::Leave)
+        matches!(self, Body::Credit | Body::Detach)
     }
 }
 

@@ -22,7 +22,7 @@ fn body() -> impl Strategy<Value = Body> {
         ),
         Just(Body::Credit),
         Just(Body::Goodbye),
-        Just(Body::Leave),
+        Just(Body::Detach),
         (transfer(), any::<u32>(), any::<bool>()).prop_map(|(transfer, count, refused)| Body::Finished {
             transfer,
             count,

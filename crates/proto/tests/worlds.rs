@@ -261,7 +261,7 @@ fn assert_everybody_can_be_forgotten(world: &mut World, rng: &mut Rng) {
                 assert_eq!(pool.available_slots(), region.slots, "{pool:?}");
             }
         }
-        let kept = machine.peers_kept();
+        let kept = machine.peer_entries();
         // That copies are forbidden is remembered.
         assert!(kept == 0 || world.plan.copies_forbidden, "endpoint {node} still keeps {kept} peers");
     }
@@ -361,7 +361,7 @@ fn dying_world(seed: u64) -> u64 {
     }
     for node in 0..2 {
         let state = &world.nodes[node];
-        assert!(state.machine.is_quiet(), "endpoint {node} waits for the dead: {:?}", state.machine);
+        assert!(state.machine.is_quiescent(), "endpoint {node} waits for the dead: {:?}", state.machine);
         assert_eq!(state.machine.backlogged(), 0);
     }
     world.assert_no_requests_left(&[0, 1]);

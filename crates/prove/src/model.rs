@@ -23,7 +23,7 @@ mod step;
 
 use std::sync::Arc;
 
-use weir_proto::canonical::{Origin, Stay};
+use weir_proto::canonical::{Lease, Origin};
 use weir_proto::flow::Mutant;
 use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Scheme};
 
@@ -193,7 +193,7 @@ pub struct State {
     /// By lane: its packets.
     lanes: Vec<Arc<Vec<Item>>>,
     /// By lane: the last stay of its sender.
-    stays: Arc<Vec<Stay>>,
+    leases: Arc<Vec<Lease>>,
     /// By lane: the number of the message that leaves next. Unit: messages, modulo 2^32.
     numbers: Arc<Vec<u32>>,
     /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
@@ -229,7 +229,7 @@ impl Setup {
         let mut state = State {
             endpoints: (0..self.processes).map(endpoint).collect(),
             lanes: vec![Arc::default(); n * n],
-            stays: Arc::new(vec![Stay::default(); n * n]),
+            leases: Arc::new(vec![Lease::default(); n * n]),
             numbers: Arc::new(vec![0; n * n]),
             earned: Arc::new(vec![0; n * n]),
             busy: 0,
@@ -250,8 +250,8 @@ impl Setup {
             for peer in self.neighbours(us).map(Peer) {
                 endpoint.handle(Instant(0), self.attached(us, peer.0, 0), &mut actions);
                 endpoint.handle(Instant(0), self.connected(peer.0, 0), &mut actions);
-                let stays = Arc::make_mut(&mut state.stays);
-                stays[self.lane(us, peer.0)] = Stay { epoch: 0, lasts: true };
+                let leases = Arc::make_mut(&mut state.leases);
+                leases[self.lane(us, peer.0)] = Lease { epoch: 0, is_active: true };
                 let quota_slots = self.lane_slots(peer.0);
                 let credit_slots = self.config.credit_slots;
                 match self.rule {
@@ -373,7 +373,9 @@ impl Setup {
         if self.most_leaves.is_none_or(|most| state.leaves < most) {
             for &(from, to) in &self.leaving {
                 let lane = self.lane(from, to);
-                if state.stays[lane].lasts && state.untold & 1 << lane == 0 && !self.is_lost(state, from, to)
+                if state.leases[lane].is_active
+                    && state.untold & 1 << lane == 0
+                    && !self.is_lost(state, from, to)
                 {
                     moves.push(Move::Leave { from, to });
                 }
@@ -473,8 +475,8 @@ impl Setup {
 
     /// Where `from` stands as the sender to `to`.
     fn origin(&self, state: &State, from: u32, to: u32) -> Origin {
-        let (there, here) = (state.stays[self.lane(from, to)], state.stays[self.lane(to, from)]);
-        state.endpoints[from as usize].origin(Peer(to), there, here)
+        let (outgoing, incoming) = (state.leases[self.lane(from, to)], state.leases[self.lane(to, from)]);
+        state.endpoints[from as usize].origin(Peer(to), outgoing, incoming)
     }
 
     /// The state as numbers that do not grow: equal if and only if the states behave alike.
@@ -491,12 +493,15 @@ impl Setup {
         for from in 0..self.processes {
             for to in 0..self.processes {
                 let lane = self.lane(from, to);
-                let stay = state.stays[lane];
+                let lease = state.leases[lane];
                 let bits = [state.asking, state.joining, state.untold, state.severed];
                 let flags = bits.iter().fold(0, |flags, bits| flags << 1 | (bits >> lane & 1) as u32);
                 let earned = u32::from(state.earned[lane]);
                 words.push(
-                    state.lanes[lane].len() as u32 | flags << 16 | u32::from(stay.lasts) << 20 | earned << 24,
+                    state.lanes[lane].len() as u32
+                        | flags << 16
+                        | u32::from(lease.is_active) << 20
+                        | earned << 24,
                 );
                 if state.lanes[lane].is_empty() {
                     continue;
@@ -505,7 +510,7 @@ impl Setup {
                 let machine = &state.endpoints[from as usize];
                 for item in state.lanes[lane].iter() {
                     match item {
-                        Item::Attach { epoch } => words.push(u32::MAX - u32::from(stay.is(*epoch))),
+                        Item::Attach { epoch } => words.push(u32::MAX - u32::from(lease.is(*epoch))),
                         Item::Packet(packet) => {
                             machine.canonical_packet(Peer(to), packet, origin, words);
                         }

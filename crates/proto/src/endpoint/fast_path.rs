@@ -18,8 +18,8 @@
 
 use alloc::vec::Vec;
 
-use super::membership::Stays;
-use super::{Endpoint, Outbound, PeerState};
+use super::lane_lease::Leases;
+use super::{Endpoint, Outbound, PeerEntry};
 use crate::action::{Action, Destination, Envelope};
 use crate::config::{Config, MAX_EAGER_BYTES};
 use crate::counters::Counters;
@@ -98,10 +98,10 @@ pub struct MessagePart {
 
 /// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
 #[inline(always)]
-pub(super) fn apply_credit_update(state: &mut PeerState, packet: &Packet) -> bool {
+pub(super) fn apply_credit_update(state: &mut PeerEntry, packet: &Packet) -> bool {
     match &mut state.outbound {
         Outbound::Connected(sender) => {
-            apply_update_to_sender(sender, &mut state.stays, &mut state.rendezvous_only, packet)
+            apply_update_to_sender(sender, &mut state.leases, &mut state.rendezvous_only, packet)
         }
         _ => true,
     }
@@ -110,15 +110,15 @@ pub(super) fn apply_credit_update(state: &mut PeerState, packet: &Packet) -> boo
 #[inline(always)]
 fn apply_update_to_sender(
     sender: &mut flow::Sender,
-    stays: &mut Stays,
+    leases: &mut Leases,
     rendezvous_only: &mut bool,
     packet: &Packet,
 ) -> bool {
     // What is said of an earlier stay of ours there says nothing.
-    if packet.epoch != stays.there {
+    if packet.epoch != leases.outgoing {
         return true;
     }
-    stays.note_credit_packets_read(packet.credit_packets_read);
+    leases.note_credit_packets_read(packet.credit_packets_read);
     *rendezvous_only = packet.marks.rendezvous_only;
     sender.granted(packet.granted_total).is_ok()
 }
@@ -128,7 +128,7 @@ fn apply_update_to_sender(
 #[inline(always)]
 fn match_whole_message(
     config: &Config,
-    state: &mut PeerState,
+    state: &mut PeerEntry,
     posted: &PostedQueue,
     pool: &mut flow::Pool,
     counters: &mut Counters,
@@ -137,7 +137,7 @@ fn match_whole_message(
 ) -> Option<(Place, Request, u64, bool)> {
     let Body::Eager { space, tag, length, .. } = packet.body else { return None };
     if state.inbound.is_some()
-        || !state.is_sent_out()
+        || !state.has_nothing_to_send()
         || pool.has_requests()
         || u64::from(length) > MAX_EAGER_BYTES
     {
@@ -155,7 +155,7 @@ fn match_whole_message(
 #[inline(always)]
 fn apply_data_header(
     config: &Config,
-    state: &mut PeerState,
+    state: &mut PeerEntry,
     pool: &mut flow::Pool,
     counters: &mut Counters,
     packet: &Packet,
@@ -164,7 +164,7 @@ fn apply_data_header(
     // The first credits need a way back.
     let mut credits_due = false;
     if let Outbound::Connected(sender) = &mut state.outbound {
-        if !apply_update_to_sender(sender, &mut state.stays, &mut state.rendezvous_only, packet) {
+        if !apply_update_to_sender(sender, &mut state.leases, &mut state.rendezvous_only, packet) {
             return None;
         }
     } else {
@@ -174,7 +174,7 @@ fn apply_data_header(
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
     }
-    let read = state.stays.credit_packets_read();
+    let read = state.leases.credit_packets_read();
     if let Some(flow::Receiver::Dynamic(account)) = state.receiver {
         // The usual scheme, in which it makes no difference that a message has waited.
         credits_due |= pool.retrieved_and_due(account, slots, read).ok()?;
@@ -224,10 +224,10 @@ impl Endpoint {
         let Body::Eager { tag, data, length, .. } = packet.body else { return None };
         let Endpoint { config, peers, posted, counters, pool, .. } = self;
         let index = from.0 as usize;
-        let (place, request, capacity_bytes, credits_due) = if let Some(state) = peers.kept_mut(index) {
+        let (place, request, capacity_bytes, credits_due) = if let Some(state) = peers.full_entry_mut(index) {
             match_whole_message(config, state, posted, pool, counters, from, packet)?
         } else {
-            peers.visit_folded(index, |state| {
+            peers.visit_compact(index, |state| {
                 match_whole_message(config, state, posted, pool, counters, from, packet)
             })??
         };
@@ -246,12 +246,16 @@ impl Endpoint {
         let state = peers.get_mut(from.0 as usize)?;
         // Without a lane there the next thing may be to ask for one.
         let connected = matches!(state.outbound, Outbound::Connected(_));
-        if !connected || !state.is_sent_out() || pool.has_requests() || !apply_credit_update(state, packet) {
+        if !connected
+            || !state.has_nothing_to_send()
+            || pool.has_requests()
+            || !apply_credit_update(state, packet)
+        {
             return None;
         }
         let mut credits_due = false;
         if let Some(receiver) = &mut state.receiver {
-            receiver.credit_packets_read(state.stays.credit_packets_read(), pool);
+            receiver.credit_packets_read(state.leases.credit_packets_read(), pool);
             credits_due = receiver.is_due(pool); // it waited for this one to be read
         }
         state.backlog_waited = false;
@@ -269,7 +273,7 @@ impl Endpoint {
         let Endpoint { config, peers, posted, unexpected, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
         if state.inbound.is_some()
-            || !state.is_sent_out()
+            || !state.has_nothing_to_send()
             || pool.has_requests()
             || length != packet.payload_bytes
             || u64::from(length) > MAX_EAGER_BYTES
@@ -323,7 +327,7 @@ impl Endpoint {
         let state = peers.get_mut(from.0 as usize)?;
         let inbound = inbounds.get_mut(state.inbound?.get())?;
         let in_the_middle = inbound.continues_with(offset, bytes) && !inbound.completes_with(bytes);
-        if !in_the_middle || !state.is_sent_out() || pool.has_requests() {
+        if !in_the_middle || !state.has_nothing_to_send() || pool.has_requests() {
             return None;
         }
         let slots = config.geometry.slots(config.geometry.more_header_bytes, packet.payload_bytes);

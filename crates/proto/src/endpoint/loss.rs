@@ -4,10 +4,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::compulsory::Compulsory;
-use super::peers::Seen;
+use super::peers::EntryRef;
 use super::receiving::Landing;
 use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound, UnderWay};
+use super::{Endpoint, Outbound, PendingWork};
 use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
 use crate::message::posted::PostedQueue;
@@ -26,15 +26,15 @@ impl Endpoint {
         state.backlog_waited = false;
         let receiver = state.receiver.take();
         let mut backlog = VecDeque::new();
-        if let Some(under_way) = state.under_way.as_deref_mut() {
-            under_way.stalled_since = None;
-            under_way.compulsory = Compulsory::default();
-            backlog = core::mem::take(&mut under_way.backlog);
+        if let Some(pending) = state.pending.as_deref_mut() {
+            pending.stalled_since = None;
+            pending.compulsory = Compulsory::default();
+            backlog = core::mem::take(&mut pending.backlog);
         }
         let inbound = state.inbound.take();
         let inbound = inbound.and_then(|number| self.inbounds.remove(number.get()));
         if let Some(receiver) = receiver {
-            receiver.release(&mut self.pool);
+            receiver.remove(&mut self.pool);
         }
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
@@ -85,12 +85,12 @@ impl Endpoint {
     pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
         self.flush_acks(now, actions); // before the goodbye, which voids what was not told
-        let connected = |(peer, state): (Peer, Seen<'_>)| {
+        let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
         };
         // Also those who wait for something of ours: they may have announced something to us, and we have left them.
         let mut peers: Vec<Peer> =
-            self.peers.numbered().filter_map(connected).chain(self.transfers.peers()).collect();
+            self.peers.entries().filter_map(connected).chain(self.transfers.peers()).collect();
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {
@@ -110,7 +110,7 @@ impl Endpoint {
             JobKind::Eager { .. } => matches!(job.payload, Source::Bounce { .. }),
             _ => false,
         };
-        if let Some(UnderWay { backlog, .. }) = state.under_way.as_deref_mut() {
+        if let Some(PendingWork { backlog, .. }) = state.pending.as_deref_mut() {
             let before = backlog.len();
             backlog.retain(|job| !void(job));
             let removed = before - backlog.len();

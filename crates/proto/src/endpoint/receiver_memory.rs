@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Endpoint, Outbound, UnderWay};
+use super::{Endpoint, Outbound, PendingWork};
 use crate::action::{Action, Source};
 use crate::config::{Config, Scheme};
 use crate::event::{Peer, SendLevel, Transfer};
@@ -374,7 +374,7 @@ impl Endpoint {
     pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         let state = self.peer(peer);
         let reserved = state.reserved.take();
-        if let Some(UnderWay { acks, .. }) = state.under_way.as_deref_mut() {
+        if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
             *acks = PendingAcks { listed: acks.listed, ..PendingAcks::default() };
         }
         self.budget.detach(&self.config, reserved);
@@ -383,7 +383,7 @@ impl Endpoint {
 
     /// Drops what is kept for `peer`, which will not take it.
     pub(super) fn free_bounce_buffers(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        let Some(UnderWay { bounce_buffers, .. }) = self.peer(peer).under_way.as_deref_mut() else { return };
+        let Some(PendingWork { bounce_buffers, .. }) = self.peer(peer).pending.as_deref_mut() else { return };
         if core::mem::take(bounce_buffers) == 0 {
             return;
         }
@@ -418,16 +418,16 @@ impl Endpoint {
     /// How many messages to `to` lie in copies of ours because it has not taken them.
     #[inline]
     pub fn bounce_buffers_for(&self, to: Peer) -> u32 {
-        let under_way = self.peers.kept(to.0 as usize).and_then(|state| state.under_way.as_deref());
-        under_way.map_or(0, |under_way| under_way.bounce_buffers)
+        let pending = self.peers.full_entry(to.0 as usize).and_then(|state| state.pending.as_deref());
+        pending.map_or(0, |pending| pending.bounce_buffers)
     }
 
     #[inline]
     fn is_rendezvous_only(&self, to: Peer) -> bool {
-        match self.peers.kept(to.0 as usize) {
+        match self.peers.full_entry(to.0 as usize) {
             Some(state) => state.rendezvous_only && !matches!(state.outbound, Outbound::Lost(_)),
             None => {
-                self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_stayed(to))
+                self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_leased(to))
             }
         }
     }
@@ -458,7 +458,7 @@ impl Endpoint {
             Outbound::Lost(_) => return,
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
-        let acks = &mut spare.begin(&mut state.under_way).acks;
+        let acks = &mut spare.begin(&mut state.pending).acks;
         acks.add(transfer, bytes);
         if acks.is_due() {
             self.send_while_credited(now, to, actions);
@@ -471,7 +471,7 @@ impl Endpoint {
     pub(super) fn flush_acks(&mut self, now: Instant, actions: &mut Vec<Action>) {
         for peer in core::mem::take(&mut self.pending_acks) {
             let state = self.peer(peer);
-            if let Some(UnderWay { acks, .. }) = state.under_way.as_deref_mut() {
+            if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
                 (acks.due, acks.listed) = (!acks.is_empty(), false);
             }
             if state.is_due() && matches!(state.outbound, Outbound::Absent) {
@@ -479,7 +479,7 @@ impl Endpoint {
                 actions.push(Action::Connect { to: peer });
             }
             self.send_while_credited(now, peer, actions);
-            self.forget_if_idle(peer);
+            self.remove_if_idle(peer);
         }
     }
 
@@ -497,9 +497,9 @@ impl Endpoint {
                 return self.peer(peer).said_goodbye;
             };
             let transfer = Transfer::of_bounce_buffer(number);
-            let under_way = self.peer(peer).under_way.as_deref_mut();
-            let UnderWay { backlog, bounce_buffers, .. } =
-                under_way.expect("a peer with bounce buffers has pending work");
+            let pending = self.peer(peer).pending.as_deref_mut();
+            let PendingWork { backlog, bounce_buffers, .. } =
+                pending.expect("a peer with bounce buffers has pending work");
             let unsent = |payload| matches!(payload, Source::Bounce { transfer: of, .. } if of == transfer);
             if stage == Stage::Fetched && backlog.iter().any(|job| unsent(job.payload)) {
                 return false; // pieces that it has asked for have not left

@@ -90,8 +90,8 @@ impl Endpoint {
 
     /// What waits to be sent to `to` from the buffer of `request`.
     pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut Job> {
-        let under_way = self.peer(to).under_way.as_deref_mut()?;
-        under_way.backlog.iter_mut().find(|job| {
+        let pending = self.peer(to).pending.as_deref_mut()?;
+        pending.backlog.iter_mut().find(|job| {
             matches!(job.payload, Source::Request { request: of, .. } if of == request) && job.bytes > 0
         })
     }
@@ -197,13 +197,13 @@ impl Endpoint {
         let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
         self.peer(from);
         let Endpoint { peers, spare, .. } = self;
-        let under_way = spare.begin(&mut peers[from.0 as usize].under_way);
-        under_way.write_refused |= !allowed;
-        under_way.write_bytes += bytes;
-        let refused = under_way.write_refused;
-        let written_bytes = under_way.write_bytes;
+        let pending = spare.begin(&mut peers[from.0 as usize].pending);
+        pending.write_refused |= !allowed;
+        pending.write_bytes += bytes;
+        let refused = pending.write_refused;
+        let written_bytes = pending.write_bytes;
         if left == 0 {
-            (under_way.write_refused, under_way.write_bytes) = (false, 0);
+            (pending.write_refused, pending.write_bytes) = (false, 0);
         }
         if !refused && bytes > 0 {
             actions.push(Action::Place { to: Destination::Region { key, offset }, bytes });

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::receiver_memory::{Stage, announce};
-use super::{Endpoint, Outbound, PeerState, UnderWay, compulsory};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
@@ -123,8 +123,8 @@ impl Endpoint {
     fn copy_injected(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
         let Endpoint { peers, bounce_buffers, counters, .. } = self;
         let state = &mut peers[to.0 as usize];
-        let Some(UnderWay { backlog, bounce_buffers: bounce_buffers_there, .. }) =
-            state.under_way.as_deref_mut()
+        let Some(PendingWork { backlog, bounce_buffers: bounce_buffers_there, .. }) =
+            state.pending.as_deref_mut()
         else {
             return;
         };
@@ -176,7 +176,7 @@ impl Endpoint {
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
         Some(Packet {
-            epoch: state.stays.here,
+            epoch: state.leases.incoming,
             credit_packets_read: state.credit_packets_read,
             granted_total,
             origin: 0,
@@ -213,10 +213,10 @@ impl Endpoint {
         }
         sender.spend(1);
         let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
-        spare.begin(&mut state.under_way).bounce_buffers += 1;
+        spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let mut packet = Packet {
-            epoch: state.stays.here,
+            epoch: state.leases.incoming,
             credit_packets_read: state.credit_packets_read,
             number: state.next_number,
             ..Packet::new(body, 0)
@@ -250,7 +250,7 @@ impl Endpoint {
             }
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
-        let backlog = &mut spare.begin(&mut state.under_way).backlog;
+        let backlog = &mut spare.begin(&mut state.pending).backlog;
         spare.push(backlog, job);
         self.backlogged += 1;
         self.send_while_credited(now, to, actions);
@@ -297,18 +297,18 @@ impl Endpoint {
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
         let rendezvous_only = state.unreserved || budget.is_over_limit();
-        if state.under_way.as_deref().is_some_and(|under_way| under_way.compulsory.waits()) {
+        if state.pending.as_deref().is_some_and(|pending| pending.compulsory.waits()) {
             compulsory::send(config, state, to, rendezvous_only, pool, counters, actions);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
-        let Some(under_way) = state.under_way.as_deref_mut() else {
+        let Some(pending) = state.pending.as_deref_mut() else {
             state.backlog_waited = false;
             return;
         };
         loop {
-            if under_way.backlog.is_empty() && !under_way.acks.is_due() {
+            if pending.backlog.is_empty() && !pending.acks.is_due() {
                 state.backlog_waited = false;
-                spare.end(&mut state.under_way);
+                spare.end(&mut state.pending);
                 return;
             }
             let credits = sender.credits();
@@ -317,8 +317,8 @@ impl Endpoint {
                 // Whether an attempt is refused shows in the answer; only then does the message wait.
                 let waits = claim != Some(Claim::Now);
                 state.backlog_waited |= waits;
-                if waits && under_way.stalled_since.is_none() && !under_way.backlog.is_empty() {
-                    under_way.stalled_since = Some(now);
+                if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
+                    pending.stalled_since = Some(now);
                     counters.stalls += 1;
                 }
                 if let Some(claim) = claim
@@ -329,19 +329,19 @@ impl Endpoint {
                 }
                 return;
             }
-            if let Some(since) = under_way.stalled_since.take() {
+            if let Some(since) = pending.stalled_since.take() {
                 let stalled_ns = now.since_ns(since);
                 counters.stalled_ns += stalled_ns;
-                under_way.stalled_ns += stalled_ns;
+                pending.stalled_ns += stalled_ns;
             }
-            if under_way.acks.is_due()
-                && let Some((transfer, count)) = under_way.acks.next()
+            if pending.acks.is_due()
+                && let Some((transfer, count)) = pending.acks.next()
             {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
                 let credit_packets_read = state.credit_packets_read;
                 let mut packet =
-                    Packet { epoch: state.stays.here, credit_packets_read, ..Packet::new(body, 0) };
+                    Packet { epoch: state.leases.incoming, credit_packets_read, ..Packet::new(body, 0) };
                 packet.marks = Marks { rendezvous_only, backlogged: state.backlog_waited };
                 carry_credits(
                     &config.geometry,
@@ -356,7 +356,7 @@ impl Endpoint {
                 actions.push(Action::Transmit { to, packet, payload: Source::None });
                 continue;
             }
-            let Some(job) = under_way.backlog.front_mut() else { return };
+            let Some(job) = pending.backlog.front_mut() else { return };
             if let JobKind::Eager { space, tag, data, acknowledge } = job.kind
                 && state.rendezvous_only
                 && job.sent == 0
@@ -367,7 +367,7 @@ impl Endpoint {
                 counters.forced_rendezvous += 1;
                 match (payload, job.complete) {
                     (Source::Bounce { .. }, Some(request)) => {
-                        under_way.bounce_buffers += 1;
+                        pending.bounce_buffers += 1;
                         counters.peak_bounce_bytes =
                             counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
                         actions.push(Action::FillBounce { transfer, request });
@@ -397,7 +397,7 @@ impl Endpoint {
             job.sent += u64::from(payload_bytes);
             let finished = job.sent == job.bytes;
             let mut packet = Packet {
-                epoch: state.stays.here,
+                epoch: state.leases.incoming,
                 credit_packets_read: state.credit_packets_read,
                 number: job.number,
                 marks: Marks { rendezvous_only, backlogged: state.backlog_waited },
@@ -412,11 +412,11 @@ impl Endpoint {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
                 if let (JobKind::Eager { .. }, Source::Bounce { transfer, .. }) = (job.kind, job.payload) {
-                    under_way.bounce_buffers -= 1;
+                    pending.bounce_buffers -= 1;
                     bounce_buffers.end(transfer);
                     actions.push(Action::FreeBounce { transfer });
                 }
-                spare.pop(&mut under_way.backlog);
+                spare.pop(&mut pending.backlog);
                 *backlogged -= 1;
             }
         }
@@ -426,12 +426,12 @@ impl Endpoint {
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, pool, budget, .. } = self;
-        let Some(PeerState {
+        let Some(PeerEntry {
             outbound,
             receiver: Some(receiver),
             credit_packets_read,
             credit_slots,
-            stays,
+            leases,
             unreserved,
             ..
         }) = peers.get_mut(to.0 as usize)
@@ -451,13 +451,13 @@ impl Endpoint {
         #[cfg(feature = "explore")]
         let credit_slots = if self.trusts_thresholds { &u16::MAX } else { credit_slots };
         let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
-        stays.credit_packet_sent();
+        leases.credit_packet_sent();
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let mut packet = Packet {
-            epoch: stays.here,
+            epoch: leases.incoming,
             credit_packets_read: *credit_packets_read,
             granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)

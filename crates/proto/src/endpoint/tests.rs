@@ -84,7 +84,7 @@ fn short(action: &Action) -> String {
                 Body::Written { .. } => "written",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
-                Body::Leave => return "leave".into(),
+                Body::Detach => return "leave".into(),
                 Body::ReturnResponse { .. } => "return response",
             };
             format!("transmit {kind} {}", packet.payload_bytes)
@@ -492,7 +492,7 @@ fn a_goodbye_voids_announcements_that_have_not_left() {
     assert_eq!(sender.send(1, 5000), [""; 0]);
     assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 1", "retire", "credit total 1"]);
     assert_eq!(sender.credits_back(1), ["retire"]);
-    assert!(sender.machine.is_quiet());
+    assert!(sender.machine.is_quiescent());
 }
 
 #[test]
@@ -535,7 +535,7 @@ fn who_is_asked_leaves_between_two_packets_and_goes_on() {
     let mut a = with_credits(2);
     // 300 bytes: 80 in the first two slots, and no credit for the rest.
     assert_eq!(a.send(0, 300), ["transmit eager 80"]);
-    let asked = Event::AskedToLeave { peer: PEER };
+    let asked = Event::DetachRequested { peer: PEER };
     assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
     assert_eq!(a.event(asked.clone()), [""; 0], "once");
     let connected =
@@ -556,7 +556,7 @@ fn who_is_asked_leaves_between_two_packets_and_goes_on() {
 fn a_grant_of_an_earlier_stay_is_ignored() {
     let mut a = with_credits(2);
     assert_eq!(a.send(0, 80), ["transmit eager 80", "done 0"]);
-    assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
     assert_eq!(a.send(1, 8), ["connect"]);
     let connected =
         Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 1 };
@@ -578,11 +578,11 @@ fn what_is_kept_for_a_peer_goes_when_both_have_left() {
     let mut a = with_credits(4);
     assert_eq!(a.send(0, 8), ["transmit eager 8", "done 0"]);
     let kept = a.machine.peer_state_bytes();
-    assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
-    assert_eq!(a.machine.peers_kept(), 1, "it still has a lane here");
-    assert_eq!(a.arrive(Body::Leave, 0), ["retire", "vacate"]);
-    assert_eq!(a.machine.peers_kept(), 0);
-    assert!(a.machine.peer_state_bytes() + size_of::<super::PeerState>() as u64 <= kept);
+    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.machine.peer_entries(), 1, "it still has a lane here");
+    assert_eq!(a.arrive(Body::Detach, 0), ["retire", "vacate"]);
+    assert_eq!(a.machine.peer_entries(), 0);
+    assert!(a.machine.peer_state_bytes() + size_of::<super::PeerEntry>() as u64 <= kept);
     let mut watched = Vec::new();
     a.receive(1, 100, None);
     a.machine.depends_on(|peer| watched.push(peer));
@@ -599,7 +599,7 @@ fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
     let arrived = |packet| Event::Arrived { from: PEER, packet };
     b.event(arrived(packet()));
     assert!(b.event(arrived(packet())).contains(&"credit total 2".into()));
-    assert_eq!(b.arrive(Body::Leave, 0), ["retire", "vacate"]);
+    assert_eq!(b.arrive(Body::Detach, 0), ["retire", "vacate"]);
     let attached = Event::Attached { peer: PEER, quota_slots: 2, start_slots: 2, epoch: 1 };
     assert_eq!(b.event(attached), ["leave", "disconnect"]);
     // The first credits of the new stay need the way back again.
@@ -749,7 +749,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
     });
     receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 }); // in the place of the first
     assert_eq!(
-        receiver.machine.peers.kept_all().map(|peer| peer.unreserved).collect::<Vec<_>>(),
+        receiver.machine.peers.full_entries().map(|peer| peer.unreserved).collect::<Vec<_>>(),
         [false, true, false]
     );
 }
@@ -763,7 +763,7 @@ fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
     assert_eq!(sender.send(0, 1), ["retain 1", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.has_undelivered());
     assert_eq!(sender.finished(0, 2), ["release 0", "release 1", "retire"]);
-    assert!(!sender.machine.has_undelivered() && sender.machine.is_quiet());
+    assert!(!sender.machine.has_undelivered() && sender.machine.is_quiescent());
     assert_eq!(sender.arrive_with_rendezvous_only(false), ["retire"]);
     assert_eq!(sender.send(0, 8), ["transmit eager 8", "done 0"]);
     assert_eq!(
@@ -800,7 +800,7 @@ fn what_is_injected_and_waits_is_copied_once() {
     sender.granted += 1;
     assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit rendezvous 0"]);
     assert_eq!(sender.finished(1, 1), ["release 1", "retire", "credit total 1"]);
-    assert!(sender.machine.is_quiet());
+    assert!(sender.machine.is_quiescent());
 }
 
 #[test]
@@ -880,7 +880,7 @@ fn a_goodbye_voids_copies_and_what_waits_behind_them() {
     assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.inject(1, 8), ["retain 1", "done 1"]);
     assert_eq!(sender.arrive_keeping_rendezvous_only(Body::Goodbye)[..2], ["release 0", "release 1"]);
-    assert!(sender.machine.is_quiet() && !sender.machine.has_undelivered());
+    assert!(sender.machine.is_quiescent() && !sender.machine.has_undelivered());
     // It had taken the first before it closed, and says so: late, but true.
     assert_eq!(sender.finished(0, 1), ["retire"]);
 }

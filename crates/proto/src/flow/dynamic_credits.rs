@@ -118,7 +118,7 @@ pub struct Tally {
     pub excesses: u64,
     /// The same, with no more than it says.
     pub deficits: u64,
-    /// Grants put off because all credit slots were unread. Stays 0 if both sides have the same settings.
+    /// Grants put off because all credit slots were unread. Leases 0 if both sides have the same settings.
     pub put_off: u64,
 }
 
@@ -253,7 +253,7 @@ impl Pool {
     ///
     /// # Panics
     /// If the link tells senders another number than what the region sets aside for them.
-    pub fn admit(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
+    pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
         assert_eq!(start_slots, self.start_slots, "starting credits by the link and by the region");
         assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
         if let Some(index) = self.placeholders.next() {
@@ -395,13 +395,13 @@ impl Pool {
     }
 
     /// A sender has left, with all its credits, and may come back: what it held is free, its starting credits are set aside.
-    pub fn leave(&mut self, index: u32) {
+    pub fn detach(&mut self, index: u32) {
         self.close(index);
         self.refill();
     }
 
     /// A sender is gone for good: what it held is free, its share belongs to nobody.
-    pub fn release(&mut self, index: u32) {
+    pub fn remove(&mut self, index: u32) {
         if self.breaks(Mutant::TheDeadKeepTheirShare) {
             return;
         }

@@ -269,21 +269,21 @@ impl Receiver {
             Scheme::Static { piggyback } => {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
-            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.admit(from, quota_slots, start_slots)),
+            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.attach(from, quota_slots, start_slots)),
         }
     }
 
     /// The sender has left with all its credits, and may come back: then there is a new receiver half.
-    pub fn leave(self, pool: &mut Pool) {
+    pub fn detach(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {
-            pool.leave(account);
+            pool.detach(account);
         }
     }
 
     /// The sender is gone for good.
-    pub fn release(self, pool: &mut Pool) {
+    pub fn remove(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {
-            pool.release(account);
+            pool.remove(account);
         }
     }
 

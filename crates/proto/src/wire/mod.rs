@@ -49,7 +49,7 @@ const WRITTEN: u8 = 12;
 const GOODBYE: u8 = 13;
 const RETURN_REQUEST: u8 = 14;
 const RETURN_RESPONSE: u8 = 15;
-const LEAVE: u8 = 16;
+const DETACH: u8 = 16;
 
 /// Why 64 bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {LEAVE}")]
+    #[error("packet kind {have}, known are 1 to {DETACH}")]
     Kind {
         /// What came.
         have: u8,
@@ -216,7 +216,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, credits.to_le_bytes());
             RETURN_RESPONSE
         }
-        Body::Leave => LEAVE,
+        Body::Detach => DETACH,
         Body::Written { data, bytes } => {
             put(slot, 32, data.to_le_bytes());
             put(slot, 40, bytes.to_le_bytes());
@@ -384,7 +384,7 @@ fn body_of_other(slot: &Slot, kind: u8, flags: u16) -> Result<Body, PacketError>
         },
         WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
         GOODBYE => Body::Goodbye,
-        LEAVE => Body::Leave,
+        DETACH => Body::Detach,
         RETURN_REQUEST => Body::ReturnRequest,
         RETURN_RESPONSE => Body::ReturnResponse { credits: transfer.0 },
         have => return Err(PacketError::Kind { have }),

@@ -81,7 +81,7 @@ fn kind(body: &Body) -> &'static str {
         | Body::Written { .. } => "remote",
         Body::Fetch { .. }
         | Body::Goodbye
-        | Body::Leave
+        | Body::Detach
         | Body::ReturnRequest
         | Body::ReturnResponse { .. } => "control",
     }
@@ -259,7 +259,7 @@ impl World {
     /// `to` asks `from` to leave its mailbox.
     pub fn ask_to_leave(&mut self, from: u32, to: u32) {
         if !self.nodes[from as usize].dead {
-            self.handle(from, Event::AskedToLeave { peer: Peer(to) });
+            self.handle(from, Event::DetachRequested { peer: Peer(to) });
         }
     }
 
@@ -373,7 +373,7 @@ impl World {
     /// Nothing is under way or left over anywhere.
     pub fn assert_at_rest(&self) {
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| !node.dead) {
-            assert!(node.machine.is_quiet(), "endpoint {index} is not at rest: {:?}", node.machine);
+            assert!(node.machine.is_quiescent(), "endpoint {index} is not at rest: {:?}", node.machine);
             let left: Vec<_> = node.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
             assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
@@ -397,7 +397,7 @@ impl World {
             assert_eq!(counters.packets_sent, seen.iter().sum::<u64>());
             let pairs: Vec<_> = node.machine.pairs(self.now).collect();
             let stalled_ns: u64 = pairs.iter().map(|pair| pair.stalled_ns).sum();
-            assert_eq!(stalled_ns + node.machine.forgotten_stalled_ns(), counters.stalled_ns);
+            assert_eq!(stalled_ns + node.machine.removed_stalled_ns(), counters.stalled_ns);
             for pair in pairs {
                 let Some(sending) = pair.sending else { continue };
                 let (Some(quota), Some(granted)) = (sending.quota_slots, sending.granted_total) else {
@@ -586,7 +586,7 @@ impl World {
                 let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
                 assert!(!std::mem::replace(&mut lane.left, true), "left twice");
                 let last = lane.packets.back().map(|(packet, _)| packet.body);
-                assert!(last.is_none_or(|body| body == Body::Leave) || self.nodes[to.0 as usize].dead);
+                assert!(last.is_none_or(|body| body == Body::Detach) || self.nodes[to.0 as usize].dead);
                 self.nodes[node as usize].asking.retain(|asking| *asking != to);
             }
             Action::FreeLane { peer } => {
@@ -643,14 +643,14 @@ impl World {
                 let lanes = self.lanes.get_mut(&(from, node)).expect("a lane");
                 let lane = lanes.front_mut().expect("a lane");
                 let (packet, _) = lane.packets.pop_front().expect("a packet");
-                if packet.body == Body::Leave && self.severed.contains(&(node, from)) {
+                if packet.body == Body::Detach && self.severed.contains(&(node, from)) {
                     lanes.pop_front(); // the machine has given it up, and does not say so again
                     self.let_in(node);
                     return;
                 }
                 if packet.body.is_credit() {
                     lane.credit_packets -= 1;
-                } else if packet.body != Body::Leave {
+                } else if packet.body != Body::Detach {
                     lane.data_slots -= self.plan.geometry.packet_slots(&packet);
                 }
             }
@@ -749,8 +749,8 @@ impl World {
             std::mem::replace(&mut lane.says_rendezvous_only, packet.marks.rendezvous_only);
         self.switched_on += u64::from(!said_rendezvous_only && packet.marks.rendezvous_only);
         self.switched_off += u64::from(said_rendezvous_only && !packet.marks.rendezvous_only);
-        if packet.body == Body::Leave {
-            assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Leave));
+        if packet.body == Body::Detach {
+            assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Detach));
         } else if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);

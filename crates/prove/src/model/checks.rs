@@ -145,7 +145,7 @@ impl Setup {
     /// Whether sender and receiver are in the same stay, and know it.
     fn share_a_stay(&self, state: &State, from: u32, to: u32) -> bool {
         let lane = self.lane(from, to);
-        state.stays[lane].lasts
+        state.leases[lane].is_active
             && state.untold & 1 << lane == 0
             && !state.lanes[lane].iter().any(|item| matches!(item, Item::Attach { .. }))
     }

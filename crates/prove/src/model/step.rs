@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_proto::canonical::Stay;
+use weir_proto::canonical::Lease;
 use weir_proto::{
     Action, Body, Command, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
     ReceiveCommand, Request, SendCommand, SendLevel, Space,
@@ -91,14 +91,14 @@ impl Setup {
             Move::Tell { from, to } => {
                 let lane = self.lane(from, to);
                 next.untold &= !(1 << lane);
-                let epoch = next.stays[lane].epoch;
+                let epoch = next.leases[lane].epoch;
                 self.handle(next, from, None, self.connected(to, epoch), &mut effect)?;
                 from
             }
             Move::Leave { from, to } => {
                 next.leaves += u8::from(self.most_leaves.is_some());
                 effect.happened |= Happened::Left.bit();
-                self.handle(next, from, None, Event::AskedToLeave { peer: Peer(to) }, &mut effect)?;
+                self.handle(next, from, None, Event::DetachRequested { peer: Peer(to) }, &mut effect)?;
                 from
             }
             Move::Retry { who } => {
@@ -284,7 +284,7 @@ impl Setup {
         effect: &mut Effect,
     ) -> Result<(), Violation> {
         let lane = self.lane(from, to);
-        if state.untold & 1 << lane != 0 || !state.stays[lane].lasts {
+        if state.untold & 1 << lane != 0 || !state.leases[lane].is_active {
             return violation("stay", format!("{from} has no lane at {to} for {packet:?}"));
         }
         if let Body::Eager { .. } | Body::More { .. } = packet.body {
@@ -292,7 +292,7 @@ impl Setup {
             // when both have left.
             let next = state.numbers[lane];
             let first = matches!(packet.body, Body::Eager { .. });
-            let again = packet.number == 0 && first && state.stays[lane].epoch > 0;
+            let again = packet.number == 0 && first && state.leases[lane].epoch > 0;
             if packet.number != next.wrapping_sub(u32::from(!first)) && !again {
                 return violation("I5", format!("message {} instead of {next}", packet.number));
             }
@@ -303,8 +303,8 @@ impl Setup {
             effect.sent = Some(pair);
         }
         self.push(state, lane, Item::Packet(packet));
-        if packet.body == Body::Leave {
-            Arc::make_mut(&mut state.stays)[lane].lasts = false;
+        if packet.body == Body::Detach {
+            Arc::make_mut(&mut state.leases)[lane].is_active = false;
             return Ok(());
         }
         let (data_slots, credit_packets) = self.filled_last(state, from, to);
@@ -326,12 +326,12 @@ impl Setup {
 
     /// A packet of `from` is about to be read: what is to be counted of stays.
     fn note_stay(&self, state: &State, from: u32, to: u32, packet: &Packet, effect: &mut Effect) {
-        let stay = state.stays[self.lane(to, from)];
+        let lease = state.leases[self.lane(to, from)];
         let told = state.untold & 1 << self.lane(to, from) == 0;
-        if stay.lasts && told && stay.epoch != packet.epoch && packet.granted_total > 0 {
+        if lease.is_active && told && lease.epoch != packet.epoch && packet.granted_total > 0 {
             effect.happened |= Happened::StaleGrant.bit();
         }
-        if !told && packet.body == Body::ReturnRequest && stay.epoch == packet.epoch {
+        if !told && packet.body == Body::ReturnRequest && lease.epoch == packet.epoch {
             effect.happened |= Happened::EarlyRequest.bit();
         }
     }
@@ -344,14 +344,14 @@ impl Setup {
         }
         let items = &state.lanes[lane];
         let leaving = |item: &&Item| {
-            matches!(item, Item::Packet(Packet { body: Body::Leave, .. }) | Item::Attach { .. })
+            matches!(item, Item::Packet(Packet { body: Body::Detach, .. }) | Item::Attach { .. })
         };
         if items.iter().filter(leaving).count() > usize::from(self.overlap) {
             return;
         }
-        let stay = &mut Arc::make_mut(&mut state.stays)[lane];
-        *stay = Stay { epoch: stay.epoch.wrapping_add(1), lasts: true };
-        let item = Item::Attach { epoch: stay.epoch };
+        let lease = &mut Arc::make_mut(&mut state.leases)[lane];
+        *lease = Lease { epoch: lease.epoch.wrapping_add(1), is_active: true };
+        let item = Item::Attach { epoch: lease.epoch };
         self.push(state, lane, item);
         state.joining &= !(1 << lane);
         state.untold |= 1 << lane;

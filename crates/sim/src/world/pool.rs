@@ -69,7 +69,7 @@ mod tests {
             hold_points: 0,
         };
         let mut pool = Pool::new(&region, 2, false);
-        let accounts = [0, 1, 2].map(|peer| pool.admit(Peer(peer), 24, 2));
+        let accounts = [0, 1, 2].map(|peer| pool.attach(Peer(peer), 24, 2));
         let equal = PoolReading {
             available_slots: 18,
             sharers: 3,

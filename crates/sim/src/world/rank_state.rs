@@ -283,7 +283,7 @@ impl RankState {
             (self.next_at().is_some(), "packets in its mailbox"),
             (open, "open operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
-            (!self.machine.is_quiet(), "something under way in its machine"),
+            (!self.machine.is_quiescent(), "pending work in its machine"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }

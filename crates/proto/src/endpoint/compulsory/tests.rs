@@ -134,13 +134,13 @@ impl Bench {
 fn who_is_robbed_is_asked_and_answers_once() {
     let mut receiver = Bench::new(None);
     assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
-    assert!(!receiver.machine.is_quiet(), "an answer is awaited");
+    assert!(!receiver.machine.is_quiescent(), "an answer is awaited");
     let held = receiver.machine.pool().accounts().next().expect("peer 1").current;
     receiver.arrive(1, Body::ReturnResponse { credits: held - 1 });
     let account = receiver.machine.pool().accounts().next().expect("peer 1");
     assert_eq!((account.current, account.blocked), (1, false)); // granted again, as its slot came free
     receiver.machine.pool().assert_invariants();
-    assert!(receiver.machine.is_quiet());
+    assert!(receiver.machine.is_quiescent());
     receiver.arrive(1, Body::ReturnResponse { credits: 0 });
     assert!(receiver.is_lost(1), "nobody asked for that");
 }

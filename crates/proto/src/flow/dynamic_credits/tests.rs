@@ -66,7 +66,7 @@ impl Star {
     /// A newcomer.
     fn side(&mut self, number: u32) -> Side {
         let start_slots = self.pool.start_slots;
-        let account = self.pool.admit(Peer(number), LANE, start_slots);
+        let account = self.pool.attach(Peer(number), LANE, start_slots);
         let sender = Sender::new(LANE, start_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
         Side { account, sender, lane, back, read: 0, asked: false, connected: true }
@@ -502,7 +502,7 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
         let mut star = Star::new(contact, 1, 2, mutant);
         star.flow(0, 300);
         let account = star.sides[0].account;
-        star.pool.release(account);
+        star.pool.remove(account);
         star.flow(1, 300);
         star.pool.available_slots() + star.account(1).current
     };
@@ -515,7 +515,7 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
     assert_eq!(star.flow(2, 50), 50);
     star.pool.assert_invariants();
     let account = star.sides[0].account;
-    star.pool.release(account);
+    star.pool.remove(account);
     star.pool.assert_invariants();
     star.attach(); // in the place of the first
     assert_eq!(star.pool.region_slots(), 6);
@@ -550,8 +550,8 @@ fn gap_9_senders_that_come_and_go_do_not_make_the_region_grow_each_time() {
         }
         most
     };
-    assert!(run(Pool::leave) <= 20 + 4 * 4);
-    assert!(run(Pool::release) > 100, "nothing is kept for those who do not come back");
+    assert!(run(Pool::detach) <= 20 + 4 * 4);
+    assert!(run(Pool::remove) > 100, "nothing is kept for those who do not come back");
 }
 
 #[test]
