@@ -43,7 +43,7 @@ fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
     let peers = rng.u32(..10);
     let slots = start_slots * peers + [0, 1, 4, 30, 300][rng.usize(..5)];
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
-    DataRegion { slots, peers, start_slots, attach_policy, hold_points: [0, 1, 4][rng.usize(..3)] }
+    DataRegion { slots, peers, start_slots, attach_policy, grace_points: [0, 1, 4][rng.usize(..3)] }
 }
 
 fn plan(rng: &mut Rng) -> Plan {
@@ -225,7 +225,7 @@ fn twin_world(seed: u64) -> u64 {
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
     let peers = plan.endpoints;
     let slots = credit_slots * peers;
-    let region = DataRegion { slots, peers, start_slots, attach_policy, hold_points: 4 };
+    let region = DataRegion { slots, peers, start_slots, attach_policy, grace_points: 4 };
     let dynamic = Plan { scheme: Scheme::Dynamic { piggyback }, region, ..fixed };
     let fixed = world_of(fixed, rng.clone(), true);
     let dynamic = world_of(dynamic, rng, true);
@@ -427,7 +427,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     let peers = [0, 2, endpoints, endpoints, endpoints + 1][rng.usize(..5)];
     let slots = start_slots * peers + [0, 1, 2, 6, 24, 80, 300][rng.usize(..7)];
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
-    let hold_points = [0, 1, 4][rng.usize(..3)];
+    let grace_points = [0, 1, 4][rng.usize(..3)];
     let plan = Plan {
         endpoints,
         scheme: Scheme::Dynamic { piggyback: rng.bool() },
@@ -435,7 +435,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
         start_slots,
         credit_slots,
-        region: DataRegion { slots, peers, start_slots, attach_policy, hold_points },
+        region: DataRegion { slots, peers, start_slots, attach_policy, grace_points },
         eager_bytes: 100_000,
         cross_memory: false,
         copies_forbidden: false,
@@ -512,7 +512,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
 
 fn add(sum: &mut Tally, one: &Tally) {
     sum.quota_transfers += one.quota_transfers;
-    sum.spared += one.spared;
+    sum.victims_passed_over += one.victims_passed_over;
     sum.requests += one.requests;
     sum.short_grants += one.short_grants;
     sum.excesses += one.excesses;
@@ -530,8 +530,10 @@ fn credits_follow_activity_and_everybody_can_always_send() {
         trace
     });
     // Not one of them may be vacuous, unless a single world is run again.
-    let Tally { quota_transfers, spared, requests, short_grants, excesses, deficits, .. } = seen.get();
-    let least = [quota_transfers, spared, requests, short_grants, excesses, deficits].into_iter().min();
+    let Tally { quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits, .. } =
+        seen.get();
+    let least =
+        [quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits].into_iter().min();
     assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
 }
 

@@ -289,7 +289,7 @@ fn cold(setup: Setup) -> Setup {
 
 /// `setup` with victims that are passed over: once after they have gained, and once if they are poorer and were active.
 fn sparing(mut setup: Setup) -> Setup {
-    setup.config.region.hold_points = 1;
+    setup.config.region.grace_points = 1;
     Setup { name: setup.name.clone() + ", sparing", ..setup }
 }
 
@@ -337,7 +337,7 @@ pub fn mutants() -> Vec<Mutant> {
         Some("activity"),
     );
     dynamic(ThresholdsStartAsOnes, "8 n + 1 at first, thresholds of one", four_of_two, "I6", Some("I2"));
-    dynamic(TheDeadKeepTheirShare, "9 the dead keep their share", mortal(star()), "I1", Some("I1"));
+    dynamic(LostPeersKeepTheirShare, "9 the dead keep their share", mortal(star()), "I1", Some("I1"));
     dynamic(NothingIsReserved, "10 nothing is reserved", robbed_while_away(), "assertion", Some("I4"));
     mutants
 }

@@ -54,7 +54,7 @@ pub fn setup(seed: u64) -> Setup {
             region: DataRegion {
                 start_slots: credit_slots + rng.u32(..2),
                 attach_policy: [AttachPolicy::Start, AttachPolicy::FirstContact][rng.usize(..2)],
-                hold_points: rng.u8(..3),
+                grace_points: rng.u8(..3),
                 ..DataRegion::default()
             },
             eager_bytes: 1 << 20,

@@ -181,7 +181,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
                 peers,
                 start_slots: start,
                 attach_policy: [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)],
-                hold_points: [0, 0, 0, 4][rng.usize(..4)],
+                grace_points: [0, 0, 0, 4][rng.usize(..4)],
             };
             (start_slots, quota_slots) = (start, start + [0, 3, 40, 1000][rng.usize(..4)]);
         }

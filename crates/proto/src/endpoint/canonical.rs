@@ -13,7 +13,7 @@
 use alloc::vec::Vec;
 
 use super::receiving::Inbound;
-use super::sending::{Job, JobKind};
+use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PeerEntry, PendingWork};
 use crate::action::Action;
 use crate::config::Scheme;
@@ -109,8 +109,8 @@ impl Endpoint {
 
     /// A sender that was expected and has not come behaves as if it were at a monitoring point (dynamic credits, admission
     /// from the start): the environment that steals. Returns whether there is one.
-    pub fn stir(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
-        let stirred = self.pool.stir();
+    pub fn steal_for_absent_sender(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
+        let stirred = self.pool.steal_for_absent_sender();
         self.ask_for_credits(now, actions);
         stirred
     }
@@ -156,7 +156,7 @@ impl Endpoint {
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
         let bare = bare && bounce_buffers.is_empty() && pending_acks.is_empty();
         assert!(
-            bare && !posted.awaits_anybody() && posted.awaited_peers().next().is_none(),
+            bare && !posted.has_any_source_receive() && posted.directed_sources().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
         );
         words.push(u32::from(*any_peer_died));
@@ -279,7 +279,7 @@ impl PeerEntry {
         );
         words.extend(leases.canonical(connected, origin));
         words.extend([u32::from(*credit_slots), *write_bytes as u32, backlog.len() as u32]);
-        backlog.iter().for_each(|job| job.canonical(words));
+        backlog.iter().for_each(|entry| entry.canonical(words));
         words.push(u32::from(receiver.is_some()));
         if let Some(receiver) = receiver {
             receiver.canonical(self.base(origin), words);
@@ -291,13 +291,13 @@ impl PeerEntry {
     }
 }
 
-impl Job {
+impl BacklogEntry {
     fn canonical(&self, words: &mut Vec<u32>) {
-        let Job { kind, sent, bytes, payload: _, complete: _, number: _ } = self;
+        let BacklogEntry { kind, sent, bytes, payload: _, complete: _, number: _ } = self;
         words.extend([*sent as u32, *bytes as u32]);
         match kind {
-            JobKind::Eager { acknowledge: None, .. } => words.push(100),
-            JobKind::Control(body) => canonical_body(body, words),
+            EntryKind::Eager { acknowledge: None, .. } => words.push(100),
+            EntryKind::Control(body) => canonical_body(body, words),
             _ => panic!("exploration has no canonical form for {kind:?}"),
         }
     }

@@ -181,7 +181,7 @@ fn apply_data_header(
     } else if let Some(receiver) = &mut state.receiver {
         credits_due |= receiver.retrieved_and_due(slots, read, pool).ok()?;
         if packet.marks.backlogged
-            && let Some(quota_slots) = receiver.had_waited()
+            && let Some(quota_slots) = receiver.packet_was_backlogged()
         {
             counters.peak_quota_slots = counters.peak_quota_slots.max(u64::from(quota_slots));
             credits_due |= receiver.is_due(pool);
@@ -286,7 +286,7 @@ impl Endpoint {
         let credits_due = apply_data_header(config, state, pool, counters, packet, slots)?;
         counters.packets_received += 1;
         let bytes = u64::from(length);
-        let message = self.keep(Unexpected {
+        let message = self.queue_unexpected(Unexpected {
             space,
             envelope: Envelope { from, tag, data, length: bytes },
             payload: Payload::Whole,

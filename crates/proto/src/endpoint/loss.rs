@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use super::compulsory::Compulsory;
 use super::peers::EntryRef;
-use super::receiving::Landing;
-use super::sending::{Job, JobKind};
+use super::receiving::BufferRange;
+use super::sending::{BacklogEntry, EntryKind};
 use super::{Endpoint, Outbound, PendingWork};
 use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
@@ -43,8 +43,8 @@ impl Endpoint {
         self.unreserve(peer, actions);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
-        for job in &backlog {
-            if let Some(request) = self.requester(job) {
+        for entry in &backlog {
+            if let Some(request) = self.requester(entry) {
                 Self::complete(actions, request, lost);
             }
         }
@@ -54,16 +54,16 @@ impl Endpoint {
                 State::Send { request, .. } | State::Read { request, .. } | State::Write { request, .. } => {
                     Self::complete(actions, request, lost);
                 }
-                State::Take { request, multi, offset, bytes, .. } => {
-                    self.receive_lost(Landing { request, multi, offset, bytes }, peer, fault, actions);
+                State::Receive { request, multi, offset, bytes, .. } => {
+                    self.receive_lost(BufferRange { request, multi, offset, bytes }, peer, fault, actions);
                 }
             }
         }
-        if let Some(landing) = inbound.and_then(|inbound| inbound.landing()) {
-            self.receive_lost(landing, peer, fault, actions);
+        if let Some(range) = inbound.and_then(|inbound| inbound.range()) {
+            self.receive_lost(range, peer, fault, actions);
         }
         for message in self.unexpected.incomplete_from(peer) {
-            self.forget(message, actions);
+            self.free_unexpected(message, actions);
         }
         // An orderly end is no reason to fail receives: the program may cancel them. Any other is, and also for those
         // that would accept anybody: the message they wait for may have been the dead peer's.
@@ -72,7 +72,7 @@ impl Endpoint {
         }
         let died = fault != PeerFault::Unreachable;
         self.any_peer_died |= died;
-        for posted in self.posted.remove_waiting_for(peer, died) {
+        for posted in self.posted.remove_for_peer(peer, died) {
             let lost = Outcome::Lost { peer: posted.from(), fault };
             match posted.multi() {
                 Some(index) => self.fail_multi(index, posted.request, lost, actions),
@@ -94,7 +94,7 @@ impl Endpoint {
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {
-            self.submit(now, peer, Job::control(Body::Goodbye), actions);
+            self.submit(now, peer, BacklogEntry::control(Body::Goodbye), actions);
         }
     }
 
@@ -104,15 +104,15 @@ impl Endpoint {
         state.said_goodbye = true;
         // What was announced is void: neither the announcement nor pieces of it need to leave any more, nor what only we
         // know of.
-        let void = |job: &Job| match job.kind {
-            JobKind::Control(Body::Rendezvous { .. }) => true,
-            JobKind::Pieces { .. } => !matches!(job.payload, Source::Region { .. }),
-            JobKind::Eager { .. } => matches!(job.payload, Source::Bounce { .. }),
+        let void = |entry: &BacklogEntry| match entry.kind {
+            EntryKind::Control(Body::Rendezvous { .. }) => true,
+            EntryKind::Pieces { .. } => !matches!(entry.payload, Source::Region { .. }),
+            EntryKind::Eager { .. } => matches!(entry.payload, Source::Bounce { .. }),
             _ => false,
         };
         if let Some(PendingWork { backlog, .. }) = state.pending.as_deref_mut() {
             let before = backlog.len();
-            backlog.retain(|job| !void(job));
+            backlog.retain(|entry| !void(entry));
             let removed = before - backlog.len();
             self.backlogged -= removed as u32;
         }
@@ -120,12 +120,12 @@ impl Endpoint {
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
                 self.transfers.end(transfer);
-                if let Some(job) = self.unsent(from, request)
-                    && let JobKind::Eager { acknowledge, .. } = &mut job.kind
+                if let Some(entry) = self.unsent(from, request)
+                    && let EntryKind::Eager { acknowledge, .. } = &mut entry.kind
                 {
                     // It would have waited for the match; now it waits only for its own last packet.
                     *acknowledge = None;
-                    job.complete = Some(request);
+                    entry.complete = Some(request);
                     continue;
                 }
                 let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };

@@ -49,7 +49,7 @@ use peers::Peers;
 use pending::{PendingWork, Spare};
 use receiver_memory::{BounceBuffers, Budget, Reservation};
 use receiving::{Inbound, MultiBuffers};
-use sending::{Job, JobKind};
+use sending::{BacklogEntry, EntryKind};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.
@@ -122,7 +122,7 @@ impl PeerEntry {
     }
 
     /// What waits to be sent, in order.
-    fn backlog(&self) -> impl ExactSizeIterator<Item = &Job> {
+    fn backlog(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
         self.pending.as_deref().map_or_else(Default::default, |pending| pending.backlog.iter())
     }
 
@@ -349,7 +349,7 @@ impl Endpoint {
     /// Whether closing now would take something from a peer: packets wait to leave, or payload of ours was announced
     /// and not taken. A goodbye is a courtesy, not a debt.
     pub fn has_undelivered(&self) -> bool {
-        let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
+        let owed = |entry: &BacklogEntry| !matches!(entry.kind, EntryKind::Control(Body::Goodbye));
         self.transfers.has_announced_payload()
             || !self.bounce_buffers.is_empty()
             || self.peers.full_entries().any(|peer| peer.backlog().any(owed) || peer.is_due())
@@ -358,14 +358,14 @@ impl Endpoint {
     /// How many messages would be lost if we closed now although somebody was told that they are done: sends that are complete and
     /// have not left, or that lie in copies of ours, and words to peers that theirs were taken. Linear in the peers.
     pub fn undelivered_completed(&self) -> usize {
-        let completed = |job: &&Job| match job.kind {
-            JobKind::Eager { .. } => {
+        let completed = |entry: &&BacklogEntry| match entry.kind {
+            EntryKind::Eager { .. } => {
                 // BounceBuffers are counted by themselves.
-                job.complete.is_none() && !matches!(job.payload, Source::Bounce { .. })
+                entry.complete.is_none() && !matches!(entry.payload, Source::Bounce { .. })
             }
-            JobKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
+            EntryKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
             // What belongs to an operation of ours that is not complete, or to a copy, and courtesies.
-            JobKind::Control(_) | JobKind::Pieces { .. } | JobKind::Write { .. } => false,
+            EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
         };
         let waiting = self.peers.full_entries().map(|peer| peer.backlog().filter(completed).count());
         let due = self.peers.full_entries().filter(|peer| peer.is_due()).count();
@@ -393,8 +393,8 @@ impl Endpoint {
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
     /// peers heard from or spoken to, if a receive would accept anybody. Repetitions are possible.
     pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
-        let anybody = self.posted.awaits_anybody();
-        self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
+        let anybody = self.posted.has_any_source_receive();
+        self.transfers.peers().chain(self.posted.directed_sources()).for_each(&mut visit);
         for (peer, state) in self.peers.entries() {
             let waits = state.pending.as_deref().is_some_and(|pending| {
                 let PendingWork { backlog, compulsory, bounce_buffers, .. } = pending;
@@ -498,7 +498,7 @@ impl Endpoint {
             return false;
         }
         if packet.marks.backlogged
-            && let Some(quota_slots) = receiver.had_waited()
+            && let Some(quota_slots) = receiver.packet_was_backlogged()
         {
             self.owned(quota_slots);
         }
@@ -584,7 +584,7 @@ impl Endpoint {
         actions.push(Action::Complete { request, outcome });
     }
 
-    fn forget(&mut self, message: MessageId, actions: &mut Vec<Action>) {
+    fn free_unexpected(&mut self, message: MessageId, actions: &mut Vec<Action>) {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {

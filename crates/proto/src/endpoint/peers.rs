@@ -67,16 +67,16 @@ impl Bits {
 /// What peers at rest have in common, in schemes without credits.
 #[derive(Clone, Copy, Debug)]
 struct CommonState {
-    claims: flow::Claim,
+    room_query: flow::RoomQuery,
     credit_slots: u16,
     cross_memory: bool,
 }
 
 impl CommonState {
     fn of(config: &Config) -> Option<CommonState> {
-        let claims = flow::Sender::new(config.scheme, 0, 0).claims()?;
+        let room_query = flow::Sender::new(config.scheme, 0, 0).room_query()?;
         let credit_slots = u16::try_from(config.credit_slots).ok()?;
-        Some(CommonState { claims, credit_slots, cross_memory: config.cross_memory })
+        Some(CommonState { room_query, credit_slots, cross_memory: config.cross_memory })
     }
 }
 
@@ -146,7 +146,7 @@ impl CompactEntry {
         let mut state = PeerEntry::new(common.cross_memory);
         state.next_number = (word.get() & ((1 << CompactEntry::NUMBER_BITS) - 1)) as u32;
         if let Some(room) = room {
-            state.outbound = Outbound::Connected(flow::Sender::with_room(common.claims, room));
+            state.outbound = Outbound::Connected(flow::Sender::with_room(common.room_query, room));
             state.credit_slots = common.credit_slots;
         }
         state.receiver = (word.get() & CompactEntry::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
@@ -459,7 +459,7 @@ mod tests {
     use crate::packet::Geometry;
 
     const COMMON: CommonState =
-        CommonState { claims: flow::Claim::WhenFree, credit_slots: 2, cross_memory: true };
+        CommonState { room_query: flow::RoomQuery::WhenFree, credit_slots: 2, cross_memory: true };
 
     fn peers(scheme: Scheme) -> Peers {
         Peers::new(&Config {
@@ -482,7 +482,7 @@ mod tests {
     fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerEntry {
         let mut state = PeerEntry { next_number: number, ..PeerEntry::new(true) };
         if let Some(room) = room {
-            state.outbound = Outbound::Connected(flow::Sender::with_room(flow::Claim::WhenFree, room));
+            state.outbound = Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
             state.credit_slots = 2;
         }
         state.receiver = attached.then_some(flow::Receiver::Unlimited);

@@ -10,17 +10,17 @@ use alloc::collections::VecDeque;
 
 use super::compulsory::Compulsory;
 use super::receiver_memory::PendingAcks;
-use super::sending::Job;
+use super::sending::BacklogEntry;
 use crate::time::Instant;
 
 /// Room for a backlog that is kept when none waits, for all peers together.
-const MAX_SPARE_JOBS: usize = 256;
+const MAX_SPARE_ENTRIES: usize = 256;
 
 /// What is under way with one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingWork {
     /// What waits to be sent, in order.
-    pub backlog: VecDeque<Job>,
+    pub backlog: VecDeque<BacklogEntry>,
     /// What leaves before that.
     pub compulsory: Compulsory,
     /// Since when the head of the backlog waits for credit.
@@ -64,7 +64,7 @@ impl PendingWork {
 
     /// What it occupies beside itself. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        self.backlog.capacity() * size_of::<Job>() + self.acks.bytes()
+        self.backlog.capacity() * size_of::<BacklogEntry>() + self.acks.bytes()
     }
 }
 
@@ -72,7 +72,7 @@ impl PendingWork {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spare {
     pending: Option<Box<PendingWork>>,
-    backlog: VecDeque<Job>,
+    backlog: VecDeque<BacklogEntry>,
 }
 
 impl Spare {
@@ -92,23 +92,23 @@ impl Spare {
 
     /// Adds to a backlog.
     #[inline]
-    pub fn push(&mut self, backlog: &mut VecDeque<Job>, job: Job) {
+    pub fn push(&mut self, backlog: &mut VecDeque<BacklogEntry>, entry: BacklogEntry) {
         if backlog.is_empty() {
             *backlog = core::mem::take(&mut self.backlog);
             if backlog.capacity() == 0 {
                 backlog.reserve_exact(1); // often there is never a second one
             }
         }
-        backlog.push_back(job);
+        backlog.push_back(entry);
     }
 
     /// Takes the first job out of a backlog, and its memory if that was the last.
     #[inline]
-    pub fn pop(&mut self, backlog: &mut VecDeque<Job>) {
+    pub fn pop(&mut self, backlog: &mut VecDeque<BacklogEntry>) {
         backlog.pop_front();
         if backlog.is_empty() {
             let emptied = core::mem::take(backlog);
-            if emptied.capacity() <= MAX_SPARE_JOBS {
+            if emptied.capacity() <= MAX_SPARE_ENTRIES {
                 self.backlog = emptied; // else a burst is over
             }
         }
@@ -117,6 +117,6 @@ impl Spare {
     /// What it occupies beside itself. Unit: bytes.
     pub fn bytes(&self) -> usize {
         let pending = |pending: &PendingWork| size_of::<PendingWork>() + pending.bytes();
-        self.backlog.capacity() * size_of::<Job>() + self.pending.as_deref().map_or(0, pending)
+        self.backlog.capacity() * size_of::<BacklogEntry>() + self.pending.as_deref().map_or(0, pending)
     }
 }

@@ -439,7 +439,7 @@ impl Endpoint {
     }
 
     /// Tells `to` that its `transfer`, with `bytes` bytes of payload, has ended well.
-    pub(super) fn finish(
+    pub(super) fn acknowledge_transfer(
         &mut self,
         now: Instant,
         to: Peer,
@@ -501,7 +501,7 @@ impl Endpoint {
             let PendingWork { backlog, bounce_buffers, .. } =
                 pending.expect("a peer with bounce buffers has pending work");
             let unsent = |payload| matches!(payload, Source::Bounce { transfer: of, .. } if of == transfer);
-            if stage == Stage::Fetched && backlog.iter().any(|job| unsent(job.payload)) {
+            if stage == Stage::Fetched && backlog.iter().any(|entry| unsent(entry.payload)) {
                 return false; // pieces that it has asked for have not left
             }
             *bounce_buffers -= 1;
@@ -514,30 +514,30 @@ impl Endpoint {
 
 /// How a message that its receiver wants announced is announced: by what name, and where its payload lies.
 pub(super) fn announce(
-    job: &super::sending::Job,
+    entry: &super::sending::BacklogEntry,
     acknowledge: Option<Transfer>,
     to: Peer,
     bounce_buffers: &mut BounceBuffers,
     transfers: &mut crate::transfer::Transfers,
 ) -> Option<(Transfer, Source)> {
-    let request = match job.payload {
+    let request = match entry.payload {
         Source::Request { request, .. } => request,
         Source::Bounce { transfer, .. } => {
             bounce_buffers.announce(transfer); // it was copied while it waited
-            return Some((transfer, job.payload));
+            return Some((transfer, entry.payload));
         }
         Source::None | Source::Region { .. } => return None,
     };
     if let Some(transfer) = acknowledge {
         // Its sender waits for the match anyway, so the payload can wait in the program's buffer.
         if let Some(State::Send { length, .. }) = transfers.get(transfer, to) {
-            *length = job.bytes;
+            *length = entry.bytes;
         }
-        return Some((transfer, job.payload));
+        return Some((transfer, entry.payload));
     }
-    if bounce_buffers.fits(job.bytes) {
-        let transfer = bounce_buffers.begin(to, job.bytes, Stage::Announced);
+    if bounce_buffers.fits(entry.bytes) {
+        let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Announced);
         return Some((transfer, Source::Bounce { transfer, offset: 0 }));
     }
-    Some((transfers.begin(to, State::Send { request, length: job.bytes }), job.payload))
+    Some((transfers.begin(to, State::Send { request, length: entry.bytes }), entry.payload))
 }

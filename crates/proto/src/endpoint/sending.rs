@@ -7,15 +7,15 @@ use super::{Endpoint, Outbound, PeerEntry, PendingWork, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::flow::{self, Claim};
+use crate::flow::{self, RoomQuery};
 use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
 
 /// Something to be sent to one peer, in one packet or many.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    pub kind: JobKind,
+pub(super) struct BacklogEntry {
+    pub kind: EntryKind,
     /// Payload bytes that have left.
     pub sent: u64,
     /// Payload bytes in all.
@@ -27,7 +27,7 @@ pub(super) struct Job {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum JobKind {
+pub(super) enum EntryKind {
     /// A message that travels whole.
     Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer> },
     /// One packet without payload.
@@ -38,10 +38,10 @@ pub(super) enum JobKind {
     Write { transfer: Transfer, key: u64, offset: u64, data: Option<u64> },
 }
 
-impl Job {
-    pub(super) fn control(body: Body) -> Job {
-        Job {
-            kind: JobKind::Control(body),
+impl BacklogEntry {
+    pub(super) fn control(body: Body) -> BacklogEntry {
+        BacklogEntry {
+            kind: EntryKind::Control(body),
             sent: 0,
             bytes: 0,
             payload: Source::None,
@@ -50,21 +50,21 @@ impl Job {
         }
     }
 
-    pub(super) fn payload(kind: JobKind, bytes: u64, payload: Source) -> Job {
-        Job { kind, sent: 0, bytes, payload, complete: None, number: 0 }
+    pub(super) fn payload(kind: EntryKind, bytes: u64, payload: Source) -> BacklogEntry {
+        BacklogEntry { kind, sent: 0, bytes, payload, complete: None, number: 0 }
     }
 
     /// The body of the next packet if it carries `payload_bytes` of payload.
     fn body(&self, payload_bytes: u64) -> Body {
         let last = self.sent + payload_bytes == self.bytes;
         match self.kind {
-            JobKind::Eager { space, tag, data, acknowledge } if self.sent == 0 => {
+            EntryKind::Eager { space, tag, data, acknowledge } if self.sent == 0 => {
                 Body::Eager { space, tag, data, length: self.bytes as u32, acknowledge }
             }
-            JobKind::Eager { .. } => Body::More { offset: self.sent as u32 },
-            JobKind::Control(body) => body,
-            JobKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
-            JobKind::Write { transfer, key, offset, data } => {
+            EntryKind::Eager { .. } => Body::More { offset: self.sent as u32 },
+            EntryKind::Control(body) => body,
+            EntryKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
+            EntryKind::Write { transfer, key, offset, data } => {
                 let left = self.bytes - self.sent - payload_bytes;
                 let data = if last { data } else { None };
                 Body::Write { transfer, key, offset: offset + self.sent, left, data }
@@ -96,24 +96,25 @@ impl Endpoint {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         self.counters.messages_sent += 1;
         self.counters.bytes_sent += bytes;
-        let mut job = if bytes <= self.config.eager_bytes.min(u64::from(u32::MAX)) {
+        let mut entry = if bytes <= self.config.eager_bytes.min(u64::from(u32::MAX)) {
             let acknowledge = (level == SendLevel::Matched)
                 .then(|| self.transfers.begin(to, State::Send { request, length: 0 }));
             let payload = Source::Request { request, offset: 0 };
-            let mut job = Job::payload(JobKind::Eager { space, tag, data, acknowledge }, bytes, payload);
-            job.complete = acknowledge.is_none().then_some(request);
-            job
+            let mut entry =
+                BacklogEntry::payload(EntryKind::Eager { space, tag, data, acknowledge }, bytes, payload);
+            entry.complete = acknowledge.is_none().then_some(request);
+            entry
         } else {
             self.counters.rendezvous_sent += 1;
             let transfer = self.transfers.begin(to, State::Send { request, length: bytes });
             let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
             // The driver looks up the address by the payload; none of it travels with this packet.
-            Job { payload: Source::Request { request, offset: 0 }, ..Job::control(body) }
+            BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
         };
         let state = self.peer(to);
-        job.number = state.next_number;
+        entry.number = state.next_number;
         state.next_number = state.next_number.wrapping_add(1);
-        self.submit(now, to, job, actions);
+        self.submit(now, to, entry, actions);
         if level == SendLevel::Injected {
             self.copy_injected(to, request, actions);
         }
@@ -128,16 +129,17 @@ impl Endpoint {
         else {
             return;
         };
-        let Some(job) = backlog.back_mut() else { return };
-        let eager = matches!(job.kind, JobKind::Eager { .. });
-        if !eager || job.complete != Some(request) || job.bytes == 0 || !bounce_buffers.fits(job.bytes) {
+        let Some(entry) = backlog.back_mut() else { return };
+        let eager = matches!(entry.kind, EntryKind::Eager { .. });
+        if !eager || entry.complete != Some(request) || entry.bytes == 0 || !bounce_buffers.fits(entry.bytes)
+        {
             return;
         }
-        let transfer = bounce_buffers.begin(to, job.bytes, Stage::Waiting);
+        let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Waiting);
         *bounce_buffers_there += 1;
         counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
-        job.payload = Source::Bounce { transfer, offset: 0 };
-        job.complete = None;
+        entry.payload = Source::Bounce { transfer, offset: 0 };
+        entry.complete = None;
         actions.push(Action::FillBounce { transfer, request });
         Self::complete(actions, request, Outcome::Done);
     }
@@ -232,8 +234,8 @@ impl Endpoint {
         Some(packet)
     }
 
-    /// Sends `job`, or what of it the credits allow, after everything submitted before.
-    pub(super) fn submit(&mut self, now: Instant, to: Peer, job: Job, actions: &mut Vec<Action>) {
+    /// Sends `entry`, or what of it the credits allow, after everything submitted before.
+    pub(super) fn submit(&mut self, now: Instant, to: Peer, entry: BacklogEntry, actions: &mut Vec<Action>) {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[to.0 as usize];
@@ -243,7 +245,7 @@ impl Endpoint {
                 actions.push(Action::Connect { to });
             }
             Outbound::Lost(fault) => {
-                if let Some(request) = self.requester(&job) {
+                if let Some(request) = self.requester(&entry) {
                     Self::complete(actions, request, Outcome::Lost { peer: Some(to), fault });
                 }
                 return;
@@ -251,32 +253,32 @@ impl Endpoint {
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
         let backlog = &mut spare.begin(&mut state.pending).backlog;
-        spare.push(backlog, job);
+        spare.push(backlog, entry);
         self.backlogged += 1;
         self.send_while_credited(now, to, actions);
     }
 
     /// The request that a job serves, with its transfer ended: for jobs that will not be sent.
-    pub(super) fn requester(&mut self, job: &Job) -> Option<Request> {
-        let transfer = match job.kind {
-            JobKind::Eager { acknowledge, .. } => acknowledge,
-            JobKind::Write { transfer, .. } => Some(transfer),
-            JobKind::Control(
+    pub(super) fn requester(&mut self, entry: &BacklogEntry) -> Option<Request> {
+        let transfer = match entry.kind {
+            EntryKind::Eager { acknowledge, .. } => acknowledge,
+            EntryKind::Write { transfer, .. } => Some(transfer),
+            EntryKind::Control(
                 Body::Rendezvous { transfer, .. }
                 | Body::Read { transfer, .. }
                 | Body::Locate { transfer, .. },
             ) => Some(transfer),
             // Names of the peer's transfers, or none.
-            JobKind::Control(_) | JobKind::Pieces { .. } => None,
+            EntryKind::Control(_) | EntryKind::Pieces { .. } => None,
         };
         let of_transfer =
             transfer.and_then(|transfer| self.transfers.end(transfer)).map(|entry| match entry.state {
                 State::Send { request, .. }
-                | State::Take { request, .. }
+                | State::Receive { request, .. }
                 | State::Read { request, .. }
                 | State::Write { request, .. } => request,
             });
-        job.complete.or(of_transfer)
+        entry.complete.or(of_transfer)
     }
 
     /// Sends what waits for `to`, in order, until it or the credits are used up.
@@ -313,19 +315,19 @@ impl Endpoint {
             }
             let credits = sender.credits();
             if credits == 0 {
-                let claim = sender.claims();
+                let room_query = sender.room_query();
                 // Whether an attempt is refused shows in the answer; only then does the message wait.
-                let waits = claim != Some(Claim::Now);
+                let waits = room_query != Some(RoomQuery::Immediate);
                 state.backlog_waited |= waits;
                 if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
                     pending.stalled_since = Some(now);
                     counters.stalls += 1;
                 }
-                if let Some(claim) = claim
+                if let Some(room_query) = room_query
                     && !state.asked_room
                 {
                     state.asked_room = true;
-                    actions.push(Action::AskRoom { to, at_once: claim == Claim::Now });
+                    actions.push(Action::AskRoom { to, at_once: room_query == RoomQuery::Immediate });
                 }
                 return;
             }
@@ -356,50 +358,54 @@ impl Endpoint {
                 actions.push(Action::Transmit { to, packet, payload: Source::None });
                 continue;
             }
-            let Some(job) = pending.backlog.front_mut() else { return };
-            if let JobKind::Eager { space, tag, data, acknowledge } = job.kind
+            let Some(entry) = pending.backlog.front_mut() else { return };
+            if let EntryKind::Eager { space, tag, data, acknowledge } = entry.kind
                 && state.rendezvous_only
-                && job.sent == 0
-                && job.bytes > 0
+                && entry.sent == 0
+                && entry.bytes > 0
                 && !state.said_goodbye
-                && let Some((transfer, payload)) = announce(job, acknowledge, to, bounce_buffers, transfers)
+                && let Some((transfer, payload)) = announce(entry, acknowledge, to, bounce_buffers, transfers)
             {
                 counters.forced_rendezvous += 1;
-                match (payload, job.complete) {
+                match (payload, entry.complete) {
                     (Source::Bounce { .. }, Some(request)) => {
                         pending.bounce_buffers += 1;
                         counters.peak_bounce_bytes =
                             counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
                         actions.push(Action::FillBounce { transfer, request });
                     }
-                    _ => job.complete = None, // complete already, or when it is taken
+                    _ => entry.complete = None, // complete already, or when it is taken
                 }
-                let body = Body::Rendezvous { space, tag, data, length: job.bytes, address: 0, transfer };
-                let (complete, number) = (job.complete, job.number);
-                *job = Job { payload, complete, number, ..Job::control(body) };
+                let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
+                let (complete, number) = (entry.complete, entry.number);
+                *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
             }
-            if let Source::Region { key, offset } = job.payload
-                && !regions.get(&key).is_some_and(|region| region.allows(offset, job.bytes, false))
+            if let Source::Region { key, offset } = entry.payload
+                && !regions.get(&key).is_some_and(|region| region.allows(offset, entry.bytes, false))
             {
                 // Concealed while it was being read, or another one now: the reader gets a refusal, not the rest.
-                if let JobKind::Pieces { transfer } = job.kind {
-                    *job = Job::control(Body::Finished { transfer, count: 1, refused: true });
+                if let EntryKind::Pieces { transfer } = entry.kind {
+                    *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
                 }
             }
-            let (payload_bytes, slots, body) = job.cut(&config.geometry, credits);
+            let (payload_bytes, slots, body) = entry.cut(&config.geometry, credits);
             sender.spend(slots);
-            let payload = match job.payload {
-                Source::Request { request, offset } => Source::Request { request, offset: offset + job.sent },
-                Source::Region { key, offset } => Source::Region { key, offset: offset + job.sent },
-                Source::Bounce { transfer, offset } => Source::Bounce { transfer, offset: offset + job.sent },
+            let payload = match entry.payload {
+                Source::Request { request, offset } => {
+                    Source::Request { request, offset: offset + entry.sent }
+                }
+                Source::Region { key, offset } => Source::Region { key, offset: offset + entry.sent },
+                Source::Bounce { transfer, offset } => {
+                    Source::Bounce { transfer, offset: offset + entry.sent }
+                }
                 Source::None => Source::None,
             };
-            job.sent += u64::from(payload_bytes);
-            let finished = job.sent == job.bytes;
+            entry.sent += u64::from(payload_bytes);
+            let finished = entry.sent == entry.bytes;
             let mut packet = Packet {
                 epoch: state.leases.incoming,
                 credit_packets_read: state.credit_packets_read,
-                number: job.number,
+                number: entry.number,
                 marks: Marks { rendezvous_only, backlogged: state.backlog_waited },
                 ..Packet::new(body, payload_bytes)
             };
@@ -408,10 +414,12 @@ impl Endpoint {
             counters.count_kind(&packet.body);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
-                if let Some(request) = job.complete {
+                if let Some(request) = entry.complete {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
-                if let (JobKind::Eager { .. }, Source::Bounce { transfer, .. }) = (job.kind, job.payload) {
+                if let (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) =
+                    (entry.kind, entry.payload)
+                {
                     pending.bounce_buffers -= 1;
                     bounce_buffers.end(transfer);
                     actions.push(Action::FreeBounce { transfer });

@@ -29,7 +29,7 @@ const REGION: DataRegion = DataRegion {
     peers: 2,
     start_slots: 1,
     attach_policy: AttachPolicy::FirstContact,
-    hold_points: 0,
+    grace_points: 0,
 };
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {

@@ -82,14 +82,14 @@ impl Endpoint {
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {
         let state = self.peers.full_entry(peer.0 as usize);
-        state.map_or(0, |state| state.backlog().map(|job| job.bytes - job.sent).sum())
+        state.map_or(0, |state| state.backlog().map(|entry| entry.bytes - entry.sent).sum())
     }
 
     /// Payload bytes of what leaves next for `peer`, cut into packets or not; 0 if nothing waits or it has no payload. For links
     /// that model an attempt by its size.
     pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
         let next = self.peers.full_entry(peer.0 as usize).and_then(|state| state.backlog().next());
-        next.map_or(0, |job| job.bytes - job.sent)
+        next.map_or(0, |entry| entry.bytes - entry.sent)
     }
 
     /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.

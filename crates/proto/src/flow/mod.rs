@@ -207,10 +207,10 @@ impl Sender {
     }
 
     /// The side of a sender that was [at rest](Sender::at_rest) with so much room.
-    pub(crate) fn with_room(claims: Claim, room: u32) -> Sender {
-        let mut sender = match claims {
-            Claim::WhenFree => Sender::Unlimited(unlimited::Sender::default()),
-            Claim::Now => Sender::Hardware(hardware::Sender::default()),
+    pub(crate) fn with_room(room_query: RoomQuery, room: u32) -> Sender {
+        let mut sender = match room_query {
+            RoomQuery::WhenFree => Sender::Unlimited(unlimited::Sender::default()),
+            RoomQuery::Immediate => Sender::Hardware(hardware::Sender::default()),
         };
         sender.found_room(room);
         sender
@@ -218,10 +218,10 @@ impl Sender {
 
     /// How room comes, if not by grants.
     #[inline]
-    pub fn claims(&self) -> Option<Claim> {
+    pub fn room_query(&self) -> Option<RoomQuery> {
         match self {
-            Sender::Unlimited(_) => Some(Claim::WhenFree),
-            Sender::Hardware(_) => Some(Claim::Now),
+            Sender::Unlimited(_) => Some(RoomQuery::WhenFree),
+            Sender::Hardware(_) => Some(RoomQuery::Immediate),
             Sender::Static(_)
             | Sender::StaticConnection(_)
             | Sender::AdaptiveBacklog(_)
@@ -232,11 +232,11 @@ impl Sender {
 
 /// How a sender without credits asks its link for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum RoomQuery {
     /// The link answers when there is some.
     WhenFree,
     /// The link answers at once, also that there is none.
-    Now,
+    Immediate,
 }
 
 /// The receiving side of one pair.
@@ -344,7 +344,7 @@ impl Receiver {
 
     /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
     /// them.
-    pub fn had_waited(&mut self) -> Option<u32> {
+    pub fn packet_was_backlogged(&mut self) -> Option<u32> {
         match self {
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.raise()),
             Receiver::Unlimited

@@ -22,11 +22,11 @@ pub enum Mutant {
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,
     /// Gap 7: who has just gained is robbed as soon as anybody.
-    NobodyIsSpared,
+    VictimsGetNoGrace,
     /// Gap 8: the thresholds of a new sender are ones, however many credits it begins with.
     ThresholdsStartAsOnes,
     /// Gap 9: the dead keep their share.
-    TheDeadKeepTheirShare,
+    LostPeersKeepTheirShare,
     /// Gap 10: what is guaranteed to one sender may be granted to others.
     NothingIsReserved,
     /// Gap 11: piggybacking returns whatever was retrieved, also to a sender that has more than it should.
@@ -48,9 +48,9 @@ impl Mutant {
         Mutant::AnswersWaitForAnswers,
         Mutant::AmountIsFixedByTheRequest,
         Mutant::ControlCountsAsActivity,
-        Mutant::NobodyIsSpared,
+        Mutant::VictimsGetNoGrace,
         Mutant::ThresholdsStartAsOnes,
-        Mutant::TheDeadKeepTheirShare,
+        Mutant::LostPeersKeepTheirShare,
         Mutant::NothingIsReserved,
         Mutant::PiggybackIgnoresTheQuota,
         Mutant::CreditIsLost,

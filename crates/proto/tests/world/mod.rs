@@ -562,7 +562,7 @@ impl World {
         let Scheme::Dynamic { .. } = self.plan.scheme else { return };
         let pool = self.nodes[node as usize].machine.pool();
         pool.assert_invariants();
-        assert_eq!(pool.tally().put_off, 0, "I2 rests on the thresholds");
+        assert_eq!(pool.tally().deferred_grants, 0, "I2 rests on the thresholds");
         let Plan { region, endpoints, .. } = self.plan;
         let grown = endpoints + endpoints.saturating_sub(region.peers);
         assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");

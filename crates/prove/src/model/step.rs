@@ -116,7 +116,7 @@ impl Setup {
             Move::Steal { at } => {
                 next.steals += u8::from(self.most_steals.is_some());
                 self.act(next, at, None, &mut effect, |machine, actions| {
-                    assert!(machine.stir(Instant(0), actions), "somebody is expected");
+                    assert!(machine.steal_for_absent_sender(Instant(0), actions), "somebody is expected");
                 })?;
                 at
             }
@@ -200,7 +200,7 @@ impl Setup {
         note(Happened::NotReady, now.rnr_naks > counters.rnr_naks);
         let grew = now.peak_quota_slots > counters.peak_quota_slots && counters.peak_quota_slots > 0;
         note(Happened::Growth, grew);
-        if tallied.put_off > tally.put_off {
+        if tallied.deferred_grants > tally.deferred_grants {
             return violation("I2", "a grant waits for room for credit packets".into());
         }
         for action in actions {

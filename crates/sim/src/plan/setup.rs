@@ -265,7 +265,7 @@ impl Setup {
                     peers,
                     start_slots: start,
                     attach_policy: AttachPolicy::Start,
-                    hold_points: 0,
+                    grace_points: 0,
                 };
                 (quota_slots, start_slots) = (slots, start);
             }
@@ -273,7 +273,7 @@ impl Setup {
                 scheme = Scheme::Dynamic { piggyback: true };
                 let slots = data_slots * peers;
                 region = DataRegion::shared(slots, peers, credit_slots, AttachPolicy::FirstContact);
-                (quota_slots, start_slots) = (slots.min(DataRegion::MOST_LANE_SLOTS), region.start_slots);
+                (quota_slots, start_slots) = (slots.min(DataRegion::MAX_LANE_SLOTS), region.start_slots);
                 budget_bytes = UNEXPECTED_BUDGET_BYTES;
             }
         }

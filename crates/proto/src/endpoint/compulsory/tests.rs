@@ -28,7 +28,7 @@ fn config() -> Config {
             peers: 2,
             start_slots: 1,
             attach_policy: AttachPolicy::Start,
-            hold_points: 0,
+            grace_points: 0,
         },
         eager_bytes: 1000,
         cross_memory: true,
