@@ -670,12 +670,12 @@ impl<L: Link> Engine<L> {
     pub fn expose(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
         let bytes = memory.bytes();
         self.regions.insert(key, memory);
-        self.post(Command::Expose { key, bytes, readable, writable });
+        self.post(Command::RegisterMemory { key, bytes, readable, writable });
     }
 
     /// Ends the exposure of `key`.
     pub fn conceal(&mut self, key: u64) {
-        self.post(Command::Conceal { key });
+        self.post(Command::DeregisterMemory { key });
         self.regions.remove(&key);
     }
 

@@ -300,7 +300,7 @@ impl<L: Link> Engine<L> {
         }
         let deadline = Clock::now() + Duration::from_millis(u64::from(self.close_ms));
         self.progress_while(deadline, |engine| engine.machine.is_receiving());
-        self.post(Command::Farewell);
+        self.post(Command::Close);
         self.progress_while(deadline, |engine| engine.machine.has_undelivered());
         self.drain_before_close();
         self.sample(Clock::now());

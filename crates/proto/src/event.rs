@@ -188,7 +188,7 @@ pub enum Command {
     /// Write the request's buffer to remote memory.
     Write(RemoteCommand),
     /// Make memory readable or writable by peers under `key`. The driver has checked that the key is free.
-    Expose {
+    RegisterMemory {
         /// The key.
         key: u64,
         /// Length of the region. Unit: bytes.
@@ -199,12 +199,12 @@ pub enum Command {
         writable: bool,
     },
     /// End the exposure of `key`.
-    Conceal {
+    DeregisterMemory {
         /// The key.
         key: u64,
     },
     /// Tell every peer that we send to that we take nothing more. What we have announced to them we still serve.
-    Farewell,
+    Close,
 }
 
 /// A message to send.

@@ -116,8 +116,8 @@ impl Endpoint {
     }
 
     /// Grants are not held back while credit packets are unread: thresholds alone must keep I2, as the papers argue.
-    pub fn trust_thresholds(&mut self) {
-        self.trusts_thresholds = true;
+    pub fn rely_on_thresholds(&mut self) {
+        self.relies_on_thresholds = true;
     }
 
     /// Makes the receiver of `peer` return credits after so many slots: to show what goes wrong with other formulae.
@@ -151,7 +151,7 @@ impl Endpoint {
             spare: _,      // memory
             timers,
             any_peer_died,
-            trusts_thresholds: _, // as it was made
+            relies_on_thresholds: _, // as it was made
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
         let bare = bare && bounce_buffers.is_empty() && pending_acks.is_empty();

@@ -137,7 +137,7 @@ pub(super) fn send(
             (compulsory.request, compulsory.unanswered) = (false, true);
             counters.return_requests_sent += 1;
             Body::ReturnRequest
-        } else if compulsory.unanswered && pool.breaks(Mutant::AnswersWaitForAnswers) {
+        } else if compulsory.unanswered && pool.breaks(Mutant::ResponsesWaitForResponses) {
             return;
         } else {
             compulsory.response = false;

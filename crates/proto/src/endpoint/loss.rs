@@ -82,7 +82,7 @@ impl Endpoint {
     }
 
     /// Closing, first half: nothing is received any more, and the peers learn that nothing announced to us will be taken.
-    pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
         self.flush_acks(now, actions); // before the goodbye, which voids what was not told
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {

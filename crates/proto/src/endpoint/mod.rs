@@ -193,9 +193,9 @@ pub struct Endpoint {
     timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
     any_peer_died: bool,
-    /// See [`Endpoint::trust_thresholds`].
+    /// See [`Endpoint::rely_on_thresholds`].
     #[cfg(feature = "explore")]
-    trusts_thresholds: bool,
+    relies_on_thresholds: bool,
 }
 
 impl Endpoint {
@@ -234,7 +234,7 @@ impl Endpoint {
             timers: Timers::default(),
             any_peer_died: false,
             #[cfg(feature = "explore")]
-            trusts_thresholds: false,
+            relies_on_thresholds: false,
         }
     }
 
@@ -432,13 +432,13 @@ impl Endpoint {
             Command::Cancel { request } => self.cancel(request, actions),
             Command::Read(read) => self.read(now, read, actions),
             Command::Write(write) => self.write(now, write, actions),
-            Command::Expose { key, bytes, readable, writable } => {
+            Command::RegisterMemory { key, bytes, readable, writable } => {
                 self.regions.insert(key, Region { bytes, readable, writable });
             }
-            Command::Conceal { key } => {
+            Command::DeregisterMemory { key } => {
                 self.regions.remove(&key);
             }
-            Command::Farewell => self.farewell(now, actions),
+            Command::Close => self.close(now, actions),
         }
     }
 

@@ -457,7 +457,7 @@ impl Endpoint {
             _ => return,
         }
         #[cfg(feature = "explore")]
-        let credit_slots = if self.trusts_thresholds { &u16::MAX } else { credit_slots };
+        let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
         let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
         leases.credit_packet_sent();
         counters.credit_packets_sent += 1;

@@ -429,11 +429,11 @@ fn a_message_longer_than_any_setting_allows_is_refused_before_memory_is_asked_fo
 #[test]
 fn a_region_exposed_again_smaller_ends_an_old_read_in_a_refusal() {
     let mut target = with_credits(1);
-    let expose = |bytes| Command::Expose { key: 5, bytes, readable: true, writable: false };
+    let expose = |bytes| Command::RegisterMemory { key: 5, bytes, readable: true, writable: false };
     target.post(expose(1000));
     let read = Body::Read { transfer: Transfer(3), key: 5, offset: 0, length: 1000 };
     assert_eq!(target.arrive(read, 0), ["transmit piece 8", "retire", "credit total 1"]);
-    target.post(Command::Conceal { key: 5 });
+    target.post(Command::DeregisterMemory { key: 5 });
     target.post(expose(10));
     assert_eq!(target.credits_back(1), ["retire", "refused"]);
 }
@@ -477,7 +477,7 @@ fn two_that_close_do_not_wait_for_each_other() {
     let mut closing = with_credits(4);
     assert_eq!(closing.send(0, 5000), ["transmit rendezvous 0"]);
     assert!(closing.machine.has_undelivered());
-    assert_eq!(closing.post(Command::Farewell), ["transmit goodbye 0"]);
+    assert_eq!(closing.post(Command::Close), ["transmit goodbye 0"]);
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
     assert!(!closing.machine.has_undelivered());
     // The other had matched it before it closed, and says so: late, but true.
@@ -499,7 +499,7 @@ fn a_goodbye_voids_announcements_that_have_not_left() {
 fn a_goodbye_without_credit_is_no_debt() {
     let mut closing = with_credits(1);
     closing.send(0, 8);
-    assert_eq!(closing.post(Command::Farewell), [""; 0]);
+    assert_eq!(closing.post(Command::Close), [""; 0]);
     assert!(!closing.machine.has_undelivered());
 }
 
@@ -855,7 +855,7 @@ fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye(
     assert_eq!(receiver.event(Event::Idle), ["finished 3", "finished"]);
     assert!(!receiver.machine.has_pending_acks());
     take(&mut receiver, 40);
-    assert_eq!(receiver.post(Command::Farewell), ["finished", "transmit goodbye 0"]);
+    assert_eq!(receiver.post(Command::Close), ["finished", "transmit goodbye 0"]);
 }
 
 #[test]
@@ -865,7 +865,7 @@ fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
     receiver.send(1, 8); // waits
     for request in 2..100 {
         let write = Body::Write { transfer: Transfer(request), key: 0, offset: 0, left: 0, data: None };
-        receiver.post(Command::Expose { key: 0, bytes: 8, readable: true, writable: true });
+        receiver.post(Command::RegisterMemory { key: 0, bytes: 8, readable: true, writable: true });
         receiver.arrive(write, 0);
     }
     assert_eq!(receiver.machine.backlogged(), 1);

@@ -15,7 +15,7 @@ pub enum Mutant {
     /// Gap 5: a crossing by piggybacking forgets its overshoot.
     PiggybackForgetsTheOvershoot,
     /// Gap 6: who has asked for credits does not answer a request before it was answered.
-    AnswersWaitForAnswers,
+    ResponsesWaitForResponses,
     /// Gap 6: the amount of a response is fixed when the request arrives. The same as ours while packets of a pair are in order
     /// (docs/proof.md): no check can notice it there.
     AmountIsFixedByTheRequest,
@@ -45,7 +45,7 @@ impl Mutant {
         Mutant::BlockedCrossingIsLost,
         Mutant::PiggybackOverdraws,
         Mutant::PiggybackForgetsTheOvershoot,
-        Mutant::AnswersWaitForAnswers,
+        Mutant::ResponsesWaitForResponses,
         Mutant::AmountIsFixedByTheRequest,
         Mutant::ControlCountsAsActivity,
         Mutant::VictimsGetNoGrace,

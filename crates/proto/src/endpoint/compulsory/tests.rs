@@ -216,7 +216,7 @@ fn gap_6_both_may_ask_at_once() {
     let answer = [(1, Body::ReturnResponse { credits: 0 })];
     assert_eq!(asked_while_asking(None).grant(1, 1), answer);
     // Two that wait for each other's answers wait for ever.
-    assert_eq!(asked_while_asking(Some(Mutant::AnswersWaitForAnswers)).grant(1, 1), []);
+    assert_eq!(asked_while_asking(Some(Mutant::ResponsesWaitForResponses)).grant(1, 1), []);
 }
 
 #[test]
