@@ -1,6 +1,6 @@
 //! What the page tells, in numbers: traces of all endpoints, put on one time axis and reduced to what can be drawn.
 //!
-//! Every endpoint has one seat. Series have one value for each of [`Timeline::bins`] equal parts of the run; a part in which
+//! Every endpoint has one endpoint. Series have one value for each of [`Timeline::bins`] equal parts of the run; a part in which
 //! an endpoint was not sampled has the value before, and `NaN` before its first and after its last sample.
 
 use std::collections::{BTreeMap, HashMap};
@@ -54,8 +54,8 @@ pub struct Pair {
 /// Credits of one peer.
 #[derive(Debug)]
 pub struct PeerSeries {
-    /// Its seat.
-    pub seat: usize,
+    /// Its endpoint.
+    pub endpoint: usize,
     /// On average in each part.
     pub slots: Series,
 }
@@ -64,7 +64,7 @@ pub struct PeerSeries {
 #[derive(Debug)]
 pub struct Timeline {
     /// By rank.
-    pub seats: Vec<TimelineEndpoint>,
+    pub endpoints: Vec<TimelineEndpoint>,
     /// Length of the run. Unit: s.
     pub span_s: f64,
     /// Parts of it.
@@ -110,10 +110,10 @@ impl Timeline {
         let start_ns = traces.values().map(|trace| trace.subject.started_ns).min().unwrap_or(0);
         let end_ns = traces.values().map(end).max().unwrap_or(0).max(start_ns + 1_000_000);
         let by_identity =
-            endpoints.iter().enumerate().map(|(seat, endpoint)| (endpoint.identity, seat)).collect();
+            endpoints.iter().enumerate().map(|(index, endpoint)| (endpoint.identity, index)).collect();
         let bins = MAX_BINS;
-        let mut story = Timeline {
-            seats: Vec::new(),
+        let mut timeline = Timeline {
+            endpoints: Vec::new(),
             span_s: (end_ns - start_ns) as f64 / 1e9,
             bins,
             pairs: Vec::new(),
@@ -125,13 +125,19 @@ impl Timeline {
             let (mut waiting, mut memory) =
                 (vec![f64::NAN; bins], std::array::from_fn(|_| vec![f64::NAN; bins]));
             if let Some(trace) = &trace {
-                waiting = story.rate(trace, |sample| sample.counters.stalled_ns);
-                memory = story.memory(trace);
+                waiting = timeline.rate(trace, |sample| sample.counters.stalled_ns);
+                memory = timeline.memory(trace);
             }
-            story.seats.push(TimelineEndpoint { name, counters: endpoint.counters, trace, waiting, memory });
+            timeline.endpoints.push(TimelineEndpoint {
+                name,
+                counters: endpoint.counters,
+                trace,
+                waiting,
+                memory,
+            });
         }
-        story.pairs = story.all_pairs();
-        story
+        timeline.pairs = timeline.all_pairs();
+        timeline
     }
 
     /// Where a moment of a trace lies on the common axis. Unit: parts.
@@ -192,8 +198,8 @@ impl Timeline {
 
     fn all_pairs(&self) -> Vec<Pair> {
         let mut pairs = Vec::new();
-        for (from, seat) in self.seats.iter().enumerate() {
-            let Some(trace) = &seat.trace else { continue };
+        for (from, endpoint) in self.endpoints.iter().enumerate() {
+            let Some(trace) = &endpoint.trace else { continue };
             let mut totals: BTreeMap<u32, Totals> = BTreeMap::new();
             for (&number, pair) in trace.samples.iter().flat_map(|sample| &sample.pairs) {
                 totals.entry(number).or_default().add(pair);
@@ -211,18 +217,18 @@ impl Timeline {
         pairs
     }
 
-    /// Credits that the endpoint in `seat` has at its peers, over time.
-    pub fn credits_of(&self, seat: usize) -> Vec<PeerSeries> {
-        self.peer_series(seat, |pair| pair.credits)
+    /// Credits that the endpoint in `endpoint` has at its peers, over time.
+    pub fn credits_of(&self, endpoint: usize) -> Vec<PeerSeries> {
+        self.peer_series(endpoint, |pair| pair.credits)
     }
 
-    /// Slots of the mailbox of `seat` that are its senders', over time.
-    pub fn granted_by(&self, seat: usize) -> Vec<PeerSeries> {
-        self.peer_series(seat, |pair| pair.current)
+    /// Slots of the mailbox of `endpoint` that are its senders', over time.
+    pub fn granted_by(&self, endpoint: usize) -> Vec<PeerSeries> {
+        self.peer_series(endpoint, |pair| pair.current)
     }
 
-    fn peer_series(&self, seat: usize, value: impl Fn(&PairSample) -> Option<u32>) -> Vec<PeerSeries> {
-        let Some(trace) = &self.seats[seat].trace else { return Vec::new() };
+    fn peer_series(&self, endpoint: usize, value: impl Fn(&PairSample) -> Option<u32>) -> Vec<PeerSeries> {
+        let Some(trace) = &self.endpoints[endpoint].trace else { return Vec::new() };
         let mut sums: BTreeMap<usize, Vec<(f64, u32)>> = BTreeMap::new();
         let mut state: BTreeMap<usize, u32> = BTreeMap::new();
         for sample in &trace.samples {
@@ -242,27 +248,27 @@ impl Timeline {
         }
         let mean = |(sum, count): (f64, u32)| if count > 0 { sum / f64::from(count) } else { f64::NAN };
         sums.into_iter()
-            .map(|(seat, sums)| {
+            .map(|(endpoint, sums)| {
                 let mut slots: Series = sums.into_iter().map(mean).collect();
                 fill(&mut slots);
-                PeerSeries { seat, slots }
+                PeerSeries { endpoint, slots }
             })
             .collect()
     }
 
-    /// The seats at which was waited longest, then sent most: at most `count`, beginning with those.
+    /// The endpoints at which was waited longest, then sent most: at most `count`, beginning with those.
     pub fn busiest(&self, count: usize) -> Vec<usize> {
-        let mut weight = vec![(0u64, 0u64); self.seats.len()];
+        let mut weight = vec![(0u64, 0u64); self.endpoints.len()];
         for pair in &self.pairs {
-            for seat in [pair.from, pair.to] {
-                weight[seat].0 = weight[seat].0.saturating_add(pair.stalled_ns);
-                weight[seat].1 = weight[seat].1.saturating_add(pair.slots);
+            for endpoint in [pair.from, pair.to] {
+                weight[endpoint].0 = weight[endpoint].0.saturating_add(pair.stalled_ns);
+                weight[endpoint].1 = weight[endpoint].1.saturating_add(pair.slots);
             }
         }
-        let mut seats: Vec<usize> = (0..self.seats.len()).collect();
-        seats.sort_by_key(|&seat| std::cmp::Reverse(weight[seat]));
-        seats.truncate(count);
-        seats
+        let mut endpoints: Vec<usize> = (0..self.endpoints.len()).collect();
+        endpoints.sort_by_key(|&endpoint| std::cmp::Reverse(weight[endpoint]));
+        endpoints.truncate(count);
+        endpoints
     }
 }
 
@@ -334,25 +340,25 @@ pub(crate) mod tests {
 
     #[test]
     fn traces_share_one_time_axis_and_stalls_are_spread_over_their_interval() {
-        let story = two();
-        assert!((story.span_s - 0.24).abs() < 1e-9 && story.bins == 240);
-        let waiting = &story.seats[0].waiting;
+        let timeline = two();
+        assert!((timeline.span_s - 0.24).abs() < 1e-9 && timeline.bins == 240);
+        let waiting = &timeline.endpoints[0].waiting;
         assert!(waiting[..120].iter().all(|share| *share == 0.0));
         assert!(waiting[120..].iter().all(|share| (share - 0.5).abs() < 1e-9), "{waiting:?}");
-        assert!(story.seats[1].waiting[0].is_nan(), "an endpoint without a trace has no values");
-        assert_eq!(story.seats[0].memory[3][200], 120.0); // as it was before
-        assert_eq!(story.seats[0].memory[3][239], 240.0);
+        assert!(timeline.endpoints[1].waiting[0].is_nan(), "an endpoint without a trace has no values");
+        assert_eq!(timeline.endpoints[0].memory[3][200], 120.0); // as it was before
+        assert_eq!(timeline.endpoints[0].memory[3][239], 240.0);
     }
 
     #[test]
     fn pairs_and_their_credits_come_from_the_senders_trace() {
-        let story = two();
-        assert_eq!(story.pairs, [Pair { from: 0, to: 1, stalled_ns: 60_000_000, slots: 10 }]);
-        let credits = story.credits_of(0);
-        assert_eq!((credits.len(), credits[0].seat), (1, 1));
+        let timeline = two();
+        assert_eq!(timeline.pairs, [Pair { from: 0, to: 1, stalled_ns: 60_000_000, slots: 10 }]);
+        let credits = timeline.credits_of(0);
+        assert_eq!((credits.len(), credits[0].endpoint), (1, 1));
         assert_eq!((credits[0].slots[0], credits[0].slots[238], credits[0].slots[239]), (256.0, 256.0, 0.0));
-        assert_eq!(story.granted_by(0)[0].slots[239], 256.0);
-        assert_eq!(story.busiest(1), [0]);
+        assert_eq!(timeline.granted_by(0)[0].slots[239], 256.0);
+        assert_eq!(timeline.busiest(1), [0]);
     }
 
     #[test]
@@ -363,7 +369,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_empty_run_has_an_empty_timeline() {
-        let story = Timeline::new(&[], Vec::new());
-        assert!(story.seats.is_empty() && story.pairs.is_empty() && story.span_s > 0.0);
+        let timeline = Timeline::new(&[], Vec::new());
+        assert!(timeline.endpoints.is_empty() && timeline.pairs.is_empty() && timeline.span_s > 0.0);
     }
 }
