@@ -176,6 +176,26 @@ fn an_error_after_the_program_has_ended_keeps_its_exit_status_and_the_other_outp
 }
 
 #[test]
+fn the_page_of_a_run_without_samples_has_lines_from_the_counters() {
+    let (world, code, stderr) = run_and_damage(|_| String::from(":"), 0);
+    assert_eq!(code, Some(0), "{stderr}");
+    let page = std::fs::read_to_string(world.at("place/report.html")).unwrap();
+    let (_, memory) = page.split_once("<h2>Memory of each rank over time</h2>").unwrap();
+    let (memory, _) = memory.split_once("<h2>").unwrap();
+    for (figure, has_line) in [
+        ("mailbox: at most 33.0 KiB", true),
+        ("unexpected payload: at most 0 B", true),
+        ("process (RssAnon + RssShmem): not sampled", false),
+    ] {
+        let (_, figure) = memory.split_once(figure).unwrap_or_else(|| panic!("{figure}: {memory}"));
+        let (figure, _) = figure.split_once("</figure>").unwrap();
+        // The colours of the first two ranks.
+        let lines = figure.matches("#0072B2").count() + figure.matches("#D55E00").count();
+        assert_eq!((lines >= 2, figure.contains("<svg")), (has_line, has_line), "{figure}");
+    }
+}
+
+#[test]
 fn json_follows_the_output_and_quiet_prints_errors_only() {
     let world = World::new("");
     leave_counters(&world);

@@ -7,7 +7,7 @@ mod timeline;
 
 use crate::report::Job;
 use serde_json::{Value, json};
-use timeline::{MEMORY, PeerSeries, Series, Timeline};
+use timeline::{MEMORY, PROCESS, PeerSeries, Series, Timeline};
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
 use weir_output::figures::{self, COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
@@ -299,6 +299,10 @@ fn memory(html: &mut Html, timeline: &Timeline) {
     html.begin_row();
     for (index, (what, is_bytes)) in MEMORY.into_iter().enumerate() {
         let series: Vec<_> = timeline.endpoints.iter().map(|endpoint| &endpoint.memory[index]).collect();
+        if series.iter().all(|values| values.iter().all(|value| value.is_nan())) {
+            html.figure(&format!("{what}: not sampled"), "");
+            continue;
+        }
         let unit = if is_bytes { Unit::Bytes } else { Unit::Count("messages") };
         let most = figures::top(series.iter().map(|values| values.as_slice()));
         let most = if is_bytes { bytes(most as u64) } else { count(most as u64) };
@@ -314,14 +318,18 @@ fn packets(html: &mut Html, timeline: &Timeline) {
         .iter()
         .map(|endpoint| endpoint.counters.packets_by_kind().map(|number| number as f64).to_vec())
         .collect();
-    legend(html, PACKET_KINDS.map(String::from));
-    html.figure("Packets that each rank sent.", &figures::bars(WIDE, &names(timeline), "rank", &parts));
     let mut total = [0u64; PACKET_KINDS.len()];
     for endpoint in &timeline.endpoints {
         for (sum, number) in total.iter_mut().zip(endpoint.counters.packets_by_kind()) {
             *sum = sum.saturating_add(number);
         }
     }
+    if total.iter().all(|number| *number == 0) {
+        html.paragraph("No rank sent a packet.");
+        return;
+    }
+    legend(html, PACKET_KINDS.map(String::from));
+    html.figure("Packets that each rank sent.", &figures::bars(WIDE, &names(timeline), "rank", &parts));
     html.table(&PACKET_KINDS, [total.map(count).to_vec()]);
 }
 
@@ -341,7 +349,7 @@ fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
     ];
     let process_bytes = |name: &str| {
         let endpoints = timeline.endpoints.iter().filter(|endpoint| endpoint.name == name);
-        endpoints.map(|endpoint| figures::top([endpoint.memory[4].as_slice()])).fold(0.0, f64::max)
+        endpoints.map(|endpoint| figures::top([endpoint.memory[PROCESS].as_slice()])).fold(0.0, f64::max)
     };
     let rows = job.ranks.iter().map(|rank| {
         let counters = &rank.share.counters;
