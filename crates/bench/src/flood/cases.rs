@@ -1,10 +1,9 @@
 //! What floods whom: the cases, and the line that the program prints.
 
-use super::super::line::Line;
-use super::super::summary::size;
+use crate::result_line::ResultLine;
 use serde::Serialize;
 use std::str::FromStr;
-use weir_output::quantity::count;
+use weir_output::quantity::{count, exact_bytes};
 
 /// How messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -55,7 +54,7 @@ impl Case {
             Mode::Blocking => "blocking",
             Mode::Nonblocking => "non-blocking",
         };
-        format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), size(self.bytes))
+        format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), exact_bytes(self.bytes))
     }
 
     /// Arguments of the program: the receiver comes late.
@@ -143,7 +142,7 @@ impl Sample {
     /// # Errors
     /// One line: what is missing.
     pub fn parse(output: &str) -> Result<Sample, String> {
-        let line = Line::find(output, "flood")?;
+        let line = ResultLine::find(output, "flood")?;
         // Memory may also have shrunk: that is no growth.
         let kibibytes =
             |key: &str| line.number(key).map(|number| (number.max(0.0) as u64).saturating_mul(1024));

@@ -13,12 +13,12 @@ mod table;
 pub use cases::{Case, Mode, Sample, standard_cases};
 
 use super::contender::Contender;
-use super::field::Field;
 use super::free_memory;
 use super::jobs::{self, Jobs, Unfinished};
 use super::program::FLOOD;
-use super::summary::Machine;
 use super::transport::Transport;
+use crate::contender_set::ContenderSet;
+use crate::machine::Machine;
 use cases::Choice;
 use clap::Args;
 use serde::Serialize;
@@ -97,7 +97,7 @@ impl FloodArguments {
 struct Bench {
     jobs: Jobs,
     repeat: u32,
-    field: Field,
+    contenders: ContenderSet,
     /// What is not measured, and why.
     missing: Vec<String>,
 }
@@ -141,7 +141,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     for case in &results {
         println!("{}\n", table::render(case));
     }
-    let mut notes = table::notes(&results, bench.repeat, &machine, bench.field.mpich());
+    let mut notes = table::notes(&results, bench.repeat, &machine, bench.contenders.mpich());
     if budget.is_none() {
         notes.push(format!(
             "This weir does not know {BUDGET}; the bound was taken for {}.",
@@ -156,8 +156,8 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
             weir_version: env!("CARGO_PKG_VERSION"),
             time_s: jobs::now_s(),
             machine: &machine,
-            mpi: bench.field.mpich(),
-            other_mpis: bench.field.other_mpis(),
+            mpi: bench.contenders.mpich(),
+            other_mpis: bench.contenders.other_mpis(),
             repetitions: bench.repeat,
             timeout_s: bench.jobs.limit.as_secs(),
             budget_bytes,
@@ -175,10 +175,10 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
 impl Bench {
     /// Finds the MPIs, and makes the program for each.
     fn prepare(arguments: &FloodArguments, settings: &Settings, scratch: &Path) -> Result<Bench, Failure> {
-        let field = Field::prepare(&arguments.mpi, &arguments.only, &[FLOOD], scratch)?;
-        let missing = field.missing.iter().map(|(contender, why)| match contender {
+        let contenders = ContenderSet::prepare(&arguments.mpi, &arguments.only, &[FLOOD], scratch)?;
+        let missing = contenders.missing.iter().map(|(contender, why)| match contender {
             Contender::Mpich(_) => format!("{} is missing: {why}", contender.heading()),
-            Contender::Foreign(_) => format!("{} is not compared: {why}", contender.heading()),
+            Contender::OtherMpi(_) => format!("{} is not compared: {why}", contender.heading()),
         });
         let missing = missing.collect();
         Ok(Bench {
@@ -191,7 +191,7 @@ impl Bench {
                 shm_dir: settings.shm_dir.clone(),
             },
             repeat: arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 }),
-            field,
+            contenders,
             missing,
         })
     }
@@ -199,13 +199,13 @@ impl Bench {
     /// All repetitions.
     fn measure(&self, cases: &[Case], budget_bytes: u64, quiet: bool) -> Result<Vec<CaseResults>, Failure> {
         let mut results: Vec<CaseResults> =
-            cases.iter().map(|&case| CaseResults::new(case, &self.field.contenders, budget_bytes)).collect();
-        let jobs = u64::from(self.repeat) * (cases.len() * self.field.contenders.len()) as u64;
+            cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();
+        let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.ready.len()) as u64;
         let bar = jobs::bar(jobs, quiet);
         for repetition in 0..self.repeat as usize {
             for case in &mut results {
-                for turn in 0..self.field.contenders.len() {
-                    let contender = self.field.contenders[(turn + repetition) % self.field.contenders.len()];
+                for turn in 0..self.contenders.ready.len() {
+                    let contender = self.contenders.ready[(turn + repetition) % self.contenders.ready.len()];
                     bar.set_message(format!(
                         "repetition {}: {} over {}",
                         repetition + 1,
@@ -231,7 +231,7 @@ impl Bench {
         {
             return Ok(Outcome::TooLarge { needed_bytes: needed, available_bytes: available });
         }
-        let launch = self.field.launch(contender, case.senders + 1, FLOOD, case.words());
+        let launch = self.contenders.launch(contender, case.senders + 1, FLOOD, case.words());
         Ok(match self.jobs.run(&launch, free_memory::watch())? {
             Err(unfinished) => Outcome::Unfinished(unfinished),
             Ok(output) => match Sample::parse(&output) {

@@ -3,9 +3,9 @@
 use super::super::contender::Contender;
 use super::super::jobs::Unfinished;
 use super::super::statistics::{Ratio, Spread, Verdict};
-use super::super::summary::Machine;
 use super::super::transport::Transport;
 use super::cases::{Case, Sample};
+use crate::machine::Machine;
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, Width, presets,
 };
@@ -280,7 +280,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
             machine.cores
         ));
     }
-    if machine.load > 0.5 {
+    if machine.is_busy() {
         notes.push(format!(
             "The machine was not idle (load {}), which spoils times, not memory.",
             machine.load
