@@ -116,6 +116,12 @@ pub fn quick_cases() -> Vec<Case> {
     cases_of(&[(1, 2000, 2048), (3, 1000, 8), (3, 1000, 2048), (3, 1000, 16384)])
 }
 
+/// The case of the figure: large enough that a receiver without a bound needs hundreds of MB.
+pub fn figure_case(quick: bool) -> Case {
+    let messages = if quick { 1000 } else { 100_000 };
+    Case { senders: 3, messages, bytes: 2048, mode: Mode::Blocking }
+}
+
 fn cases_of(numbers: &[(u32, u64, u64)]) -> Vec<Case> {
     let both = |&(senders, messages, bytes): &(u32, u64, u64)| {
         Mode::ALL.map(|mode| Case { senders, messages, bytes, mode })
