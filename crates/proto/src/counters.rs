@@ -6,13 +6,15 @@
 use crate::packet::Body;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),+ $(,)?) => {
         /// Totals since the endpoint was made. Plain numbers; the machine adds, drivers read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters { $($(#[$doc])* pub $name: u64),+ }
+        pub struct Counters { $($(#[doc = $doc])* pub $name: u64),+ }
         impl Counters {
             /// Names of the counters, in the order of [`Counters::values`].
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
+            /// What each counter means, in the order of [`Counters::NAMES`]: its documentation, for the reference page.
+            pub const MEANINGS: &'static [&'static str] = &[$(concat!($($doc),*)),+];
             /// The totals, in the order of [`Counters::NAMES`].
             pub fn values(&self) -> [u64; Counters::NAMES.len()] { [$(self.$name),+] }
             /// The counters with these totals.
