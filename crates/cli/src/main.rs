@@ -1,32 +1,21 @@
 //! The `weir` command: runs MPI programs over weir and reports on them, compares transports, checks the host.
 #![forbid(unsafe_code)]
 
-mod bench;
-mod calibrate;
 mod clean;
 mod doctor;
 mod explain;
-mod failure;
-mod job;
-mod launch;
-mod mailboxes;
-mod mpi;
-mod native;
 mod page;
-mod program;
-mod provider_file;
-mod quantity;
 mod report;
-mod reproduce;
 mod run;
-mod scratch;
 mod settings;
-mod sim;
 mod tune;
 
 use clap::{Parser, Subcommand};
-use failure::Failure;
 use std::process::ExitCode;
+use weir_bench::engine_pair;
+use weir_lab::{calibrate, reproduce, sim};
+use weir_mpi::job;
+use weir_output::Failure;
 
 /// Counts, for `weir bench memory`.
 #[global_allocator]
@@ -54,7 +43,7 @@ enum Command {
     /// Check what works on this host, and say what to change where something does not.
     Doctor(doctor::DoctorArguments),
     /// Measure weir side by side with the other transports of this machine.
-    Bench(bench::BenchArguments),
+    Bench(weir_bench::BenchArguments),
     /// Measure what is best on this host, and keep it for `weir run`.
     Tune(tune::TuneArguments),
     /// Repeat published experiments in the simulator, and compare point by point.
@@ -75,11 +64,11 @@ enum Command {
     #[command(hide = true)]
     Probe(doctor::memory::ProbeArguments),
     /// Helper process of `weir tune` and `weir bench native`: the other side.
-    #[command(hide = true, name = native::HELPER)]
-    NativePeer(native::HelperArguments),
+    #[command(hide = true, name = engine_pair::HELPER)]
+    NativePeer(engine_pair::HelperArguments),
     /// Helper process of `weir bench overhead`, to be run under callgrind.
     #[command(hide = true, name = "bench-instructions")]
-    BenchInstructions(bench::workload::WorkloadArguments),
+    BenchInstructions(weir_bench::workload::WorkloadArguments),
 }
 
 fn main() -> ExitCode {
@@ -108,7 +97,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Bench(arguments) => weir_bench::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Calibrate(command) => calibrate::run(&command),
@@ -120,8 +109,8 @@ fn perform(command: Command) -> Result<u8, Failure> {
             Ok(0)
         }
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
-        Command::NativePeer(arguments) => native::help(&arguments),
-        Command::BenchInstructions(arguments) => bench::workload::run(&arguments),
+        Command::NativePeer(arguments) => engine_pair::help(&arguments),
+        Command::BenchInstructions(arguments) => weir_bench::workload::run(&arguments),
     }
 }
 

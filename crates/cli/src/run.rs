@@ -4,13 +4,9 @@
 //! streams; each endpoint leaves its counters in a directory of this run, which is read at the end, also if ranks were
 //! killed; with `--report` samples too, which become a page.
 
-use crate::failure::Failure;
-use crate::launch::{Carrier, Launch};
-use crate::mpi::{self, Mpi, Surroundings};
 use crate::page;
 use crate::report::Job;
 use crate::tune::saved::{self, Saved};
-use crate::{job, mailboxes, program, provider_file, scratch};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +16,11 @@ use std::time::{Duration, Instant};
 use weir_engine::config::{self, PREFIX, Settings};
 use weir_engine::stats::{self, Reports};
 use weir_engine::trace;
+use weir_mpi::find::{self, Mpi, Surroundings};
+use weir_mpi::launch::{Carrier, Launch};
+use weir_mpi::{job, mailboxes, program, provider_file, scratch};
+use weir_output::Failure;
+use weir_output::write::{check_json_target, write_json};
 
 /// Where counters go in the directory of a run; `weir explain` looks there.
 pub const STATS: &str = "stats";
@@ -242,23 +243,13 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     let mut surroundings = Surroundings::of_process();
     // If it is not there, that is told below.
     surroundings.program = program::find(&arguments.command[0], surroundings.path.as_deref(), &[]).ok();
-    let mpi = mpi::choose(arguments.mpi.as_deref(), &surroundings)?;
+    let mpi = find::choose(arguments.mpi.as_deref(), &surroundings)?;
     let mut also = vec![mpi.bin_dir().to_owned()];
     also.extend(surroundings.private_bins());
     also.dedup();
     let program = program::find(&arguments.command[0], surroundings.path.as_deref(), &also)?;
-    let provider = find_provider()?;
+    let provider = provider_file::find_for_this_command()?;
     Ok(Checked { settings, chosen, tuned, mpi, provider, program })
-}
-
-/// Where the plug-in is, for this process.
-///
-/// # Errors
-/// [`Failure::NoProvider`].
-pub fn find_provider() -> Result<PathBuf, Failure> {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize());
-    let executable = executable.map_err(Failure::system("the path of this command"))?;
-    provider_file::find(std::env::var_os("WEIR_PROVIDER_PATH").as_deref(), &executable)
 }
 
 /// The settings that the options ask for, unchecked.
@@ -418,42 +409,6 @@ fn tell(
     write_json(&record, target)
 }
 
-/// Makes sure before the work begins that its record can be written to `target`; `-` and no target always can.
-/// A file that was not there is not left behind.
-///
-/// # Errors
-/// [`Failure::System`].
-pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
-    let Some(target) = target.filter(|&target| target != "-") else { return Ok(()) };
-    let is_new = !Path::new(target).exists();
-    std::fs::OpenOptions::new().append(true).create(true).open(target).map_err(Failure::system(target))?;
-    if is_new {
-        std::fs::remove_file(target).map_err(Failure::system(target))?;
-    }
-    Ok(())
-}
-
-/// Writes a line, or several, to standard output.
-///
-/// # Errors
-/// [`Failure::System`]: it takes no more (a full disk; a closed pipe ends the command).
-pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
-    use std::io::Write;
-    writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"))
-}
-
-/// Writes `record` to the file `target`, or to standard output if that is `-`.
-///
-/// # Errors
-/// [`Failure::System`].
-pub fn write_json(record: &impl Serialize, target: &str) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(record).expect("records have string keys only");
-    if target == "-" {
-        return print(text);
-    }
-    std::fs::write(target, text + "\n").map_err(Failure::system(target))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -467,24 +422,6 @@ mod tests {
 
     fn parse(words: &str) -> RunArguments {
         Only::try_parse_from(std::iter::once("run").chain(words.split(' '))).unwrap().run
-    }
-
-    #[test]
-    fn an_unwritable_record_target_is_rejected_before_the_run() {
-        let directory = tempfile::tempdir().unwrap();
-        let inside = directory.path().join("record.json");
-        let inside = inside.to_str().unwrap();
-        for good in [None, Some("-"), Some(inside)] {
-            check_json_target(good).unwrap();
-        }
-        assert!(!Path::new(inside).exists());
-        std::fs::write(inside, "kept").unwrap();
-        check_json_target(Some(inside)).unwrap();
-        assert_eq!(std::fs::read_to_string(inside).unwrap(), "kept");
-        for bad in [directory.path().to_str().unwrap().to_owned(), format!("{inside}/no/such")] {
-            let told = check_json_target(Some(&bad)).unwrap_err().to_string();
-            assert!(told.contains(&bad), "{told}");
-        }
     }
 
     #[test]

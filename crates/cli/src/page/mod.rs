@@ -3,19 +3,16 @@
 //! It is readable at 2 ranks and at 256: few ranks are lines, many are heat maps, bands and the pairs that waited longest.
 //! All numbers that are drawn or listed are in the page once more as JSON (`<script id="weir-data">`).
 
-pub mod chart;
-pub mod figures;
-pub mod markup;
 mod story;
 
-use crate::quantity::{bytes, count, time_ns};
 use crate::report::Job;
-use figures::{COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
-use markup::Html;
 use serde_json::{Value, json};
 use story::{MEMORY, PeerSeries, Series, Timeline};
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
+use weir_output::figures::{self, COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
+use weir_output::markup::Html;
+use weir_output::quantity::{bytes, count, time_ns};
 use weir_proto::PACKET_KINDS;
 
 /// The name of the file in the directory that the user gives.
