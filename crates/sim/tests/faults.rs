@@ -182,7 +182,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
                 peers,
                 start_slots: start,
                 attach_policy: [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)],
-                hold_points: [0, 0, 0, 4][rng.usize(..4)],
+                grace_points: [0, 0, 0, 4][rng.usize(..4)],
             };
             (start_slots, quota_slots) = (start, start + [0, 3, 40, 1000][rng.usize(..4)]);
         }
@@ -199,7 +199,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         remote_inline_bytes: 64,
         max_unexpected: 1 << 20,
         unexpected_budget_bytes: [0, 20_000, 1 << 30][rng.usize(..3)],
-        retain_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],
+        bounce_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],
         planned_peers: if rng.bool() { ranks } else { 0 },
         planned_quota_slots: quota_slots,
         region,
@@ -346,7 +346,7 @@ fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str
             ("stalls", sum(|c| c.stalls)),
             ("NAKs", sum(|c| c.rnr_naks)),
             ("return requests", sum(|c| c.return_requests_sent)),
-            ("messages held", sum(|c| c.messages_held)),
+            ("messages held", sum(|c| c.forced_rendezvous)),
             ("gets", sum(|c| c.cross_memory_copies)),
             ("piggybacked credits", sum(|c| c.piggybacked_credits_sent)),
             ("errors", errors),

@@ -73,7 +73,7 @@ fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
                 peers: ranks,
                 start_slots: 2,
                 attach_policy: AttachPolicy::Start,
-                hold_points: 0,
+                grace_points: 0,
             };
             let report = run(plan, everything).expect("ends");
             let sent: u64 = report.counters.iter().map(|c| c.messages_sent).sum();

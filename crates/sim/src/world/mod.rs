@@ -76,7 +76,7 @@ impl Plan {
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: 1 << 40,
-            retain_bytes: 0,
+            bounce_bytes: 0,
             planned_peers: 1,
             planned_quota_slots: 1,
             region: DataRegion::default(),

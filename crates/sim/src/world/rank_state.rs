@@ -287,7 +287,7 @@ impl RankState {
             (self.next_at().is_some(), "packets in its mailbox"),
             (open, "open operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
-            (!self.machine.is_quiet(), "something under way in its machine"),
+            (!self.machine.is_quiescent(), "pending work in its machine"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
@@ -501,7 +501,7 @@ impl RankState {
                 self.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
-                if !self.machine.receive_now(request, &pattern, bytes) {
+                if !self.machine.try_post_receive(request, &pattern, bytes) {
                     let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                     self.handle(Event::Posted(Command::Receive(receive)), context);
                 }
@@ -640,16 +640,19 @@ impl RankState {
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, context),
             // The copy that lets the send complete; what is kept under which name is not looked at.
-            Action::Retain { request, .. } => {
+            Action::FillBounce { request, .. } => {
                 let bytes = self.begun(request).bytes;
                 self.free_at += cost.unexpected_copy_ps(bytes);
             }
-            Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
-            Action::Sever { peer } if context.may_lose => context.left.severed.push(self.peers.rank(peer.0)),
-            Action::Sever { .. }
+            Action::AllocateUnexpected { .. } | Action::FreeUnexpected { .. } | Action::FreeBounce { .. } => {
+            }
+            Action::DropPeer { peer } if context.may_lose => {
+                context.left.severed.push(self.peers.rank(peer.0))
+            }
+            Action::DropPeer { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
-            | Action::Vacate { .. } => {
+            | Action::FreeLane { .. } => {
                 panic!("{action:?} in a world without losses, leaving and remote writes")
             }
         }
