@@ -297,7 +297,8 @@ impl Setup {
             planned_peers: peers,
             planned_quota_slots: quota_slots,
         };
-        world::Plan { ranks, config, quota_slots, start_slots, cost: self.network.cost(), event_limit: 0 }
+        let (cost, seed) = (self.network.cost(), self.settings.seed);
+        world::Plan { ranks, config, quota_slots, start_slots, cost, event_limit: 0, seed }
     }
 }
 
