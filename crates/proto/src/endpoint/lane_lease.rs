@@ -1,0 +1,241 @@
+//! Membership: who comes to a mailbox and who goes. A lane with its credits is not for good: a receiver that needs the
+//! memory, or has others waiting, asks a sender to leave, and who has something to send comes back.
+//!
+//! A stay begins with `Connected` at the sender and `Attached` at the receiver, and ends with the packet `Leave`, the last in
+//! its lane. Its number, the epoch, stands in the packets of the other direction, beside what they grant: a grant of
+//! an earlier stay is ignored. The machine does not know who is idle or who waits: its driver asks.
+//! ```text
+//! driver of B -> driver of A   leave                            (a word in shared memory: no packet, no credit)
+//! driver  -> A: DetachRequested { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
+//! driver  -> B: Arrived { Leave }        Retire, Vacate { A }
+//! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
+//! B -> A   credit, granted total 9, epoch 6: sent before B read the `Leave`         ignored, epoch 7 has its own
+//! ```
+//! **Whoever is asked can leave at once**, between any two packets: `Leave` costs no credit (its slot is set aside), a message
+//! cut in the middle goes on where it was, and the new stay begins with the whole quota. So nobody's leaving waits
+//! for anybody's credits, and mailboxes whose lanes are all taken cannot wait for each other in a circle.
+//!
+//! **Credit packets of an earlier stay.** When a sender comes back, credit packets for its last stay may lie unread in its mailbox,
+//! in slots that are set aside for those of this one. It will not gain credits by them, so it might never have one
+//! to say that it has read them. So the receiver, if it knows of any, changes its own lane there: new lane, free slots.
+
+use alloc::vec::Vec;
+
+use super::{Endpoint, Outbound, PeerEntry, PendingWork};
+use crate::action::{Action, Source};
+use crate::event::Peer;
+use crate::flow;
+use crate::packet::{Body, Packet};
+use crate::time::Instant;
+
+/// One pair's stays, in both directions, and the credit packets that travel in our lane there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leases {
+    /// Number of our stay in its mailbox.
+    pub outgoing: u16,
+    /// Number of its stay in ours.
+    pub incoming: u16,
+    /// Credit packets that we have sent in this stay there, modulo 2^16.
+    credit_packets_sent: u16,
+    /// Of those, read.
+    credit_packets_read: u16,
+    /// What the sender's count is to be added to, for a [`flow::Receiver`] that counts over its own life.
+    receiver_offset: u16,
+}
+
+impl Leases {
+    /// A credit packet leaves.
+    #[inline]
+    pub(super) fn credit_packet_sent(&mut self) {
+        self.credit_packets_sent = self.credit_packets_sent.wrapping_add(1);
+    }
+
+    /// The peer says how many it has read in this stay.
+    #[inline]
+    pub(super) fn note_credit_packets_read(&mut self, read: u16) {
+        self.credit_packets_read = read;
+    }
+
+    /// How many it has read as far as we know, for the receiver half.
+    #[inline]
+    pub(super) fn credit_packets_read(&self) -> u16 {
+        self.credit_packets_read.wrapping_add(self.receiver_offset)
+    }
+
+    /// How many we have sent, for the receiver half.
+    #[cfg(feature = "explore")]
+    pub(super) fn credit_packets_sent(&self) -> u16 {
+        self.credit_packets_sent.wrapping_add(self.receiver_offset)
+    }
+
+    /// What distinguishes stays: credit packets that are unread, and that the peer is known to have read. Without a stay
+    /// there, neither is looked at any more.
+    #[cfg(feature = "explore")]
+    pub(super) fn canonical(&self, connected: bool, origin: super::canonical::Origin) -> [u32; 3] {
+        let Leases { outgoing: _, incoming, credit_packets_sent, credit_packets_read, receiver_offset: _ } =
+            *self;
+        let incoming = u32::from(origin.outgoing.is(incoming));
+        if !connected {
+            return [incoming, u32::MAX, u32::MAX];
+        }
+        let unread = credit_packets_sent.wrapping_sub(credit_packets_read);
+        let unknown = origin.credit_packets_read.wrapping_sub(credit_packets_read);
+        [incoming, u32::from(unread), u32::from(unknown)]
+    }
+
+    /// We begin a stay there, where all credit slots are free.
+    fn begin_outgoing(&mut self, epoch: u16) {
+        self.receiver_offset = self.receiver_offset.wrapping_add(self.credit_packets_sent);
+        (self.outgoing, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
+    }
+
+    /// It begins a stay here, with a new receiver half.
+    fn begin_incoming(&mut self, epoch: u16) {
+        self.incoming = epoch;
+        self.receiver_offset = self.credit_packets_sent.wrapping_neg();
+    }
+}
+
+impl Endpoint {
+    /// How many peers something is kept for.
+    pub fn peer_entries(&self) -> u64 {
+        self.peers.count() as u64
+    }
+
+    pub(super) fn connected(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        sender: flow::Sender,
+        credit_slots: u32,
+        epoch: u16,
+        actions: &mut Vec<Action>,
+    ) {
+        self.peers.note_contact(peer);
+        self.peer(peer);
+        self.peers.note_lease(peer);
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
+            state.outbound = Outbound::Connected(sender);
+            state.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
+            state.leases.begin_outgoing(epoch);
+            if let Some(receiver) = &mut state.receiver {
+                receiver.credit_packets_read(state.leases.credit_packets_read(), pool);
+            }
+            if let Some(pending) = &mut state.pending {
+                pending.compulsory.connected(epoch);
+            }
+        }
+        self.return_credits(peer, actions);
+        self.send_while_credited(now, peer, actions);
+    }
+
+    pub(super) fn attached(
+        &mut self,
+        now: Instant,
+        peer: Peer,
+        (quota_slots, start_slots): (u32, u32),
+        epoch: u16,
+        actions: &mut Vec<Action>,
+    ) {
+        self.peers.note_contact(peer);
+        let state = self.peer(peer);
+        // One that was lost before we heard of it is not read.
+        if matches!(state.outbound, Outbound::Lost(_)) {
+            return;
+        }
+        let Leases { credit_packets_sent, credit_packets_read, .. } = state.leases;
+        if credit_packets_sent != credit_packets_read {
+            self.detach(now, peer, actions); // see the top of this file
+        }
+        self.peer(peer); // leaving may have forgotten it
+        let Endpoint { config, peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if let Some(before) = state.receiver.take() {
+            before.detach(pool);
+        }
+        state.leases.begin_incoming(epoch);
+        state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
+        state.credit_packets_read = 0;
+        self.owned(start_slots);
+        self.reserve(peer, quota_slots);
+    }
+
+    /// Leaves the mailbox of `peer`, and comes back if there is something to send.
+    pub(super) fn detach(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
+        let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
+        if !matches!(state.outbound, Outbound::Connected(_)) {
+            return; // asked twice, or lost
+        }
+        let mut packet = Packet {
+            epoch: state.leases.incoming,
+            credit_packets_read: state.credit_packets_read,
+            ..Packet::new(Body::Detach, 0)
+        };
+        if let Some(receiver) = &state.receiver {
+            packet.granted_total = receiver.granted_total(&self.pool);
+        }
+        packet.marks.rendezvous_only = state.unreserved || self.budget.is_over_limit();
+        self.counters.packets_sent += 1;
+        self.counters.slots_sent += 1;
+        self.counters.lanes_returned += 1;
+        self.counters.count_kind(&packet.body);
+        actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
+        actions.push(Action::Disconnect { to: peer });
+        state.asked_room = false;
+        self.timers.cancel(peer);
+        // What is reserved for us there is for one stay, and we may not know what was said in it.
+        state.rendezvous_only = self.budget.enforced();
+        if let Some(pending) = state.pending.as_deref_mut() {
+            pending.compulsory.we_detached();
+            if pending.backlog.is_empty() {
+                pending.stalled_since = None; // what was refused is void
+            } else if pending.stalled_since.is_none() {
+                pending.stalled_since = Some(now);
+                self.counters.stalls += 1;
+            }
+        }
+        if state.has_nothing_to_send() {
+            state.outbound = Outbound::Absent;
+            self.remove_if_idle(peer);
+        } else {
+            state.outbound = Outbound::Connecting;
+            actions.push(Action::Connect { to: peer });
+        }
+    }
+
+    /// `peer` has left our mailbox; everything that it sent there is handled.
+    pub(super) fn peer_detached(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        actions.push(Action::FreeLane { peer });
+        let Endpoint { peers, pool, .. } = self;
+        let state = &mut peers[peer.0 as usize];
+        if let Some(receiver) = state.receiver.take() {
+            receiver.detach(pool);
+        }
+        if let Some(pending) = &mut state.pending {
+            pending.compulsory.peer_detached();
+        }
+        state.credit_packets_read = 0;
+        let reserved = state.reserved.take();
+        self.budget.detach(&self.config, reserved);
+    }
+
+    /// Gives back what is kept for a peer if neither side has a lane or anything under way.
+    pub(super) fn remove_if_idle(&mut self, peer: Peer) {
+        let cross_memory = self.config.cross_memory;
+        let idle = |state: &PeerEntry| {
+            matches!(state.outbound, Outbound::Absent)
+                && state.receiver.is_none()
+                && state.pending.as_deref().is_none_or(PendingWork::is_idle)
+                && state.inbound.is_none()
+                && !state.said_goodbye
+                && state.cross_memory == cross_memory
+        };
+        if let Some(state) = self.peers.full_entry(peer.0 as usize).filter(|state| idle(state)) {
+            let stalled_ns = state.pending.as_deref().map_or(0, |pending| pending.stalled_ns);
+            self.peers.removed_stalled_ns += stalled_ns;
+            self.peers.remove(peer.0 as usize);
+        }
+    }
+}

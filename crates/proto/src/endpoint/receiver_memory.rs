@@ -1,0 +1,543 @@
+//! Who floods, pays: a receiver's budget for unexpected payload, and what senders keep for receivers without room.
+//!
+//! Here are the calculators: [`Budget`] says whether to hold, [`BounceBuffers`] what a sender keeps, [`PendingAcks`] of what it is to
+//! be told. `docs/explanation/receiver-memory.md` has the argument why the budget holds. It does not know messages or packets.
+//!
+//! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
+//! matches it: `Copy`, complete, and with fifteen others or when idle B -> A `finished r0, 16`: `Release { r0 }` ...
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Endpoint, Outbound, PendingWork};
+use crate::action::{Action, Source};
+use crate::config::{Config, Scheme};
+use crate::event::{Peer, SendLevel, Transfer};
+use crate::packet::Geometry;
+use crate::table::{Number, Table};
+use crate::time::Instant;
+use crate::transfer::State;
+
+/// What the link from a block of kept payload to the next one costs. Unit: bytes.
+const LINK_BYTES: u64 = 4;
+/// What a kept message costs besides: the driver's note where the payload begins, 8 B in a table that may be half empty. Unit: bytes.
+const RECORD_BYTES: u64 = 16;
+
+/// Unexpected payload of `bytes` bytes is kept in blocks of this size: small ones where a large one would be nearly empty.
+/// Unit: bytes.
+#[inline]
+pub fn unexpected_block_bytes(bytes: u64) -> u64 {
+    if bytes <= 48 { 16 } else { 64 }
+}
+
+/// What keeping a message of `bytes` bytes costs; drivers keep within it. Envelopes are not counted: every unmatched message
+/// has one, whether its payload is here or with its sender, and the bound on memory has 64 bytes for each.
+#[inline]
+pub fn unexpected_cost_bytes(bytes: u64) -> u64 {
+    let block_bytes = unexpected_block_bytes(bytes);
+    if bytes == 0 { 0 } else { RECORD_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
+}
+
+/// What the payload in one data slot costs at most when it is kept. No message that travels whole is longer than `eager_bytes`,
+/// however large slots are.
+fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
+    let cost = |slots| {
+        let bytes = geometry.payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes - 1), slots);
+        unexpected_cost_bytes(u64::from(bytes).min(eager_bytes)).div_ceil(u64::from(slots))
+    };
+    // Messages of one packet are the dearest by slot: further packets bring payload, and no message.
+    (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0)
+}
+
+/// What a sender with `quota_slots` data slots of its own can make us keep before it reads what we say.
+fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
+    // The message that the last credit begins is charged whole.
+    u64::from(quota_slots) * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
+        + unexpected_cost_bytes(config.eager_bytes)
+}
+
+/// What all senders that share a data region can make us keep so, beside the messages that their last credits begin.
+fn region_bytes(config: &Config) -> u64 {
+    match config.scheme {
+        // Who comes for the first time begins without hold, also when others hold what was set aside for it.
+        Scheme::Dynamic { .. } => {
+            let first = u64::from(config.region.start_slots)
+                * u64::from(config.planned_peers.max(config.region.peers));
+            (u64::from(config.region.slots) + first)
+                * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
+        }
+        _ => 0,
+    }
+}
+
+/// What is reserved for a sender: for data slots of its own, and for the message that its last credit begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reservation(Number);
+
+impl Reservation {
+    fn bytes(self, config: &Config) -> u64 {
+        reservation_bytes(config, self.0.get())
+    }
+}
+
+/// The receiver's side.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    limit_bytes: u64,
+    /// For all whom the job is planned for, if that fits; what attaches is counted in it.
+    planned_bytes: Option<u64>,
+    attached_bytes: u64,
+    /// Senders that have attached and not been lost.
+    attached: u32,
+    used_bytes: u64,
+    /// Everybody is to hold.
+    over_limit: bool,
+    /// The scheme grants credits: what was granted bounds what comes.
+    enforced: bool,
+}
+
+impl Budget {
+    pub fn new(config: &Config) -> Budget {
+        let shared_bytes = region_bytes(config);
+        let own_slots = if shared_bytes > 0 { 0 } else { config.planned_quota_slots };
+        let one = reservation_bytes(config, own_slots);
+        let all_bytes = one.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_bytes);
+        let enforced = config.scheme.grants();
+        let fits = config.planned_peers > 0 && all_bytes <= config.unexpected_budget_bytes;
+        Budget {
+            limit_bytes: config.unexpected_budget_bytes,
+            planned_bytes: fits.then_some(all_bytes),
+            attached_bytes: shared_bytes,
+            attached: 0,
+            used_bytes: 0,
+            over_limit: false,
+            enforced,
+        }
+    }
+
+    /// Whether everybody begins with hold, ourselves as senders among them.
+    pub fn starts_rendezvous_only(&self) -> bool {
+        self.enforced && self.planned_bytes.is_none()
+    }
+
+    /// What is reserved: the most that may still come without hold.
+    fn reserved_bytes(&self) -> u64 {
+        self.planned_bytes.unwrap_or(0).max(self.attached_bytes)
+    }
+
+    /// A sender with `quota_slots` has attached. Returns what is reserved for it; `None`: there is no room for that, it is to
+    /// hold for ever. It can be 0: of a region, if no message travels whole.
+    fn attach(&mut self, config: &Config, quota_slots: u32) -> Option<Reservation> {
+        // Of a region senders share the slots; for every one more than expected it grows by what senders begin with.
+        let own_slots = match config.scheme {
+            Scheme::Dynamic { .. } if self.attached < config.region.peers => 0,
+            Scheme::Dynamic { .. } => config.region.start_slots,
+            _ => quota_slots,
+        };
+        let reservation = Reservation(Number::of(own_slots));
+        let bytes = reservation.bytes(config);
+        if !self.enforced || self.attached_bytes + bytes > self.limit_bytes {
+            return None;
+        }
+        self.attached_bytes += bytes;
+        self.attached += 1;
+        self.update();
+        Some(reservation)
+    }
+
+    /// Whether anybody is ever told to hold.
+    #[inline]
+    pub fn enforced(&self) -> bool {
+        self.enforced
+    }
+
+    /// A sender has left or is lost.
+    pub fn detach(&mut self, config: &Config, reserved: Option<Reservation>) {
+        self.attached_bytes -= reserved.map_or(0, |reservation| reservation.bytes(config));
+        self.attached -= u32::from(reserved.is_some());
+        self.update();
+    }
+
+    pub fn charge(&mut self, bytes: u64) {
+        self.used_bytes += unexpected_cost_bytes(bytes);
+        self.update();
+    }
+
+    pub fn refund(&mut self, bytes: u64) {
+        self.used_bytes -= unexpected_cost_bytes(bytes);
+        self.update();
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    #[inline]
+    pub fn is_over_limit(&self) -> bool {
+        self.over_limit
+    }
+
+    fn update(&mut self) {
+        let free_bytes = self.limit_bytes.saturating_sub(self.reserved_bytes());
+        if self.used_bytes > free_bytes {
+            self.over_limit = self.enforced;
+        } else if self.used_bytes <= free_bytes / 2 {
+            self.over_limit = false;
+        }
+    }
+}
+
+/// A copy of a message of ours that waits to be taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BounceBuffer {
+    peer: Peer,
+    bytes: u32,
+    stage: Stage,
+}
+
+/// What the peer knows of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing: the message waits for credit.
+    Waiting,
+    /// It was announced.
+    Announced,
+    /// It has been asked for in packets.
+    Fetched,
+}
+
+/// The sender's side: what is copied for receivers without room.
+#[derive(Clone, Debug)]
+pub(super) struct BounceBuffers {
+    table: Table<BounceBuffer>,
+    limit_bytes: u64,
+    used_bytes: u64,
+}
+
+impl BounceBuffers {
+    /// What a copy costs besides its payload, which is rounded up to 16 bytes. Unit: bytes.
+    const RECORD_BYTES: u64 = 32;
+
+    pub fn new(limit_bytes: u64) -> BounceBuffers {
+        BounceBuffers { table: Table::default(), limit_bytes, used_bytes: 0 }
+    }
+
+    fn cost_bytes(bytes: u64) -> u64 {
+        bytes.next_multiple_of(16) + BounceBuffers::RECORD_BYTES
+    }
+
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.used_bytes + BounceBuffers::cost_bytes(bytes) <= self.limit_bytes && self.table.count() < 1 << 31
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.count() == 0
+    }
+
+    pub fn count(&self) -> usize {
+        self.table.count()
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Names a copy of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`].
+    #[inline]
+    pub fn begin(&mut self, peer: Peer, bytes: u64, stage: Stage) -> Transfer {
+        self.used_bytes += BounceBuffers::cost_bytes(bytes);
+        Transfer::of_bounce_buffer(self.table.insert(BounceBuffer { peer, bytes: bytes as u32, stage }))
+    }
+
+    /// A copy that waited is announced.
+    fn announce(&mut self, transfer: Transfer) {
+        if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.get_mut(number)) {
+            buffer.stage = Stage::Announced;
+        }
+    }
+
+    /// What `peer` knows of the copy of this number, if it can know of it.
+    fn known(&mut self, number: u32, peer: Peer) -> Option<&mut BounceBuffer> {
+        let known = |buffer: &&mut BounceBuffer| buffer.peer == peer && buffer.stage != Stage::Waiting;
+        self.table.get_mut(number).filter(known)
+    }
+
+    /// The length of a copy for `peer`, which asks for it in packets.
+    pub fn fetch(&mut self, number: u32, peer: Peer) -> Option<u64> {
+        let buffer = self.known(number, peer)?;
+        buffer.stage = Stage::Fetched;
+        Some(u64::from(buffer.bytes))
+    }
+
+    pub fn end(&mut self, transfer: Transfer) {
+        if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.remove(number)) {
+            self.used_bytes -= BounceBuffers::cost_bytes(u64::from(buffer.bytes));
+        }
+    }
+
+    fn with_peer(&self, peer: Peer) -> Vec<Transfer> {
+        let of_peer = self.table.iter().filter(|(_, buffer)| buffer.peer == peer);
+        of_peer.map(|(number, _)| Transfer::of_bounce_buffer(number)).collect()
+    }
+}
+
+/// Transfers of one peer that have ended here and of which it has not been told. They are told before anything else
+/// that waits to be sent, several in one packet where their names allow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PendingAcks {
+    /// The first of each range, and how many.
+    ranges: VecDeque<(u32, u32)>,
+    bounce_buffers: u32,
+    copied_bytes: u64,
+    /// They leave as soon as there is credit.
+    due: bool,
+    /// The peer is in the endpoint's list of those that wait for company.
+    listed: bool,
+}
+
+impl PendingAcks {
+    /// BounceBuffers that are told together, at least: a copy costs its sender memory, and nobody waits for it.
+    const COPIES: u32 = 16;
+    /// Their payload, at most. Unit: bytes.
+    const COPIED_BYTES: u64 = 1 << 16;
+
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        self.due
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// What it occupies beside itself.
+    pub fn bytes(&self) -> usize {
+        self.ranges.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// Nothing is to be told, now or later.
+    pub fn is_idle(&self) -> bool {
+        self.is_empty() && !self.listed
+    }
+
+    #[inline]
+    fn add(&mut self, transfer: Transfer, bytes: u64) {
+        if transfer.bounce_buffer().is_none() {
+            self.ranges.push_back((transfer.0, 1)); // its sender waits for it
+            self.due = true;
+            return;
+        }
+        self.bounce_buffers += 1;
+        self.copied_bytes += bytes;
+        self.due |=
+            self.bounce_buffers >= PendingAcks::COPIES || self.copied_bytes >= PendingAcks::COPIED_BYTES;
+        match self.ranges.back_mut() {
+            Some((first, count)) if transfer.0 == first.wrapping_add(*count) => *count += 1,
+            Some((first, count))
+                if transfer.0.wrapping_add(1) == *first && Transfer(*first).bounce_buffer().is_some() =>
+            {
+                (*first, *count) = (transfer.0, *count + 1);
+            }
+            _ => self.ranges.push_back((transfer.0, 1)),
+        }
+    }
+
+    /// The next to be told: the first of a range, and how many.
+    #[inline]
+    pub fn next(&mut self) -> Option<(Transfer, u32)> {
+        let (first, count) = self.ranges.pop_front()?;
+        if self.ranges.is_empty() {
+            (self.bounce_buffers, self.copied_bytes, self.due) = (0, 0, false);
+            if self.ranges.capacity() > 1024 {
+                self.ranges = VecDeque::new();
+            }
+        }
+        Some((Transfer(first), count))
+    }
+}
+
+impl Endpoint {
+    /// A peer has attached: what it can send us before it reads what we say is reserved.
+    pub(super) fn reserve(&mut self, peer: Peer, quota_slots: u32) {
+        let before = self.peer(peer).reserved.take();
+        self.budget.detach(&self.config, before);
+        let reserved = self.budget.attach(&self.config, quota_slots);
+        let state = self.peer(peer);
+        state.reserved = reserved;
+        state.unreserved = reserved.is_none();
+        if !self.budget.enforced {
+            self.peer(peer).unreserved = false;
+        }
+    }
+
+    /// A peer is lost: nothing more comes from it, and nothing of ours is taken by it.
+    pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        let state = self.peer(peer);
+        let reserved = state.reserved.take();
+        if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
+            *acks = PendingAcks { listed: acks.listed, ..PendingAcks::default() };
+        }
+        self.budget.detach(&self.config, reserved);
+        self.free_bounce_buffers(peer, actions);
+    }
+
+    /// Drops what is kept for `peer`, which will not take it.
+    pub(super) fn free_bounce_buffers(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        let Some(PendingWork { bounce_buffers, .. }) = self.peer(peer).pending.as_deref_mut() else { return };
+        if core::mem::take(bounce_buffers) == 0 {
+            return;
+        }
+        for transfer in self.bounce_buffers.with_peer(peer) {
+            self.bounce_buffers.end(transfer);
+            actions.push(Action::FreeBounce { transfer });
+        }
+    }
+
+    /// Whether a send that the peer wants announced would have to be announced with the program's own buffer: for drivers
+    /// that have promised that buffer back.
+    #[inline]
+    pub fn announces_user_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
+        if bytes > self.config.eager_bytes {
+            return true;
+        }
+        bytes > 0
+            && self.is_rendezvous_only(to)
+            && (level == SendLevel::Matched || !self.bounce_buffers.fits(bytes))
+    }
+
+    /// Whether waiting could make room for a copy of `bytes` bytes that does not fit now and that we must keep: because `to`
+    /// has no room for it, or because it cannot leave.
+    #[inline]
+    pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
+        (1..=self.config.eager_bytes).contains(&bytes)
+            && (self.is_rendezvous_only(to) || self.would_wait(to, bytes))
+            && !self.bounce_buffers.fits(bytes)
+            && !self.bounce_buffers.is_empty()
+    }
+
+    /// How many messages to `to` lie in copies of ours because it has not taken them.
+    #[inline]
+    pub fn bounce_buffers_for(&self, to: Peer) -> u32 {
+        let pending = self.peers.full_entry(to.0 as usize).and_then(|state| state.pending.as_deref());
+        pending.map_or(0, |pending| pending.bounce_buffers)
+    }
+
+    #[inline]
+    fn is_rendezvous_only(&self, to: Peer) -> bool {
+        match self.peers.full_entry(to.0 as usize) {
+            Some(state) => state.rendezvous_only && !matches!(state.outbound, Outbound::Lost(_)),
+            None => {
+                self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_leased(to))
+            }
+        }
+    }
+
+    /// Whether [`crate::Event::Idle`] would make something leave.
+    #[inline]
+    pub fn has_pending_acks(&self) -> bool {
+        !self.pending_acks.is_empty()
+    }
+
+    /// Tells `to` that its `transfer`, with `bytes` bytes of payload, has ended well.
+    pub(super) fn acknowledge_transfer(
+        &mut self,
+        now: Instant,
+        to: Peer,
+        transfer: Transfer,
+        bytes: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        self.peer(to);
+        let Endpoint { peers, spare, .. } = self;
+        let state = &mut peers[to.0 as usize];
+        match state.outbound {
+            Outbound::Absent => {
+                state.outbound = Outbound::Connecting;
+                actions.push(Action::Connect { to });
+            }
+            Outbound::Lost(_) => return,
+            Outbound::Connecting | Outbound::Connected(_) => {}
+        }
+        let acks = &mut spare.begin(&mut state.pending).acks;
+        acks.add(transfer, bytes);
+        if acks.is_due() {
+            self.send_while_credited(now, to, actions);
+        } else if !core::mem::replace(&mut acks.listed, true) {
+            self.pending_acks.push(to);
+        }
+    }
+
+    /// What waits for company leaves without.
+    pub(super) fn flush_acks(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        for peer in core::mem::take(&mut self.pending_acks) {
+            let state = self.peer(peer);
+            if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
+                (acks.due, acks.listed) = (!acks.is_empty(), false);
+            }
+            if state.is_due() && matches!(state.outbound, Outbound::Absent) {
+                state.outbound = Outbound::Connecting; // we have left it meanwhile
+                actions.push(Action::Connect { to: peer });
+            }
+            self.send_while_credited(now, peer, actions);
+            self.remove_if_idle(peer);
+        }
+    }
+
+    /// `peer` has taken `count` copies, or knows that nobody will, from number `first` on. Returns whether that can be.
+    pub(super) fn bounce_buffers_finished(
+        &mut self,
+        peer: Peer,
+        first: u32,
+        count: u32,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        for number in (first..).take(count as usize) {
+            let Some(&mut BounceBuffer { stage, .. }) = self.bounce_buffers.known(number, peer) else {
+                // A goodbye has ended it already; the peer still tells us of what it had taken before.
+                return self.peer(peer).said_goodbye;
+            };
+            let transfer = Transfer::of_bounce_buffer(number);
+            let pending = self.peer(peer).pending.as_deref_mut();
+            let PendingWork { backlog, bounce_buffers, .. } =
+                pending.expect("a peer with bounce buffers has pending work");
+            let unsent = |payload| matches!(payload, Source::Bounce { transfer: of, .. } if of == transfer);
+            if stage == Stage::Fetched && backlog.iter().any(|entry| unsent(entry.payload)) {
+                return false; // pieces that it has asked for have not left
+            }
+            *bounce_buffers -= 1;
+            self.bounce_buffers.end(transfer);
+            actions.push(Action::FreeBounce { transfer });
+        }
+        count > 0
+    }
+}
+
+/// How a message that its receiver wants announced is announced: by what name, and where its payload lies.
+pub(super) fn announce(
+    entry: &super::sending::BacklogEntry,
+    acknowledge: Option<Transfer>,
+    to: Peer,
+    bounce_buffers: &mut BounceBuffers,
+    transfers: &mut crate::transfer::Transfers,
+) -> Option<(Transfer, Source)> {
+    let request = match entry.payload {
+        Source::Request { request, .. } => request,
+        Source::Bounce { transfer, .. } => {
+            bounce_buffers.announce(transfer); // it was copied while it waited
+            return Some((transfer, entry.payload));
+        }
+        Source::None | Source::Region { .. } => return None,
+    };
+    if let Some(transfer) = acknowledge {
+        // Its sender waits for the match anyway, so the payload can wait in the program's buffer.
+        if let Some(State::Send { length, .. }) = transfers.get(transfer, to) {
+            *length = entry.bytes;
+        }
+        return Some((transfer, entry.payload));
+    }
+    if bounce_buffers.fits(entry.bytes) {
+        let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Announced);
+        return Some((transfer, Source::Bounce { transfer, offset: 0 }));
+    }
+    Some((transfers.begin(to, State::Send { request, length: entry.bytes }), entry.payload))
+}
