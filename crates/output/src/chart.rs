@@ -254,7 +254,8 @@ impl Chart {
         area.fill(&WHITE)?;
         let legend_rows = self.legend().len().div_ceil(FILE_LEGEND_COLUMNS) as u32;
         let (head, rest) = area.split_vertically(2 * LINE_PIXELS + 10);
-        let (chart, legend) = rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
+        let (chart, legend) =
+            rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
         head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font(IN_FILE.label + 3)))?;
         head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font(IN_FILE.mark)))?;
         self.draw_on(&chart, IN_FILE)?;
