@@ -180,7 +180,7 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
     add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
     let one_way = stealing(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
-    // Not a wrong rule as long as packets of a pair are in order: docs/proof.md.
+    // Not a wrong rule as long as packets of a pair are in order: docs/explanation/proof.md.
     let fixed = Rule::Wrong(Wrong::AmountIsFixedByTheRequest);
     let name = one_way.name.clone() + ", amount fixed";
     add(Setup { rule: fixed, name, ..one_way.clone() }, &SINGLE_SENDER_EVENTS);
