@@ -1,6 +1,6 @@
 //! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
 
-use super::figures::{COLOURS, hex, short};
+use super::figures::{COLOURS, FONT, font, hex, short};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -315,17 +315,17 @@ impl Chart {
         let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .x_label_area_size(look.x_area)
-            .y_label_area_size(look.y_area)
+            .x_label_area_size(40)
+            .y_label_area_size(62)
             .build_cartesian_2d(x.0..x.1, bottom..top + room)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(look.label))
-            .axis_desc_style(font(look.label))
-            .x_labels(8)
+            .label_style(font())
+            .axis_desc_style(font())
+            .x_labels(7)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
             .y_label_formatter(&|value| short(*value))
@@ -356,22 +356,22 @@ impl Chart {
                     let ends = [(x.0, at), (x.1, at)];
                     chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
                     let (left, height) = chart.backend_coord(&(x.0, at));
-                    let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    let style = font().pos(Pos::new(HPos::Left, VPos::Bottom));
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
                 Mark::Words { text } => {
                     let (right, height) = chart.backend_coord(&(x.1, top + room));
-                    let style = font(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
-                    area.draw(&Text::new(text, (right - 4, height + 2 + 12 * line), style))?;
+                    let style = font().pos(Pos::new(HPos::Right, VPos::Top));
+                    area.draw(&Text::new(text, (right - 4, height + 2 + FONT as i32 * line), style))?;
                     line += 1;
                     continue;
                 }
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
-            let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
-            area.draw(&Text::new(label, (left + 3, height + 2 + 12 * line), style))?;
+            let style = font().pos(Pos::new(HPos::Left, VPos::Top));
+            area.draw(&Text::new(label, (left + 3, height + 2 + FONT as i32 * line), style))?;
             line = (line + 1) % 3;
         }
         self.draw_curves(&mut chart)
@@ -380,7 +380,7 @@ impl Chart {
     fn draw_by_powers(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [x, y] = self.range();
         let mut builder = ChartBuilder::on(area);
-        builder.margin(6).x_label_area_size(look.x_area).y_label_area_size(look.y_area);
+        builder.margin(6).x_label_area_size(40).y_label_area_size(62);
         let x = (x.0..x.1).log_scale().base(self.x_base);
         if y.0 >= 0.0 && y.1 < y.0 * BY_POWERS_FROM {
             return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
@@ -403,8 +403,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(look.label))
-            .axis_desc_style(font(look.label))
+            .label_style(font())
+            .axis_desc_style(font())
             .x_labels(6)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -461,10 +461,6 @@ fn colour(index: usize) -> RGBColor {
     let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
     let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };
     RGBColor(pale(red), pale(green), pale(blue))
-}
-
-fn font(size: u32) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
 }
 
 #[cfg(test)]
