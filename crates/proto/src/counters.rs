@@ -6,13 +6,15 @@
 use crate::packet::Body;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),+ $(,)?) => {
         /// Totals since the endpoint was made. Plain numbers; the machine adds, drivers read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters { $($(#[$doc])* pub $name: u64),+ }
+        pub struct Counters { $($(#[doc = $doc])* pub $name: u64),+ }
         impl Counters {
             /// Names of the counters, in the order of [`Counters::values`].
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
+            /// What each counter means, in the order of [`Counters::NAMES`]: its documentation, for the reference page.
+            pub const MEANINGS: &'static [&'static str] = &[$(concat!($($doc),*)),+];
             /// The totals, in the order of [`Counters::NAMES`].
             pub fn values(&self) -> [u64; Counters::NAMES.len()] { [$(self.$name),+] }
             /// The counters with these totals.
@@ -69,12 +71,12 @@ counters! {
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
     /// Messages that were announced because their receiver had no room for them.
-    messages_held,
+    forced_rendezvous,
     /// The most bytes of our messages copied for receivers without room, at a time.
-    peak_retained_bytes,
+    peak_bounce_bytes,
     /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
     peak_budget_used_bytes,
-    /// Copies between processes without the mailbox.
+    /// BounceBuffers between processes without the mailbox.
     cross_memory_copies,
     /// Their bytes.
     cross_memory_bytes,
@@ -87,7 +89,7 @@ counters! {
     /// Peers lost.
     peers_lost,
     /// Lanes that we have given back to their mailboxes' owners.
-    stays_ended,
+    lanes_returned,
     /// Packets sent that go on with an eager message.
     more_packets_sent,
     /// Packets sent that announce a message.
@@ -123,7 +125,7 @@ impl Counters {
             | Body::Written { .. } => &mut self.remote_packets_sent,
             Body::Fetch { .. }
             | Body::Goodbye
-            | Body::Leave
+            | Body::Detach
             | Body::ReturnRequest
             | Body::ReturnResponse { .. } => &mut self.control_packets_sent,
         };

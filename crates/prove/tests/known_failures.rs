@@ -1,5 +1,5 @@
 //! Failures of other credit schemes that are questions about all states of a small world. The list, and where each of the
-//! others is shown, is in `docs/proof.md`.
+//! others is shown, is in `docs/explanation/proof.md`.
 
 use weir_prove::explore::explore;
 use weir_prove::{suite, table};
@@ -25,7 +25,7 @@ fn failure_2_a_grant_does_not_wait_behind_data_that_waits_for_credit() {
 
 #[test]
 fn failure_3_and_5_no_state_is_left_in_which_a_grant_is_owed_and_nothing_brings_it() {
-    holds("dynamic: one way q=2 n=1, thief");
+    holds("dynamic: one way q=2 n=1, stealing");
 }
 
 #[test]

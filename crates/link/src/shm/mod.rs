@@ -1,6 +1,6 @@
 //! The shared-memory link: one mailbox per endpoint, in a segment file that its senders map.
 //!
-//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/mailbox.md` says why it
+//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/explanation/mailbox.md` says why it
 //! is laid out this way. A sender claims one lane of the receiver's mailbox and for its stay there is its only
 //! writer: nobody waits for it and it waits for nobody. When all lanes are taken, it waits for its turn.
 //!
@@ -336,7 +336,7 @@ impl ShmLink {
                 self.answer_calls();
             }
             if let Some(by) = self.asked.pop_front() {
-                return Some(Look::Arrival(Arrival::AskedToLeave { by }));
+                return Some(Look::Arrival(Arrival::DetachRequested { by }));
             }
             while let Some(stranger) = self.inbox.next_stranger() {
                 if let Some(arrival) = self.attached(stranger) {
