@@ -49,7 +49,7 @@ pub struct MemoryArguments {
 }
 
 /// What was measured for one number of peers. Unit: bytes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Row {
     /// Peers.
     pub peers: u32,

@@ -18,7 +18,7 @@ use weir_engine::config::Settings;
 use weir_output::Failure;
 use weir_output::quantity::{three_digits, time_ns};
 
-/// What weir has set itself for the smallest message (docs/performance.md): so many times the cache line.
+/// What weir has set itself for the smallest message (docs/explanation/performance.md): so many times the cache line.
 const LIMIT: f64 = 1.5;
 /// The message that it is for. Unit: bytes.
 const SMALL_BYTES: u64 = 8;

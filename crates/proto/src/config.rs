@@ -94,7 +94,7 @@ impl DataRegion {
     pub const MOST_LANE_SLOTS: u32 = 1024;
     /// The most credits of a sender that was not heard of before: an eager message of the default size and more.
     pub const MOST_START_SLOTS: u32 = 256;
-    /// See [`DataRegion::hold_points`] (protocol.md, gap 7).
+    /// See [`DataRegion::hold_points`] (docs/explanation/flow-control.md, gap 7).
     pub const HOLD_POINTS: u8 = 4;
 
     /// The slots of a region for `peers` senders, if nobody says how many: `slots_per_peer` for each.

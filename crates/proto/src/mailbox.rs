@@ -1,6 +1,6 @@
 //! Mailbox arithmetic: how slots are shared out, and when credits go back. Numbers only; layouts are the links'.
 //!
-//! Source: Prades, thesis, sections 5.1 to 5.3 (digest: `docs/protocol.md`). A mailbox has a data region, the sum of
+//! Source: Prades, thesis, sections 5.1 to 5.3 (digest: `docs/explanation/flow-control.md`). A mailbox has a data region, the sum of
 //! the senders' quotas, and a credit region, `credit_slots` slots for each peer's explicit credit packets.
 //!
 //! Worked exchange, quota 20, two credit slots, threshold 7: the sender fills its 20 slots and stops. The receiver

@@ -2,7 +2,7 @@
 //! are known to be wrong, which must be caught.
 //!
 //! What is explored is [`weir_proto::Endpoint`] itself, the code that ships; there is no model of it that could differ.
-//! `docs/proof.md` says what is proven and what is not; `make prove` prints it.
+//! `docs/explanation/proof.md` says what is proven and what is not; `make prove` prints it.
 #![forbid(unsafe_code)]
 
 pub mod explore;

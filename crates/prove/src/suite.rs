@@ -26,7 +26,7 @@ pub struct Case {
 /// A rule that is known to be wrong, where it must be caught, and by which checks it may be.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// How the table calls it: the gap in `docs/protocol.md`, section 4, and the rule.
+    /// How the table calls it: the gap in `docs/explanation/flow-control.md`, and the rule.
     pub name: &'static str,
     /// Where it shows, with the rule in it.
     pub setup: Setup,
@@ -180,7 +180,7 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
     add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
     let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
-    // Not a wrong rule as long as packets of a pair are in order: docs/proof.md.
+    // Not a wrong rule as long as packets of a pair are in order: docs/explanation/proof.md.
     let fixed = Rule::Wrong(Wrong::AmountIsFixedByTheRequest);
     let name = asked.name.clone() + ", amount fixed";
     add(Setup { rule: fixed, name, ..asked.clone() }, &EVERYTHING_OF_ONE);
@@ -301,7 +301,7 @@ fn mortal(setup: Setup) -> Setup {
     Setup { mortal: Some(1), name: setup.name.clone() + ", mortal", ..setup }
 }
 
-/// The rules that are known to be wrong and that a search finds; `docs/proof.md` names the others, and why they are not here.
+/// The rules that are known to be wrong and that a search finds; `docs/explanation/proof.md` names the others, and why they are not here.
 pub fn mutants() -> Vec<Mutant> {
     let mut mutants = Vec::new();
     let mut add = |rule, name, setup, caught_by, from_outside| {

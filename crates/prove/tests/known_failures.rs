@@ -1,5 +1,5 @@
 //! Failures of other credit schemes that are questions about all states of a small world. The list, and where each of the
-//! others is shown, is in `docs/proof.md`.
+//! others is shown, is in `docs/explanation/proof.md`.
 
 use weir_prove::explore::explore;
 use weir_prove::{suite, table};

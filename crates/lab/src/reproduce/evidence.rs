@@ -1,7 +1,8 @@
-//! Records, asked by what worlds have in common: curves and means.
+//! Records, asked by what worlds have in common: curves, medians over seeds, means over sizes.
 
 use std::collections::{BTreeMap, HashMap};
 use weir_bench::memory::Row;
+use weir_bench::statistics::Spread;
 pub use weir_output::chart::Curve;
 use weir_sim::plan::{Record, SchemeName, Settings};
 
@@ -37,26 +38,39 @@ impl<'a> Evidence<'a> {
         Some(100.0 * (record.time_ns / self.reference(record)?.time_ns - 1.0))
     }
 
-    /// `y` over `x` of the worlds that `which` names, the mean where several have the same `x` (seeds).
+    /// `y` over `x` of the worlds that `which` names, the median where several have the same `x` (seeds).
     pub fn curve(
         &self,
         which: impl Fn(&Settings) -> bool,
         x: impl Fn(&Settings) -> Option<f64>,
         y: impl Fn(&Record) -> Option<f64>,
     ) -> Curve {
-        let mut sums: BTreeMap<u64, (f64, f64, u32)> = BTreeMap::new();
+        let mut samples: BTreeMap<u64, (f64, Vec<f64>)> = BTreeMap::new();
         for record in self.records.iter().filter(|record| which(&record.settings)) {
             let (Some(x), Some(y)) = (x(&record.settings), y(record)) else { continue };
             // Positive numbers are ordered as their bits are.
-            let sum = sums.entry(x.abs().to_bits()).or_insert((x, 0.0, 0));
-            (sum.1, sum.2) = (sum.1 + y, sum.2 + 1);
+            samples.entry(x.abs().to_bits()).or_insert((x, Vec::new())).1.push(y);
         }
-        Curve(sums.into_values().map(|(x, sum, count)| (x, sum / f64::from(count))).collect())
+        Curve(samples.into_values().filter_map(|(x, values)| Some((x, median(&values)?))).collect())
     }
 
     /// Overhead over slots per peer. Unit: percent.
     pub fn overhead_by_slots(&self, which: impl Fn(&Settings) -> bool) -> Curve {
         self.curve(which, slots, |record| self.overhead(record))
+    }
+
+    /// The seeds of its worlds, in order.
+    pub fn seeds(&self) -> Vec<u64> {
+        let mut seeds: Vec<u64> = self.records.iter().map(|record| record.settings.seed).collect();
+        seeds.sort_unstable();
+        seeds.dedup();
+        seeds
+    }
+
+    /// The worlds of one seed.
+    pub fn of_seed(&self, seed: u64) -> Evidence<'a> {
+        let records = self.records.iter().copied().filter(|record| record.settings.seed == seed);
+        Evidence::new(records.collect(), self.memory)
     }
 
     /// Values of something, each once, in order.
@@ -123,14 +137,7 @@ pub fn delayed(record: &Record) -> Option<f64> {
 
 /// The middle value, or the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-    }
+    Spread::of(values).map(|spread| spread.median)
 }
 
 /// The mean; `None` of nothing.

@@ -12,13 +12,13 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let mut html = Html::begin("weir: the published experiments, repeated");
     html.heading(1, "The published experiments, repeated");
     html.paragraph(
-        "The machines that ship, on modelled networks, in virtual time. Grey is what was published; colours are our worlds. Each \
-         point names the rule by which it is judged; one that does not hold is explained in docs/fidelity.md.",
+        "These worlds run the protocol that ships, on modelled networks, in virtual time. Grey is what was published; colours are our \
+         worlds. Each point names the rule by which it is judged. docs/explanation/fidelity.md explains points that do not hold.",
     );
     if quick {
         html.warning(
-            "The quick variant: worlds much smaller than published, so that everything runs in minutes. What a point says about \
-             1024 ranks is not tested by it, and it may hold at full size and not here.",
+            "The quick variant: its worlds are much smaller than the published ones, so that everything runs in minutes. A point may \
+             hold here and not at full size, or the other way round.",
         );
     }
     let verdicts: Vec<Verdict> =
@@ -29,7 +29,8 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let wall_s: f64 = worlds.iter().map(|record| record.wall_s).sum();
     html.tiles(&[
         ("points that hold", of(Verdict::Holds), String::from("by rules stated with each")),
-        ("do not hold", of(Verdict::DoesNotHold), String::from("see docs/fidelity.md")),
+        ("hold if", of(Verdict::HoldsIf), String::from("an assumed parameter lies in a range")),
+        ("do not hold", of(Verdict::DoesNotHold), String::from("see docs/explanation/fidelity.md")),
         ("not evaluated", of(Verdict::NotEvaluated), String::from("their worlds were not run")),
         ("worlds", count(worlds.len() as u64), format!("{} packets", count(packets))),
         (
@@ -42,7 +43,7 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
         section(&mut html, it);
     }
     html.data(&json!({
-        "schema": "weir-reproduce-page-1",
+        "schema": "weir-reproduce-page-2",
         "quick": quick,
         "experiments": reproduced.iter().map(|it| json!({
             "id": it.experiment.id,
@@ -67,13 +68,21 @@ fn section(html: &mut Html, it: &Reproduced<'_>) {
     html.heading(2, &format!("{} {}", it.experiment.id, it.experiment.title));
     html.note(it.experiment.source);
     let rows = it.points.iter().map(|point| {
-        let verdict = point.verdict.word().to_owned();
-        let row = vec![point.text.clone(), point.published.clone(), point.ours.clone(), verdict];
+        let row = vec![point.text.clone(), point.published.clone(), super::ours(point), point.verdict_text()];
         (row, point.verdict == Verdict::DoesNotHold)
     });
     html.statements(&["point", "published", "ours", ""], rows);
     if it.points.iter().any(|point| point.verdict == Verdict::DoesNotHold) {
-        html.warning("A point does not hold: docs/fidelity.md says why, by evidence, where we know.");
+        html.warning("A point does not hold. The page of this experiment in docs/explanation/fidelity says why, as far as we know.");
+    }
+    let names = super::parameters(std::slice::from_ref(it));
+    if !names.is_empty() {
+        html.begin_details("Sensitivity: the range of each assumed parameter over which the verdict stays");
+        html.note("Swept in the small worlds of the quick variant, one parameter at a time.");
+        let heading: Vec<&str> = ["point", "verdict"].into_iter().chain(names.iter().copied()).collect();
+        let judged = it.points.iter().filter(|point| !point.id.is_empty());
+        html.table(&heading, judged.map(|point| super::sensitivity_row(point, &names)));
+        html.end_details();
     }
     let charts: Vec<Chart> = (it.experiment.figures)(&it.evidence);
     html.begin_row();

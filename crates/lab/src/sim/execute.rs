@@ -62,6 +62,9 @@ impl Results {
 
 /// The command that runs one world of a plan.
 fn command(plan: &Plan, key: &Key) -> String {
+    if plan.title == crate::reproduce::SWEEP_TITLE {
+        return format!("weir reproduce {}", plan.experiment);
+    }
     let quick = if plan.is_quick { " --quick" } else { "" };
     let path = plan.path.display().to_string();
     let path = if path.contains(char::is_whitespace) { format!("'{path}'") } else { path };

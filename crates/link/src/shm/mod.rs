@@ -1,6 +1,6 @@
 //! The shared-memory link: one mailbox per endpoint, in a segment file that its senders map.
 //!
-//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/mailbox.md` says why it
+//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/explanation/mailbox.md` says why it
 //! is laid out this way. A sender claims one lane of the receiver's mailbox and for its stay there is its only
 //! writer: nobody waits for it and it waits for nobody. When all lanes are taken, it waits for its turn.
 //!

@@ -1,7 +1,7 @@
 //! Who floods, pays: a receiver's budget for unexpected payload, and what senders keep for receivers without room.
 //!
 //! Here are the calculators: [`Budget`] says whether to hold, [`Copies`] what a sender keeps, [`Ended`] of what it is to
-//! be told. `docs/receiver-memory.md` has the argument why the budget holds. It does not know messages or packets.
+//! be told. `docs/explanation/receiver-memory.md` has the argument why the budget holds. It does not know messages or packets.
 //!
 //! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
 //! matches it: `Copy`, complete, and with fifteen others or when idle B -> A `finished r0, 16`: `Release { r0 }` ...

@@ -1,5 +1,5 @@
 //! Dynamic credits: the data region follows the senders that use it. Source: Prades, thesis, chapter 6; what we changed and
-//! why is in `docs/protocol.md`, section 4.
+//! why is in `docs/explanation/flow-control.md`.
 //!
 //! The receiver keeps one [`Pool`] for all its senders: the slots that nobody holds, and for every sender how many credits it
 //! holds (`current`), how many it should (`intended`) and at which counts of retrieved slots it is granted more (the

@@ -4,7 +4,7 @@
 //! The sender never waits for credit. If the receiver has no buffer, it says so (RNR NAK); the sender waits for the RNR
 //! timer and tries again, and everything behind it on that connection waits too, in order. So many refusals in a row,
 //! one more than the retries, end the connection. What "the receiver says so" is on a link without such hardware, stands
-//! in `docs/protocol.md`, "Receiver not ready": the sender looks whether there is a buffer, and finding none is the NAK.
+//! in `docs/explanation/flow-control.md`, "Hardware": the sender looks whether there is a buffer, and finding none is the NAK.
 //!
 //! Worked exchange, 2 buffers, timer 10 us, 1 retry: a and b leave; c is refused at 0 us and waits. At 10 us the
 //! receiver has freed a buffer: c leaves, and the count of refusals begins again. d is refused at 12 us and at 22 us: the

@@ -1,7 +1,7 @@
 //! Rules that are known to be wrong, most of them as published, to be put in the place of ours: whatever claims to check
 //! the scheme must notice each. Only tests and proofs can choose one.
 
-/// One wrong rule of dynamic credits. The numbers are those of the gaps in `docs/protocol.md`.
+/// One wrong rule of dynamic credits. The numbers are those of the gaps in `docs/explanation/flow-control.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutant {
     /// Gap 1: a short grant pushes the whole new threshold.
@@ -17,7 +17,7 @@ pub enum Mutant {
     /// Gap 6: who has asked for credits does not answer a request before it was answered.
     AnswersWaitForAnswers,
     /// Gap 6: the amount of a response is fixed when the request arrives. The same as ours while packets of a pair are in order
-    /// (docs/proof.md): no check can notice it there.
+    /// (docs/explanation/proof.md): no check can notice it there.
     AmountIsFixedByTheRequest,
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,

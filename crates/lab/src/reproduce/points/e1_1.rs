@@ -1,6 +1,6 @@
 //! E1.1: static credits, ping-pong of 16 pairs between two nodes that are 1 to 14 hops apart.
 
-use super::{Experiment, Point, WEIR, percent, static_name};
+use super::{Experiment, Point, VISIBLE, Verdict, WEIR, percent, static_name};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, delayed, mean, slots};
 use weir_sim::plan::{SchemeName, Settings};
@@ -54,24 +54,28 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         let most = waits(evidence, n, NEAR).0.last().map_or(0.0, |(slots, _)| *slots);
         let words =
             known.iter().map(|end| end.map_or_else(|| format!("beyond {most}"), |end| end.to_string()));
-        points.push(Point::new(
+        points.push(Point::new(format!("end-of-delays.n{n}"), 
             format!("n = {n}: the point where no send is delayed (under {NONE_DELAYED:.0} %) does not depend on distance"),
             "the same at all distances",
             format!("{} slots, from near to far", words.collect::<Vec<_>>().join(", ")),
-            known.windows(2).all(|pair| pair[0] == pair[1]),
+            known.windows(2).all(|pair| pair[0].is_some() && pair[0] == pair[1]),
         ));
+        if known.iter().all(Option::is_none) {
+            // Sends are delayed with every buffer that was run.
+            points.iter_mut().last().into_iter().for_each(|point| point.verdict = Verdict::NotEvaluated);
+        }
     }
     let small = |n: u32, distance: f64| mean(&overhead(evidence, n, distance).between(0.0, SMALL));
     let over_n = |distance| {
         let means: Vec<f64> = (1..=5).filter_map(|n| small(n, distance)).collect();
         mean(&means)
     };
-    points.push(Point::of(
-        format!("up to {SMALL} slots the overhead is larger at 14 hops than at 1 (mean over buffers and n)"),
+    points.push(Point::of("small-buffers-by-distance", 
+        format!("up to {SMALL} slots the overhead is larger at 14 hops than at 1 (by at least {VISIBLE} point, mean over buffers and n)"),
         "larger",
         over_n(FAR)
             .zip(over_n(NEAR))
-            .map(|(far, near)| (format!("{} at 14 hops, {} at 1", percent(far), percent(near)), far > near)),
+            .map(|(far, near)| (format!("{} at 14 hops, {} at 1", percent(far), percent(near)), far - near >= VISIBLE)),
     ));
     let all = |n: u32| mean(&overhead(evidence, n, NEAR).between(0.0, 64.0));
     let delays = |n: u32| mean(&waits(evidence, n, NEAR).between(0.0, 64.0));
@@ -83,19 +87,24 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         values.iter().map(|(_, value)| percent(*value)).collect::<Vec<_>>().join(", ")
     };
     let least = |values: &[(u32, f64)]| {
-        values.len() > 1 && values[0].0 == 1 && values[1..].iter().all(|(_, value)| values[0].1 < *value)
+        values.len() > 1
+            && values[0].0 == 1
+            && values[1..].iter().all(|(_, value)| values[0].1 + VISIBLE <= *value)
     };
     let most = |values: &[(u32, f64)]| {
-        values.len() > 1 && values[0].0 == 1 && values[1..].iter().all(|(_, value)| values[0].1 > *value)
+        values.len() > 1
+            && values[0].0 == 1
+            && values[1..].iter().all(|(_, value)| values[0].1 >= VISIBLE + *value)
     };
     let known = (overheads.len() > 1).then_some(());
-    points.push(Point::of(
-        "n = 1 has the least overhead (mean over buffers, 1 hop; n = 1, 2, ...)",
+    points.push(Point::of("least-overhead", 
+        format!("n = 1 has the least overhead (by at least {VISIBLE} point; mean over buffers, 1 hop; n = 1, 2, ...)"),
         "n = 1 least",
         known.map(|()| (words(&overheads), least(&overheads))),
     ));
     points.push(Point::of(
-        "although more of its sends are delayed",
+        "most-delays",
+        format!("although more of its sends are delayed (by at least {VISIBLE} point)"),
         "n = 1 most",
         known.map(|()| (words(&delays), most(&delays))),
     ));

@@ -57,11 +57,14 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             }
             let found = fall(&curve);
             let point =
-                |text: String, published: String, found: Option<First>, from: f64, to: f64| match found {
-                    Some(found) => Point::of_first(text, published, found, from, to),
-                    None => Point::new(text, published, "it does not fall", false),
+                |id: String, text: String, published: String, found: Option<First>, from: f64, to: f64| {
+                    match found {
+                        Some(found) => Point::of_first(id, text, published, found, from, to),
+                        None => Point::new(id, text, published, "it does not fall", false),
+                    }
                 };
             points.push(point(
+                format!("falls.n{credit_slots}"),
                 format!(
                     "{ranks} ranks, n = {credit_slots}: overhead begins to fall ({:.0} % of the way down)",
                     100.0 * BEGUN
@@ -72,10 +75,11 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
                 falls + 1.0,
             ));
             points.push(point(
+                format!("stable.n{credit_slots}"),
                 format!("{ranks} ranks, n = {credit_slots}: overhead is stable (at most {:.0} % of the fall are left)", 100.0 * LEFT),
                 stable.map_or_else(|| String::from("not up to 64 slots"), |slots| format!("{slots} slots (+-1)")),
                 found.map(|(_, stable)| stable),
-                stable.map_or(64.0, |slots| slots - 1.0),
+                stable.map_or(65.0, |slots| slots - 1.0),
                 stable.map_or(f64::INFINITY, |slots| slots + 1.0),
             ));
         }

@@ -38,6 +38,11 @@ fn words(part: Part) -> String {
     }
 }
 
+/// `1/2`: the part that is active, for names that do not depend on the number of ranks.
+fn share_name((group, ranks): Part) -> String {
+    format!("1/{}", ranks / group.max(1))
+}
+
 fn curve(evidence: &Evidence<'_>, scheme: SchemeName, of: Part) -> Curve {
     evidence.overhead_by_slots(|it| it.scheme == scheme && part(it) == Some(of))
 }
@@ -56,7 +61,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     for part in parts(evidence) {
         let fixed = curve(evidence, SchemeName::Static, part);
         if !fixed.is_empty() {
-            points.push(Point::of_first(
+            points.push(Point::of_first(format!("static.{}", share_name(part)), 
                 format!(
                     "{} active, static: under {LIMIT} % from about {STATIC_SLOTS} slots on and not below (at most {ABOUT} times that)",
                     words(part)
@@ -77,7 +82,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
         if part.0 == part.1 {
             let differences: Vec<f64> =
                 dynamic.0.iter().filter_map(|(slots, overhead)| Some(overhead - fixed.at(*slots)?)).collect();
-            points.push(Point::of(
+            points.push(Point::of("dynamic.all", 
                 format!(
                     "{} active: dynamic costs slightly more than static (by at most {SLIGHTLY} points, mean over the buffer sizes)",
                     words(part)
@@ -89,7 +94,7 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             continue;
         }
         let share = f64::from(part.0) / f64::from(part.1);
-        points.push(Point::of_first(
+        points.push(Point::of_first(format!("dynamic.{}", share_name(part)), 
             format!(
                 "{} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",
                 words(part)

@@ -1,6 +1,6 @@
 //! E1.6: some peers live in the same node and need no credits.
 
-use super::{Experiment, Point, WEIR, percent};
+use super::{Experiment, Point, VISIBLE, WEIR, percent};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, mean};
 use weir_sim::plan::SchemeName;
@@ -39,10 +39,20 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
             |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
         let text = format!("{share} % of the peers local ({ranks} ranks), mean over the buffer sizes");
         points.push(if share >= HELPS_FROM {
-            Point::of(format!("{text}: dynamic costs less"), "less", both.map(|it| (words(it), it.0 < it.1)))
+            Point::of(
+                format!("local.{share}"),
+                format!("{text}: dynamic costs less (by at least {VISIBLE} point)"),
+                "less",
+                both.map(|it| (words(it), it.1 - it.0 >= VISIBLE)),
+            )
         } else {
             let text = format!("{text}: at most {SIMILAR} points apart");
-            Point::of(text, "similar", both.map(|it| (words(it), (it.0 - it.1).abs() <= SIMILAR)))
+            Point::of(
+                format!("local.{share}"),
+                text,
+                "similar",
+                both.map(|it| (words(it), (it.0 - it.1).abs() <= SIMILAR)),
+            )
         });
     }
     points

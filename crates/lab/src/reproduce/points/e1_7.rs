@@ -61,33 +61,38 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let known = ends.iter().all(|ends| ends.len() == 7).then_some(());
     let words =
         |values: &[f64]| values.iter().map(|value| format!("{value:.0}")).collect::<Vec<_>>().join(", ");
-    let point = |text: &str, published: &str, group: usize, holds: &dyn Fn(&[f64]) -> bool| {
-        Point::of(text, published, known.map(|()| (words(&ends[group]), holds(&ends[group]))))
+    let point = |id: &str, text: &str, published: &str, group: usize, holds: &dyn Fn(&[f64]) -> bool| {
+        Point::of(id, text, published, known.map(|()| (words(&ends[group]), holds(&ends[group]))))
     };
     // Phases, from 0: all, quarter, half, all, half, quarter, all.
     vec![
         point(
-            "credits towards the ranks of all phases, at the end of each phase: most in the phases of a quarter, fewest in those of all",
+            "follow-the-pattern",
+            "credits towards the ranks of all phases, at the end of each phase: most in the phases of a quarter, fewest in those of all (by at least 1 slot)",
             "they follow the pattern",
             0,
             &|ends| {
                 let quarter = ends[1].min(ends[5]);
-                quarter > ends[0].max(ends[3]).max(ends[6]) && ends[2].min(ends[4]) > ends[3].max(ends[6])
+                quarter >= ends[0].max(ends[3]).max(ends[6]) + SUDDEN
+                    && ends[2].min(ends[4]) >= ends[3].max(ends[6]) + SUDDEN
             },
         ),
         point(
-            "towards those that come in with a half: more at the end of phase 3 (half) than of phase 2 (quarter)",
+            "gain-with-a-half",
+            "towards those that come in with a half: more at the end of phase 3 (half) than of phase 2 (quarter), by at least 1 slot",
             "they gain",
             1,
-            &|ends| ends[2] > ends[1],
+            &|ends| ends[2] >= ends[1] + SUDDEN,
         ),
         point(
-            "towards those that come in with all: more at the end of phases 4 and 7 (all) than before",
+            "gain-with-all",
+            "towards those that come in with all: more at the end of phases 4 and 7 (all) than before, by at least 1 slot",
             "they gain",
             2,
-            &|ends| ends[3] > ends[2] && ends[6] > ends[5],
+            &|ends| ends[3] >= ends[2] + SUDDEN && ends[6] >= ends[5] + SUDDEN,
         ),
         Point::of(
+            "barrier-wakes",
             format!(
                 "barriers wake idle ranks: those that come in with all only gain (at least {SUDDEN} slot) at the barrier before phase 3, in \
                  which they have no part"

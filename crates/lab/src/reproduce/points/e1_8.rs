@@ -50,21 +50,25 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
     let known = |curve: &Curve| (!curve.is_empty()).then_some(());
     let mut points = vec![
         Point::of(
+            "static.3",
             format!("static: mean overhead of {ACCEPTABLE} % with"),
             "64 slots",
             known(&fixed).map(|()| (words(&fixed), first(&fixed) == Some(64.0))),
         ),
         Point::of(
+            "dynamic.3",
             format!("dynamic: mean overhead of {ACCEPTABLE} % with"),
             "16 slots (thesis)",
             known(&dynamic).map(|()| (words(&dynamic), first(&dynamic).is_some_and(|slots| slots <= 16.0))),
         ),
         Point::of(
+            "static.8-slots",
             format!("static, 8 slots: above {STATIC_AT_8} %"),
             format!("above {STATIC_AT_8} %"),
             fixed.at(8.0).map(|overhead| (percent(overhead), overhead > STATIC_AT_8)),
         ),
         Point::of(
+            "dynamic.8-slots",
             format!("dynamic, 8 slots: below {DYNAMIC_AT_8} % (2012; the thesis has more)"),
             format!("below {DYNAMIC_AT_8} %"),
             dynamic.at(8.0).map(|overhead| (percent(overhead), overhead < DYNAMIC_AT_8)),

@@ -51,6 +51,9 @@ const SCHEMES: [(SchemeName, &str); 3] = [
 const LATER_RNR_TIMER_NS: u64 = 640_000;
 /// "Equal": the slowest takes so much longer than the fastest at most. Unit: percent.
 const EQUAL: f64 = 2.0;
+/// "Best", "worst" and "better": by so much at least, which is what makes a difference of "equal" times. Unit: percent.
+const FASTER: f64 = EQUAL;
+const FASTER_RATIO: f64 = 1.0 + FASTER / 100.0;
 /// "Comparable". Unit: percent.
 const COMPARABLE: f64 = 10.0;
 
@@ -99,9 +102,9 @@ fn apart(spread: f64) -> String {
     format!("{spread:.1} % apart at most")
 }
 
-fn within(text: String, published: &str, limit: f64, curves: &[Curve]) -> Point {
+fn within(id: impl Into<String>, text: String, published: &str, limit: f64, curves: &[Curve]) -> Point {
     let found = spread(curves).map(|spread| (apart(spread), spread <= limit));
-    Point::of(format!("{text} (at most {limit} % apart)"), published, found)
+    Point::of(id, format!("{text} (at most {limit} % apart)"), published, found)
 }
 
 fn blocking_word(blocking: bool) -> &'static str {
@@ -110,7 +113,8 @@ fn blocking_word(blocking: bool) -> &'static str {
 
 fn latency_points(evidence: &Evidence<'_>) -> Vec<Point> {
     let curves = SCHEMES.map(|(scheme, _)| time_by(evidence, scheme, "message_bytes", |_| true));
-    let mut points = vec![within(String::from("all schemes have the same latency"), "equal", EQUAL, &curves)];
+    let mut points =
+        vec![within("latency", String::from("all schemes have the same latency"), "equal", EQUAL, &curves)];
     let weir = time_by(evidence, SchemeName::Weir, "message_bytes", |_| true);
     if let Some((bytes, time_ns)) = weir.0.first() {
         points.push(Point::beside(
@@ -126,13 +130,19 @@ fn enough_points(evidence: &Evidence<'_>) -> Vec<Point> {
     for blocking in [true, false] {
         let curves = SCHEMES.map(|(scheme, _)| bandwidth(evidence, scheme, blocking));
         let text = format!("{} calls: all schemes perform comparably", blocking_word(blocking));
-        points.push(within(text, "comparable", COMPARABLE, &curves));
+        points.push(within(
+            format!("{}.comparable", blocking_word(blocking)),
+            text,
+            "comparable",
+            COMPARABLE,
+            &curves,
+        ));
     }
     let spreads: Option<Vec<f64>> = SCHEMES
         .iter()
         .map(|(scheme, _)| spread(&[true, false].map(|blocking| bandwidth(evidence, *scheme, blocking))))
         .collect();
-    points.push(Point::of(
+    points.push(Point::of("blocking-and-non-blocking", 
         format!("blocking and non-blocking calls perform comparably (every scheme, every window: at most {COMPARABLE} % apart)"),
         "comparable",
         spreads.and_then(|spreads| spreads.into_iter().reduce(f64::max)).map(|spread| (apart(spread), spread <= COMPARABLE)),
@@ -162,14 +172,16 @@ fn few_points(evidence: &Evidence<'_>) -> Vec<Point> {
         };
         let word = blocking_word(blocking);
         points.push(Point::of(
-            format!("{word} calls, the largest window: adaptive is best"),
+            format!("{word}.adaptive-best"),
+            format!("{word} calls, the largest window: adaptive is best (by at least {FASTER} %)"),
             "adaptive best",
-            ends.map(|it| (words(it), it[2] < it[0] && it[2] < it[1])),
+            ends.map(|it| (words(it), FASTER_RATIO * it[2] <= it[0].min(it[1]))),
         ));
         points.push(Point::of(
-            format!("{word} calls, the largest window: static is worst"),
+            format!("{word}.static-worst"),
+            format!("{word} calls, the largest window: static is worst (by at least {FASTER} %)"),
             "static worst",
-            ends.map(|it| (words(it), it[1] > it[0] && it[1] > it[2])),
+            ends.map(|it| (words(it), it[1] >= FASTER_RATIO * it[0].max(it[2]))),
         ));
         let later = bandwidth_with_timer(evidence, SchemeName::Hardware, blocking, true);
         if let Some(&(_, time_ns)) = later.0.last() {
@@ -187,17 +199,26 @@ fn large_points(evidence: &Evidence<'_>) -> Vec<Point> {
     for blocking in [true, false] {
         let curves = SCHEMES.map(|(scheme, _)| bandwidth(evidence, scheme, blocking));
         let text = format!("{} calls: all schemes perform comparably", blocking_word(blocking));
-        points.push(within(text, "comparable", COMPARABLE, &curves));
+        points.push(within(
+            format!("{}.comparable", blocking_word(blocking)),
+            text,
+            "comparable",
+            COMPARABLE,
+            &curves,
+        ));
     }
     let both = at_the_end(evidence, true).zip(at_the_end(evidence, false));
     points.push(Point::of(
-        "non-blocking calls give better performance (largest window, all schemes)",
+        "non-blocking-better",
+        format!(
+            "non-blocking calls give better performance (by at least {FASTER} %; largest window, all schemes)"
+        ),
         "better",
         both.map(|(blocking, nonblocking)| {
             let least =
                 blocking.iter().zip(nonblocking).map(|(blocking, other)| blocking / other).reduce(f64::min);
             let least = least.unwrap_or(0.0);
-            (format!("{least:.2} times as fast at least"), least > 1.0)
+            (format!("{least:.2} times as fast at least"), least >= FASTER_RATIO)
         }),
     ));
     points

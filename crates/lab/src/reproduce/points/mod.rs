@@ -21,17 +21,23 @@ use super::evidence::{Evidence, First};
 use serde::Serialize;
 use weir_proto::DataRegion;
 
+/// A difference that a reader of a published figure can see. A rule that says "more" or "less" requires it, since any two
+/// worlds differ by something. Unit: percentage points.
+const VISIBLE: f64 = 1.0;
+
 /// Whether a point holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It does.
+    /// It holds with the assumed parameters and with every value to which the sweep sets one of them.
     Holds,
-    /// It does not.
+    /// It holds with the assumed parameters, and does not with some other value of at least one of them.
+    HoldsIf,
+    /// It does not hold with the assumed parameters.
     DoesNotHold,
-    /// The worlds that were run do not say (the quick variant leaves some out).
+    /// The worlds that were run do not decide it (the quick variant leaves some out).
     NotEvaluated,
-    /// Nothing was published: a number of ours, for comparison.
+    /// Nothing was published that could be judged: the row shows a number of ours.
     NotPublished,
 }
 
@@ -40,16 +46,24 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
+            Verdict::HoldsIf => "holds if",
             Verdict::DoesNotHold => "DOES NOT HOLD",
             Verdict::NotEvaluated => "not evaluated",
             Verdict::NotPublished => "",
         }
+    }
+
+    /// Whether the point holds with the assumed parameters.
+    pub fn holds(self) -> bool {
+        matches!(self, Verdict::Holds | Verdict::HoldsIf)
     }
 }
 
 /// One statement of a paper beside ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
+    /// Name of the rule within its experiment. The same rule has the same name at every size of the worlds.
+    pub id: String,
     /// What is compared, and by which rule.
     pub text: String,
     /// What was published.
@@ -58,27 +72,42 @@ pub struct Point {
     pub ours: String,
     /// Whether it holds.
     pub verdict: Verdict,
+    /// How the verdict depends on each assumed parameter; empty if nothing was swept.
+    pub sensitivity: Vec<Stay>,
+    /// Seeds with the same verdict, of all that were run; `None` with one seed.
+    pub seeds: Option<(usize, usize)>,
+    /// `ours` with the least and the greatest of each number over the seeds; `None` with one seed.
+    pub over_seeds: Option<String>,
 }
 
 impl Point {
     /// A point that was evaluated.
     pub fn new(
+        id: impl Into<String>,
         text: impl Into<String>,
         published: impl Into<String>,
         ours: impl Into<String>,
         holds: bool,
     ) -> Point {
         let verdict = if holds { Verdict::Holds } else { Verdict::DoesNotHold };
-        Point { text: text.into(), published: published.into(), ours: ours.into(), verdict }
+        Point {
+            id: id.into(),
+            text: text.into(),
+            published: published.into(),
+            ours: ours.into(),
+            verdict,
+            sensitivity: Vec::new(),
+            seeds: None,
+            over_seeds: None,
+        }
     }
 
-    /// A point about which the worlds that were run say nothing.
-    pub fn open(text: impl Into<String>, published: impl Into<String>) -> Point {
-        let (text, published) = (text.into(), published.into());
-        Point { text, published, ours: String::from("not run"), verdict: Verdict::NotEvaluated }
+    /// A point that the worlds that were run do not decide.
+    pub fn open(id: impl Into<String>, text: impl Into<String>, published: impl Into<String>) -> Point {
+        Point { verdict: Verdict::NotEvaluated, ..Point::new(id, text, published, "not run", false) }
     }
 
-    /// Takes back what was said of it, since `missing` worlds did not end.
+    /// Withdraws the verdict, since `missing` worlds did not end.
     pub fn open_without(&mut self, missing: usize) {
         let worlds = if missing == 1 { "a world is" } else { "worlds are" };
         self.ours = format!("{worlds} missing; without: {}", self.ours);
@@ -89,12 +118,21 @@ impl Point {
 
     /// A number of ours beside the published ones.
     pub fn beside(text: impl Into<String>, ours: impl Into<String>) -> Point {
-        let published = String::from("-");
-        Point { text: text.into(), published, ours: ours.into(), verdict: Verdict::NotPublished }
+        Point::beside_published(text, "-", ours)
+    }
+
+    /// A number of ours beside a published one that nothing of ours can miss.
+    pub fn beside_published(
+        text: impl Into<String>,
+        published: impl Into<String>,
+        ours: impl Into<String>,
+    ) -> Point {
+        Point { verdict: Verdict::NotPublished, ..Point::new("", text, published, ours, true) }
     }
 
     /// A point about the first size from which on something holds: open if the sizes that were run leave it open.
     pub fn of_first(
+        id: impl Into<String>,
         text: impl Into<String>,
         published: impl Into<String>,
         first: First,
@@ -102,17 +140,53 @@ impl Point {
         to: f64,
     ) -> Point {
         match first.is_within(from, to) {
-            Some(holds) => Point::new(text, published, first.words(), holds),
-            None => Point { ours: first.words(), ..Point::open(text, published) },
+            Some(holds) => Point::new(id, text, published, first.words(), holds),
+            None => Point { ours: first.words(), ..Point::open(id, text, published) },
         }
     }
 
     /// [`Point::new`] of what was found, or [`Point::open`].
-    pub fn of(text: impl Into<String>, published: impl Into<String>, found: Option<(String, bool)>) -> Point {
+    pub fn of(
+        id: impl Into<String>,
+        text: impl Into<String>,
+        published: impl Into<String>,
+        found: Option<(String, bool)>,
+    ) -> Point {
         match found {
-            Some((ours, holds)) => Point::new(text, published, ours, holds),
-            None => Point::open(text, published),
+            Some((ours, holds)) => Point::new(id, text, published, ours, holds),
+            None => Point::open(id, text, published),
         }
+    }
+
+    /// The verdict in words: `holds if credit price (x) in [0.5, 2], RNR timer (us) in [10, 80]`.
+    pub fn verdict_text(&self) -> String {
+        if self.verdict != Verdict::HoldsIf {
+            return self.verdict.word().to_owned();
+        }
+        let narrow = self.sensitivity.iter().filter(|stay| !stay.is_all);
+        let ranges: Vec<String> =
+            narrow.map(|stay| format!("{} in {}", stay.parameter, stay.range())).collect();
+        format!("{} {}", self.verdict.word(), ranges.join(", "))
+    }
+}
+
+/// The range of an assumed parameter over which a verdict stays.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stay {
+    /// Name and unit of the parameter.
+    pub parameter: &'static str,
+    /// The least value around the assumed one with the same verdict.
+    pub from: f64,
+    /// The greatest.
+    pub to: f64,
+    /// Whether that is all that was swept.
+    pub is_all: bool,
+}
+
+impl Stay {
+    /// `[0.5, 2]`.
+    pub fn range(&self) -> String {
+        format!("[{}, {}]", self.from, self.to)
     }
 }
 
@@ -126,7 +200,7 @@ pub struct Experiment {
     pub source: &'static str,
     /// Its plans, by the names of their files.
     pub plans: &'static [&'static str],
-    /// Evaluates the points.
+    /// Evaluates the points. Text of one point may name the size of its worlds; its `id` does not.
     pub points: fn(&Evidence<'_>) -> Vec<Point>,
     /// Draws the figures.
     pub figures: fn(&Evidence<'_>) -> Vec<Chart>,
