@@ -39,7 +39,7 @@ def test_the_receiver_stays_within_its_budget(over_weir, budget, senders, messag
     counters = [rank["counters"] for rank in report["ranks"]]
     assert counters[0]["peak_budget_used_bytes"] <= budget
     if senders * messages * message_bytes > 2 * budget:
-        assert sum(rank["messages_held"] for rank in counters) > 0, "more than fits, and nobody was told to hold"
+        assert sum(rank["forced_rendezvous"] for rank in counters) > 0, "more than fits, and nobody was told to hold"
 
 
 @pytest.mark.parametrize("message_bytes", [8, 2048, 16384])
@@ -53,14 +53,14 @@ def test_without_cross_memory_attach_payload_travels_in_packets(over_weir, messa
     flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("CROSS_MEMORY", 0)]
     _, report = flood(over_weir, 2, 2000, message_bytes, "blocking", "late", *flags)
     assert all(rank["counters"]["cross_memory_copies"] == 0 for rank in report["ranks"])
-    assert sum(rank["counters"]["messages_held"] for rank in report["ranks"]) > 0
+    assert sum(rank["counters"]["forced_rendezvous"] for rank in report["ranks"]) > 0
 
 
 def test_a_sender_without_bounce_buffers_completes(over_weir):
     """Not only slower: no sender may keep anything, and a non-blocking program completes all the same."""
     flags = [*setting("UNEXPECTED_BUDGET", 64 * KIB), *setting("RETAIN_BYTES", 65536)]
     found, report = flood(over_weir, 1, 200, 2048, "nonblocking", "late", *flags)
-    assert all(rank["counters"]["peak_retained_bytes"] <= 65536 for rank in report["ranks"])
+    assert all(rank["counters"]["peak_bounce_bytes"] <= 65536 for rank in report["ranks"])
 
 
 def test_memory_is_released_after_a_flood(over_weir):
@@ -81,5 +81,5 @@ def test_with_more_ranks_than_cores_a_sender_that_can_wait_does_not_copy(over_we
     outcome, report = over_weir(2 * len(os.sched_getaffinity(0)) + 1, program, timeout=60)
     assert "incast senders=" in outcome.output, outcome
     assert sum(rank["counters"]["stalls"] for rank in report["ranks"]) > 0, "nobody waited for credit"
-    copied = [rank["counters"]["peak_retained_bytes"] for rank in report["ranks"]]
+    copied = [rank["counters"]["peak_bounce_bytes"] for rank in report["ranks"]]
     assert max(copied) < 2048, f"copied at most, by rank: {copied} B"  # what is short is injected

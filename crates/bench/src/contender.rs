@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// MPIs that are compared as they are, without weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Foreign {
+pub enum OtherMpi {
     /// Open MPI, with what it chooses.
     OpenMpi,
     /// Intel MPI, with what it chooses.
@@ -22,22 +22,22 @@ pub enum Contender {
     /// A transport under MPICH.
     Mpich(Transport),
     /// Another MPI.
-    Foreign(Foreign),
+    OtherMpi(OtherMpi),
 }
 
 impl Contender {
     /// All of them.
     pub fn all() -> Vec<Contender> {
         let mpich = Transport::value_variants().iter().map(|&transport| Contender::Mpich(transport));
-        mpich.chain(Foreign::value_variants().iter().map(|&foreign| Contender::Foreign(foreign))).collect()
+        mpich.chain(OtherMpi::value_variants().iter().map(|&foreign| Contender::OtherMpi(foreign))).collect()
     }
 
     /// Its word on the command line and in records.
     pub fn word(self) -> &'static str {
         match self {
             Contender::Mpich(transport) => transport.word(),
-            Contender::Foreign(Foreign::OpenMpi) => "open-mpi",
-            Contender::Foreign(Foreign::IntelMpi) => "intel-mpi",
+            Contender::OtherMpi(OtherMpi::OpenMpi) => "open-mpi",
+            Contender::OtherMpi(OtherMpi::IntelMpi) => "intel-mpi",
         }
     }
 
@@ -45,8 +45,8 @@ impl Contender {
     pub fn heading(self) -> String {
         match self {
             Contender::Mpich(transport) => transport.heading().replace('\n', " "),
-            Contender::Foreign(Foreign::OpenMpi) => String::from("Open MPI"),
-            Contender::Foreign(Foreign::IntelMpi) => String::from("Intel MPI"),
+            Contender::OtherMpi(OtherMpi::OpenMpi) => String::from("Open MPI"),
+            Contender::OtherMpi(OtherMpi::IntelMpi) => String::from("Intel MPI"),
         }
     }
 

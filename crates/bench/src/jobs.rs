@@ -57,6 +57,19 @@ impl Jobs {
         launch: &Launch,
         keep_running: impl FnMut() -> bool,
     ) -> Result<Result<String, Unfinished>, Failure> {
+        let (stdout, unfinished) = self.run_with_output(launch, keep_running)?;
+        Ok(unfinished.map_or(Ok(stdout), Err))
+    }
+
+    /// Like [`Jobs::run`], but returns what the job printed also if it did not finish.
+    ///
+    /// # Errors
+    /// As for [`Jobs::run`].
+    pub fn run_with_output(
+        &self,
+        launch: &Launch,
+        keep_running: impl FnMut() -> bool,
+    ) -> Result<(String, Option<Unfinished>), Failure> {
         let output = match job::capture_while(launch.command(), self.limit, keep_running) {
             Ok(output) => output,
             Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
@@ -69,14 +82,15 @@ impl Jobs {
             // Ranks of weir that were killed leave their mailboxes; whether that works is `weir clean`'s to tell.
             let _ = mailboxes::remove_stale(&self.shm_dir);
         }
-        Ok(match output.end {
-            End::TimedOut => Err(Unfinished::TimedOut { seconds: self.limit.as_secs() }),
-            End::Stopped => Err(Unfinished::OutOfMemory),
+        let unfinished = match output.end {
+            End::TimedOut => Some(Unfinished::TimedOut { seconds: self.limit.as_secs() }),
+            End::Stopped => Some(Unfinished::OutOfMemory),
             End::Exited(status) if !status.success() => {
-                Err(Unfinished::Failed { reason: error_line(&output, job::exit_code(status)) })
+                Some(Unfinished::Failed { reason: error_line(&output, job::exit_code(status)) })
             }
-            End::Exited(_) => Ok(output.stdout),
-        })
+            End::Exited(_) => None,
+        };
+        Ok((output.stdout, unfinished))
     }
 }
 

@@ -5,22 +5,23 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod comparison;
 mod contender;
+mod contender_set;
 pub mod engine_pair;
-mod field;
 mod flood;
 mod free_memory;
 mod imb;
 pub mod jobs;
-mod line;
+pub mod machine;
 pub mod memory;
 mod native;
 mod overhead;
 mod pingpong;
 mod program;
+mod result_line;
 mod sim;
 pub mod statistics;
-pub mod summary;
 mod transport;
 
 pub use overhead::workload;
@@ -108,7 +109,7 @@ fn list() {
         }
     }
     lines::<Transport>("Transports (without a benchmark's name, pingpong, flood: --only), under MPICH:");
-    lines::<contender::Foreign>(
+    lines::<contender::OtherMpi>(
         "Other MPIs by themselves, if they are installed (without a benchmark's name, flood: --only):",
     );
     lines::<compare::Group>("Measures (without a benchmark's name: --measure):");

@@ -7,16 +7,16 @@
 
 use super::jobs;
 use super::statistics::Spread;
-use super::summary::{Machine, size};
 use crate::engine_pair::copies::Copies;
 use crate::engine_pair::{Pair, Traffic, cache_line};
+use crate::machine::Machine;
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 use std::time::Duration;
 use weir_engine::config::Settings;
 use weir_output::Failure;
-use weir_output::quantity::{three_digits, time_ns};
+use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 
 /// What weir has set itself for the smallest message (docs/explanation/performance.md): so many times the cache line.
 const LIMIT: f64 = 1.5;
@@ -154,7 +154,7 @@ fn render(record: &Record) -> String {
     table.add_row(row(String::from("cache line, one core to another"), &line, [&[], &[]]));
     for one in &record.sizes {
         if let Some(spread) = Spread::of(&one.half_round_trip_ns) {
-            let name = format!("{} over weir, no MPI", size(one.bytes));
+            let name = format!("{} over weir, no MPI", exact_bytes(one.bytes));
             table.add_row(row(name, &spread, [&one.copy_ns, &one.attached_copy_ns]));
         }
     }
@@ -170,7 +170,7 @@ fn render(record: &Record) -> String {
         text.push_str(&format!("\nTarget for {SMALL_BYTES} B: at most {LIMIT} x the cache line: {word}."));
     }
     let machine = &record.machine;
-    if machine.load > 0.5 {
+    if machine.is_busy() {
         text.push_str(&format!(
             "\nThe machine was not idle (load {}); do not trust the times.",
             machine.load

@@ -48,7 +48,7 @@ pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, St
     std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
     let mut command = Command::new(&compiler);
     // The library that LD_LIBRARY_PATH names comes before the one it was linked with.
-    command.args(["-O2", "-Wl,--enable-new-dtags", "-o"]).arg(&program).arg(&source);
+    command.args(["-O2", "-Wl,--enable-new-dtags", "-o"]).arg(&program).arg(&source).arg("-pthread");
     if let Some(directory) = mpi.library_dir() {
         command.env("LD_LIBRARY_PATH", directory);
     }

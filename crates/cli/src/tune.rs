@@ -18,11 +18,11 @@ use serde::Serialize;
 use std::time::Duration;
 use weir_bench::engine_pair::{Pair, Traffic};
 use weir_bench::jobs;
+use weir_bench::machine::Machine;
 use weir_bench::statistics::Spread;
-use weir_bench::summary::{Machine, size};
 use weir_engine::config::Settings;
 use weir_output::Failure;
-use weir_output::quantity::{three_digits, time_ns};
+use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 
 /// What is tuned.
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
@@ -199,7 +199,9 @@ fn render(record: &Record) -> String {
             let (short, long) = (time_ns(whole.median), time_ns(announced.median));
             let row = [short, range(&whole), long, range(&announced), three_digits(times.ratio())];
             let right = row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-            table.add_row(std::iter::once(Cell::new(format!("{name}{}", size(one.bytes)))).chain(right));
+            table.add_row(
+                std::iter::once(Cell::new(format!("{name}{}", exact_bytes(one.bytes)))).chain(right),
+            );
         }
     }
     let mut text = table.to_string();

@@ -243,7 +243,9 @@ fn named_settings_exist() {
     assert_all(|text| {
         // A page may show what weir says about a name with a mistake.
         let lines = text.lines().filter(|line| !line.contains("no such setting"));
-        let names = lines.flat_map(|line| name.find_iter(line)).map(|found| found.as_str().trim_end_matches('_').to_owned());
+        let names = lines
+            .flat_map(|line| name.find_iter(line))
+            .map(|found| found.as_str().trim_end_matches('_').to_owned());
         names
             .filter(|name| name != "FI_WEIR" && !is_placeholder(name))
             .filter(|name| !SETTINGS.iter().any(|setting| setting.variable == name))

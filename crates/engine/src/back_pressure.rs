@@ -55,14 +55,14 @@ impl<L: Link> Engine<L> {
     /// A message to `to` has been copied because it could not leave, or because `to` has no room.
     #[inline]
     pub(crate) fn apply_back_pressure(&mut self, to: Peer) {
-        if self.machine.copies_for(to) > FREE_COPIES && !self.back_pressure.sends_without_wait() {
+        if self.machine.bounce_buffers_for(to) > FREE_COPIES && !self.back_pressure.sends_without_wait() {
             self.wait_for_receiver(to);
         }
     }
 
     #[cold]
     fn wait_for_receiver(&mut self, to: Peer) {
-        let (before, began) = (self.machine.copies_for(to), Clock::now());
+        let (before, began) = (self.machine.bounce_buffers_for(to), Clock::now());
         let max_wait = if self.oversubscribed { MAX_WAIT_OVERSUBSCRIBED } else { MAX_WAIT };
         // Other threads may wait for what this one holds.
         let max_wait = max_wait.min(self.waiting.longest_sleep());
@@ -76,12 +76,12 @@ impl<L: Link> Engine<L> {
                     std::hint::spin_loop();
                 }
             }
-            if self.machine.copies_for(to) <= RESUME_COPIES || began.elapsed() >= max_wait {
+            if self.machine.bounce_buffers_for(to) <= RESUME_COPIES || began.elapsed() >= max_wait {
                 break;
             }
         }
         // What others have taken meanwhile says nothing about this receiver.
-        self.back_pressure.waited(self.machine.copies_for(to) < before);
+        self.back_pressure.waited(self.machine.bounce_buffers_for(to) < before);
     }
 }
 

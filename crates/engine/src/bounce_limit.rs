@@ -43,7 +43,7 @@ impl<L: Link> Engine<L> {
     #[cold]
     pub(crate) fn wait_for_bounce_buffer(&mut self, to: Peer) -> Result<(), PostError> {
         let now = Clock::now();
-        let again = Err(PostError::Full { limit_bytes: self.machine.config().retain_bytes });
+        let again = Err(PostError::Full { limit_bytes: self.machine.config().bounce_bytes });
         let Some(wait) = self.bounce_limit_wait.as_mut().filter(|wait| wait.released == self.released) else {
             let (released, reported) =
                 (self.released, self.bounce_limit_wait.as_ref().and_then(|before| before.reported));
@@ -76,13 +76,13 @@ impl<L: Link> Engine<L> {
         let pages = self.pages();
         let identity = self.address_of(to).identity();
         let receiver = self.name_of(to, pages.iter().find(|page| page.identity == identity));
-        let limit_bytes = self.machine.config().retain_bytes;
+        let limit_bytes = self.machine.config().bounce_bytes;
         warn(&stalls::bounce_limit_line(
             &own_name(),
             &receiver,
             waited,
             limit_bytes,
-            self.machine.copies_for(to),
+            self.machine.bounce_buffers_for(to),
         ));
     }
 }

@@ -43,9 +43,9 @@ use weir_link::memory::UserMemory;
 use weir_link::shm::ShmLink;
 use weir_link::{Address, Link};
 use weir_proto::{
-    Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Found, Instant, MAX_UNEXPECTED,
-    MessageId, Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request,
-    SendCommand, SendLevel, Space, Transfer,
+    Action, Body, Command, Config, Counters, DataRegion, Endpoint, Event, Instant, MAX_UNEXPECTED, MessageId,
+    Outcome, Packet, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand, Request, SendCommand,
+    SendLevel, Space, Transfer, UnexpectedMatch,
 };
 
 /// Bound: operations outstanding at a time. Beyond it posting says "again".
@@ -369,7 +369,7 @@ impl<L: Link> Engine<L> {
             remote_inline_bytes: REMOTE_INLINE_BYTES,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: settings.unexpected_budget_bytes,
-            retain_bytes: settings.retain_limit_bytes(peers),
+            bounce_bytes: settings.retain_limit_bytes(peers),
             planned_peers: peers,
             planned_quota_slots: settings
                 .quota(peers)
@@ -460,7 +460,7 @@ impl<L: Link> Engine<L> {
         let effective = arguments.effective_level();
         let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
         let bytes = memory.bytes();
-        let Some(packet) = self.machine.send_now(to, space, tag, data, bytes, effective) else {
+        let Some(packet) = self.machine.try_send(to, space, tag, data, bytes, effective) else {
             // Put together again here, so that what leaves at once is never a structure in memory.
             let arguments = SendArguments { to, space, tag, data, level, memory, inject };
             return self.send_slow_path(post, arguments);
@@ -477,7 +477,7 @@ impl<L: Link> Engine<L> {
         let level = arguments.effective_level();
         let SendArguments { to, space, tag, data, memory, inject, .. } = arguments;
         let bytes = memory.bytes();
-        if let Some(packet) = self.machine.announce_now(to, space, tag, data, bytes, level) {
+        if let Some(packet) = self.machine.try_rendezvous(to, space, tag, data, bytes, level) {
             self.check_calling_thread();
             self.send_rts(to, packet, &memory);
             self.completions.push_back(Completion::of_send(post, space));
@@ -489,7 +489,7 @@ impl<L: Link> Engine<L> {
             self.wait_for_bounce_buffer(to)?;
         }
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
-        let is_rendezvous = self.machine.announces_own_buffer(to, bytes, level);
+        let is_rendezvous = self.machine.announces_user_buffer(to, bytes, level);
         if inject && is_rendezvous {
             self.use_bounce_buffer(request); // the address that is announced must stay
         }
@@ -505,7 +505,8 @@ impl<L: Link> Engine<L> {
     #[cold]
     fn send_rts(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
         if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
-            let copied_to = self.bounce_buffers.add(transfer.copy().expect("a copy is announced"), memory);
+            let copied_to =
+                self.bounce_buffers.add(transfer.bounce_buffer().expect("a copy is announced"), memory);
             *address = if self.cross_memory { copied_to } else { 0 };
         }
         self.link.transmit(to, &packet, None);
@@ -540,12 +541,14 @@ impl<L: Link> Engine<L> {
     ) -> Result<(), PostError> {
         let operation = if multi.is_some() { Operation::MultiReceive } else { Operation::Receive };
         let capacity_bytes = memory.bytes();
-        if multi.is_none() && self.machine.has_unexpected() && self.take_early(post, &pattern, &memory, sink)
+        if multi.is_none()
+            && self.machine.has_unexpected()
+            && self.try_receive_unexpected(post, &pattern, &memory, sink)
         {
             return Ok(());
         }
         let request = self.begin(post, operation, pattern.space, memory)?;
-        if multi.is_none() && self.machine.receive_now(request, &pattern, capacity_bytes) {
+        if multi.is_none() && self.machine.try_post_receive(request, &pattern, capacity_bytes) {
             self.check_calling_thread();
             return Ok(());
         }
@@ -555,14 +558,15 @@ impl<L: Link> Engine<L> {
 
     /// Receives a message that lies here whole, if there is one: then the receive is over before it was ever outstanding.
     #[inline(never)]
-    fn take_early(
+    fn try_receive_unexpected(
         &mut self,
         post: Post,
         pattern: &Pattern,
         memory: &UserMemory,
         sink: &mut impl CompletionSink,
     ) -> bool {
-        let Some(Found { message, envelope, bytes }) = self.machine.take_early(pattern, memory.bytes())
+        let Some(UnexpectedMatch { message, envelope, bytes }) =
+            self.machine.try_receive_unexpected(pattern, memory.bytes())
         else {
             return false;
         };
@@ -666,12 +670,12 @@ impl<L: Link> Engine<L> {
     pub fn expose(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
         let bytes = memory.bytes();
         self.regions.insert(key, memory);
-        self.post(Command::Expose { key, bytes, readable, writable });
+        self.post(Command::RegisterMemory { key, bytes, readable, writable });
     }
 
     /// Ends the exposure of `key`.
     pub fn conceal(&mut self, key: u64) {
-        self.post(Command::Conceal { key });
+        self.post(Command::DeregisterMemory { key });
         self.regions.remove(&key);
     }
 

@@ -7,8 +7,8 @@ use weir_link::memory::UserMemory;
 use weir_link::yields;
 use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
 use weir_proto::{
-    Action, Body, Command, Destination, Early, Event, Instant, Outcome, Packet, Peer, PeerFault, Request,
-    Shortcut, Source, Space, Taken, Transfer,
+    Action, Body, Command, Destination, Event, FastArrival, Instant, Outcome, Packet, Peer, PeerFault,
+    ReceivedMessage, Request, Source, Space, Transfer, UnexpectedArrival,
 };
 
 use crate::observe::own_name;
@@ -49,7 +49,7 @@ pub(crate) fn offer(
     }
 }
 
-/// [`Link::transmit`] out of line, for all but the shortcut of sends.
+/// [`Link::transmit`] out of line, for all sends that are not on the fast path.
 #[inline(never)]
 fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
     link.transmit(to, packet, payload);
@@ -57,7 +57,7 @@ fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserM
 
 /// The number of a copy that the machine has named.
 fn copy_number(transfer: Transfer) -> u32 {
-    transfer.copy().expect("copies have names of their own")
+    transfer.bounce_buffer().expect("copies have names of their own")
 }
 
 impl<L: Link> Engine<L> {
@@ -116,7 +116,7 @@ impl<L: Link> Engine<L> {
         if handled > 0 {
             self.waiting.reset();
             self.idle_polls = 0;
-        } else if self.machine.has_company_waiting() {
+        } else if self.machine.has_pending_acks() {
             self.idle_polls += 1;
             if self.idle_polls >= IDLE_POLLS {
                 self.idle_polls = 0;
@@ -299,9 +299,9 @@ impl<L: Link> Engine<L> {
             return;
         }
         let deadline = Clock::now() + Duration::from_millis(u64::from(self.close_ms));
-        self.progress_while(deadline, |engine| engine.machine.is_taking());
-        self.post(Command::Farewell);
-        self.progress_while(deadline, |engine| engine.machine.owes());
+        self.progress_while(deadline, |engine| engine.machine.is_receiving());
+        self.post(Command::Close);
+        self.progress_while(deadline, |engine| engine.machine.has_undelivered());
         self.drain_before_close();
         self.sample(Clock::now());
         self.trace = None;
@@ -314,7 +314,7 @@ impl<L: Link> Engine<L> {
 
     /// The end of [`Engine::close`]: a receiver may compute for an hour before it receives what was sent to it long ago.
     fn drain_before_close(&mut self) {
-        let undelivered = self.machine.completed_debts();
+        let undelivered = self.machine.undelivered_completed();
         if undelivered == 0 {
             return;
         }
@@ -322,7 +322,7 @@ impl<L: Link> Engine<L> {
         warn(&format!(
             "{who} waits, to close, until {undelivered} messages that it has sent are taken; their receivers live"
         ));
-        while self.machine.completed_debts() > 0 {
+        while self.machine.undelivered_completed() > 0 {
             if self.progress() == 0 {
                 self.pause();
             }
@@ -346,7 +346,7 @@ impl<L: Link> Engine<L> {
 
     fn sleep(&mut self, at_most_ns: u64) {
         // Who is about to sleep has nothing to do: what waits for company, for example that copies were taken, waits no longer.
-        if self.machine.has_company_waiting() {
+        if self.machine.has_pending_acks() {
             self.idle_polls = 0;
             self.handle(Event::Idle);
         }
@@ -384,15 +384,15 @@ impl<L: Link> Engine<L> {
     /// Returns whether it was a message that is kept for its receive.
     #[inline(always)]
     fn packet_arrived(&mut self, from: Peer, sink: &mut impl CompletionSink) -> bool {
-        match self.machine.arrived_now(from, self.link.polled()) {
-            Some(Shortcut::Message { taken, settle }) => {
-                self.complete_receive(from, taken, settle, sink);
+        match self.machine.try_arrival(from, self.link.polled()) {
+            Some(FastArrival::Message { received, credits_due }) => {
+                self.complete_receive(from, received, credits_due, sink);
                 false
             }
-            Some(Shortcut::Credits { settle }) => {
+            Some(FastArrival::Credits { credits_due }) => {
                 self.link.retire();
-                if settle {
-                    self.settle(from);
+                if credits_due {
+                    self.send_due_credits(from);
                 }
                 false
             }
@@ -402,8 +402,8 @@ impl<L: Link> Engine<L> {
 
     #[inline(never)]
     fn packet_slow_path(&mut self, from: Peer) -> bool {
-        if let Some(early) = self.machine.early_now(from, self.link.polled()) {
-            self.store_unexpected(from, early);
+        if let Some(arrival) = self.machine.try_unexpected_arrival(from, self.link.polled()) {
+            self.store_unexpected(from, arrival);
             return true;
         }
         let packet = *self.link.polled();
@@ -413,10 +413,16 @@ impl<L: Link> Engine<L> {
 
     /// A message has matched a receive, and nothing else is to be done for it.
     #[inline(always)]
-    fn complete_receive(&mut self, from: Peer, taken: Taken, settle: bool, sink: &mut impl CompletionSink) {
-        let Taken { request, envelope, bytes } = taken;
+    fn complete_receive(
+        &mut self,
+        from: Peer,
+        received: ReceivedMessage,
+        credits_due: bool,
+        sink: &mut impl CompletionSink,
+    ) {
+        let ReceivedMessage { request, envelope, bytes } = received;
         let Engine { operations, link, completions, .. } = self;
-        // Only receives for one message take shortcuts.
+        // Only receives for one message take the fast path.
         let operation = Operation::Receive;
         let (post, space, buffer) = operations.end_with(request, |outstanding| {
             if bytes > 0 {
@@ -427,29 +433,33 @@ impl<L: Link> Engine<L> {
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         offer(completions, Completion { post, operation, space, outcome, buffer }, sink);
         self.link.retire();
-        if settle {
-            self.settle(from);
+        if credits_due {
+            self.send_due_credits(from);
         }
     }
 
     /// A message has come before its receive, and nothing else is to be done for it.
     #[inline]
-    fn store_unexpected(&mut self, from: Peer, Early { message, bytes, settle }: Early) {
+    fn store_unexpected(
+        &mut self,
+        from: Peer,
+        UnexpectedArrival { message, bytes, credits_due }: UnexpectedArrival,
+    ) {
         if bytes > 0 {
             self.unexpected_buffers.allocate(message, bytes);
             self.link.take(&self.unexpected_buffers.memory(message), 0, bytes);
         }
         self.link.retire();
-        if settle {
-            self.settle(from);
+        if credits_due {
+            self.send_due_credits(from);
         }
     }
 
-    /// What a packet of `peer` that took a shortcut has made due.
+    /// What a packet of `peer` that took the fast path has made due.
     #[inline(never)]
-    fn settle(&mut self, peer: Peer) {
+    fn send_due_credits(&mut self, peer: Peer) {
         let mut actions = std::mem::take(&mut self.actions);
-        self.machine.settle(self.now, peer, &mut actions);
+        self.machine.send_due_credits(self.now, peer, &mut actions);
         self.perform_all(actions);
     }
 
@@ -475,7 +485,7 @@ impl<L: Link> Engine<L> {
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }
-            Arrival::AskedToLeave { by } => self.handle(Event::AskedToLeave { peer: by }),
+            Arrival::DetachRequested { by } => self.handle(Event::DetachRequested { peer: by }),
             Arrival::Malformed { from } => {
                 self.handle(Event::Lost { peer: from, fault: PeerFault::Malformed });
             }
@@ -515,17 +525,17 @@ impl<L: Link> Engine<L> {
             Action::Complete { request, ref outcome } => self.complete(request, outcome),
             Action::Retire => self.link.retire(),
             Action::Place { to, bytes } => self.place(to, bytes),
-            Action::Keep { message, bytes } => self.unexpected_buffers.allocate(message, bytes),
+            Action::AllocateUnexpected { message, bytes } => self.unexpected_buffers.allocate(message, bytes),
             Action::Deliver { message, request, offset, bytes } => {
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
                 self.unexpected_buffers.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::Forget { message } => self.unexpected_buffers.forget(message),
-            Action::Retain { transfer, request } => {
+            Action::FreeUnexpected { message } => self.unexpected_buffers.forget(message),
+            Action::FillBounce { transfer, request } => {
                 let outstanding = self.operations.get(request).expect("retained sends are outstanding");
                 self.bounce_buffers.add(copy_number(transfer), &outstanding.memory);
             }
-            Action::Release { transfer } => {
+            Action::FreeBounce { transfer } => {
                 self.released += 1;
                 self.bounce_buffers.release(copy_number(transfer));
             }
@@ -541,7 +551,7 @@ impl<L: Link> Engine<L> {
                 self.awaiting_room.retain(|waiting| *waiting != to);
                 self.link.disconnect(to);
             }
-            Action::Vacate { peer } => self.link.release(peer),
+            Action::FreeLane { peer } => self.link.release(peer),
             Action::AskRoom { to, at_once } => match self.link.room(to) {
                 0 if !at_once => self.awaiting_room.push(to),
                 slots => {
@@ -574,7 +584,7 @@ impl<L: Link> Engine<L> {
                 };
                 self.events.push_back(Event::CopyDone { transfer, result });
             }
-            Action::Sever { peer } => {
+            Action::DropPeer { peer } => {
                 self.awaiting_room.retain(|waiting| *waiting != peer);
                 self.connecting.retain(|connecting| *connecting != peer);
                 self.sent_rts.retain(|(receiver, _)| *receiver != peer);
@@ -601,14 +611,14 @@ impl<L: Link> Engine<L> {
             }
             return put(&mut self.link, to, &packet, None);
         }
-        if let Source::Retained { transfer, offset } = payload {
+        if let Source::Bounce { transfer, offset } = payload {
             let copy = self.bounce_buffers.memory(copy_number(transfer));
             return put(&mut self.link, to, packet, Some((&copy, offset)));
         }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
             _ if packet.payload_bytes == 0 => None,
-            Source::None | Source::Retained { .. } => None,
+            Source::None | Source::Bounce { .. } => None,
             Source::Request { request, offset } => {
                 operations.get(request).map(|outstanding| (&outstanding.memory, offset))
             }
@@ -637,7 +647,7 @@ impl<L: Link> Engine<L> {
             Source::Request { request, .. } if self.cross_memory => {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
-            Source::Retained { transfer, .. } if self.cross_memory => {
+            Source::Bounce { transfer, .. } if self.cross_memory => {
                 self.bounce_buffers.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
             }
             _ => 0,

@@ -1,7 +1,7 @@
 //! The payload of unexpected messages, in chains of small blocks: whatever comes and goes in whatever order, what is
 //! resident is what is kept, and a chunk of each kind of block.
 //!
-//! The machine counts what this costs ([`weir_proto::kept_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
+//! The machine counts what this costs ([`weir_proto::unexpected_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
 //! words, 4 bytes for the link from a block to the next, and a note where the first is. Blocks that were freed together are used
 //! together again, so most chains are in one piece. Chunks without a block in use go back to the kernel; some of each kind are
 //! spared for the next messages, and all but one of those go back when nothing is kept.
@@ -11,7 +11,7 @@
 //! all but one of each page, its place in the table costs 8 bytes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
-use weir_proto::{MessageId, kept_block_bytes};
+use weir_proto::{MessageId, unexpected_block_bytes};
 
 /// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 const CHUNK_BLOCKS: usize = 1024;
@@ -119,7 +119,7 @@ pub(crate) struct UnexpectedBuffers {
 
 impl Default for UnexpectedBuffers {
     fn default() -> UnexpectedBuffers {
-        let blocks = |bytes| Blocks::of(kept_block_bytes(bytes) as usize);
+        let blocks = |bytes| Blocks::of(unexpected_block_bytes(bytes) as usize);
         UnexpectedBuffers { chains: Chains::default(), small: blocks(1), large: blocks(u64::MAX) }
     }
 }
@@ -128,12 +128,12 @@ impl UnexpectedBuffers {
     /// Where payload of this length lies.
     #[inline]
     fn blocks(&self, bytes: u64) -> &Blocks {
-        if kept_block_bytes(bytes) == self.small.block_bytes as u64 { &self.small } else { &self.large }
+        if unexpected_block_bytes(bytes) == self.small.block_bytes as u64 { &self.small } else { &self.large }
     }
 
     #[inline]
     fn blocks_mut(&mut self, bytes: u64) -> &mut Blocks {
-        if kept_block_bytes(bytes) == self.small.block_bytes as u64 {
+        if unexpected_block_bytes(bytes) == self.small.block_bytes as u64 {
             &mut self.small
         } else {
             &mut self.large
@@ -376,7 +376,8 @@ mod tests {
             unexpected_buffers.memory(MessageId(message)).write(0, &content(message, bytes));
             held.push((message, bytes));
             for (most, block) in most_bytes.iter_mut().zip([16, 64]) {
-                let of_kind = held.iter().filter(|held| kept_block_bytes(held.1 as u64) == block as u64);
+                let of_kind =
+                    held.iter().filter(|held| unexpected_block_bytes(held.1 as u64) == block as u64);
                 *most = (*most).max(of_kind.map(|(_, bytes)| bytes.next_multiple_of(block)).sum());
             }
             while held.len() > 40 {

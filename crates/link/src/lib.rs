@@ -76,7 +76,7 @@ pub enum Arrival {
     },
     /// We are asked to leave a mailbox: others wait, or its owner wants the memory back. Answer, with nothing under way
     /// there but what is to be sent in our next stay, by `Leave` and [`Link::disconnect`].
-    AskedToLeave {
+    DetachRequested {
         /// The mailbox's owner.
         by: Peer,
     },

@@ -475,7 +475,7 @@ proptest! {
                             malformed += 1;
                         }
                         Some(Arrival::Attached { lane, .. }) => b.admit(lane, Peer(9)),
-                        Some(Arrival::AskedToLeave { .. }) => panic!("it is nowhere"),
+                        Some(Arrival::DetachRequested { .. }) => panic!("it is nowhere"),
                         None => {}
                     }
                 }

@@ -145,7 +145,7 @@ fn leave_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
     until("a request", || {
         assert!(owner.poll().is_none());
         match link.poll() {
-            Some(Arrival::AskedToLeave { by }) => {
+            Some(Arrival::DetachRequested { by }) => {
                 leave(link, by);
                 true
             }
@@ -159,7 +159,7 @@ fn leave_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
 fn release(link: &mut ShmLink) -> Peer {
     match wait(link) {
         Arrival::Packet { from, packet } => {
-            assert_eq!(packet.body, Body::Leave);
+            assert_eq!(packet.body, Body::Detach);
             link.retire();
             link.release(from);
             from

@@ -84,6 +84,8 @@ pub struct Chart {
     x_base: f64,
     /// Names of things.
     categories: Vec<String>,
+    /// Whether each point of a curve has a marker.
+    has_markers: bool,
 }
 
 /// A curve with its looks.
@@ -95,10 +97,33 @@ struct Drawn {
     colour: RGBColor,
 }
 
+/// Sizes of texts and of the areas around a chart. Unit: pixels.
+#[derive(Clone, Copy)]
+struct Look {
+    /// Height of labels. plotters writes a font size of 1 / 1.24 of it.
+    label: u32,
+    /// Height of the texts at marks.
+    mark: u32,
+    /// Height of the area below the x axis.
+    x_area: u32,
+    /// Width of the area beside the y axis.
+    y_area: u32,
+}
+
+/// On a page, which has room for charts at their full size.
+const ON_PAGE: Look = Look { label: 12, mark: 11, x_area: 34, y_area: 50 };
+/// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
+const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78 };
+
 /// An axis by powers is labelled at powers of ten. From this ratio of the greatest to the least value on there are two of them for certain,
 /// as the axis goes on by half behind both.
 const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
+/// Size of a chart on a page. Unit: pixels.
 const SIZE: (u32, u32) = (484, 300);
+/// Size of a chart in a file of its own. Unit: pixels.
+const FILE_SIZE: (u32, u32) = (600, 400);
+/// Columns of the legend in a file.
+const FILE_LEGEND_COLUMNS: usize = 2;
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
@@ -123,6 +148,7 @@ impl Chart {
             x_name: short,
             x_base: 10.0,
             categories: Vec::new(),
+            has_markers: true,
         }
     }
 
@@ -145,6 +171,13 @@ impl Chart {
     #[must_use]
     pub fn logarithmic(mut self) -> Chart {
         self.logarithmic = true;
+        self
+    }
+
+    /// Curves without a marker at each point, for curves of many points.
+    #[must_use]
+    pub fn without_markers(mut self) -> Chart {
+        self.has_markers = false;
         self
     }
 
@@ -198,10 +231,50 @@ impl Chart {
         let mut text = String::new();
         {
             let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
-            let drawn = if self.logarithmic { self.draw_by_powers(&area) } else { self.draw_evenly(&area) };
+            self.draw_on(&area, ON_PAGE).and_then(|()| area.present()).expect("a string takes everything");
+        }
+        text
+    }
+
+    /// The chart as an SVG file of its own: title, `subtitle`, chart and legend on a white background, so that it can be
+    /// read on a dark page too.
+    pub fn draw_file(&self, subtitle: &str) -> String {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, FILE_SIZE).into_drawing_area();
+            let drawn = self.draw_file_on(&area, subtitle);
             drawn.and_then(|()| area.present()).expect("a string takes everything");
         }
         text
+    }
+
+    fn draw_file_on(&self, area: &Area<'_>, subtitle: &str) -> Result<(), DrawError> {
+        const LINE_PIXELS: u32 = 24;
+        const EDGE_PIXELS: i32 = 12;
+        area.fill(&WHITE)?;
+        let legend_rows = self.legend().len().div_ceil(FILE_LEGEND_COLUMNS) as u32;
+        let (head, rest) = area.split_vertically(2 * LINE_PIXELS + 10);
+        let (chart, legend) =
+            rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
+        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font(IN_FILE.label + 3)))?;
+        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font(IN_FILE.mark)))?;
+        self.draw_on(&chart, IN_FILE)?;
+        let column_pixels = FILE_SIZE.0 as i32 / FILE_LEGEND_COLUMNS as i32;
+        let colours = self.curves.iter().map(|drawn| (drawn.name.as_str(), drawn.colour));
+        let published = self.published.iter().zip(SHADES.into_iter().cycle());
+        let entries = colours.chain(published.map(|((name, _), shade)| (name.as_str(), shade)));
+        for (index, (name, colour)) in entries.enumerate() {
+            let (row, column) = (index / FILE_LEGEND_COLUMNS, index % FILE_LEGEND_COLUMNS);
+            let left = EDGE_PIXELS + column as i32 * column_pixels;
+            let top = (row as u32 * LINE_PIXELS) as i32;
+            legend.draw(&Rectangle::new([(left, top + 3), (left + 14, top + 17)], colour.filled()))?;
+            legend.draw(&Text::new(name, (left + 22, top), font(IN_FILE.label)))?;
+        }
+        Ok(())
+    }
+
+    fn draw_on(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
+        if self.logarithmic { self.draw_by_powers(area, look) } else { self.draw_evenly(area, look) }
     }
 
     /// All values, x and y.
@@ -227,7 +300,7 @@ impl Chart {
         })
     }
 
-    fn draw_evenly(&self, area: &Area<'_>) -> Result<(), DrawError> {
+    fn draw_evenly(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [mut x, y] = self.range();
         if !self.categories.is_empty() {
             x = (-0.5, self.categories.len() as f64 - 0.5);
@@ -242,16 +315,16 @@ impl Chart {
         let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .x_label_area_size(34)
-            .y_label_area_size(50)
+            .x_label_area_size(look.x_area)
+            .y_label_area_size(look.y_area)
             .build_cartesian_2d(x.0..x.1, bottom..top + room)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(12))
-            .axis_desc_style(font(12))
+            .label_style(font(look.label))
+            .axis_desc_style(font(look.label))
             .x_labels(8)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -283,13 +356,13 @@ impl Chart {
                     let ends = [(x.0, at), (x.1, at)];
                     chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
                     let (left, height) = chart.backend_coord(&(x.0, at));
-                    let style = font(11).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
                 Mark::Words { text } => {
                     let (right, height) = chart.backend_coord(&(x.1, top + room));
-                    let style = font(11).pos(Pos::new(HPos::Right, VPos::Top));
+                    let style = font(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
                     area.draw(&Text::new(text, (right - 4, height + 2 + 12 * line), style))?;
                     line += 1;
                     continue;
@@ -297,28 +370,29 @@ impl Chart {
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
-            let style = font(11).pos(Pos::new(HPos::Left, VPos::Top));
+            let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
             area.draw(&Text::new(label, (left + 3, height + 2 + 12 * line), style))?;
             line = (line + 1) % 3;
         }
         self.draw_curves(&mut chart)
     }
 
-    fn draw_by_powers(&self, area: &Area<'_>) -> Result<(), DrawError> {
+    fn draw_by_powers(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [x, y] = self.range();
         let mut builder = ChartBuilder::on(area);
-        builder.margin(6).x_label_area_size(34).y_label_area_size(50);
+        builder.margin(6).x_label_area_size(look.x_area).y_label_area_size(look.y_area);
         let x = (x.0..x.1).log_scale().base(self.x_base);
         if y.0 >= 0.0 && y.1 < y.0 * BY_POWERS_FROM {
-            return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?);
+            return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
         }
         let (low, high) = (y.0.max(y.1 * 1e-9).max(f64::MIN_POSITIVE) / 1.5, y.1 * 1.5);
-        self.draw_with_x_by_powers(builder.build_cartesian_2d(x, (low..high).log_scale())?)
+        self.draw_with_x_by_powers(builder.build_cartesian_2d(x, (low..high).log_scale())?, look)
     }
 
     fn draw_with_x_by_powers<'a, X, Y>(
         &self,
         mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+        look: Look,
     ) -> Result<(), DrawError>
     where
         X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -329,8 +403,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(12))
-            .axis_desc_style(font(12))
+            .label_style(font(look.label))
+            .axis_desc_style(font(look.label))
             .x_labels(6)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -355,8 +429,11 @@ impl Chart {
             }
             let ends = spread.iter().map(|&(x, low, high)| [(x, low), (x, high)]);
             chart.draw_series(ends.map(|ends| PathElement::new(ends, colour.mix(0.6).stroke_width(1))))?;
-            let radius = if self.apart { 5 } else { 2 };
-            chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
+            // A curve of one point has no line.
+            if self.has_markers || curve.0.len() == 1 {
+                let radius = if self.apart { 5 } else { 2 };
+                chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
+            }
         }
         // Small and on top: where ours agree they stand at the same place.
         for ((_, values), shade) in self.published.iter().zip(SHADES.into_iter().cycle()) {
@@ -416,6 +493,26 @@ mod tests {
             }
             assert!(!svg.contains("outside"));
             assert_eq!(chart.legend().len(), if is_full { 2 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_chart_file_has_title_legend_and_a_white_background() {
+        let mut chart = Chart::new("A title", "time (s)", "MiB").without_markers();
+        for (name, top) in [("one", 4.0), ("two", 9.0), ("three", 2.0)] {
+            chart.curve(name, Curve(vec![(0.0, 0.0), (1.0, top), (2.0, top)]));
+        }
+        let svg = chart.draw_file("a subtitle");
+        let parsed = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+        let first = parsed.root_element().first_element_child().unwrap();
+        assert_eq!((first.tag_name().name(), first.attribute("fill")), ("rect", Some("#FFFFFF")));
+        for text in ["A title", "a subtitle", "time (s)", "MiB", "one", "two", "three"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert_eq!(parsed.descendants().filter(|node| node.has_tag_name("circle")).count(), 0);
+        for number in 0..3 {
+            // Its line, and its square in the legend.
+            assert_eq!(svg.matches(&hex(COLOURS[number]).to_uppercase()).count(), 2, "{svg}");
         }
     }
 

@@ -134,11 +134,12 @@ pub fn lines(
         for line in lines {
             for (from, to) in runs(line.values) {
                 let points = (from..to).map(|bin| (time(bin, line.values.len()), line.values[bin] / factor));
-                let mut points: Vec<_> = points.collect();
+                let points: Vec<_> = points.collect();
                 if let [only] = points[..] {
-                    points.push((only.0 + span_s / line.values.len() as f64, only.1));
+                    chart.draw_series([Circle::new(only, 3, line.colour.filled())])?;
+                } else {
+                    chart.draw_series([PathElement::new(points, line.colour.stroke_width(2))])?;
                 }
-                chart.draw_series([PathElement::new(points, line.colour.stroke_width(2))])?;
             }
         }
         Ok(())
@@ -373,6 +374,14 @@ mod tests {
             svg.matches(&hex(COLOURS[0]).to_uppercase()).count()
         };
         assert_eq!((drawn(&values), drawn(&[1.0, 2.0]), drawn(&[f64::NAN])), (2, 1, 0));
+    }
+
+    #[test]
+    fn a_value_between_missing_ones_is_a_circle() {
+        let values = [f64::NAN, f64::NAN, 3.0];
+        let line = Line { values: &values, colour: COLOURS[0] };
+        let svg = lines((400, 200), 2.0, &[line], None, Unit::Bytes);
+        assert_eq!(elements(&svg, "circle"), 1);
     }
 
     #[test]

@@ -25,6 +25,14 @@ pub fn bytes(number: u64) -> String {
     if unit == 0 { format!("{number} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
 }
 
+/// Bytes with the largest binary unit that needs no decimals: `64 KiB`, `3000 B`.
+pub fn exact_bytes(number: u64) -> String {
+    let unit = [(30, "GiB"), (20, "MiB"), (10, "KiB")]
+        .into_iter()
+        .find(|(shift, _)| number >= 1 << shift && number.is_multiple_of(1 << shift));
+    unit.map_or_else(|| format!("{number} B"), |(shift, unit)| format!("{} {unit}", number >> shift))
+}
+
 /// A time given in ns: `0 s`, `830 ns`, `12.3 ms`.
 pub fn time_ns(ns: f64) -> String {
     let scales = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
@@ -66,6 +74,10 @@ mod tests {
         assert_eq!(
             [0, 64, 1023, 1024, 16896, 1 << 30].map(bytes),
             ["0 B", "64 B", "1023 B", "1.00 KiB", "16.5 KiB", "1.00 GiB"]
+        );
+        assert_eq!(
+            [8, 2048, 65536, 1 << 20, 3000].map(exact_bytes),
+            ["8 B", "2 KiB", "64 KiB", "1 MiB", "3000 B"]
         );
         assert_eq!(
             [0.0, 830.0, 12_340.0, 5e6, 2e9].map(time_ns),

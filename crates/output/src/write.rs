@@ -33,11 +33,18 @@ pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
 /// # Errors
 /// [`Failure::System`].
 pub fn write_json(record: &impl Serialize, target: &str) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(record).expect("records have string keys only");
+    write_text(&serde_json::to_string_pretty(record).expect("records have string keys only"), target)
+}
+
+/// Writes `text` and a line break to the file `target`, or to standard output if that is `-`.
+///
+/// # Errors
+/// [`Failure::System`].
+pub fn write_text(text: &str, target: &str) -> Result<(), Failure> {
     if target == "-" {
         return print(text);
     }
-    std::fs::write(target, text + "\n").map_err(Failure::system(target))
+    std::fs::write(target, format!("{text}\n")).map_err(Failure::system(target))
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Machine {
             remote_inline_bytes: 0,
             max_unexpected: weir_proto::MAX_UNEXPECTED,
             unexpected_budget_bytes: 1 << 40,
-            retain_bytes: 1 << 40,
+            bounce_bytes: 1 << 40,
             planned_peers: 1,
             planned_quota_slots: 64,
         });

@@ -27,7 +27,7 @@ pub enum Action {
         to: Peer,
     },
     /// `peer` has left our mailbox, and everything it sent there is retired: its lane is free.
-    Vacate {
+    FreeLane {
         /// The peer.
         peer: Peer,
     },
@@ -39,7 +39,7 @@ pub enum Action {
         at_once: bool,
     },
     /// Make a buffer for an unexpected message of `bytes` bytes.
-    Keep {
+    AllocateUnexpected {
         /// Its name from now on.
         message: MessageId,
         /// Its whole length.
@@ -67,20 +67,20 @@ pub enum Action {
         bytes: u64,
     },
     /// The buffer kept for `message` is no longer needed.
-    Forget {
+    FreeUnexpected {
         /// The message.
         message: MessageId,
     },
     /// Copy the whole buffer of `request` into memory of the driver's, where `transfer` names it from now on and peers may
     /// read it.
-    Retain {
+    FillBounce {
         /// Its name, with [`Transfer::copy`].
         transfer: Transfer,
         /// Whose buffer.
         request: Request,
     },
     /// The copy made for `transfer` is no longer needed.
-    Release {
+    FreeBounce {
         /// Its name.
         transfer: Transfer,
     },
@@ -103,7 +103,7 @@ pub enum Action {
     },
     /// `peer` is lost: read and write its lanes no more, and do not report copies with it that are under way: their names
     /// may stand for something else by then.
-    Sever {
+    DropPeer {
         /// The peer.
         peer: Peer,
     },
@@ -153,8 +153,8 @@ pub enum Source {
         /// Offset in it.
         offset: u64,
     },
-    /// In a copy that [`Action::Retain`] has made.
-    Retained {
+    /// In a copy that [`Action::FillBounce`] has made.
+    Bounce {
         /// Its name.
         transfer: Transfer,
         /// Offset in it.

@@ -82,38 +82,38 @@ pub struct DataRegion {
     /// When senders get their shares.
     pub attach_policy: AttachPolicy,
     /// So many times a sender that has just gained credits from another is passed over as a victim. 0: as published.
-    pub hold_points: u8,
+    pub grace_points: u8,
 }
 
 impl DataRegion {
     /// The least data slots of a mailbox, if nobody says how many, not even the driver: a small job has as much as it can use. 256 KiB where a slot
     /// has 64 B.
-    pub const LEAST_SLOTS: u32 = 4096;
+    pub const MIN_SLOTS: u32 = 4096;
     /// The most data slots that one sender can hold, if nobody says how many. More are of use to senders that lose their cores while they wait: among few
     /// ranks the driver of shared memory gives more.
-    pub const MOST_LANE_SLOTS: u32 = 1024;
+    pub const MAX_LANE_SLOTS: u32 = 1024;
     /// The most credits of a sender that was not heard of before: an eager message of the default size and more.
-    pub const MOST_START_SLOTS: u32 = 256;
-    /// See [`DataRegion::hold_points`] (docs/explanation/flow-control.md, gap 7).
-    pub const HOLD_POINTS: u8 = 4;
+    pub const MAX_START_SLOTS: u32 = 256;
+    /// See [`DataRegion::grace_points`] (docs/explanation/flow-control.md, gap 7).
+    pub const GRACE_POINTS: u8 = 4;
 
     /// The slots of a region for `peers` senders, if nobody says how many: `slots_per_peer` for each.
     pub fn default_slots(slots_per_peer: u32, peers: u32) -> u32 {
-        slots_per_peer.saturating_mul(peers).max(DataRegion::LEAST_SLOTS)
+        slots_per_peer.saturating_mul(peers).max(DataRegion::MIN_SLOTS)
     }
 
     /// A region as weir uses it; engine and simulator take it from here. Who is admitted at first contact begins with enough
     /// for most first messages, as long as a quarter of the region is enough for all that are expected; so three quarters are
     /// there for those who send.
     pub fn shared(slots: u32, peers: u32, credit_slots: u32, attach_policy: AttachPolicy) -> DataRegion {
-        let most_slots = slots.min(DataRegion::MOST_LANE_SLOTS);
+        let most_slots = slots.min(DataRegion::MAX_LANE_SLOTS);
         let start_slots = match attach_policy {
             AttachPolicy::Start => credit_slots,
             AttachPolicy::FirstContact => {
-                (slots / (4 * peers)).clamp(credit_slots, DataRegion::MOST_START_SLOTS).min(most_slots)
+                (slots / (4 * peers)).clamp(credit_slots, DataRegion::MAX_START_SLOTS).min(most_slots)
             }
         };
-        DataRegion { slots, peers, start_slots, attach_policy, hold_points: DataRegion::HOLD_POINTS }
+        DataRegion { slots, peers, start_slots, attach_policy, grace_points: DataRegion::GRACE_POINTS }
     }
 }
 
@@ -152,9 +152,9 @@ pub struct Config {
     pub max_unexpected: u32,
     /// What unexpected payload may cost, over all senders. Only schemes with credits keep to it. Unit: bytes.
     pub unexpected_budget_bytes: u64,
-    /// Copies of our own messages for receivers that have no room for them; beyond it sends complete when their data is taken.
+    /// BounceBuffers of our own messages for receivers that have no room for them; beyond it sends complete when their data is taken.
     /// Unit: bytes.
-    pub retain_bytes: u64,
+    pub bounce_bytes: u64,
     /// Senders that our mailbox is planned for, each with [`Config::planned_quota_slots`]; 0: not known. All endpoints of a job
     /// are expected to have the same plan.
     pub planned_peers: u32,

@@ -71,12 +71,12 @@ counters! {
     /// Messages that were pulled instead of sent whole.
     rendezvous_sent,
     /// Messages that were announced because their receiver had no room for them.
-    messages_held,
+    forced_rendezvous,
     /// The most bytes of our messages copied for receivers without room, at a time.
-    peak_retained_bytes,
+    peak_bounce_bytes,
     /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
     peak_budget_used_bytes,
-    /// Copies between processes without the mailbox.
+    /// BounceBuffers between processes without the mailbox.
     cross_memory_copies,
     /// Payload of copies between processes without the mailbox. Unit: bytes.
     cross_memory_bytes,
@@ -89,7 +89,7 @@ counters! {
     /// Peers lost.
     peers_lost,
     /// Lanes that we have given back to their mailboxes' owners.
-    stays_ended,
+    lanes_returned,
     /// Packets sent that go on with an eager message.
     more_packets_sent,
     /// Packets sent that announce a message.
@@ -125,7 +125,7 @@ impl Counters {
             | Body::Written { .. } => &mut self.remote_packets_sent,
             Body::Fetch { .. }
             | Body::Goodbye
-            | Body::Leave
+            | Body::Detach
             | Body::ReturnRequest
             | Body::ReturnResponse { .. } => &mut self.control_packets_sent,
         };

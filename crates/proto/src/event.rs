@@ -16,19 +16,19 @@ pub struct Request(pub u32);
 pub struct Transfer(pub u32);
 
 impl Transfer {
-    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::Retain`]): nobody waits for
+    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::FillBounce`]): nobody waits for
     /// word of their end.
-    const RETAINED: u32 = 1 << 31;
+    const BOUNCE: u32 = 1 << 31;
 
     /// The name of a retained copy.
-    pub(crate) fn of_copy(number: u32) -> Transfer {
-        Transfer(number | Transfer::RETAINED)
+    pub(crate) fn of_bounce_buffer(number: u32) -> Transfer {
+        Transfer(number | Transfer::BOUNCE)
     }
 
     /// The number of the retained copy that it names, if it does. Dense from 0.
     #[inline]
-    pub fn copy(self) -> Option<u32> {
-        (self.0 & Transfer::RETAINED != 0).then_some(self.0 & !Transfer::RETAINED)
+    pub fn bounce_buffer(self) -> Option<u32> {
+        (self.0 & Transfer::BOUNCE != 0).then_some(self.0 & !Transfer::BOUNCE)
     }
 }
 
@@ -74,7 +74,7 @@ pub enum Event {
         epoch: u16,
     },
     /// `peer` asks us to leave its mailbox, since we are idle there or have had our turn and others wait.
-    AskedToLeave {
+    DetachRequested {
         /// The peer.
         peer: Peer,
     },
@@ -188,7 +188,7 @@ pub enum Command {
     /// Write the request's buffer to remote memory.
     Write(RemoteCommand),
     /// Make memory readable or writable by peers under `key`. The driver has checked that the key is free.
-    Expose {
+    RegisterMemory {
         /// The key.
         key: u64,
         /// Length of the region. Unit: bytes.
@@ -199,12 +199,12 @@ pub enum Command {
         writable: bool,
     },
     /// End the exposure of `key`.
-    Conceal {
+    DeregisterMemory {
         /// The key.
         key: u64,
     },
     /// Tell every peer that we send to that we take nothing more. What we have announced to them we still serve.
-    Farewell,
+    Close,
 }
 
 /// A message to send.

@@ -31,8 +31,11 @@ pub use config::{
 pub use counters::{Counters, PACKET_KINDS};
 #[cfg(feature = "explore")]
 pub use endpoint::canonical;
-pub use endpoint::holding::{kept_block_bytes, kept_cost_bytes};
-pub use endpoint::{Early, Endpoint, Found, PairView, Part, Scratch, Shortcut, Taken};
+pub use endpoint::receiver_memory::{unexpected_block_bytes, unexpected_cost_bytes};
+pub use endpoint::{
+    Endpoint, FastArrival, MessagePart, PairView, ReceivedMessage, Scratch, UnexpectedArrival,
+    UnexpectedMatch,
+};
 pub use event::{
     Command, CopyFault, Event, MessageId, Pattern, PeekThen, Peer, PeerFault, ReceiveCommand, RemoteCommand,
     Request, SendCommand, SendLevel, Transfer,

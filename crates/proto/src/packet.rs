@@ -39,7 +39,7 @@ pub struct Packet {
 pub struct Marks {
     /// The sender of this packet has no room for unexpected payload: the destination is to announce its messages and keep
     /// their payload, until a packet comes without this mark.
-    pub hold: bool,
+    pub rendezvous_only: bool,
     /// The message of this packet has waited for credit (Liu & Panda: went through the backlog).
     pub backlogged: bool,
 }
@@ -171,7 +171,7 @@ pub enum Body {
     },
     /// The last packet in this lane: its sender gives the lane and all its credits back. Costs no credit, has a slot of its
     /// own set aside; the next packets, if any, come in another lane.
-    Leave,
+    Detach,
     /// We have written to your memory by ourselves (after `Locate`); tell the program there.
     Written {
         /// Completion data.
@@ -207,7 +207,7 @@ impl Body {
     /// Credit packets and the last packet of a lane cost no credit; all others do.
     #[inline]
     pub fn is_free(&self) -> bool {
-        matches!(self, Body::Credit | Body::Leave)
+        matches!(self, Body::Credit | Body::Detach)
     }
 }
 

@@ -174,12 +174,12 @@ impl<T> Table<T> {
         }
         // Most often nothing is to be done: the only page with room is empty again.
         if used == 0 && (place + 1 == Self::PER_PAGE || self.open.len() > 1) {
-            self.emptied(index);
+            self.reset_empty_page(index);
         }
     }
 
     #[cold]
-    fn emptied(&mut self, index: usize) {
+    fn reset_empty_page(&mut self, index: usize) {
         let page = &mut self.pages[index];
         if self.open.len() > 1 {
             *page = Page::EMPTY;
@@ -210,7 +210,7 @@ impl<T> Table<T> {
 }
 
 /// More places than these go back when none is in use.
-const KEPT_PLACES: usize = 64;
+const MAX_SPARE_PLACES: usize = 64;
 
 /// Numbered entries of which there are few at a time: in one row, a step closer than in a [`Table`].
 #[derive(Clone, Debug)]
@@ -260,7 +260,7 @@ impl<T> Row<T> {
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let value = self.entries.get_mut(number as usize)?.take()?;
         self.free.push(number);
-        if self.free.len() == self.entries.len() && self.entries.len() > KEPT_PLACES {
+        if self.free.len() == self.entries.len() && self.entries.len() > MAX_SPARE_PLACES {
             *self = Row::default();
         }
         Some(value)
@@ -288,7 +288,7 @@ mod tests {
                 assert_eq!((row.remove(number), row.remove(number)), (Some(value), None));
                 assert_eq!((row.get(number), row.get(many)), (None, None));
             }
-            assert!(row.count() == 0 && row.bytes() <= KEPT_PLACES * 12, "{} bytes", row.bytes());
+            assert!(row.count() == 0 && row.bytes() <= MAX_SPARE_PLACES * 12, "{} bytes", row.bytes());
         }
     }
 

@@ -12,7 +12,7 @@ pub(crate) enum State {
     /// A send waits for `Finished`: its payload is to be taken (then `length` bytes may be fetched) or matched.
     Send { request: Request, length: u64 },
     /// A rendezvous is being taken into a receive.
-    Take {
+    Receive {
         request: Request,
         multi: Option<u32>,
         sender: Transfer,
@@ -21,17 +21,17 @@ pub(crate) enum State {
         bytes: u64,
         /// Bytes that have not come, if they come in pieces.
         left: u64,
-        way: Way,
+        path: PayloadPath,
     },
     /// A remote read: `left` bytes have not come.
-    Read { request: Request, key: u64, offset: u64, bytes: u64, left: u64, way: Way },
+    Read { request: Request, key: u64, offset: u64, bytes: u64, left: u64, path: PayloadPath },
     /// A remote write.
-    Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, way: Way },
+    Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, path: PayloadPath },
 }
 
 /// How the payload of a transfer travels: what may be heard of it next depends on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PayloadPath {
     /// In packets.
     Packets,
     /// The target has been asked for the address.
@@ -90,12 +90,12 @@ impl Transfers {
     }
 
     /// Whether a peer may still come for payload of ours.
-    pub fn owes_payload(&self) -> bool {
+    pub fn has_announced_payload(&self) -> bool {
         self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Send { .. }))
     }
 
     /// Whether payload of a peer is still coming to a receive.
-    pub fn takes_payload(&self) -> bool {
-        self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Take { .. }))
+    pub fn is_receiving_payload(&self) -> bool {
+        self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Receive { .. }))
     }
 }

@@ -196,7 +196,7 @@ fn machine() -> Endpoint {
         remote_inline_bytes: 0,
         max_unexpected: 100_000,
         unexpected_budget_bytes: 1 << 30,
-        retain_bytes: 1 << 30,
+        bounce_bytes: 1 << 30,
         planned_peers: 1,
         planned_quota_slots: 64,
     })

@@ -22,7 +22,7 @@ fn body() -> impl Strategy<Value = Body> {
         ),
         Just(Body::Credit),
         Just(Body::Goodbye),
-        Just(Body::Leave),
+        Just(Body::Detach),
         (transfer(), any::<u32>(), any::<bool>()).prop_map(|(transfer, count, refused)| Body::Finished {
             transfer,
             count,
@@ -68,12 +68,12 @@ proptest! {
     fn what_is_written_is_read_again(
         body in body(),
         (epoch, credit_packets_read, granted_total, origin, number) in any::<(u16, u16, u32, u32, u32)>(),
-        (hold, backlogged) in any::<(bool, bool)>(),
+        (rendezvous_only, backlogged) in any::<(bool, bool)>(),
         payload_bytes in 0u32..100,
     ) {
         let carries = matches!(body, Body::Eager { .. } | Body::More { .. } | Body::Piece { .. } | Body::Write { .. });
         let payload_bytes = if carries { payload_bytes } else { 0 };
-        let marks = Marks { hold, backlogged };
+        let marks = Marks { rendezvous_only, backlogged };
         let packet =
             Packet { epoch, credit_packets_read, granted_total, origin, number, payload_bytes, marks, body };
         let mut slot = [0xee; wire::SLOT_BYTES];

@@ -16,7 +16,7 @@ use weir_proto::{
     AttachPolicy, Command, DataRegion, Geometry, Growth, Outcome, Pattern, Peer, ReceiveCommand,
     RemoteCommand, Scheme, SendCommand, SendLevel, Space,
 };
-use world::{Plan, Shortcuts, World};
+use world::{FastPathCounts, Plan, World};
 
 /// A scheme with its parameters, for connections of at most `quota_slots`. Retries are without limit: in a legal program
 /// nobody gives up a peer that lives.
@@ -43,7 +43,7 @@ fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
     let peers = rng.u32(..10);
     let slots = start_slots * peers + [0, 1, 4, 30, 300][rng.usize(..5)];
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
-    DataRegion { slots, peers, start_slots, attach_policy, hold_points: [0, 1, 4][rng.usize(..3)] }
+    DataRegion { slots, peers, start_slots, attach_policy, grace_points: [0, 1, 4][rng.usize(..3)] }
 }
 
 fn plan(rng: &mut Rng) -> Plan {
@@ -76,7 +76,7 @@ fn plan(rng: &mut Rng) -> Plan {
         max_lanes: [1, 2, 100, 100][rng.usize(..4)],
         // Nothing reserved; one or two senders; a few messages beyond that; everything.
         budget_bytes: [0, 40_000, 400_000, 1 << 30][rng.usize(..4)],
-        retain_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
+        bounce_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
         planned: rng.bool(),
     }
 }
@@ -111,10 +111,10 @@ fn world(seed: u64) -> u64 {
 fn world_of(plan: Plan, rng: Rng, recorded: bool) -> World {
     let mut world = World::new(plan);
     world.record = recorded.then(Vec::new);
-    played(world, rng)
+    run_program(world, rng)
 }
 
-fn played(mut world: World, mut rng: Rng) -> World {
+fn run_program(mut world: World, mut rng: Rng) -> World {
     let plan = world.plan;
     let n = plan.endpoints;
     let mut numbers = BTreeMap::new();
@@ -151,19 +151,19 @@ fn played(mut world: World, mut rng: Rng) -> World {
                 let (to, space, bytes) = (Peer(to), Space::Tagged, bytes as u64);
                 let send = SendCommand { request, to, space, tag, data, bytes, level };
                 if rng.bool() {
-                    world.send_quickly(from, send);
+                    world.send_fast(from, send);
                 } else {
                     world.post(from, Command::Send(send));
                 }
             }
             1 if next_receive < receives.len() => {
-                let (node, pattern) = receives[next_receive];
+                let (rank, pattern) = receives[next_receive];
                 next_receive += 1;
-                let request = world.request(node, vec![0; 5000]);
+                let request = world.request(rank, vec![0; 5000]);
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
-                world.post(node, Command::Receive(receive));
+                world.post(rank, Command::Receive(receive));
             }
-            2 if rng.u8(..4) == 0 => world.ask_to_leave(rng.u32(..n), rng.u32(..n)),
+            2 if rng.u8(..4) == 0 => world.request_detach(rng.u32(..n), rng.u32(..n)),
             _ => {
                 world.step(|count| rng.usize(..count));
             }
@@ -172,23 +172,23 @@ fn played(mut world: World, mut rng: Rng) -> World {
     // Some are asked to leave also when nobody posts any more, at any moment.
     for _ in 0..[0, 50, 500][rng.usize(..3)] {
         match rng.u8(..4) {
-            0 => world.ask_to_leave(rng.u32(..n), rng.u32(..n)),
+            0 => world.request_detach(rng.u32(..n), rng.u32(..n)),
             _ => drop(world.step(|count| rng.usize(..count))),
         }
     }
-    world.settle(|count| rng.usize(..count));
+    world.run_to_rest(|count| rng.usize(..count));
     world.assert_at_rest();
     world.assert_within_budget();
     if rng.u8(..4) == 0 {
-        assert_everybody_can_be_forgotten(&mut world, &mut rng);
+        assert_entries_are_freed_after_detach(&mut world, &mut rng);
     }
 
-    let all_whole = world.nodes.iter().all(|node| {
-        let counters = node.machine.counters();
-        counters.rendezvous_sent + counters.messages_held == 0
+    let all_whole = world.ranks.iter().all(|rank| {
+        let counters = rank.machine.counters();
+        counters.rendezvous_sent + counters.forced_rendezvous == 0
     });
     let mut received = BTreeMap::new();
-    for (node, state) in world.nodes.iter().enumerate() {
+    for (rank, state) in world.ranks.iter().enumerate() {
         let mut last_number = BTreeMap::new();
         for (_, outcome, buffer) in &state.completions {
             let Outcome::Received { envelope, bytes, offset, last } = *outcome else {
@@ -196,7 +196,7 @@ fn played(mut world: World, mut rng: Rng) -> World {
                 continue;
             };
             assert_eq!((bytes, offset, last), (envelope.length, 0, true));
-            let (from, to) = (envelope.from.0, node as u32);
+            let (from, to) = (envelope.from.0, rank as u32);
             let number = envelope.data.expect("numbered") as u32;
             assert_eq!(buffer[..bytes as usize], message(from, to, number, bytes as usize), "bytes");
             *received.entry((from, to, number)).or_insert(0) += 1;
@@ -213,7 +213,7 @@ fn played(mut world: World, mut rng: Rng) -> World {
 }
 
 /// With nothing to move, dynamic credits do what static ones do with the same slots, action by action.
-fn twin_world(seed: u64) -> u64 {
+fn compare_static_and_dynamic(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
     let (piggyback, credit_slots) = (rng.bool(), rng.u32(1..=3));
@@ -225,7 +225,7 @@ fn twin_world(seed: u64) -> u64 {
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
     let peers = plan.endpoints;
     let slots = credit_slots * peers;
-    let region = DataRegion { slots, peers, start_slots, attach_policy, hold_points: 4 };
+    let region = DataRegion { slots, peers, start_slots, attach_policy, grace_points: 4 };
     let dynamic = Plan { scheme: Scheme::Dynamic { piggyback }, region, ..fixed };
     let fixed = world_of(fixed, rng.clone(), true);
     let dynamic = world_of(dynamic, rng, true);
@@ -239,21 +239,21 @@ fn twin_world(seed: u64) -> u64 {
 
 #[test]
 fn dynamic_credits_without_a_dynamic_region_are_static_credits() {
-    run("dynamic_credits_without_a_dynamic_region_are_static_credits", 400, twin_world);
+    run("dynamic_credits_without_a_dynamic_region_are_static_credits", 400, compare_static_and_dynamic);
 }
 
 /// Asked to leave, those at rest go, all lanes are free, and nothing is kept for anybody.
-fn assert_everybody_can_be_forgotten(world: &mut World, rng: &mut Rng) {
+fn assert_entries_are_freed_after_detach(world: &mut World, rng: &mut Rng) {
     let n = world.plan.endpoints;
     // Twice: to be told that something has ended, one may be visited again.
     for (from, to) in (0..2 * n).flat_map(|from| (0..n).map(move |to| (from % n, to))) {
-        world.ask_to_leave(from, to);
-        world.settle(|count| rng.usize(..count));
+        world.request_detach(from, to);
+        world.run_to_rest(|count| rng.usize(..count));
     }
     world.assert_at_rest();
-    for node in 0..n {
-        assert_eq!(world.taken_lanes(node), 0);
-        let machine = &world.nodes[node as usize].machine;
+    for rank in 0..n {
+        assert_eq!(world.used_lanes(rank), 0);
+        let machine = &world.ranks[rank as usize].machine;
         if let Scheme::Dynamic { .. } = world.plan.scheme {
             let (pool, region) = (machine.pool(), world.plan.region);
             assert_eq!(pool.region_slots(), region.slots, "what it grew by is gone: {pool:?}");
@@ -261,9 +261,12 @@ fn assert_everybody_can_be_forgotten(world: &mut World, rng: &mut Rng) {
                 assert_eq!(pool.available_slots(), region.slots, "{pool:?}");
             }
         }
-        let kept = machine.peers_kept();
+        let unexpected = machine.peer_entries();
         // That copies are forbidden is remembered.
-        assert!(kept == 0 || world.plan.copies_forbidden, "endpoint {node} still keeps {kept} peers");
+        assert!(
+            unexpected == 0 || world.plan.copies_forbidden,
+            "endpoint {rank} still keeps {unexpected} peers"
+        );
     }
 }
 
@@ -273,9 +276,9 @@ fn remote_world(seed: u64) -> u64 {
     let plan = Plan { endpoints: 3, ..plan(&mut rng) };
     let mut world = World::new(plan);
     let mut copies = Vec::new();
-    for node in 0..3 {
-        let memory: Vec<u8> = (0..4000).map(|i| byte(node, 9, 9, i)).collect();
-        world.expose(node, 5, memory.clone());
+    for rank in 0..3 {
+        let memory: Vec<u8> = (0..4000).map(|i| byte(rank, 9, 9, i)).collect();
+        world.expose(rank, 5, memory.clone());
         copies.push(memory);
     }
     for number in 0..rng.u32(1..30) {
@@ -292,18 +295,18 @@ fn remote_world(seed: u64) -> u64 {
         for _ in 0..rng.usize(..10) {
             world.step(|count| rng.usize(..count));
             if rng.u8(..4) == 0 {
-                world.ask_to_leave(rng.u32(..3), rng.u32(..3));
+                world.request_detach(rng.u32(..3), rng.u32(..3));
             }
         }
-        world.settle(|count| rng.usize(..count));
-        let (_, outcome, buffer) = world.nodes[from as usize].completions.pop_back().expect("completed");
+        world.run_to_rest(|count| rng.usize(..count));
+        let (_, outcome, buffer) = world.ranks[from as usize].completions.pop_back().expect("completed");
         assert_eq!(outcome, if inside { Outcome::Done } else { Outcome::Refused }, "{command:?}");
         if inside && write {
             copies[to as usize][offset..offset + bytes].copy_from_slice(&data);
         } else if inside {
             assert_eq!(buffer, copies[to as usize][offset..offset + bytes]);
         }
-        let noticed = world.nodes[to as usize].notices.pop();
+        let noticed = world.ranks[to as usize].notices.pop();
         assert_eq!(noticed, notice.filter(|_| inside).map(|data| (Peer(from), data, bytes_)));
         assert_eq!(world.region(to, 5), copies[to as usize]);
     }
@@ -312,7 +315,7 @@ fn remote_world(seed: u64) -> u64 {
 }
 
 /// One endpoint dies somewhere in the middle: every request of the others ends.
-fn dying_world(seed: u64) -> u64 {
+fn crash_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let mut plan = Plan { endpoints: 3, ..plan(&mut rng) };
     if let Scheme::Hardware { rnr_retries, .. } = &mut plan.scheme {
@@ -346,22 +349,22 @@ fn dying_world(seed: u64) -> u64 {
                 let receive = ReceiveCommand { request, pattern, capacity_bytes: 5000, multi: None };
                 world.post(from, Command::Receive(receive));
             }
-            2 if rng.u8(..4) == 0 => world.ask_to_leave(rng.u32(..3), rng.u32(..3)),
+            2 if rng.u8(..4) == 0 => world.request_detach(rng.u32(..3), rng.u32(..3)),
             _ => {
                 world.step(|count| rng.usize(..count));
             }
         }
     }
-    world.settle(|count| rng.usize(..count));
+    world.run_to_rest(|count| rng.usize(..count));
     if die_at + 10 >= 80 {
         world.kill(2);
         world.lose(0, 2);
         world.lose(1, 2);
-        world.settle(|count| rng.usize(..count));
+        world.run_to_rest(|count| rng.usize(..count));
     }
-    for node in 0..2 {
-        let state = &world.nodes[node];
-        assert!(state.machine.is_quiet(), "endpoint {node} waits for the dead: {:?}", state.machine);
+    for rank in 0..2 {
+        let state = &world.ranks[rank];
+        assert!(state.machine.is_quiescent(), "endpoint {rank} waits for the dead: {:?}", state.machine);
         assert_eq!(state.machine.backlogged(), 0);
     }
     world.assert_no_requests_left(&[0, 1]);
@@ -388,9 +391,9 @@ fn the_worlds_reach_what_they_are_to_check() {
             let receive = ReceiveCommand { request, pattern, capacity_bytes: 100, multi: None };
             world.post(1, Command::Receive(receive));
         }
-        world.settle(|count| rng.usize(..count));
+        world.run_to_rest(|count| rng.usize(..count));
         world.assert_at_rest();
-        let [sender, receiver] = [0, 1].map(|node| *world.nodes[node].machine.counters());
+        let [sender, receiver] = [0, 1].map(|rank| *world.ranks[rank].machine.counters());
         let grown = receiver.peak_quota_slots > u64::from(plan.start_slots);
         let mut note = |what, how_often: u64| *reached.entry(what).or_insert(0) += how_often;
         match plan.scheme {
@@ -427,7 +430,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
     let peers = [0, 2, endpoints, endpoints, endpoints + 1][rng.usize(..5)];
     let slots = start_slots * peers + [0, 1, 2, 6, 24, 80, 300][rng.usize(..7)];
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)];
-    let hold_points = [0, 1, 4][rng.usize(..3)];
+    let grace_points = [0, 1, 4][rng.usize(..3)];
     let plan = Plan {
         endpoints,
         scheme: Scheme::Dynamic { piggyback: rng.bool() },
@@ -435,13 +438,13 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         quota_slots: start_slots + [0, 3, 40, 1000][rng.usize(..4)],
         start_slots,
         credit_slots,
-        region: DataRegion { slots, peers, start_slots, attach_policy, hold_points },
+        region: DataRegion { slots, peers, start_slots, attach_policy, grace_points },
         eager_bytes: 100_000,
         cross_memory: false,
         copies_forbidden: false,
         max_lanes: [1, 3, 100, 100][rng.usize(..4)],
         budget_bytes: [1 << 30, 20_000][rng.usize(..2)],
-        retain_bytes: 1 << 30,
+        bounce_bytes: 1 << 30,
         planned: rng.bool(),
     };
     let asked = [0, 0, 4][rng.usize(..3)];
@@ -457,7 +460,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
         let (data, bytes) = (Some(bytes as u64), bytes as u64);
         let send = SendCommand { request, to: to_peer, space, tag: 0, data, bytes, level };
         if rng.bool() {
-            world.send_quickly(from, send);
+            world.send_fast(from, send);
         } else {
             world.post(from, Command::Send(send));
         }
@@ -476,43 +479,43 @@ fn busy_world(seed: u64) -> (u64, Tally) {
             for _ in 0..rng.usize(..12) {
                 world.step(|count| rng.usize(..count));
                 if asked > 0 && rng.u8(..asked) == 0 {
-                    world.ask_to_leave(rng.u32(..endpoints), rng.u32(..endpoints));
+                    world.request_detach(rng.u32(..endpoints), rng.u32(..endpoints));
                 }
             }
         }
     }
-    world.settle(|count| rng.usize(..count));
+    world.run_to_rest(|count| rng.usize(..count));
     world.assert_at_rest();
     for from in 0..endpoints {
         for to in 0..endpoints {
             transfer(&mut world, &mut rng, from, to, 300);
         }
-        world.settle(|count| rng.usize(..count));
+        world.run_to_rest(|count| rng.usize(..count));
     }
     world.assert_at_rest();
 
     let mut sum = Tally::default();
-    for (to, node) in world.nodes.iter().enumerate() {
+    for (to, rank) in world.ranks.iter().enumerate() {
         let mut received = 0;
-        for (_, outcome, buffer) in &node.completions {
+        for (_, outcome, buffer) in &rank.completions {
             if let Outcome::Received { envelope, bytes, .. } = *outcome {
                 assert_eq!(*buffer, message(envelope.from.0, to as u32, bytes as u32, bytes as usize));
                 received += 1;
             }
         }
         assert_eq!(received, sent[to]);
-        assert!(node.machine.pool().accounts().all(|account| !account.blocked), "all have answered");
-        add(&mut sum, node.machine.pool().tally());
+        assert!(rank.machine.pool().accounts().all(|account| !account.blocked), "all have answered");
+        add(&mut sum, rank.machine.pool().tally());
     }
     if seed.is_multiple_of(2) {
-        assert_everybody_can_be_forgotten(&mut world, &mut rng);
+        assert_entries_are_freed_after_detach(&mut world, &mut rng);
     }
     (world.trace, sum)
 }
 
 fn add(sum: &mut Tally, one: &Tally) {
     sum.quota_transfers += one.quota_transfers;
-    sum.spared += one.spared;
+    sum.victims_passed_over += one.victims_passed_over;
     sum.requests += one.requests;
     sum.short_grants += one.short_grants;
     sum.excesses += one.excesses;
@@ -530,15 +533,17 @@ fn credits_follow_activity_and_everybody_can_always_send() {
         trace
     });
     // Not one of them may be vacuous, unless a single world is run again.
-    let Tally { quota_transfers, spared, requests, short_grants, excesses, deficits, .. } = seen.get();
-    let least = [quota_transfers, spared, requests, short_grants, excesses, deficits].into_iter().min();
+    let Tally { quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits, .. } =
+        seen.get();
+    let least =
+        [quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits].into_iter().min();
     assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
 }
 
 /// What a flood has gone through, summed over worlds: a check that never holds anybody back checks nothing.
 #[derive(Debug, Default)]
 struct Seen {
-    held: u64,
+    forced_rendezvous: u64,
     /// Packets that said hold after one that did not, and the other way round.
     switched_on: u64,
     switched_off: u64,
@@ -578,7 +583,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     let region = DataRegion { slots, peers, start_slots, ..drawn.region };
     let lanes = Plan { quota_slots, start_slots, credit_slots, region, ..drawn };
     let mut world = World::new(Plan { endpoints, scheme, eager_bytes, budget_bytes, ..lanes });
-    let asks = rng.bool();
+    let detach_requests = rng.bool();
     let mut sent = Vec::new();
     for number in 0..rng.u32(20..200) {
         let from = rng.u32(1..endpoints);
@@ -587,12 +592,12 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         let level = [SendLevel::Injected, SendLevel::Delivered, SendLevel::Matched][rng.usize(..3)];
         let (to, space, data) = (Peer(0), Space::Tagged, Some(u64::from(number)));
         let send = SendCommand { request, to, space, tag: 0, data, bytes: bytes as u64, level };
-        world.send_quickly(from, send);
+        world.send_fast(from, send);
         sent.push((from, number, bytes));
         for _ in 0..rng.u8(..6) {
             world.step(|count| rng.usize(..count));
-            if asks && rng.u8(..4) == 0 {
-                world.ask_to_leave(rng.u32(1..endpoints), 0);
+            if detach_requests && rng.u8(..4) == 0 {
+                world.request_detach(rng.u32(1..endpoints), 0);
             }
         }
         if rng.u8(..3) == 0 {
@@ -604,7 +609,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         }
         world.assert_within_budget();
     }
-    world.settle(|count| rng.usize(..count));
+    world.run_to_rest(|count| rng.usize(..count));
     // Receives that nobody will satisfy are taken back, then the rest is received, or the receiver closes.
     let waiting: Vec<_> = world.outstanding(0);
     for request in waiting {
@@ -612,22 +617,26 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     }
     let closes = rng.bool();
     if closes {
-        seen.voided += u64::from((1..endpoints as usize).any(|node| world.nodes[node].machine.owes()));
-        world.settle(|count| rng.usize(..count));
-        world.post(0, Command::Farewell);
-        world.settle(|count| rng.usize(..count));
-        for node in 1..endpoints {
-            let machine = &world.nodes[node as usize].machine;
-            if machine.owes() {
+        seen.voided +=
+            u64::from((1..endpoints as usize).any(|rank| world.ranks[rank].machine.has_undelivered()));
+        world.run_to_rest(|count| rng.usize(..count));
+        world.post(0, Command::Close);
+        world.run_to_rest(|count| rng.usize(..count));
+        for rank in 1..endpoints {
+            let machine = &world.ranks[rank as usize].machine;
+            if machine.has_undelivered() {
                 // Where the receiver had left, it says no goodbye; who has announced something to it looks whether it is there.
-                assert!(asks || world.plan.max_lanes < 10, "endpoint {node} owes after the goodbye");
+                assert!(
+                    detach_requests || world.plan.max_lanes < 10,
+                    "endpoint {rank} has undelivered messages after the goodbye"
+                );
                 let mut looks = false;
                 machine.depends_on(|peer| looks |= peer == Peer(0));
-                assert!(looks, "endpoint {node} owes, and does not look");
-                world.lose(node, 0);
+                assert!(looks, "endpoint {rank} has undelivered messages, and does not look");
+                world.lose(rank, 0);
             }
-            let machine = &world.nodes[node as usize].machine;
-            assert!(!machine.owes(), "endpoint {node} owes after the goodbye");
+            let machine = &world.ranks[rank as usize].machine;
+            assert!(!machine.has_undelivered(), "endpoint {rank} has undelivered messages after the goodbye");
         }
     } else {
         for _ in 0..sent.len() {
@@ -637,7 +646,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
             world.post(0, Command::Receive(receive));
             world.step(|count| rng.usize(..count));
         }
-        world.settle(|count| rng.usize(..count));
+        world.run_to_rest(|count| rng.usize(..count));
         for request in world.outstanding(0) {
             world.post(0, Command::Cancel { request });
         }
@@ -645,7 +654,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     }
     world.assert_within_budget();
     let mut received = 0;
-    for (_, outcome, buffer) in &world.nodes[0].completions {
+    for (_, outcome, buffer) in &world.ranks[0].completions {
         if let Outcome::Received { envelope, bytes, .. } = outcome {
             let number = envelope.data.expect("numbered") as u32;
             let from = envelope.from.0;
@@ -655,11 +664,13 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         }
     }
     assert!(closes || received == sent.len(), "{received} of {} messages received", sent.len());
-    let held: u64 = world.nodes.iter().map(|node| node.machine.counters().messages_held).sum();
-    seen.held += held;
+    let forced_rendezvous: u64 =
+        world.ranks.iter().map(|rank| rank.machine.counters().forced_rendezvous).sum();
+    seen.forced_rendezvous += forced_rendezvous;
     seen.switched_on += world.switched_on;
     seen.switched_off += world.switched_off;
-    seen.fetched += u64::from(held > 0 && (!world.plan.cross_memory || world.plan.copies_forbidden));
+    seen.fetched +=
+        u64::from(forced_rendezvous > 0 && (!world.plan.cross_memory || world.plan.copies_forbidden));
     world.trace
 }
 
@@ -669,8 +680,8 @@ fn who_floods_pays() {
     run("who_floods_pays", 500, |seed| flood_world(seed, &mut seen.borrow_mut()));
     let seen = seen.into_inner();
     println!("{seen:?}");
-    let Seen { held, switched_on, switched_off, fetched, voided } = seen;
-    let least = [held, switched_on, switched_off, fetched, voided].into_iter().min();
+    let Seen { forced_rendezvous, switched_on, switched_off, fetched, voided } = seen;
+    let least = [forced_rendezvous, switched_on, switched_off, fetched, voided].into_iter().min();
     let alone = std::env::var("WEIR_SEED").is_ok();
     assert!(alone || least > Some(0), "{seen:?} is vacuous");
 }
@@ -685,40 +696,40 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
         }
     };
     let count = seeds.len();
-    let mut told = std::time::Instant::now();
+    let mut last_report = std::time::Instant::now();
     for (done, seed) in seeds.into_iter().enumerate() {
-        if told.elapsed().as_secs() >= 10 {
-            told = std::time::Instant::now();
+        if last_report.elapsed().as_secs() >= 10 {
+            last_report = std::time::Instant::now();
             eprintln!("{name}: {done} of {count}");
         }
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (world(seed), world(seed))));
         match ran {
             Ok((first, second)) => assert_eq!(first, second, "seed {seed:x} is not deterministic"),
             Err(panic) => {
-                eprintln!("again: WEIR_SEED={seed:x} cargo test -p weir-proto --test worlds {name}");
+                eprintln!("repeat with: WEIR_SEED={seed:x} cargo test -p weir-proto --test worlds {name}");
                 std::panic::resume_unwind(panic);
             }
         }
     }
 }
 
-/// Shortcuts do what the long way does, action by action, and leave the same machine behind.
+/// FastPathCounts do what the long way does, action by action, and leave the same machine behind.
 #[test]
 fn shortcuts_lead_where_the_long_way_does() {
-    let mut seen = Shortcuts::default();
+    let mut seen = FastPathCounts::default();
     for seed in 0..160 {
         let mut rng = Rng::with_seed(seed);
         let mut world = World::new(plan(&mut rng));
         world.compare = true;
-        let world = played(world, rng);
-        let Shortcuts { messages, parts, credits, early, found } = world.shortcuts;
+        let world = run_program(world, rng);
+        let FastPathCounts { messages, parts, credits, early, found } = world.fast_paths;
         seen.messages += messages;
         seen.parts += parts;
         seen.credits += credits;
         seen.early += early;
         seen.found += found;
     }
-    let Shortcuts { messages, parts, credits, early, found } = seen;
+    let FastPathCounts { messages, parts, credits, early, found } = seen;
     assert!(messages > 100 && parts > 100 && credits > 20 && early > 25 && found > 25, "{seen:?}");
 }
 
@@ -734,5 +745,5 @@ fn remote_reads_and_writes_keep_to_their_bounds() {
 
 #[test]
 fn no_rank_waits_for_a_crashed_rank() {
-    run("no_rank_waits_for_a_crashed_rank", 3000, dying_world);
+    run("no_rank_waits_for_a_crashed_rank", 3000, crash_world);
 }

@@ -35,11 +35,11 @@ pub struct Limits {
 }
 
 /// Ids are below this, with room for what is found before anybody looks again.
-const MOST_IDS: u32 = (1 << 26) - (1 << 20);
+const MAX_IDS: u32 = (1 << 26) - (1 << 20);
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { states: MOST_IDS, memory_bytes: 6 << 30, cpu_time: Duration::from_secs(600), threads: 2 }
+        Limits { states: MAX_IDS, memory_bytes: 6 << 30, cpu_time: Duration::from_secs(600), threads: 2 }
     }
 }
 
@@ -77,9 +77,9 @@ type Fingerprint = [u32; 4];
 
 /// Fingerprints are as good as random already.
 #[derive(Default)]
-struct Passes(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for Passes {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -109,7 +109,7 @@ fn fingerprint(words: &[u32]) -> Fingerprint {
 
 const SHARDS: usize = 256;
 
-type Shard = Mutex<HashMap<Fingerprint, u32, BuildHasherDefault<Passes>>>;
+type Shard = Mutex<HashMap<Fingerprint, u32, BuildHasherDefault<IdentityHasher>>>;
 
 /// All states found so far, by fingerprint.
 struct Seen {
@@ -182,7 +182,7 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
     };
     while !level.is_empty() {
         let out_of_bounds = || {
-            seen.count.load(Ordering::Relaxed) > MOST_IDS
+            seen.count.load(Ordering::Relaxed) > MAX_IDS
                 || cpu_time().saturating_sub(cpu_start) > limits.cpu_time
                 || memory_bytes() > limits.memory_bytes
         };
@@ -296,7 +296,7 @@ fn expand_state(
     moves: &mut Vec<Move>,
     expanded: &mut Expanded,
 ) -> Result<(), (Violation, Move)> {
-    let mut happened = setup.standing(state);
+    let mut happened = setup.state_events(state);
     let begin = expanded.edges.len();
     setup.moves(state, moves);
     for (number, &step) in moves.iter().enumerate() {
@@ -314,7 +314,7 @@ fn expand_state(
         if new {
             expanded.found.push((target, next, id, number as u8));
         }
-        expanded.edges.push(Label::new(step, effect).beside(target));
+        expanded.edges.push(Label::new(step, effect).with_target(target));
     }
     expanded.edge_counts.push((expanded.edges.len() - begin) as u8);
     for kind in Happened::ALL {

@@ -1,7 +1,7 @@
 //! Whether each sender can send again from every state: a search backwards over the explored graph.
 //!
 //! Two questions for each pair. *Can it ever:* over all edges. *Can it alone:* over edges that are retrievals (or other quiet
-//! moves, [`Move::is_quiet`]), or posts of the pair itself, so that no other program says anything any more. The second is the
+//! moves, [`Move::is_automatic`]), or posts of the pair itself, so that no other program says anything any more. The second is the
 //! promise that programs rely on: a sender must not need somebody else's next message. Since every way of retrievals alone
 //! ends (each takes a packet away and no program adds one), a state from which some such way leads to a send, at every one
 //! of its successors too, leads there on every way: possible everywhere is unavoidable. Two things must be granted besides:
@@ -27,7 +27,7 @@ const ENVIRONMENT: u32 = 2 << 4;
 impl Label {
     pub fn new(step: Move, effect: Effect) -> Label {
         let kind = match step {
-            step if step.is_quiet() => 0,
+            step if step.is_automatic() => 0,
             Move::Post { pair, .. } => POSTED | pair as u32,
             _ => ENVIRONMENT,
         };
@@ -36,7 +36,7 @@ impl Label {
     }
 
     /// The word of an edge to `target`.
-    pub fn beside(self, target: u32) -> u32 {
+    pub fn with_target(self, target: u32) -> u32 {
         target | self.0 << ID_BITS
     }
 

@@ -17,14 +17,14 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let good = match arguments[..] {
-        [] => table::prove(&suite::full()) & catch(),
-        ["quick"] => table::prove(&suite::quick()) & catch(),
+        [] => table::prove(&suite::full()) & catch_mutants(),
+        ["quick"] => table::prove(&suite::quick()) & catch_mutants(),
         ["only", text] => table::prove(&only(text, 600)),
         ["only", text, seconds] => match seconds.parse() {
             Ok(seconds) => table::prove(&only(text, seconds)),
             Err(error) => return usage(&format!("only {text} {seconds}: {error}")),
         },
-        ["mutants"] => catch(),
+        ["mutants"] => catch_mutants(),
         ["worlds"] => table::walk(0..1_000_000),
         ["worlds", "--seed", seed] => match u64::from_str_radix(seed, 16) {
             Ok(seed) => table::walk(seed..seed + 1),
@@ -46,9 +46,9 @@ fn only(text: &str, seconds: u64) -> Vec<suite::Case> {
     cases
 }
 
-fn catch() -> bool {
+fn catch_mutants() -> bool {
     println!();
-    table::catch(&suite::mutants(), true)
+    table::catch_mutants(&suite::mutants(), true)
 }
 
 fn usage(error: &str) -> ExitCode {

@@ -23,7 +23,7 @@ mod step;
 
 use std::sync::Arc;
 
-use weir_proto::canonical::{Origin, Stay};
+use weir_proto::canonical::{Lease, Origin};
 use weir_proto::flow::Mutant;
 use weir_proto::{Config, DataRegion, Endpoint, Event, Instant, Packet, Peer, Scheme};
 
@@ -50,15 +50,15 @@ pub struct Setup {
     /// By which rules: our own, or one that is known to be wrong.
     pub rule: Rule,
     /// Dynamic credits: a sender more is expected everywhere, never comes, and steals at any moment.
-    pub thief: bool,
+    pub stealing: bool,
     /// So often in all, if that is bounded.
-    pub most_steals: Option<u8>,
+    pub max_steals: Option<u8>,
     /// At first nobody has a lane anywhere: who has something to send, or credits to return, gets one.
     pub cold: bool,
     /// Senders, with their receivers, that may be asked to leave at any moment.
-    pub leaving: Vec<(u32, u32)>,
+    pub detaching: Vec<(u32, u32)>,
     /// So often in all, if that is bounded.
-    pub most_leaves: Option<u8>,
+    pub max_detaches: Option<u8>,
     /// Who comes back has a new lane while so many earlier ones of it are not read to their ends.
     pub overlap: u8,
     /// Check that control packets are no activity. That needs a count in the state, so there are more states.
@@ -66,7 +66,7 @@ pub struct Setup {
     /// What the machine checks itself counts too (I1, I3, I6); else only what shows from outside.
     pub inner_checks: bool,
     /// This endpoint may die at any moment.
-    pub mortal: Option<u32>,
+    pub may_crash: Option<u32>,
     /// Lengths that a message may have. Unit: bytes.
     pub message_bytes: Vec<u64>,
 }
@@ -85,7 +85,7 @@ pub fn neighbours(processes: u32, pairs: &[(u32, u32)]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Those that ship.
-    Ours,
+    Shipped,
     /// Those that ship, but the receiver is told of so many credit slots that its check of what is unread never holds a
     /// grant back: the threshold alone must keep I2, as the papers argue.
     ThresholdAlone,
@@ -127,14 +127,14 @@ pub enum Move {
         at: u32,
     },
     /// `from` is told that it has a lane at `to`.
-    Tell {
+    Notify {
         /// The sender.
         from: u32,
         /// The receiver.
         to: u32,
     },
     /// `from` is asked to leave the mailbox of `to`.
-    Leave {
+    Detach {
         /// The sender.
         from: u32,
         /// The receiver.
@@ -146,14 +146,14 @@ pub enum Move {
         who: u32,
     },
     /// `who` learns that `of` has given it up, after it has read all that `of` had sent.
-    Learn {
+    LearnLoss {
         /// Who.
         who: u32,
         /// Of whom.
         of: u32,
     },
     /// This endpoint dies, and everybody knows.
-    Die {
+    Crash {
         /// Who.
         who: u32,
     },
@@ -161,14 +161,14 @@ pub enum Move {
 
 impl Move {
     /// It happens by itself if all programs are silent and nobody in the environment wants anything.
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_automatic(&self) -> bool {
         match self {
             Move::Retrieve { .. }
             | Move::FindRoom { .. }
-            | Move::Tell { .. }
+            | Move::Notify { .. }
             | Move::Retry { .. }
-            | Move::Learn { .. } => true,
-            Move::Post { .. } | Move::Steal { .. } | Move::Leave { .. } | Move::Die { .. } => false,
+            | Move::LearnLoss { .. } => true,
+            Move::Post { .. } | Move::Steal { .. } | Move::Detach { .. } | Move::Crash { .. } => false,
         }
     }
 }
@@ -193,26 +193,26 @@ pub struct State {
     /// By lane: its packets.
     lanes: Vec<Arc<Vec<Item>>>,
     /// By lane: the last stay of its sender.
-    stays: Arc<Vec<Stay>>,
+    leases: Arc<Vec<Lease>>,
     /// By lane: the number of the message that leaves next. Unit: messages, modulo 2^32.
     numbers: Arc<Vec<u32>>,
     /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
-    earned: Arc<Vec<u8>>,
+    data_since_promotion: Arc<Vec<u8>>,
     /// There are packets in it.
     busy: Bits,
     /// The sender waits to be told of room.
     asking: Bits,
     /// The sender wants a lane and has none.
-    joining: Bits,
+    attaching: Bits,
     /// The sender has a lane and has not been told.
-    untold: Bits,
+    unnotified: Bits,
     /// The sender has given up the receiver.
-    severed: Bits,
+    dropped: Bits,
     /// Bit by endpoint: it has died.
     dead: u8,
     /// Moves that are bounded: how many there were.
     steals: u8,
-    leaves: u8,
+    detaches: u8,
 }
 
 impl Setup {
@@ -229,17 +229,17 @@ impl Setup {
         let mut state = State {
             endpoints: (0..self.processes).map(endpoint).collect(),
             lanes: vec![Arc::default(); n * n],
-            stays: Arc::new(vec![Stay::default(); n * n]),
+            leases: Arc::new(vec![Lease::default(); n * n]),
             numbers: Arc::new(vec![0; n * n]),
-            earned: Arc::new(vec![0; n * n]),
+            data_since_promotion: Arc::new(vec![0; n * n]),
             busy: 0,
             asking: 0,
-            joining: 0,
-            untold: 0,
-            severed: 0,
+            attaching: 0,
+            unnotified: 0,
+            dropped: 0,
             dead: 0,
             steals: 0,
-            leaves: 0,
+            detaches: 0,
         };
         if self.cold {
             return state;
@@ -250,18 +250,18 @@ impl Setup {
             for peer in self.neighbours(us).map(Peer) {
                 endpoint.handle(Instant(0), self.attached(us, peer.0, 0), &mut actions);
                 endpoint.handle(Instant(0), self.connected(peer.0, 0), &mut actions);
-                let stays = Arc::make_mut(&mut state.stays);
-                stays[self.lane(us, peer.0)] = Stay { epoch: 0, lasts: true };
+                let leases = Arc::make_mut(&mut state.leases);
+                leases[self.lane(us, peer.0)] = Lease { epoch: 0, is_active: true };
                 let quota_slots = self.lane_slots(peer.0);
                 let credit_slots = self.config.credit_slots;
                 match self.rule {
                     Rule::DivByNPlus1 => endpoint.set_threshold(peer, quota_slots / credit_slots + 1),
                     Rule::DivByN => endpoint.set_threshold(peer, quota_slots / credit_slots),
-                    Rule::Ours | Rule::ThresholdAlone | Rule::Wrong(_) => {}
+                    Rule::Shipped | Rule::ThresholdAlone | Rule::Wrong(_) => {}
                 }
             }
-            if self.rule != Rule::Ours {
-                endpoint.trust_thresholds();
+            if self.rule != Rule::Shipped {
+                endpoint.rely_on_thresholds();
             }
         }
         assert!(actions.is_empty(), "setting up asks for {actions:?}");
@@ -277,7 +277,7 @@ impl Setup {
     }
 
     fn region_of(&self, us: u32) -> DataRegion {
-        let peers = self.neighbours[us as usize].count_ones() + u32::from(self.thief);
+        let peers = self.neighbours[us as usize].count_ones() + u32::from(self.stealing);
         let slots = self.quota_slots * peers + self.extra_slots;
         DataRegion { slots, peers, ..self.config.region }
     }
@@ -361,47 +361,49 @@ impl Setup {
 
     /// Everything that may happen now, in a fixed order.
     pub fn moves(&self, state: &State, moves: &mut Vec<Move>) {
-        self.quiet_moves(state, moves);
+        self.automatic_moves(state, moves);
         for pair in 0..self.pairs.len() {
             moves.extend(self.posts(state, pair));
         }
-        if self.thief && self.most_steals.is_none_or(|most| state.steals < most) {
+        if self.stealing && self.max_steals.is_none_or(|most| state.steals < most) {
             // A sender that comes back may have taken the place of the one that never came.
             let expected = |&at: &u32| state.endpoints[at as usize].pool().expected_slots() > 0;
             moves.extend((0..self.processes).filter(expected).map(|at| Move::Steal { at }));
         }
-        if self.most_leaves.is_none_or(|most| state.leaves < most) {
-            for &(from, to) in &self.leaving {
+        if self.max_detaches.is_none_or(|most| state.detaches < most) {
+            for &(from, to) in &self.detaching {
                 let lane = self.lane(from, to);
-                if state.stays[lane].lasts && state.untold & 1 << lane == 0 && !self.is_lost(state, from, to)
+                if state.leases[lane].is_active
+                    && state.unnotified & 1 << lane == 0
+                    && !self.is_lost(state, from, to)
                 {
-                    moves.push(Move::Leave { from, to });
+                    moves.push(Move::Detach { from, to });
                 }
             }
         }
-        moves.extend(self.mortal.filter(|&who| !self.dead(state, who)).map(|who| Move::Die { who }));
+        moves.extend(self.may_crash.filter(|&who| !self.dead(state, who)).map(|who| Move::Crash { who }));
     }
 
-    /// What may happen by itself, in a fixed order: the moves that are [`Move::is_quiet`].
-    pub fn quiet_moves(&self, state: &State, moves: &mut Vec<Move>) {
+    /// What may happen by itself, in a fixed order: the moves that are [`Move::is_automatic`].
+    pub fn automatic_moves(&self, state: &State, moves: &mut Vec<Move>) {
         moves.clear();
-        let mut lanes = state.busy | state.asking | state.untold | state.severed;
+        let mut lanes = state.busy | state.asking | state.unnotified | state.dropped;
         while lanes != 0 {
             let lane = lanes.trailing_zeros();
             lanes &= lanes - 1;
             let (from, to) = (lane / self.processes, lane % self.processes);
             if state.busy & 1 << lane != 0 {
                 moves.push(Move::Retrieve { from, to });
-            } else if self.learns(state, to, from) {
-                moves.push(Move::Learn { who: to, of: from });
+            } else if self.has_unknown_loss(state, to, from) {
+                moves.push(Move::LearnLoss { who: to, of: from });
             }
             if state.asking & 1 << lane != 0
                 && (self.answers_at_once() || self.filled_last(state, from, to).0 < self.lane_slots(to))
             {
                 moves.push(Move::FindRoom { from, to });
             }
-            if state.untold & 1 << lane != 0 {
-                moves.push(Move::Tell { from, to });
+            if state.unnotified & 1 << lane != 0 {
+                moves.push(Move::Notify { from, to });
             }
         }
         if self.answers_at_once() {
@@ -413,13 +415,13 @@ impl Setup {
     }
 
     /// `who` has not learned yet that `of` has given it up.
-    fn learns(&self, state: &State, who: u32, of: u32) -> bool {
-        state.severed & 1 << self.lane(of, who) != 0 && state.severed & 1 << self.lane(who, of) == 0
+    fn has_unknown_loss(&self, state: &State, who: u32, of: u32) -> bool {
+        state.dropped & 1 << self.lane(of, who) != 0 && state.dropped & 1 << self.lane(who, of) == 0
     }
 
-    fn somebody_learns(&self, state: &State) -> bool {
+    fn any_unknown_loss(&self, state: &State) -> bool {
         let pairs = || (0..self.processes).flat_map(|who| self.neighbours(who).map(move |of| (who, of)));
-        state.severed != 0 && pairs().any(|(who, of)| self.learns(state, who, of))
+        state.dropped != 0 && pairs().any(|(who, of)| self.has_unknown_loss(state, who, of))
     }
 
     /// The posts of a pair that are possible now: none while a message waits. Who has lost its receiver does not send, but counts
@@ -438,7 +440,7 @@ impl Setup {
 
     /// Whether `from` will never again send to `to`.
     fn is_lost(&self, state: &State, from: u32, to: u32) -> bool {
-        self.dead(state, from) || self.dead(state, to) || state.severed & 1 << self.lane(from, to) != 0
+        self.dead(state, from) || self.dead(state, to) || state.dropped & 1 << self.lane(from, to) != 0
     }
 
     fn dead(&self, state: &State, who: u32) -> bool {
@@ -452,7 +454,7 @@ impl Setup {
     }
 
     /// The bits of [`Happened`] that say how things stand.
-    pub fn standing(&self, state: &State) -> u16 {
+    pub fn state_events(&self, state: &State) -> u16 {
         let mut bits = 0;
         if (0..self.pairs.len()).any(|pair| self.waiting(state, pair)) {
             bits |= Happened::Waiting.bit();
@@ -473,14 +475,14 @@ impl Setup {
 
     /// Where `from` stands as the sender to `to`.
     fn origin(&self, state: &State, from: u32, to: u32) -> Origin {
-        let (there, here) = (state.stays[self.lane(from, to)], state.stays[self.lane(to, from)]);
-        state.endpoints[from as usize].origin(Peer(to), there, here)
+        let (outgoing, incoming) = (state.leases[self.lane(from, to)], state.leases[self.lane(to, from)]);
+        state.endpoints[from as usize].origin(Peer(to), outgoing, incoming)
     }
 
     /// The state as numbers that do not grow: equal if and only if the states behave alike.
     pub fn canonical(&self, state: &State, words: &mut Vec<u32>) {
         words.clear();
-        words.push(u32::from(state.dead) | u32::from(state.steals) << 8 | u32::from(state.leaves) << 16);
+        words.push(u32::from(state.dead) | u32::from(state.steals) << 8 | u32::from(state.detaches) << 16);
         for us in 0..self.processes {
             if self.dead(state, us) {
                 continue;
@@ -491,12 +493,15 @@ impl Setup {
         for from in 0..self.processes {
             for to in 0..self.processes {
                 let lane = self.lane(from, to);
-                let stay = state.stays[lane];
-                let bits = [state.asking, state.joining, state.untold, state.severed];
+                let lease = state.leases[lane];
+                let bits = [state.asking, state.attaching, state.unnotified, state.dropped];
                 let flags = bits.iter().fold(0, |flags, bits| flags << 1 | (bits >> lane & 1) as u32);
-                let earned = u32::from(state.earned[lane]);
+                let data_since_promotion = u32::from(state.data_since_promotion[lane]);
                 words.push(
-                    state.lanes[lane].len() as u32 | flags << 16 | u32::from(stay.lasts) << 20 | earned << 24,
+                    state.lanes[lane].len() as u32
+                        | flags << 16
+                        | u32::from(lease.is_active) << 20
+                        | data_since_promotion << 24,
                 );
                 if state.lanes[lane].is_empty() {
                     continue;
@@ -505,7 +510,7 @@ impl Setup {
                 let machine = &state.endpoints[from as usize];
                 for item in state.lanes[lane].iter() {
                     match item {
-                        Item::Attach { epoch } => words.push(u32::MAX - u32::from(stay.is(*epoch))),
+                        Item::Attach { epoch } => words.push(u32::MAX - u32::from(lease.is(*epoch))),
                         Item::Packet(packet) => {
                             machine.canonical_packet(Peer(to), packet, origin, words);
                         }

@@ -125,7 +125,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         max_unexpected: 4,
         // Everything is received at once: there is nothing to hold back.
         unexpected_budget_bytes: 1 << 40,
-        retain_bytes: 0,
+        bounce_bytes: 0,
         planned_peers: processes,
         planned_quota_slots: quota_slots,
     };
@@ -137,16 +137,16 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         config,
         quota_slots,
         extra_slots: 0,
-        rule: Rule::Ours,
-        thief: false,
-        most_steals: None,
+        rule: Rule::Shipped,
+        stealing: false,
+        max_steals: None,
         cold: false,
-        leaving: Vec::new(),
-        most_leaves: None,
+        detaching: Vec::new(),
+        max_detaches: None,
         overlap: 0,
         watch_activity: false,
         inner_checks: true,
-        mortal: None,
+        may_crash: None,
         message_bytes: message_bytes.to_vec(),
     }
 }
@@ -179,18 +179,18 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Both, DOUBLING, 2, 1, &[SHORT]), &[Waiting, CreditPacket, Piggyback, Growth]);
     add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
     add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
-    let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
+    let one_way = stealing(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
     // Not a wrong rule as long as packets of a pair are in order: docs/explanation/proof.md.
     let fixed = Rule::Wrong(Wrong::AmountIsFixedByTheRequest);
-    let name = asked.name.clone() + ", amount fixed";
-    add(Setup { rule: fixed, name, ..asked.clone() }, &EVERYTHING_OF_ONE);
-    add(asked, &EVERYTHING_OF_ONE);
-    let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
+    let name = one_way.name.clone() + ", amount fixed";
+    add(Setup { rule: fixed, name, ..one_way.clone() }, &SINGLE_SENDER_EVENTS);
+    add(one_way, &SINGLE_SENDER_EVENTS);
+    let detach_events = [Waiting, CreditPacket, Detached, StaleGrant];
     for overlap in 0..2 {
-        add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &comes_and_goes);
-        add(leaving(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &comes_and_goes);
+        add(detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &detach_events);
+        add(detaching(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]), &[(1, 0)], overlap), &detach_events);
     }
-    add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0), (0, 1)], 0), &comes_and_goes);
+    add(detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &[(1, 0), (0, 1)], 0), &detach_events);
     cases
 }
 
@@ -219,37 +219,41 @@ pub fn full() -> Vec<Case> {
     }
 
     // (a) One receiver, two senders.
-    let taking = [Blocked, ShortGrant, Theft, ControlWaiting];
-    add(dynamic(Shape::Star, 2), &taking, None);
-    add(mortal(dynamic(Shape::Star, 2)), &[Blocked, ShortGrant, Theft, ControlWaiting, Died], None);
-    add(dynamic(Shape::Star, 3), &taking, Some(3_000_000));
+    let transfer_events = [Blocked, ShortGrant, QuotaTransfer, ControlWaiting];
+    add(dynamic(Shape::Star, 2), &transfer_events, None);
+    add(
+        may_crash(dynamic(Shape::Star, 2)),
+        &[Blocked, ShortGrant, QuotaTransfer, ControlWaiting, Crashed],
+        None,
+    );
+    add(dynamic(Shape::Star, 3), &transfer_events, Some(3_000_000));
     // (b) Two processes, both directions, an environment that steals: one direction as well, or without the environment, or
     // with little of it.
-    add(thief(dynamic(Shape::OneWay, 3)), &EVERYTHING_OF_ONE, None);
-    add(thief(dynamic(Shape::Both, 1)), &[Waiting, CreditPacket], None);
+    add(stealing(dynamic(Shape::OneWay, 3)), &SINGLE_SENDER_EVENTS, None);
+    add(stealing(dynamic(Shape::Both, 1)), &[Waiting, CreditPacket], None);
     add(dynamic(Shape::Both, 4), &[Piggyback, ShortGrant, Excess, Deficit], None);
-    add(thief(dynamic(Shape::Both, 2)), &EVERYTHING_OF_ONE, Some(500_000));
+    add(stealing(dynamic(Shape::Both, 2)), &SINGLE_SENDER_EVENTS, Some(500_000));
     // (c) Three, all to all.
     add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(500_000));
     // Beyond: an answer to one of two senders, so that piggybacking meets short grants.
     add(dynamic(Shape::Answers, 2), &[Piggyback, ShortGrant], Some(500_000));
     // weir's own rules for victims (gaps 7 and 12), where the others are as published.
-    add(sparing(dynamic(Shape::Star, 2)), &taking, Some(1_000_000));
-    add(sparing(thief(dynamic(Shape::OneWay, 2))), &EVERYTHING_OF_ONE, None);
-    add(sparing(thief(dynamic(Shape::OneWay, 3))), &EVERYTHING_OF_ONE, None);
+    add(with_grace(dynamic(Shape::Star, 2)), &transfer_events, Some(1_000_000));
+    add(with_grace(stealing(dynamic(Shape::OneWay, 2))), &SINGLE_SENDER_EVENTS, None);
+    add(with_grace(stealing(dynamic(Shape::OneWay, 3))), &SINGLE_SENDER_EVENTS, None);
     // Who comes late, who leaves and comes back.
-    add(cold(dynamic(Shape::Star, 2)), &taking, None);
-    let comes_and_goes = [Waiting, CreditPacket, Left, StaleGrant];
+    add(cold(dynamic(Shape::Star, 2)), &transfer_events, None);
+    let detach_events = [Waiting, CreditPacket, Detached, StaleGrant];
     let both = [(1, 0), (0, 1)];
-    add(leaving(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &both, 1), &comes_and_goes, None);
-    add(leaving(dynamic(Shape::OneWay, 2), &both, 1), &comes_and_goes, None);
-    add(leaving(dynamic(Shape::Star, 1), &[(1, 0)], 0), &comes_and_goes, None);
-    let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
-    let mut asked = leaving(asked, &both, 0);
-    (asked.most_leaves, asked.name) = (Some(1), asked.name + " once");
-    add(asked, &[Blocked, Excess, Theft, ControlWaiting, Left, StaleGrant], None);
-    add(asked_before_it_knows(), &[Blocked, Theft, EarlyRequest], None);
-    add(robbed_while_away(), &[Blocked, ShortGrant, Theft, Left], Some(500_000));
+    add(detaching(setup(Shape::OneWay, STATIC, 2, 1, &[SHORT]), &both, 1), &detach_events, None);
+    add(detaching(dynamic(Shape::OneWay, 2), &both, 1), &detach_events, None);
+    add(detaching(dynamic(Shape::Star, 1), &[(1, 0)], 0), &detach_events, None);
+    let one_way = stealing(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
+    let mut one_way = detaching(one_way, &both, 0);
+    (one_way.max_detaches, one_way.name) = (Some(1), one_way.name + " once");
+    add(one_way, &[Blocked, Excess, QuotaTransfer, ControlWaiting, Detached, StaleGrant], None);
+    add(request_before_connected(), &[Blocked, QuotaTransfer, EarlyRequest], None);
+    add(victim_without_return_lane(), &[Blocked, ShortGrant, QuotaTransfer, Detached], Some(500_000));
     cases
 }
 
@@ -258,28 +262,33 @@ fn connection(quota_slots: u32, message_bytes: &[u64]) -> Setup {
 }
 
 /// A sender begins with more than is guaranteed to it, so that it can be asked to give back before it knows that it has a lane.
-fn asked_before_it_knows() -> Setup {
-    let mut setup = cold(thief(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])));
+fn request_before_connected() -> Setup {
+    let mut setup = cold(stealing(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])));
     setup.config.region.start_slots = 2;
-    Setup { name: setup.name.clone() + ", 2 at first", ..setup }
+    Setup { name: setup.name.clone() + ", 2 initially", ..setup }
 }
 
 /// Sender 2 has no way back for a while, so that its credits cannot be returned to it; sender 1 can have all slots of the
 /// region that are not set aside: with n = 2 and a quota of 3 it can hold 3 T - 1 = 5 of 5.
-fn robbed_while_away() -> Setup {
-    let setup = leaving(setup(Shape::Star, DYNAMIC, 2, 2, &[SHORT]), &[(0, 2)], 0);
-    Setup { extra_slots: 1, most_leaves: Some(1), name: setup.name.clone() + " once, 1 more", ..setup }
+fn victim_without_return_lane() -> Setup {
+    let setup = detaching(setup(Shape::Star, DYNAMIC, 2, 2, &[SHORT]), &[(0, 2)], 0);
+    Setup { extra_slots: 1, max_detaches: Some(1), name: setup.name.clone() + " once, 1 more", ..setup }
 }
 
 /// What one sender and a thief must show: nobody else can leave the pool short.
-const EVERYTHING_OF_ONE: [Happened; 5] =
-    [Happened::Blocked, Happened::Excess, Happened::Deficit, Happened::Theft, Happened::ControlWaiting];
+const SINGLE_SENDER_EVENTS: [Happened; 5] = [
+    Happened::Blocked,
+    Happened::Excess,
+    Happened::Deficit,
+    Happened::QuotaTransfer,
+    Happened::ControlWaiting,
+];
 
 /// `setup` with senders that may be asked to leave.
-fn leaving(setup: Setup, leaving: &[(u32, u32)], overlap: u8) -> Setup {
+fn detaching(setup: Setup, detaching: &[(u32, u32)], overlap: u8) -> Setup {
     let twice = if overlap > 0 { ", two lanes" } else { "" };
-    let name = format!("{}, leaving{twice}", setup.name);
-    Setup { leaving: leaving.to_vec(), overlap, name, ..setup }
+    let name = format!("{}, detach{twice}", setup.name);
+    Setup { detaching: detaching.to_vec(), overlap, name, ..setup }
 }
 
 /// `setup` with nobody connected at first.
@@ -288,17 +297,17 @@ fn cold(setup: Setup) -> Setup {
 }
 
 /// `setup` with victims that are passed over: once after they have gained, and once if they are poorer and were active.
-fn sparing(mut setup: Setup) -> Setup {
-    setup.config.region.hold_points = 1;
-    Setup { name: setup.name.clone() + ", sparing", ..setup }
+fn with_grace(mut setup: Setup) -> Setup {
+    setup.config.region.grace_points = 1;
+    Setup { name: setup.name.clone() + ", grace", ..setup }
 }
 
-fn thief(setup: Setup) -> Setup {
-    Setup { thief: true, name: setup.name.clone() + ", thief", ..setup }
+fn stealing(setup: Setup) -> Setup {
+    Setup { stealing: true, name: setup.name.clone() + ", stealing", ..setup }
 }
 
-fn mortal(setup: Setup) -> Setup {
-    Setup { mortal: Some(1), name: setup.name.clone() + ", mortal", ..setup }
+fn may_crash(setup: Setup) -> Setup {
+    Setup { may_crash: Some(1), name: setup.name.clone() + ", crash", ..setup }
 }
 
 /// The rules that are known to be wrong and that a search finds; `docs/explanation/proof.md` names the others, and why they are not here.
@@ -311,33 +320,39 @@ pub fn mutants() -> Vec<Mutant> {
     let both = |quota| setup(Shape::Both, DYNAMIC, quota, 1, &[SHORT]);
     let static_star = |quota, n| setup(Shape::Star, EXPLICIT, quota, n, &[SHORT]);
     let watched = |setup: Setup| Setup { watch_activity: true, ..setup };
-    let mut four_of_two = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
-    four_of_two.config.region.start_slots = 2;
+    let mut two_initially = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
+    two_initially.config.region.start_slots = 2;
     // Admitted when it comes: an account that is open from the start is older than the wrong rule.
-    four_of_two.config.region.attach_policy = AttachPolicy::FirstContact;
+    two_initially.config.region.attach_policy = AttachPolicy::FirstContact;
     add(Rule::DivByNPlus1, "threshold q div n + 1", static_star(2, 1), "I4", Some("I4"));
     add(Rule::DivByN, "threshold q div n", static_star(3, 2), "I2", Some("I2"));
     use Wrong::*;
     let mut dynamic = |wrong, name, setup, caught_by, from_outside| {
         add(Rule::Wrong(wrong), name, setup, caught_by, from_outside);
     };
-    dynamic(ShortGrantPushesTheThreshold, "1 short grant pushes the threshold", star(), "I6", Some("I4"));
+    dynamic(ShortGrantPushesTheThreshold, "1 a short grant pushes the threshold", star(), "I6", Some("I4"));
     dynamic(ReturnLeavesThresholds, "2 a return leaves the thresholds", star(), "I6", Some("I4"));
-    dynamic(BlockedCrossingIsLost, "3 blocked crossing is used up", star(), "I6", Some("I4"));
+    dynamic(BlockedCrossingIsLost, "3 a blocked crossing is consumed", star(), "I6", Some("I4"));
     let answers = setup(Shape::Answers, DYNAMIC, 2, 1, &[SHORT]);
     dynamic(PiggybackOverdraws, "4 piggyback overdraws", answers, "I1", Some("I1"));
     dynamic(PiggybackForgetsTheOvershoot, "5 piggyback forgets the overshoot", both(4), "I6", None);
-    let asked = thief(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
-    dynamic(AnswersWaitForAnswers, "6 answers wait for answers", asked, "I4", Some("I4"));
+    let one_way = stealing(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
+    dynamic(ResponsesWaitForResponses, "6 responses wait for responses", one_way, "I4", Some("I4"));
     dynamic(
         ControlCountsAsActivity,
-        "7 control packets are activity",
-        watched(thief(both(2))),
+        "7 control packets count as activity",
+        watched(stealing(both(2))),
         "activity",
         Some("activity"),
     );
-    dynamic(ThresholdsStartAsOnes, "8 n + 1 at first, thresholds of one", four_of_two, "I6", Some("I2"));
-    dynamic(TheDeadKeepTheirShare, "9 the dead keep their share", mortal(star()), "I1", Some("I1"));
-    dynamic(NothingIsReserved, "10 nothing is reserved", robbed_while_away(), "assertion", Some("I4"));
+    dynamic(ThresholdsStartAsOnes, "8 n + 1 credits, thresholds of one", two_initially, "I6", Some("I2"));
+    dynamic(LostPeersKeepTheirShare, "9 lost peers keep their share", may_crash(star()), "I1", Some("I1"));
+    dynamic(
+        NothingIsReserved,
+        "10 guarantees are not reserved",
+        victim_without_return_lane(),
+        "assertion",
+        Some("I4"),
+    );
     mutants
 }

@@ -17,10 +17,10 @@ pub fn prove(cases: &[Case]) -> bool {
     let mut total = Duration::ZERO;
     let mut good = true;
     for case in cases {
-        let mut told = Instant::now();
+        let mut last_report = Instant::now();
         let report = explore(&case.setup, case.limits, |states, depth| {
-            if told.elapsed().as_secs() >= 10 {
-                told = Instant::now();
+            if last_report.elapsed().as_secs() >= 10 {
+                last_report = Instant::now();
                 eprintln!("{:<46}{states:>9}{depth:>16}", case.setup.name);
             }
         });
@@ -66,7 +66,7 @@ pub fn verdict(case: &Case, report: &Report) -> (String, bool) {
 /// Searches all wrong rules and prints which check catches each, and, if `from_outside`, which does without the machine's
 /// own checks: what a user would see. Returns whether all are caught by
 /// the checks expected.
-pub fn catch(mutants: &[Mutant], from_outside: bool) -> bool {
+pub fn catch_mutants(mutants: &[Mutant], from_outside: bool) -> bool {
     println!("{:<38}{:<48}{:<31}without the machine's own checks", "wrong rule", "in", "caught by");
     println!(
         "{:<86}{:<10}{:>9}{:>7}     {:<10}{:>9}{:>7}",
@@ -114,8 +114,8 @@ pub fn walk(seeds: std::ops::Range<u64>) -> bool {
     let (next, moves) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
     let failed = AtomicBool::new(false);
     let start = Instant::now();
-    let work = |speaks: bool| {
-        let mut spoken = Instant::now();
+    let work = |reports: bool| {
+        let mut last_report = Instant::now();
         while !failed.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
@@ -130,12 +130,12 @@ pub fn walk(seeds: std::ops::Range<u64>) -> bool {
                     let Setup { processes, config, quota_slots, .. } = worlds::setup(seed);
                     println!("FAILS {}: {}", violation.check, violation.detail);
                     println!("  {processes} processes, quota {quota_slots}, {config:?}");
-                    println!("again: cargo run --release -p weir-prove -- worlds --seed {seed:x}");
+                    println!("repeat with: cargo run --release -p weir-prove -- worlds --seed {seed:x}");
                     return;
                 }
             }
-            if speaks && spoken.elapsed().as_secs() >= 5 {
-                spoken = Instant::now();
+            if reports && last_report.elapsed().as_secs() >= 5 {
+                last_report = Instant::now();
                 let done = seed - seeds.start;
                 let left = start.elapsed().as_secs_f64() / (done + 1) as f64 * (seeds.end - seed) as f64;
                 eprintln!("{done} of {} worlds, {left:.0} s left", seeds.end - seeds.start);

@@ -33,12 +33,12 @@ pub fn setup(seed: u64) -> Setup {
     let senders = [3, 8, pairs.len()][rng.usize(..3)];
     pairs.truncate(rng.usize(2..=senders.min(pairs.len())));
     // Every lane in use, those of the way back too.
-    let leaving = match rng.u8(..3) {
+    let detaching = match rng.u8(..3) {
         0 => pairs.iter().flat_map(|&(from, to)| [(from, to), (to, from)]).collect(),
         _ => Vec::new(),
     };
     // After its first stay a sender announces what has payload until it is told that there is room: tests/worlds.rs.
-    let empty = !leaving.is_empty() && scheme.grants();
+    let empty = !detaching.is_empty() && scheme.grants();
     let lengths = if empty { 1 } else { rng.usize(1..4) };
     let draw = |_| if empty { 0 } else { [0, rng.u64(..40), rng.u64(..600)][rng.usize(..3)] };
     let message_bytes = (0..lengths).map(draw).collect();
@@ -54,7 +54,7 @@ pub fn setup(seed: u64) -> Setup {
             region: DataRegion {
                 start_slots: credit_slots + rng.u32(..2),
                 attach_policy: [AttachPolicy::Start, AttachPolicy::FirstContact][rng.usize(..2)],
-                hold_points: rng.u8(..3),
+                grace_points: rng.u8(..3),
                 ..DataRegion::default()
             },
             eager_bytes: 1 << 20,
@@ -62,22 +62,22 @@ pub fn setup(seed: u64) -> Setup {
             remote_inline_bytes: 64,
             max_unexpected: 16,
             unexpected_budget_bytes: 1 << 40,
-            retain_bytes: 0,
+            bounce_bytes: 0,
             planned_peers: processes,
             planned_quota_slots: 1 << 10,
         },
         quota_slots,
         extra_slots: 0,
-        rule: Rule::Ours,
-        thief: false,
-        most_steals: None,
+        rule: Rule::Shipped,
+        stealing: false,
+        max_steals: None,
         cold: rng.u8(..3) == 0,
-        leaving,
-        most_leaves: None,
+        detaching,
+        max_detaches: None,
         overlap: rng.u8(..2),
         watch_activity: true,
         inner_checks: true,
-        mortal: None,
+        may_crash: None,
         message_bytes,
     }
 }
@@ -128,10 +128,10 @@ impl Walker<'_> {
                 let post = self.rng.u8(..16) < posts_of_16;
                 let leave = self.rng.u8(..32) == 0;
                 let step = match post || leave {
-                    false => self.choose_quiet(&state),
+                    false => self.choose_automatic(&state),
                     true => self.choose(&state, |step| match *step {
                         Move::Post { pair, .. } => post && active[pair],
-                        Move::Leave { .. } => leave,
+                        Move::Detach { .. } => leave,
                         _ => false,
                     }),
                 };
@@ -163,14 +163,14 @@ impl Walker<'_> {
     }
 
     fn retrieve_all(&mut self, state: &mut State) -> Result<(), Violation> {
-        while let Some(step) = self.choose_quiet(state) {
+        while let Some(step) = self.choose_automatic(state) {
             self.step(state, step)?;
         }
         Ok(()) // that nobody waits now is checked after the move
     }
 
-    fn choose_quiet(&mut self, state: &State) -> Option<Move> {
-        self.setup.quiet_moves(state, &mut self.moves);
+    fn choose_automatic(&mut self, state: &State) -> Option<Move> {
+        self.setup.automatic_moves(state, &mut self.moves);
         self.rng.choice(&self.moves).copied()
     }
 

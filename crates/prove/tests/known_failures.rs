@@ -25,7 +25,7 @@ fn failure_2_a_grant_does_not_wait_behind_data_that_waits_for_credit() {
 
 #[test]
 fn failure_3_and_5_no_state_is_left_in_which_a_grant_is_owed_and_nothing_brings_it() {
-    holds("dynamic: one way q=2 n=1, thief");
+    holds("dynamic: one way q=2 n=1, stealing");
 }
 
 #[test]

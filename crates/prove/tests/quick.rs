@@ -14,7 +14,7 @@ fn small_worlds_hold_in_every_state() {
 
 #[test]
 fn every_wrong_rule_is_caught() {
-    assert!(table::catch(&suite::mutants(), false), "see the table above");
+    assert!(table::catch_mutants(&suite::mutants(), false), "see the table above");
 }
 
 #[test]

@@ -42,6 +42,7 @@ const COST: Cost = Cost {
     unexpected_copy_ps_per_kib: 300 * NS,
     get_ps: 400 * NS,
     poll_ps: 0,
+    call_jitter_ps: 0,
 };
 
 /// How ranks fail in a world.
@@ -181,7 +182,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
                 peers,
                 start_slots: start,
                 attach_policy: [AttachPolicy::FirstContact, AttachPolicy::Start][rng.usize(..2)],
-                hold_points: [0, 0, 0, 4][rng.usize(..4)],
+                grace_points: [0, 0, 0, 4][rng.usize(..4)],
             };
             (start_slots, quota_slots) = (start, start + [0, 3, 40, 1000][rng.usize(..4)]);
         }
@@ -198,12 +199,12 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         remote_inline_bytes: 64,
         max_unexpected: 1 << 20,
         unexpected_budget_bytes: [0, 20_000, 1 << 30][rng.usize(..3)],
-        retain_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],
+        bounce_bytes: [0, 10_000, 1 << 30][rng.usize(..3)],
         planned_peers: if rng.bool() { ranks } else { 0 },
         planned_quota_slots: quota_slots,
         region,
     };
-    let plan = Plan { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000 };
+    let plan = Plan { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000, seed };
     let repairs = network % 2 == 1; // EXTOLL, InfiniBand
     let mut per_million = |most: u32| if repairs && rng.bool() { rng.u32(..most) } else { 0 };
     let (loss, duplication, reordering) = (per_million(100_000), per_million(100_000), per_million(50_000));
@@ -345,7 +346,7 @@ fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str
             ("stalls", sum(|c| c.stalls)),
             ("NAKs", sum(|c| c.rnr_naks)),
             ("return requests", sum(|c| c.return_requests_sent)),
-            ("messages held", sum(|c| c.messages_held)),
+            ("messages held", sum(|c| c.forced_rendezvous)),
             ("gets", sum(|c| c.cross_memory_copies)),
             ("piggybacked credits", sum(|c| c.piggybacked_credits_sent)),
             ("errors", errors),

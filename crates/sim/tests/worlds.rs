@@ -24,6 +24,7 @@ const COST: Cost = Cost {
     unexpected_copy_ps_per_kib: 100_000,
     get_ps: 400_000,
     poll_ps: 0,
+    call_jitter_ps: 0,
 };
 
 fn plan(ranks: u32, scheme: Scheme) -> Plan {
@@ -72,7 +73,7 @@ fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
                 peers: ranks,
                 start_slots: 2,
                 attach_policy: AttachPolicy::Start,
-                hold_points: 0,
+                grace_points: 0,
             };
             let report = run(plan, everything).expect("ends");
             let sent: u64 = report.counters.iter().map(|c| c.messages_sent).sum();
@@ -94,6 +95,19 @@ fn the_same_plan_gives_the_same_trace() {
     let (first, second, other) = (run(60), run(60), run(59));
     assert_eq!((first.trace, first.finished, first.events), (second.trace, second.finished, second.events));
     assert_ne!(first.trace, other.trace);
+}
+
+#[test]
+fn call_jitter_makes_seeds_different_worlds() {
+    let run = |call_jitter_ps, seed| {
+        let cost = Cost { call_jitter_ps, ..COST };
+        run(Plan { cost, seed, ..plan(9, STATIC) }, everything).expect("ends")
+    };
+    assert_eq!(run(0, 1).trace, run(0, 2).trace, "without jitter nothing is drawn");
+    let (first, again, other) = (run(US, 1), run(US, 1), run(US, 2));
+    assert_eq!((first.trace, first.finished_at), (again.trace, again.finished_at));
+    assert_ne!(first.trace, other.trace);
+    assert!(first.finished_at > run(0, 1).finished_at, "calls take longer");
 }
 
 #[test]

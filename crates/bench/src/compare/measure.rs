@@ -1,13 +1,12 @@
 //! What is measured: numbers, and the jobs that bring them.
 
 use super::super::flood::{self, Case, Mode};
-use super::super::line::Line;
 use super::super::program::{FLOOD, MEASURE, Source};
 use super::super::statistics::fairness;
-use super::super::summary::size;
+use crate::result_line::ResultLine;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use weir_output::quantity::{self, bytes, three_digits, time_ns};
+use weir_output::quantity::{self, bytes, exact_bytes, three_digits, time_ns};
 
 /// Sizes of half round trips. Unit: bytes.
 pub const LATENCY_BYTES: [u64; 4] = [SMALL_BYTES, EXCHANGE_BYTES, 64 << 10, LARGE_BYTES];
@@ -107,7 +106,7 @@ impl Quantity {
     /// What its numbers are by.
     pub fn place(self, at: u64) -> String {
         match self {
-            Quantity::HalfRoundTripUs | Quantity::BytesPerS | Quantity::MessagesPerS => size(at),
+            Quantity::HalfRoundTripUs | Quantity::BytesPerS | Quantity::MessagesPerS => exact_bytes(at),
             Quantity::BarrierUs | Quantity::AllreduceUs | Quantity::AlltoallUs | Quantity::RankBytes => {
                 format!("{at} ranks")
             }
@@ -266,8 +265,8 @@ impl Plan {
         let (ranks, senders) = (u64::from(job.ranks), u64::from(job.ranks) - 1);
         let by_size = |word: &str, key: &str, what, sizes: &[u64]| {
             let of_size = |&bytes: &u64| {
-                let wanted = |line: &Line<'_>| line.number("bytes") == Ok(bytes as f64);
-                let line = Line::all(output, word).find(wanted);
+                let wanted = |line: &ResultLine<'_>| line.number("bytes") == Ok(bytes as f64);
+                let line = ResultLine::all(output, word).find(wanted);
                 let line = line.ok_or_else(|| format!("it printed no result for {bytes} bytes"))?;
                 Ok(value(what, bytes, line.positive(key)?))
             };
@@ -285,11 +284,11 @@ impl Plan {
                     ("alltoall", Quantity::AlltoallUs),
                 ];
                 let of_word =
-                    |(word, what)| Ok(value(what, ranks, Line::find(output, word)?.positive("us")?));
+                    |(word, what)| Ok(value(what, ranks, ResultLine::find(output, word)?.positive("us")?));
                 words.into_iter().map(of_word).collect::<Result<_, String>>()?
             }
             Group::Incast => {
-                let line = Line::find(output, "incast")?;
+                let line = ResultLine::find(output, "incast")?;
                 by_sender = counts(line.value("counts")?, senders)?;
                 let fairness = fairness(&by_sender).ok_or("its result has no message of anybody")?;
                 let rate = value(Quantity::IncastPerS, senders, line.positive("per_s")?);
@@ -305,7 +304,7 @@ impl Plan {
                 ]
             }
             Group::Memory => {
-                let mean_kib = Line::find(output, "memory")?.positive("mean_kib")?;
+                let mean_kib = ResultLine::find(output, "memory")?.positive("mean_kib")?;
                 vec![value(Quantity::RankBytes, ranks, mean_kib * 1024.0)]
             }
         };

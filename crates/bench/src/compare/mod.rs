@@ -8,7 +8,7 @@
 //! some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders 3 to 4 minutes, 5 rounds some 20.
 
 mod measure;
-mod others;
+mod other_load;
 mod page;
 mod results;
 mod store;
@@ -18,15 +18,16 @@ mod targets;
 pub use measure::Group;
 
 use super::contender::Contender;
-use super::field::Field;
 use super::free_memory;
 use super::jobs::{self, Jobs};
 use super::program::{FLOOD, MEASURE};
 use super::statistics::Spread;
-use super::summary::{self, Machine};
+use crate::comparison;
+use crate::contender_set::ContenderSet;
+use crate::machine::Machine;
 use clap::Args;
 use measure::{Job, Plan};
-use others::LoadWatch;
+use other_load::OtherLoad;
 use results::{FailedJob, Results, Row};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -97,7 +98,7 @@ struct Record<'a> {
     /// Before each of the commands that measured.
     loads: &'a [f64],
     /// Share of the cores that others took during a job.
-    others: Option<Spread>,
+    other_load: Option<Spread>,
     mpis: &'a [String],
     rounds: u32,
     quick: bool,
@@ -105,14 +106,14 @@ struct Record<'a> {
     settings: BTreeMap<&'static str, String>,
     jobs: String,
     missing: &'a [(Contender, String)],
-    troubles: &'a [FailedJob],
+    failures: &'a [FailedJob],
     targets: &'a [JudgedTarget],
     rows: Vec<Row>,
 }
 
 struct Bench<'a> {
     arguments: &'a CompareArguments,
-    field: Field,
+    contenders: ContenderSet,
     plan: Plan,
     rounds: u32,
     jobs: Jobs,
@@ -132,11 +133,12 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     std::fs::create_dir_all(&arguments.out).map_err(Failure::system(arguments.out.display().to_string()))?;
     let machine = Machine::of_this();
     let scratch = scratch::directory()?;
-    let field = Field::prepare(&arguments.mpi, &arguments.only, &[MEASURE, FLOOD], scratch.path())?;
+    let contenders =
+        ContenderSet::prepare(&arguments.mpi, &arguments.only, &[MEASURE, FLOOD], scratch.path())?;
     let seconds = arguments.timeout.unwrap_or(if arguments.quick { 20 } else { 60 });
     let bench = Bench {
         arguments,
-        field,
+        contenders,
         plan,
         rounds: arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 }),
         jobs: Jobs { limit: Duration::from_secs(seconds), shm_dir: settings.shm_dir.clone() },
@@ -153,7 +155,7 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     bench.measure(&mut store, &shown).inspect_err(|_| {
         eprintln!("what has been measured is in {shown}; the same command goes on from there");
     })?;
-    let results = Results::new(&bench.field.contenders, store.ended());
+    let results = Results::new(&bench.contenders.ready, store.ended());
     bench.tell(&results, &key)?;
     store.close().map_err(Failure::system(&shown))?;
     Ok(u8::from(!results.is_complete() || bench.misses_requested()))
@@ -163,7 +165,7 @@ impl Bench<'_> {
     /// Hash of everything that determines what is measured. A job of the run is known by it, its contender, its word and its
     /// round.
     fn key(&self) -> Result<String, Failure> {
-        let plug_in = self.field.plug_in();
+        let plug_in = self.contenders.plug_in();
         let beside = plug_in.and_then(launch::session_library);
         let read = |path: &Path| std::fs::read(path).map_err(Failure::system(path.display().to_string()));
         let built = plug_in.into_iter().chain(beside.as_deref()).map(read).collect::<Result<Vec<_>, _>>()?;
@@ -175,11 +177,11 @@ impl Bench<'_> {
         let mut variables: Vec<String> = variables.collect();
         variables.sort();
         let Machine { processor, cores, kernel, load: _ } = &self.machine;
-        let contenders = self.field.contenders.iter().map(|contender| contender.word());
+        let contenders = self.contenders.ready.iter().map(|contender| contender.word());
         let words = [
             env!("CARGO_PKG_VERSION").to_owned(),
             format!("{processor} {cores} {kernel}"),
-            self.field.mpis().join("; "),
+            self.contenders.mpis().join("; "),
             format!("{:?}", self.settings),
             variables.join("\n"),
             contenders.collect::<Vec<_>>().join(" "),
@@ -194,7 +196,7 @@ impl Bench<'_> {
 
     /// All rounds, as far as they are not recorded.
     fn measure(&self, store: &mut Store, shown: &str) -> Result<(), Failure> {
-        let contenders = &self.field.contenders;
+        let contenders = &self.contenders.ready;
         let all = u64::from(self.rounds) * (self.plan.jobs.len() * contenders.len()) as u64;
         if !store.ended().is_empty() {
             let recorded = quantity::count(store.ended().len() as u64);
@@ -222,10 +224,10 @@ impl Bench<'_> {
     /// One job.
     fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<Ended, Failure> {
         let (program, words) = self.plan.words(job);
-        let launch = self.field.launch(contender, job.ranks, program, words);
-        let watch = LoadWatch::begin();
+        let launch = self.contenders.launch(contender, job.ranks, program, words);
+        let watch = OtherLoad::begin();
         let result = self.jobs.run(&launch, free_memory::watch())?;
-        let others = watch.share();
+        let other_load = watch.share();
         let outcome = match result {
             Err(unfinished) => Outcome::Failed(unfinished.to_string()),
             Ok(output) => match self.plan.read(job, &output) {
@@ -234,36 +236,36 @@ impl Bench<'_> {
             },
         };
         let (run, load) = (String::new(), self.machine.load);
-        Ok(Ended { run, contender, job: job.word(), round, load, others, outcome })
+        Ok(Ended { run, contender, job: job.word(), round, load, other_load, outcome })
     }
 
     /// Whether something is missing that has to be there: one of MPICH's transports, or what was asked for by name.
     fn misses_requested(&self) -> bool {
         let named = |contender: &Contender| self.arguments.only.contains(contender);
-        let missing = self.field.missing.iter().map(|(contender, _)| contender);
+        let missing = self.contenders.missing.iter().map(|(contender, _)| contender);
         missing.into_iter().any(|contender| matches!(contender, Contender::Mpich(_)) || named(contender))
     }
 
     /// Tables, page, record.
     fn tell(&self, results: &Results, key: &str) -> Result<(), Failure> {
         let judged = targets::judge(results);
-        let mpis = self.field.mpis();
+        let mpis = self.contenders.mpis();
         let record = Record {
-            schema: "weir-bench-1",
+            schema: "weir-bench-2",
             weir_version: env!("CARGO_PKG_VERSION"),
             time_s: jobs::now_s(),
             run: key,
             machine: &self.machine,
             loads: &results.loads,
-            others: results.others(),
+            other_load: results.other_load(),
             mpis: &mpis,
             rounds: self.rounds,
             quick: self.arguments.quick,
             timeout_s: self.jobs.limit.as_secs(),
             settings: self.settings.clone(),
             jobs: self.plan.describe(),
-            missing: &self.field.missing,
-            troubles: &results.troubles,
+            missing: &self.contenders.missing,
+            failures: &results.failures,
             targets: &judged,
             rows: results.rows(),
         };
@@ -291,32 +293,34 @@ impl Bench<'_> {
 
     /// What to know about the numbers.
     fn notes(&self, results: &Results, mpis: &[String]) -> Vec<String> {
-        let mut notes = summary::notes(&self.busiest(results), &mpis.join(", "), self.rounds).to_vec();
-        if let Some(others) = results.others() {
+        let mut notes = comparison::notes(&self.busiest(results), &mpis.join(", "), self.rounds).to_vec();
+        if let Some(other_load) = results.other_load() {
             let percent = |share: f64| quantity::three_digits(100.0 * share);
-            let (median, max) = (percent(others.median), percent(others.max));
+            let (median, max) = (percent(other_load.median), percent(other_load.max));
             notes.push(format!(
                 "Other work took {median} % of the cores during a job, {max} % during the worst."
             ));
         }
         notes.push(format!("Flood: {}.", self.plan.flood()));
-        let missing = self.field.missing.iter();
+        let missing = self.contenders.missing.iter();
         notes.extend(
             missing.map(|(contender, why)| format!("{} is not compared: {why}", contender.heading())),
         );
-        let troubles = results.troubles.iter();
-        notes.extend(troubles.map(|FailedJob { contender, job, why }| {
+        let failures = results.failures.iter();
+        notes.extend(failures.map(|FailedJob { contender, job, why }| {
             format!("{}, {job}: {why}; not tried again", contender.heading())
         }));
         notes
     }
 
     fn warnings(&self, results: &Results) -> Vec<String> {
-        let mut warnings = Vec::from_iter(summary::busy(&self.busiest(results)));
-        if let Some(others) = results.others().filter(|others| others.median > others::MAX_OTHER_LOAD) {
+        let mut warnings = Vec::from_iter(comparison::busy_warning(&self.busiest(results)));
+        if let Some(other_load) =
+            results.other_load().filter(|other_load| other_load.median > other_load::MAX_OTHER_LOAD)
+        {
             warnings.push(format!(
                 "Other work took {} % of the cores while jobs ran: these numbers want a quieter machine.",
-                quantity::three_digits(100.0 * others.median)
+                quantity::three_digits(100.0 * other_load.median)
             ));
         }
         if (self.rounds as usize) < targets::MIN_SAMPLES {

@@ -5,10 +5,10 @@ use super::results::{Results, SenderShares};
 use super::table;
 use super::targets::{JudgedTarget, Verdict};
 use crate::contender::Contender;
-use crate::summary::size;
 use serde_json::Value;
 use weir_output::chart::{Chart, Curve};
 use weir_output::markup::Html;
+use weir_output::quantity::exact_bytes;
 
 /// The name of the file in the directory that the user gives.
 pub const FILE: &str = "bench.html";
@@ -83,7 +83,7 @@ pub fn render(content: &Content<'_>) -> String {
 fn charts(results: &Results) -> Vec<Chart> {
     let mebibyte = f64::from(1 << 20);
     let latency = Chart::new("Half round trip by message size, us", "message", "us");
-    let latency = latency.logarithmic().x_powers_of_two(|bytes| size(bytes.round() as u64));
+    let latency = latency.logarithmic().x_powers_of_two(|bytes| exact_bytes(bytes.round() as u64));
     let collective = |what: Quantity| {
         let chart = Chart::new(format!("{} by ranks, us", what.title()), "ranks", "us");
         by_place(results, what, 1.0, chart.logarithmic().x_powers_of_two(|ranks| format!("{ranks:.0}")))

@@ -41,11 +41,11 @@ pub struct Results {
     /// Incast, by senders: messages of each sender, by round.
     by_sender: BTreeMap<u64, BTreeMap<Contender, Vec<Vec<u64>>>>,
     /// Jobs that failed or did not end.
-    pub troubles: Vec<FailedJob>,
+    pub failures: Vec<FailedJob>,
     /// Loads of the machine before the commands that measured.
     pub loads: Vec<f64>,
     /// Shares of the cores that others took while jobs ran that ended well.
-    others: Vec<f64>,
+    other_loads: Vec<f64>,
 }
 
 impl Results {
@@ -66,10 +66,10 @@ impl Results {
         let contender = ended.contender;
         match &ended.outcome {
             Outcome::Failed(why) => {
-                self.troubles.push(FailedJob { contender, job: ended.job.clone(), why: why.clone() });
+                self.failures.push(FailedJob { contender, job: ended.job.clone(), why: why.clone() });
             }
             Outcome::Measured(sample) => {
-                self.others.extend(ended.others);
+                self.other_loads.extend(ended.other_load);
                 for value in &sample.values {
                     self.put(value.measure, contender, ended.round, value.value);
                 }
@@ -120,7 +120,7 @@ impl Results {
     }
 
     /// Why the contender failed at what brings this measure, if it did.
-    pub fn trouble(&self, measure: Measure, contender: Contender) -> Option<&str> {
+    pub fn failure(&self, measure: Measure, contender: Contender) -> Option<&str> {
         let ranks = |at| u32::try_from(at).unwrap_or(u32::MAX);
         let ranks = match measure.what.group() {
             Group::Latency | Group::Bandwidth | Group::Rate => 2,
@@ -129,8 +129,8 @@ impl Results {
         };
         let word = Job { group: measure.what.group(), ranks }.word();
         let found =
-            self.troubles.iter().find(|trouble| trouble.contender == contender && trouble.job == word);
-        found.map(|trouble| trouble.why.as_str())
+            self.failures.iter().find(|failure| failure.contender == contender && failure.job == word);
+        found.map(|failure| failure.why.as_str())
     }
 
     /// Who sent how much in the largest incast.
@@ -150,14 +150,14 @@ impl Results {
     }
 
     /// Least, median and greatest share of the cores that others took while jobs ran.
-    pub fn others(&self) -> Option<Spread> {
-        Spread::of(&self.others)
+    pub fn other_load(&self) -> Option<Spread> {
+        Spread::of(&self.other_loads)
     }
 
     /// Whether everything ended well. That others do not survive a flood or an incast is a result, not a failure.
     pub fn is_complete(&self) -> bool {
         let is_hard = |job: &str| job.starts_with("flood-") || job.starts_with("incast-");
-        self.troubles.iter().all(|trouble| trouble.contender != WEIR && is_hard(&trouble.job))
+        self.failures.iter().all(|failure| failure.contender != WEIR && is_hard(&failure.job))
     }
 
     /// For records: a row for each measure and contender.
@@ -193,7 +193,15 @@ pub mod tests {
     pub const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
 
     pub fn ended(contender: Contender, job: &str, round: u32, outcome: Outcome) -> Ended {
-        Ended { run: "r".into(), contender, job: job.into(), round, load: 0.25, others: Some(0.5), outcome }
+        Ended {
+            run: "r".into(),
+            contender,
+            job: job.into(),
+            round,
+            load: 0.25,
+            other_load: Some(0.5),
+            outcome,
+        }
     }
 
     /// Jobs with one number each, in rounds.
@@ -217,7 +225,7 @@ pub mod tests {
         assert_eq!(results.samples(share, WEIR), [0.9, 0.5]);
         assert_eq!(results.samples(share, SHM), [0.0; 0]);
         assert_eq!(results.places(Quantity::IncastShare), [7]);
-        assert_eq!((results.loads.as_slice(), results.others().unwrap().median), (&[0.25][..], 0.5));
+        assert_eq!((results.loads.as_slice(), results.other_load().unwrap().median), (&[0.25][..], 0.5));
     }
 
     #[test]
@@ -239,9 +247,9 @@ pub mod tests {
         assert!(complete(failed(TCP, "incast-4")) && !complete(failed(WEIR, "incast-4")));
         assert!(!complete(failed(TCP, "latency-2")));
         let results = Results::new(&[TCP], &[failed(TCP, "incast-8"), failed(TCP, "latency-2")]);
-        let trouble = |what, at| results.trouble(Measure { what, at }, TCP);
-        assert_eq!(trouble(Quantity::IncastFairness, 7), Some("no"));
-        assert_eq!(trouble(Quantity::HalfRoundTripUs, 2048), Some("no"));
-        assert_eq!(trouble(Quantity::BarrierUs, 8), None);
+        let failure = |what, at| results.failure(Measure { what, at }, TCP);
+        assert_eq!(failure(Quantity::IncastFairness, 7), Some("no"));
+        assert_eq!(failure(Quantity::HalfRoundTripUs, 2048), Some("no"));
+        assert_eq!(failure(Quantity::BarrierUs, 8), None);
     }
 }

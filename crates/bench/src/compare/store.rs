@@ -35,8 +35,8 @@ pub struct Ended {
     /// Load of the machine when the command began that ran it.
     pub load: f64,
     /// Share of the cores that others took meanwhile, if that is known.
-    #[serde(default)]
-    pub others: Option<f64>,
+    #[serde(default, alias = "others")]
+    pub other_load: Option<f64>,
     /// What came of it.
     pub outcome: Outcome,
 }
@@ -161,7 +161,7 @@ mod tests {
 
     fn ended(round: u32, outcome: Outcome) -> Ended {
         let (run, job) = (String::new(), JOB.word());
-        Ended { run, contender: WEIR, job, round, load: 0.5, others: Some(0.25), outcome }
+        Ended { run, contender: WEIR, job, round, load: 0.5, other_load: Some(0.25), outcome }
     }
 
     #[test]

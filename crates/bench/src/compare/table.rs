@@ -3,8 +3,8 @@
 use super::measure::{Measure, Quantity};
 use super::results::{Results, WEIR};
 use super::targets::JudgedTarget;
+use crate::comparison::Compared;
 use crate::contender::Contender;
-use crate::summary::Compared;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
 /// What stands in one table.
@@ -44,11 +44,11 @@ pub fn heading(measure: Measure, whats: &[Quantity]) -> String {
 /// Two lines: median and spread; ratio to weir's median and whether that is noise.
 pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [String; 2] {
     // `timed out after 60 s`, `failed: status 1`: the rest stands below.
-    let trouble = results.trouble(measure, contender);
-    let trouble = trouble.and_then(|why| why.split(" after ").next()?.split(':').next());
+    let failure = results.failure(measure, contender);
+    let failure = failure.and_then(|why| why.split(" after ").next()?.split(':').next());
     let samples = results.samples(measure, contender).len();
     let Some(spread) = results.spread(measure, contender) else {
-        return [trouble.unwrap_or("-").to_owned(), String::new()];
+        return [failure.unwrap_or("-").to_owned(), String::new()];
     };
     let weirs = results.spread(measure, WEIR);
     let weirs = weirs.filter(|_| contender != WEIR && measure.what.is_compared());
@@ -58,8 +58,8 @@ pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [Strin
         _ => format!("{} ({})", compared.median, shortened(&compared.range)),
     };
     let noise = compared.within_noise.then(|| String::from("within noise"));
-    let trouble = trouble.map(|trouble| format!("then {trouble}"));
-    let second = [compared.ratio, noise, trouble].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let failure = failure.map(|failure| format!("then {failure}"));
+    let second = [compared.ratio, noise, failure].into_iter().flatten().collect::<Vec<_>>().join(", ");
     [first, second]
 }
 

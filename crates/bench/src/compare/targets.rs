@@ -5,17 +5,16 @@
 
 use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use super::results::{Results, WEIR};
-use crate::contender::{Contender, Foreign};
+use crate::contender::{Contender, OtherMpi};
 use crate::statistics::Spread;
-use crate::summary::size;
 use crate::transport::Transport;
 use serde::Serialize;
-use weir_output::quantity::three_digits;
+use weir_output::quantity::{exact_bytes, three_digits};
 
 const SHM: Contender = Contender::Mpich(Transport::OfiShm);
 const UCX: Contender = Contender::Mpich(Transport::Ucx);
 const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
-const INTEL: Contender = Contender::Foreign(Foreign::IntelMpi);
+const INTEL: Contender = Contender::OtherMpi(OtherMpi::IntelMpi);
 /// Samples of either side without which there is no verdict.
 pub const MIN_SAMPLES: usize = 3;
 /// Ranks of the targets for more ranks than cores, and twice as many.
@@ -189,7 +188,7 @@ impl Target {
             _ => (Verdict::NotMeasured, String::from("-"), None),
         };
         let title = match what {
-            Quantity::MessagesPerS => format!("Rate of {} messages", size(at)),
+            Quantity::MessagesPerS => format!("Rate of {} messages", exact_bytes(at)),
             _ => self.measure.describe(),
         };
         JudgedTarget { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }

@@ -1,10 +1,9 @@
 //! What floods whom: the cases, and the line that the program prints.
 
-use super::super::line::Line;
-use super::super::summary::size;
+use crate::result_line::ResultLine;
 use serde::Serialize;
 use std::str::FromStr;
-use weir_output::quantity::count;
+use weir_output::quantity::{count, exact_bytes};
 
 /// How messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -55,7 +54,7 @@ impl Case {
             Mode::Blocking => "blocking",
             Mode::Nonblocking => "non-blocking",
         };
-        format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), size(self.bytes))
+        format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), exact_bytes(self.bytes))
     }
 
     /// Arguments of the program: the receiver comes late.
@@ -117,6 +116,12 @@ pub fn quick_cases() -> Vec<Case> {
     cases_of(&[(1, 2000, 2048), (3, 1000, 8), (3, 1000, 2048), (3, 1000, 16384)])
 }
 
+/// The case of the figure: large enough that a receiver without a bound needs hundreds of MB.
+pub fn figure_case(quick: bool) -> Case {
+    let messages = if quick { 1000 } else { 100_000 };
+    Case { senders: 3, messages, bytes: 2048, mode: Mode::Blocking }
+}
+
 fn cases_of(numbers: &[(u32, u64, u64)]) -> Vec<Case> {
     let both = |&(senders, messages, bytes): &(u32, u64, u64)| {
         Mode::ALL.map(|mode| Case { senders, messages, bytes, mode })
@@ -143,7 +148,7 @@ impl Sample {
     /// # Errors
     /// One line: what is missing.
     pub fn parse(output: &str) -> Result<Sample, String> {
-        let line = Line::find(output, "flood")?;
+        let line = ResultLine::find(output, "flood")?;
         // Memory may also have shrunk: that is no growth.
         let kibibytes =
             |key: &str| line.number(key).map(|number| (number.max(0.0) as u64).saturating_mul(1024));

@@ -8,19 +8,21 @@
 //! MPICH's list of unexpected messages adds up to a minute. Contenders that do not finish cost their limit, once a case.
 
 mod cases;
+mod figure;
 mod table;
 
 pub use cases::{Case, Mode, Sample, standard_cases};
 
 use super::contender::Contender;
-use super::field::Field;
 use super::free_memory;
 use super::jobs::{self, Jobs, Unfinished};
 use super::program::FLOOD;
-use super::summary::Machine;
 use super::transport::Transport;
+use crate::contender_set::ContenderSet;
+use crate::machine::Machine;
 use cases::Choice;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use figure::{MemorySample, SAMPLE_INTERVAL_MS};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,6 +78,11 @@ pub struct FloodArguments {
     /// The MPICH to use, as for `weir run`.
     #[arg(long, value_name = "MPI", default_value = "mpich")]
     mpi: String,
+    /// Draw the memory of the flooded rank over time as SVG to FILE: a sample every 10 ms of the first case's first
+    /// repetition. Without --cases, one case is measured: 3x100000x2048-blocking, with --quick 3x1000x2048-blocking.
+    /// Without --only, only transports under MPICH are measured. Without --repeat, there is one repetition.
+    #[arg(long, value_name = "FILE")]
+    figure: Option<String>,
     /// Write a record with all samples as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
@@ -87,17 +94,37 @@ pub struct FloodArguments {
 impl FloodArguments {
     fn chosen_cases(&self) -> Vec<Case> {
         match self.cases.as_slice() {
+            [] if self.figure.is_some() => vec![cases::figure_case(self.quick)],
             [] if self.quick => cases::quick_cases(),
             [] => standard_cases(),
             some => some.iter().flat_map(|choice| choice.cases.iter().copied()).collect(),
         }
+    }
+
+    fn chosen_contenders(&self) -> Vec<Contender> {
+        match self.only.as_slice() {
+            [] if self.figure.is_some() => {
+                Transport::value_variants().iter().copied().map(Contender::Mpich).collect()
+            }
+            some => some.to_vec(),
+        }
+    }
+
+    fn chosen_repetitions(&self) -> u32 {
+        self.repeat.unwrap_or(match (self.figure.is_some(), self.quick) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 5,
+        })
     }
 }
 
 struct Bench {
     jobs: Jobs,
     repeat: u32,
-    field: Field,
+    /// Whether the first job of each contender samples its memory over time.
+    draws_figure: bool,
+    contenders: ContenderSet,
     /// What is not measured, and why.
     missing: Vec<String>,
 }
@@ -126,6 +153,7 @@ struct Record<'a> {
 /// [`Failure`].
 pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     weir_output::write::check_json_target(arguments.json.as_deref())?;
+    weir_output::write::check_json_target(arguments.figure.as_deref())?;
     let settings = Settings::from_environment()?;
     let cases = arguments.chosen_cases();
     let max_senders = cases.iter().map(|case| case.senders).max().unwrap_or(1);
@@ -141,7 +169,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     for case in &results {
         println!("{}\n", table::render(case));
     }
-    let mut notes = table::notes(&results, bench.repeat, &machine, bench.field.mpich());
+    let mut notes = table::notes(&results, bench.repeat, &machine, bench.contenders.mpich());
     if budget.is_none() {
         notes.push(format!(
             "This weir does not know {BUDGET}; the bound was taken for {}.",
@@ -150,14 +178,22 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     }
     notes.extend(bench.missing.iter().cloned());
     println!("{}", notes.join("\n"));
+    if let Some(target) = &arguments.figure {
+        match results.first().and_then(figure::draw) {
+            Some(svg) => weir_output::write::write_text(&svg, target)?,
+            None => {
+                return Err(Failure::Measurement(format!("{target}: no transport gave a sample to draw")));
+            }
+        }
+    }
     if let Some(target) = &arguments.json {
         let record = Record {
             schema: "weir-bench-flood-1",
             weir_version: env!("CARGO_PKG_VERSION"),
             time_s: jobs::now_s(),
             machine: &machine,
-            mpi: bench.field.mpich(),
-            other_mpis: bench.field.other_mpis(),
+            mpi: bench.contenders.mpich(),
+            other_mpis: bench.contenders.other_mpis(),
             repetitions: bench.repeat,
             timeout_s: bench.jobs.limit.as_secs(),
             budget_bytes,
@@ -175,10 +211,11 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
 impl Bench {
     /// Finds the MPIs, and makes the program for each.
     fn prepare(arguments: &FloodArguments, settings: &Settings, scratch: &Path) -> Result<Bench, Failure> {
-        let field = Field::prepare(&arguments.mpi, &arguments.only, &[FLOOD], scratch)?;
-        let missing = field.missing.iter().map(|(contender, why)| match contender {
+        let contenders =
+            ContenderSet::prepare(&arguments.mpi, &arguments.chosen_contenders(), &[FLOOD], scratch)?;
+        let missing = contenders.missing.iter().map(|(contender, why)| match contender {
             Contender::Mpich(_) => format!("{} is missing: {why}", contender.heading()),
-            Contender::Foreign(_) => format!("{} is not compared: {why}", contender.heading()),
+            Contender::OtherMpi(_) => format!("{} is not compared: {why}", contender.heading()),
         });
         let missing = missing.collect();
         Ok(Bench {
@@ -190,8 +227,9 @@ impl Bench {
                 })),
                 shm_dir: settings.shm_dir.clone(),
             },
-            repeat: arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 }),
-            field,
+            repeat: arguments.chosen_repetitions(),
+            draws_figure: arguments.figure.is_some(),
+            contenders,
             missing,
         })
     }
@@ -199,13 +237,13 @@ impl Bench {
     /// All repetitions.
     fn measure(&self, cases: &[Case], budget_bytes: u64, quiet: bool) -> Result<Vec<CaseResults>, Failure> {
         let mut results: Vec<CaseResults> =
-            cases.iter().map(|&case| CaseResults::new(case, &self.field.contenders, budget_bytes)).collect();
-        let jobs = u64::from(self.repeat) * (cases.len() * self.field.contenders.len()) as u64;
+            cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();
+        let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.ready.len()) as u64;
         let bar = jobs::bar(jobs, quiet);
         for repetition in 0..self.repeat as usize {
-            for case in &mut results {
-                for turn in 0..self.field.contenders.len() {
-                    let contender = self.field.contenders[(turn + repetition) % self.field.contenders.len()];
+            for (index, case) in results.iter_mut().enumerate() {
+                for turn in 0..self.contenders.ready.len() {
+                    let contender = self.contenders.ready[(turn + repetition) % self.contenders.ready.len()];
                     bar.set_message(format!(
                         "repetition {}: {} over {}",
                         repetition + 1,
@@ -213,8 +251,12 @@ impl Bench {
                         contender.word()
                     ));
                     if case.may_run(contender) {
-                        let outcome = self.measure_once(case.case, contender)?;
+                        let samples_memory = self.draws_figure && (repetition, index) == (0, 0);
+                        let (outcome, memory) = self.measure_once(case.case, contender, samples_memory)?;
                         case.add(contender, outcome);
+                        if samples_memory {
+                            case.set_memory(contender, memory);
+                        }
                     }
                     bar.inc(1);
                 }
@@ -223,21 +265,32 @@ impl Bench {
         Ok(results)
     }
 
-    /// One job.
-    fn measure_once(&self, case: Case, contender: Contender) -> Result<Outcome, Failure> {
+    /// Runs one job. Returns how it ended, and the memory of the receiver over time if `samples_memory`.
+    fn measure_once(
+        &self,
+        case: Case,
+        contender: Contender,
+        samples_memory: bool,
+    ) -> Result<(Outcome, Vec<MemorySample>), Failure> {
         let needed = case.payload_bytes().saturating_add(free_memory::MIN_FREE_BYTES);
         if let Some(available) = free_memory::available_bytes()
             && available < needed
         {
-            return Ok(Outcome::TooLarge { needed_bytes: needed, available_bytes: available });
+            return Ok((Outcome::TooLarge { needed_bytes: needed, available_bytes: available }, Vec::new()));
         }
-        let launch = self.field.launch(contender, case.senders + 1, FLOOD, case.words());
-        Ok(match self.jobs.run(&launch, free_memory::watch())? {
-            Err(unfinished) => Outcome::Unfinished(unfinished),
-            Ok(output) => match Sample::parse(&output) {
+        let mut words = case.words();
+        if samples_memory {
+            words.push(SAMPLE_INTERVAL_MS.to_string());
+        }
+        let launch = self.contenders.launch(contender, case.senders + 1, FLOOD, words);
+        let (output, unfinished) = self.jobs.run_with_output(&launch, free_memory::watch())?;
+        let outcome = match unfinished {
+            Some(unfinished) => Outcome::Unfinished(unfinished),
+            None => match Sample::parse(&output) {
                 Ok(sample) => Outcome::Finished(sample),
                 Err(reason) => Outcome::Unfinished(Unfinished::Failed { reason }),
             },
-        })
+        };
+        Ok((outcome, MemorySample::parse_all(&output)))
     }
 }

@@ -3,9 +3,10 @@
 use super::super::contender::Contender;
 use super::super::jobs::Unfinished;
 use super::super::statistics::{Ratio, Spread, Verdict};
-use super::super::summary::Machine;
 use super::super::transport::Transport;
 use super::cases::{Case, Sample};
+use super::figure::MemorySample;
+use crate::machine::Machine;
 use comfy_table::{
     Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, Width, presets,
 };
@@ -42,6 +43,20 @@ pub struct Row {
     samples: Vec<Sample>,
     /// Why it did not go on.
     ended: Option<Ended>,
+    /// Memory of the flooded rank over time in the first repetition, if it was sampled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    memory: Vec<MemorySample>,
+}
+
+/// The memory samples of one contender.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryRow<'a> {
+    /// Whose.
+    pub contender: Contender,
+    /// Whether its flood finished.
+    pub finished: bool,
+    /// By time.
+    pub samples: &'a [MemorySample],
 }
 
 /// Why a contender is not tried again.
@@ -119,6 +134,20 @@ impl CaseResults {
             }
         };
         row.ended = Some(Ended { word, why });
+    }
+
+    /// Sets the memory samples of the first repetition.
+    pub fn set_memory(&mut self, contender: Contender, samples: Vec<MemorySample>) {
+        self.rows.entry(contender).or_default().memory = samples;
+    }
+
+    /// The memory samples of each contender.
+    pub fn memory(&self) -> impl Iterator<Item = MemoryRow<'_>> {
+        self.rows.iter().map(|(&contender, row)| MemoryRow {
+            contender,
+            finished: !row.samples.is_empty(),
+            samples: &row.memory,
+        })
     }
 
     /// Whether `contender` finished every repetition with its receiver's growth in bounds.
@@ -280,7 +309,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
             machine.cores
         ));
     }
-    if machine.load > 0.5 {
+    if machine.is_busy() {
         notes.push(format!(
             "The machine was not idle (load {}), which spoils times, not memory.",
             machine.load

@@ -12,7 +12,7 @@ mod table;
 pub mod workload;
 
 use super::jobs::{self, Jobs};
-use super::summary::Machine;
+use crate::machine::Machine;
 use clap::{Args, ValueEnum};
 use instructions::{Count, Counter, Side};
 use pairs::{Pairs, PairsResult};

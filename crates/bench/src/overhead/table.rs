@@ -1,13 +1,13 @@
 //! What `weir bench overhead` shows: instructions, times, verdicts.
 
 use super::super::statistics::{Ratio, Verdict};
-use super::super::summary::{Machine, size};
 use super::pairs::{PairsResult, Point};
 use super::{Results, Schemes};
+use crate::machine::Machine;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use serde::Serialize;
 use weir_mpi::find::Mpi;
-use weir_output::quantity::time_ns;
+use weir_output::quantity::{exact_bytes, time_ns};
 
 /// What a scheme may cost, as ratios.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -53,7 +53,7 @@ pub fn render(
         if let Some(mpi) = mpi {
             lines.push(format!("{} {}, interleaved pairs of runs.", mpi.kind.name(), mpi.version));
         }
-        if machine.load > 0.5 {
+        if machine.is_busy() {
             lines.push(format!(
                 "The machine was not idle (load {}): other work widens the interval, and does not shift it.",
                 machine.load
@@ -69,7 +69,7 @@ fn instructions(results: &Results, schemes: &Schemes, limits: Limits) -> Vec<Str
     let mut table = new_table(&["message", "side", &schemes.flow, &schemes.over, "difference"]);
     let mut verdicts = Vec::new();
     for (flow, over) in &results.instructions {
-        let message = format!("{}, {}", size(u64::from(flow.bytes)), flow.traffic.describe());
+        let message = format!("{}, {}", exact_bytes(u64::from(flow.bytes)), flow.traffic.describe());
         for (side, flow, over) in [
             ("sender", flow.sender, over.sender),
             ("receiver", flow.receiver, over.receiver),
@@ -108,7 +108,7 @@ fn times(time: &PairsResult, schemes: &Schemes, limits: Limits) -> Vec<String> {
         last = point.benchmark;
         let [mean, ends] = interval(point.ratio());
         let (flow, over) = medians(point);
-        table.add_row(row([name.to_owned(), size(point.bytes), flow, over, mean, ends]));
+        table.add_row(row([name.to_owned(), exact_bytes(point.bytes), flow, over, mean, ends]));
     }
     let [mean, ends] = interval(time.overall);
     table.add_row(row([String::from("all"), String::new(), String::new(), String::new(), mean, ends]));

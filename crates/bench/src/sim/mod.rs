@@ -11,7 +11,7 @@ mod table;
 mod worlds;
 
 use super::jobs;
-use super::summary::Machine;
+use crate::machine::Machine;
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

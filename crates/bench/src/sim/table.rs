@@ -2,7 +2,7 @@
 
 use super::worlds::Case;
 use super::{Measured, name};
-use crate::summary::Machine;
+use crate::machine::Machine;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 use weir_output::quantity::{bytes, count, three_digits};

@@ -165,6 +165,7 @@ const COST: Cost = Cost {
     unexpected_copy_ps_per_kib: 100 * NS,
     get_ps: 1000 * NS,
     poll_ps: 0,
+    call_jitter_ps: 0,
 };
 
 fn plan(ranks: u32, scheme: Scheme, quota_slots: u32) -> Plan {

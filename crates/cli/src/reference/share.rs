@@ -33,7 +33,7 @@ pub fn write_all(command: &Command, share: &Path) -> Result<(), Failure> {
 /// The same commands and options without the hidden commands: clap_complete offers those too.
 fn visible(command: &Command) -> Command {
     let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-    let mut visible = Command::new(leaked(command.get_name()))
+    let mut visible = Command::new(command.get_name().to_owned())
         .disable_help_subcommand(true)
         .args(command.get_arguments().cloned())
         .subcommands(subcommands.map(self::visible));
@@ -41,12 +41,7 @@ fn visible(command: &Command) -> Command {
         visible = visible.about(about.clone());
     }
     match command.get_version() {
-        Some(version) => visible.version(leaked(version)),
+        Some(version) => visible.version(version.to_owned()),
         None => visible,
     }
-}
-
-/// clap wants names that live as long as the process, which ends soon.
-fn leaked(name: &str) -> &'static str {
-    name.to_owned().leak()
 }

@@ -81,6 +81,14 @@ pub enum SettingError {
         /// What that allows.
         most: u32,
     },
+    /// The setting has another name now.
+    #[error("{variable}: this setting is called {renamed_to} now; set {renamed_to} instead")]
+    Renamed {
+        /// Variable.
+        variable: &'static str,
+        /// The setting that replaces it, with the same values.
+        renamed_to: &'static str,
+    },
     /// No setting has this name.
     #[error("{variable}: no such setting; did you mean {nearest}? Known are {}", known_variables())]
     Unknown {
@@ -99,7 +107,8 @@ impl SettingError {
             | SettingError::NoDirectory { variable, .. }
             | SettingError::TooFew { variable, .. }
             | SettingError::ExceedsOther { variable, .. }
-            | SettingError::TooMany { variable, .. } => variable,
+            | SettingError::TooMany { variable, .. }
+            | SettingError::Renamed { variable, .. } => variable,
             SettingError::Unknown { variable, .. } => variable,
         }
     }

@@ -11,15 +11,15 @@ use super::{QuotaRest, SettingError, Settings};
 pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
 
 /// With dynamic credits, the most that a mailbox has at least if nobody says how many data slots: 4 MiB, which are the node's memory and
-/// not an adapter's, so more than [`DataRegion::LEAST_SLOTS`]. Whoever waits for credit among more ranks than cores loses its core, and what it has
-/// sent by then decides how often (docs/explanation/performance.md).
+/// not an adapter's, so more than [`DataRegion::MIN_SLOTS`]. Whoever waits for credit among more ranks than cores loses its core, and what it has
+/// sent by then decides how often (docs/explanation/performance.md, "Incast").
 const DEFAULT_MAX_SLOTS: u32 = 65_536;
 /// So much of the budget for unexpected payload for each of these slots: what may come under credits is reserved there (76 B a slot of the region and of
 /// what senders begin with), and should leave most of it.
 const BUDGET_BYTES_PER_SLOT: u64 = 224;
 /// The most data slots of a lane whose sender shares the mailbox with few others: with its queue, half of a core's second-level cache.
-const MOST_LANE_SLOTS: u32 = 8192;
-/// Bounds on the lanes of all ranks of a job together, as long as none is shorter than [`DataRegion::MOST_LANE_SLOTS`]: 32 MiB, and an eighth of the file system that
+const MAX_DEFAULT_LANE_SLOTS: u32 = 8192;
+/// Bounds on the lanes of all ranks of a job together, as long as none is shorter than [`DataRegion::MAX_LANE_SLOTS`]: 32 MiB, and an eighth of the file system that
 /// they are in, since other jobs have lanes there too, and ranks that nobody expects. A lane's memory is reserved as a whole.
 const MAX_JOB_LANE_BYTES: u64 = 32 << 20;
 const FILE_SYSTEM_DIVISOR: u64 = 8;
@@ -29,14 +29,14 @@ const BUDGET_DIVISOR: u64 = 4;
 
 /// The most data slots that one of `peers` senders can hold at a time with dynamic credits; 0: nobody knows how many there will be.
 fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
-    let least = DataRegion::MOST_LANE_SLOTS;
+    let least = DataRegion::MAX_LANE_SLOTS;
     if peers == 0 {
         return least;
     }
     let of_job = MAX_JOB_LANE_BYTES.min(file_system_bytes / FILE_SYSTEM_DIVISOR);
     let of_mailbox = (budget_bytes / BUDGET_DIVISOR).min(of_job / u64::from(peers));
     let slots = of_mailbox / u64::from(peers) / weir_proto::wire::SLOT_BYTES as u64;
-    slots.clamp(least.into(), MOST_LANE_SLOTS.into()) as u32
+    slots.clamp(least.into(), MAX_DEFAULT_LANE_SLOTS.into()) as u32
 }
 
 /// How the slots of one mailbox are shared among its senders.
@@ -92,7 +92,8 @@ impl Settings {
         if self.mailbox_slots == 0 && dynamic {
             let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
             // For each sender a message is reserved besides.
-            let messages_bytes = u64::from(peers) * weir_proto::kept_cost_bytes(self.eager_bytes.into());
+            let messages_bytes =
+                u64::from(peers) * weir_proto::unexpected_cost_bytes(self.eager_bytes.into());
             let left_bytes = self.unexpected_budget_bytes.saturating_sub(messages_bytes);
             let affordable_slots = (left_bytes / BUDGET_BYTES_PER_SLOT).min(DEFAULT_MAX_SLOTS.into()) as u32;
             let of_lanes = lane_slots.saturating_mul(peers); // more than can be filled would be reserved in vain

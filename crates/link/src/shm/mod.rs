@@ -336,7 +336,7 @@ impl ShmLink {
                 self.answer_calls();
             }
             if let Some(by) = self.asked.pop_front() {
-                return Some(Look::Arrival(Arrival::AskedToLeave { by }));
+                return Some(Look::Arrival(Arrival::DetachRequested { by }));
             }
             while let Some(stranger) = self.inbox.next_stranger() {
                 if let Some(arrival) = self.attached(stranger) {

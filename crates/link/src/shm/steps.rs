@@ -247,13 +247,13 @@ fn come_until(link: &mut ShmLink, address: &crate::Address, last: Coming) {
 
 /// Lets `holder` leave if it is asked to, and frees its lane.
 fn turn(reader: &mut ShmLink, holder: &mut ShmLink) {
-    if let Some(Arrival::AskedToLeave { by }) = holder.poll() {
-        holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Leave, 0), None);
+    if let Some(Arrival::DetachRequested { by }) = holder.poll() {
+        holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None);
         holder.disconnect(by);
     }
     match reader.poll() {
         Some(Arrival::Packet { from, packet }) => {
-            assert_eq!(packet.body, weir_proto::Body::Leave);
+            assert_eq!(packet.body, weir_proto::Body::Detach);
             reader.retire();
             reader.release(from);
         }
@@ -343,7 +343,7 @@ fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
             if matches!(victim.connect(Peer(0), &address), Ok(Some(_))) {
                 send(&mut victim, 8, 1);
                 if let Some(outbox) = &mut victim.outboxes[0] {
-                    outbox.send_until(last, &weir_proto::Packet::new(weir_proto::Body::Leave, 0), None);
+                    outbox.send_until(last, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None);
                 }
             }
             // SAFETY: ends this process.
@@ -360,7 +360,7 @@ fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
                 Some(Arrival::Packet { from, packet }) => {
                     reader.retire();
                     received += 1;
-                    if packet.body == weir_proto::Body::Leave {
+                    if packet.body == weir_proto::Body::Detach {
                         reader.release(from);
                     }
                 }

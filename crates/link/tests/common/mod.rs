@@ -96,7 +96,7 @@ pub fn quota(connected: Result<Option<Admission>, PeerFault>) -> Quota {
 
 /// The last packet of a stay.
 pub fn leave(link: &mut ShmLink, to: Peer) {
-    link.transmit(to, &Packet::new(Body::Leave, 0), None);
+    link.transmit(to, &Packet::new(Body::Detach, 0), None);
     link.disconnect(to);
 }
 

@@ -3,7 +3,7 @@
 //! Totals and message numbers grow for ever, so two states that behave alike would never be found equal. What
 //! matters of a total is its distance from what the other side of the pair knows: so the sender of a pair is the origin
 //! ([`Origin`]), and the receiver's totals, and those in packets on their way, are written as distances from it. Of the
-//! number of a stay only one thing matters: whether it is the present one ([`Stay`]). What is said of another one will be
+//! number of a stay only one thing matters: whether it is the present one ([`Lease`]). What is said of another one will be
 //! ignored, so its totals are not written. Nothing is left out besides but what the machine never decides by: counters, the
 //! time of a stall, message numbers.
 //!
@@ -13,8 +13,8 @@
 use alloc::vec::Vec;
 
 use super::receiving::Inbound;
-use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound, PeerState, UnderWay};
+use super::sending::{BacklogEntry, EntryKind};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork};
 use crate::action::Action;
 use crate::config::Scheme;
 use crate::event::Peer;
@@ -30,24 +30,24 @@ pub struct Origin {
     /// The credit packets that it has read, modulo 2^16.
     pub credit_packets_read: u16,
     /// Its stay at the receiver.
-    pub there: Stay,
+    pub outgoing: Lease,
     /// The receiver's stay at it.
-    pub here: Stay,
+    pub incoming: Lease,
 }
 
 /// The last stay of a sender in a mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stay {
+pub struct Lease {
     /// Its number.
     pub epoch: u16,
     /// The sender has not left.
-    pub lasts: bool,
+    pub is_active: bool,
 }
 
-impl Stay {
+impl Lease {
     /// Whether what is said of stay `epoch` is about the present one, and will not be ignored.
     pub fn is(&self, epoch: u16) -> bool {
-        self.lasts && self.epoch == epoch
+        self.is_active && self.epoch == epoch
     }
 }
 
@@ -62,8 +62,8 @@ pub struct SenderBooks {
 
 impl Endpoint {
     /// Where this endpoint stands as the sender to `peer`. Which stays last is for the world to say.
-    pub fn origin(&self, peer: Peer, there: Stay, here: Stay) -> Origin {
-        let nothing = Origin { there, here, ..Origin::default() };
+    pub fn origin(&self, peer: Peer, outgoing: Lease, incoming: Lease) -> Origin {
+        let nothing = Origin { outgoing, incoming, ..Origin::default() };
         let Some(state) = self.peers.get(peer.0 as usize) else { return nothing };
         let granted_total = match &state.outbound {
             Outbound::Connected(sender) => sender.known_total(),
@@ -84,14 +84,14 @@ impl Endpoint {
 
     /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.peers.kept(peer.0 as usize)?.inbound?;
+        let number = self.peers.full_entry(peer.0 as usize)?.inbound?;
         Some(self.inbounds.get(number.get())?.arrived_and_length().1)
     }
 
     /// Whether a request or a response waits for a credit.
     pub fn control_waits(&self) -> bool {
-        let mut under_way = self.peers.kept_all().filter_map(|state| state.under_way.as_deref());
-        under_way.any(|under_way| under_way.compulsory.waits())
+        let mut pending = self.peers.full_entries().filter_map(|state| state.pending.as_deref());
+        pending.any(|pending| pending.compulsory.waits())
     }
 
     /// Whether it matters that a packet has waited for credit.
@@ -109,15 +109,15 @@ impl Endpoint {
 
     /// A sender that was expected and has not come behaves as if it were at a monitoring point (dynamic credits, admission
     /// from the start): the environment that steals. Returns whether there is one.
-    pub fn stir(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
-        let stirred = self.pool.stir();
+    pub fn steal_for_absent_sender(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
+        let stirred = self.pool.steal_for_absent_sender();
         self.ask_for_credits(now, actions);
         stirred
     }
 
     /// Grants are not held back while credit packets are unread: thresholds alone must keep I2, as the papers argue.
-    pub fn trust_thresholds(&mut self) {
-        self.trusts_thresholds = true;
+    pub fn rely_on_thresholds(&mut self) {
+        self.relies_on_thresholds = true;
     }
 
     /// Makes the receiver of `peer` return credits after so many slots: to show what goes wrong with other formulae.
@@ -145,25 +145,25 @@ impl Endpoint {
             pool,
             one_packet_bytes: _, // as it was made
             budget: _,           // of payload without a receive, of which there is none
-            copies,
-            waiting_for_company,
+            bounce_buffers,
+            pending_acks,
             backlogged: _, // the sum over the peers
             spare: _,      // memory
             timers,
-            somebody_died,
-            trusts_thresholds: _, // as it was made
+            any_peer_died,
+            relies_on_thresholds: _, // as it was made
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
-        let bare = bare && copies.is_empty() && waiting_for_company.is_empty();
+        let bare = bare && bounce_buffers.is_empty() && pending_acks.is_empty();
         assert!(
-            bare && !posted.awaits_anybody() && posted.awaited_peers().next().is_none(),
+            bare && !posted.has_any_source_receive() && posted.directed_sources().next().is_none(),
             "exploration has no canonical form for this state: {self:?}"
         );
-        words.push(u32::from(*somebody_died));
+        words.push(u32::from(*any_peer_died));
         // Exploration has no clock, so that all timers are set to the same moment.
         words.push(timers.peers().count() as u32);
         words.extend(timers.peers().map(|peer| peer.0));
-        for (peer, state) in peers.numbered() {
+        for (peer, state) in peers.entries() {
             words.push(peer.0);
             let inbound = state.inbound.and_then(|number| inbounds.get(number.get()));
             state.canonical(inbound, origin_of(peer), self.raises_who_waited(), words);
@@ -186,16 +186,16 @@ impl Endpoint {
             marks,
             body,
         } = *packet;
-        match origin.there.is(epoch) {
+        match origin.outgoing.is(epoch) {
             true => {
-                let here = self.peers.get(to.0 as usize).map_or(0, |state| state.credit_packets_read);
-                let read = here.wrapping_sub(credit_packets_read);
+                let incoming = self.peers.get(to.0 as usize).map_or(0, |state| state.credit_packets_read);
+                let read = incoming.wrapping_sub(credit_packets_read);
                 words.extend([1, u32::from(read), origin.granted_total.wrapping_sub(granted_total)]);
             }
             false => words.push(0),
         }
         let waited = marks.backlogged && self.raises_who_waited();
-        words.extend([proxy, payload_bytes, u32::from(marks.hold) << 1 | u32::from(waited)]);
+        words.extend([proxy, payload_bytes, u32::from(marks.rendezvous_only) << 1 | u32::from(waited)]);
         canonical_body(&body, words);
     }
 }
@@ -207,19 +207,19 @@ fn canonical_body(body: &Body, words: &mut Vec<u32>) {
         Body::Credit => words.push(2),
         Body::ReturnRequest => words.push(3),
         Body::ReturnResponse { credits } => words.extend([4, credits]),
-        Body::Leave => words.push(5),
+        Body::Detach => words.push(5),
         _ => panic!("exploration has no canonical form for {body:?}"),
     }
 }
 
-impl PeerState {
+impl PeerEntry {
     /// What the totals of the receiver half are measured from.
     fn base(&self, origin: Origin) -> flow::Base {
         let connected = matches!(self.outbound, Outbound::Connected(_));
         flow::Base {
-            granted_total: origin.there.is(self.stays.here).then_some(origin.granted_total),
-            packets_sent: self.stays.credit_packets_sent(),
-            packets_read: connected.then(|| self.stays.credit_packets_read()),
+            granted_total: origin.outgoing.is(self.leases.incoming).then_some(origin.granted_total),
+            packets_sent: self.leases.credit_packets_sent(),
+            packets_read: connected.then(|| self.leases.credit_packets_read()),
         }
     }
 
@@ -230,35 +230,35 @@ impl PeerState {
         waiting_counts: bool,
         words: &mut Vec<u32>,
     ) {
-        let PeerState {
+        let PeerEntry {
             outbound,
             receiver,
-            under_way,
+            pending,
             next_number: _,
             inbound: _,  // by its number
             reserved: _, // follows from who has attached
-            stays,
+            leases,
             credit_packets_read: _, // the origin of the other side
             credit_slots,
             asked_room,
             backlog_waited,
             cross_memory,
             said_goodbye,
-            held,
-            to_hold,
+            rendezvous_only,
+            unreserved,
         } = self;
-        let nothing = UnderWay::default();
-        let UnderWay {
+        let nothing = PendingWork::default();
+        let PendingWork {
             backlog,
             compulsory,
             stalled_since: _, // counted, never looked at
             stalled_ns: _,    // the same
             write_refused,
             write_bytes,
-            copies,
-            ended,
-        } = under_way.as_deref().unwrap_or(&nothing);
-        assert!(*copies == 0 && ended.is_empty(), "exploration has no canonical form for {self:?}");
+            bounce_buffers,
+            acks,
+        } = pending.as_deref().unwrap_or(&nothing);
+        assert!(*bounce_buffers == 0 && acks.is_empty(), "exploration has no canonical form for {self:?}");
         match outbound {
             Outbound::Absent => words.push(0),
             Outbound::Connecting => words.push(1),
@@ -269,17 +269,17 @@ impl PeerState {
             Outbound::Lost(_) => words.push(3),
         }
         let flags = [*asked_room, *write_refused, *cross_memory, *said_goodbye];
-        let more = [*backlog_waited && waiting_counts, *held, *to_hold];
+        let more = [*backlog_waited && waiting_counts, *rendezvous_only, *unreserved];
         words.push(flags.iter().chain(&more).fold(0, |word, flag| word << 1 | u32::from(*flag)));
-        words.extend(compulsory.canonical(origin.here));
+        words.extend(compulsory.canonical(origin.incoming));
         let connected = matches!(outbound, Outbound::Connected(_));
         assert!(
-            !connected || origin.here.is(stays.there),
+            !connected || origin.incoming.is(leases.outgoing),
             "who is connected knows of its last stay: {self:?}"
         );
-        words.extend(stays.canonical(connected, origin));
+        words.extend(leases.canonical(connected, origin));
         words.extend([u32::from(*credit_slots), *write_bytes as u32, backlog.len() as u32]);
-        backlog.iter().for_each(|job| job.canonical(words));
+        backlog.iter().for_each(|entry| entry.canonical(words));
         words.push(u32::from(receiver.is_some()));
         if let Some(receiver) = receiver {
             receiver.canonical(self.base(origin), words);
@@ -291,13 +291,13 @@ impl PeerState {
     }
 }
 
-impl Job {
+impl BacklogEntry {
     fn canonical(&self, words: &mut Vec<u32>) {
-        let Job { kind, sent, bytes, payload: _, complete: _, number: _ } = self;
+        let BacklogEntry { kind, sent, bytes, payload: _, complete: _, number: _ } = self;
         words.extend([*sent as u32, *bytes as u32]);
         match kind {
-            JobKind::Eager { acknowledge: None, .. } => words.push(100),
-            JobKind::Control(body) => canonical_body(body, words),
+            EntryKind::Eager { acknowledge: None, .. } => words.push(100),
+            EntryKind::Control(body) => canonical_body(body, words),
             _ => panic!("exploration has no canonical form for {kind:?}"),
         }
     }

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use super::sending::carry_credits;
-use super::{Endpoint, Outbound, PeerState};
+use super::{Endpoint, Outbound, PeerEntry};
 use crate::action::{Action, Source};
 use crate::config::{Config, Scheme};
 use crate::counters::Counters;
@@ -40,15 +40,15 @@ impl Compulsory {
         self.request | self.response
     }
 
-    pub(super) fn is_under_way(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.waits() || self.unanswered
     }
 
     #[cfg(feature = "explore")]
-    pub(super) fn canonical(&self, there: super::canonical::Stay) -> [u32; 3] {
+    pub(super) fn canonical(&self, outgoing: super::canonical::Lease) -> [u32; 3] {
         let Compulsory { request, unanswered, response, early, fixed } = *self;
         let flags = u32::from(request) << 2 | u32::from(unanswered) << 1 | u32::from(response);
-        [flags, early.map_or(2, |epoch| u32::from(there.is(epoch))), fixed.unwrap_or(u32::MAX)]
+        [flags, early.map_or(2, |epoch| u32::from(outgoing.is(epoch))), fixed.unwrap_or(u32::MAX)]
     }
 
     /// A response has arrived. Returns whether it was asked for.
@@ -63,13 +63,13 @@ impl Compulsory {
 
     /// We have left the peer's mailbox, with all credits: nothing is left to give back. Requests of ours are for its stay
     /// here, so one that has not left yet leaves in our next stay there, and one that has is answered.
-    pub(super) fn we_left(&mut self) {
+    pub(super) fn we_detached(&mut self) {
         (self.response, self.fixed) = (false, None);
     }
 
     /// The peer has left our mailbox with all credits. A request that is still under way is of an earlier stay when it
     /// arrives: not answered.
-    pub(super) fn it_left(&mut self) {
+    pub(super) fn peer_detached(&mut self) {
         (self.request, self.unanswered) = (false, false);
     }
 }
@@ -82,7 +82,7 @@ impl Endpoint {
             self.peer(peer);
             let Endpoint { peers, spare, .. } = self;
             let state = &mut peers[peer.0 as usize];
-            spare.begin(&mut state.under_way).compulsory.request = true;
+            spare.begin(&mut state.pending).compulsory.request = true;
             if let Outbound::Absent = state.outbound {
                 state.outbound = Outbound::Connecting;
                 actions.push(Action::Connect { to: peer });
@@ -100,42 +100,44 @@ impl Endpoint {
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[from.0 as usize];
         let excess = match &state.outbound {
-            Outbound::Connected(sender) if epoch == state.stays.there => sender.excess(state.credit_slots),
+            Outbound::Connected(sender) if epoch == state.leases.outgoing => {
+                sender.excess(state.credit_slots)
+            }
             Outbound::Connecting => {
                 // Perhaps our next stay, of which the peer has heard before us.
-                spare.begin(&mut state.under_way).compulsory.early = Some(epoch);
+                spare.begin(&mut state.pending).compulsory.early = Some(epoch);
                 return dynamic;
             }
             _ => return dynamic,
         };
         let Some(excess) = excess else { return false };
-        let compulsory = &mut spare.begin(&mut state.under_way).compulsory;
+        let compulsory = &mut spare.begin(&mut state.pending).compulsory;
         compulsory.fixed = fixed.then_some(excess);
         !core::mem::replace(&mut compulsory.response, true)
     }
 }
 
-/// Sends what of it the credits allow, with `hold` like every other packet.
+/// Sends what of it the credits allow, with `rendezvous_only` like every other packet.
 #[cold]
 pub(super) fn send(
     config: &Config,
-    state: &mut PeerState,
+    state: &mut PeerEntry,
     to: Peer,
-    hold: bool,
+    rendezvous_only: bool,
     pool: &mut Pool,
     counters: &mut Counters,
     actions: &mut Vec<Action>,
 ) {
-    let (Outbound::Connected(sender), Some(under_way)) = (&mut state.outbound, &mut state.under_way) else {
+    let (Outbound::Connected(sender), Some(pending)) = (&mut state.outbound, &mut state.pending) else {
         return;
     };
-    let compulsory = &mut under_way.compulsory;
+    let compulsory = &mut pending.compulsory;
     while sender.credits() > 0 && compulsory.waits() {
         let body = if compulsory.request {
             (compulsory.request, compulsory.unanswered) = (false, true);
             counters.return_requests_sent += 1;
             Body::ReturnRequest
-        } else if compulsory.unanswered && pool.breaks(Mutant::AnswersWaitForAnswers) {
+        } else if compulsory.unanswered && pool.breaks(Mutant::ResponsesWaitForResponses) {
             return;
         } else {
             compulsory.response = false;
@@ -147,11 +149,11 @@ pub(super) fn send(
         };
         sender.spend(1);
         let mut packet = Packet {
-            epoch: state.stays.here,
+            epoch: state.leases.incoming,
             credit_packets_read: state.credit_packets_read,
             ..Packet::new(body, 0)
         };
-        packet.marks.hold = hold;
+        packet.marks.rendezvous_only = rendezvous_only;
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to, packet, payload: Source::None });

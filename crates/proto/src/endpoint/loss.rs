@@ -4,10 +4,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::compulsory::Compulsory;
-use super::peers::Seen;
-use super::receiving::Landing;
-use super::sending::{Job, JobKind};
-use super::{Endpoint, Outbound, UnderWay};
+use super::peers::EntryRef;
+use super::receiving::BufferRange;
+use super::sending::{BacklogEntry, EntryKind};
+use super::{Endpoint, Outbound, PendingWork};
 use crate::action::{Action, Outcome, Source};
 use crate::event::{Peer, PeerFault};
 use crate::message::posted::PostedQueue;
@@ -26,25 +26,25 @@ impl Endpoint {
         state.backlog_waited = false;
         let receiver = state.receiver.take();
         let mut backlog = VecDeque::new();
-        if let Some(under_way) = state.under_way.as_deref_mut() {
-            under_way.stalled_since = None;
-            under_way.compulsory = Compulsory::default();
-            backlog = core::mem::take(&mut under_way.backlog);
+        if let Some(pending) = state.pending.as_deref_mut() {
+            pending.stalled_since = None;
+            pending.compulsory = Compulsory::default();
+            backlog = core::mem::take(&mut pending.backlog);
         }
         let inbound = state.inbound.take();
         let inbound = inbound.and_then(|number| self.inbounds.remove(number.get()));
         if let Some(receiver) = receiver {
-            receiver.release(&mut self.pool);
+            receiver.remove(&mut self.pool);
         }
         self.counters.peers_lost += u64::from(fault != PeerFault::Closed);
         self.backlogged -= backlog.len() as u32;
         self.timers.cancel(peer);
-        actions.push(Action::Sever { peer });
+        actions.push(Action::DropPeer { peer });
         self.unreserve(peer, actions);
 
         let lost = Outcome::Lost { peer: Some(peer), fault };
-        for job in &backlog {
-            if let Some(request) = self.requester(job) {
+        for entry in &backlog {
+            if let Some(request) = self.requester(entry) {
                 Self::complete(actions, request, lost);
             }
         }
@@ -54,16 +54,16 @@ impl Endpoint {
                 State::Send { request, .. } | State::Read { request, .. } | State::Write { request, .. } => {
                     Self::complete(actions, request, lost);
                 }
-                State::Take { request, multi, offset, bytes, .. } => {
-                    self.receive_lost(Landing { request, multi, offset, bytes }, peer, fault, actions);
+                State::Receive { request, multi, offset, bytes, .. } => {
+                    self.receive_lost(BufferRange { request, multi, offset, bytes }, peer, fault, actions);
                 }
             }
         }
-        if let Some(landing) = inbound.and_then(|inbound| inbound.landing()) {
-            self.receive_lost(landing, peer, fault, actions);
+        if let Some(range) = inbound.and_then(|inbound| inbound.range()) {
+            self.receive_lost(range, peer, fault, actions);
         }
         for message in self.unexpected.incomplete_from(peer) {
-            self.forget(message, actions);
+            self.free_unexpected(message, actions);
         }
         // An orderly end is no reason to fail receives: the program may cancel them. Any other is, and also for those
         // that would accept anybody: the message they wait for may have been the dead peer's.
@@ -71,8 +71,8 @@ impl Endpoint {
             return;
         }
         let died = fault != PeerFault::Unreachable;
-        self.somebody_died |= died;
-        for posted in self.posted.remove_waiting_for(peer, died) {
+        self.any_peer_died |= died;
+        for posted in self.posted.remove_for_peer(peer, died) {
             let lost = Outcome::Lost { peer: posted.from(), fault };
             match posted.multi() {
                 Some(index) => self.fail_multi(index, posted.request, lost, actions),
@@ -82,19 +82,19 @@ impl Endpoint {
     }
 
     /// Closing, first half: nothing is received any more, and the peers learn that nothing announced to us will be taken.
-    pub(super) fn farewell(&mut self, now: Instant, actions: &mut Vec<Action>) {
+    pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
-        self.tell_all_ended(now, actions); // before the goodbye, which voids what was not told
-        let connected = |(peer, state): (Peer, Seen<'_>)| {
+        self.flush_acks(now, actions); // before the goodbye, which voids what was not told
+        let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
         };
         // Also those who wait for something of ours: they may have announced something to us, and we have left them.
         let mut peers: Vec<Peer> =
-            self.peers.numbered().filter_map(connected).chain(self.transfers.peers()).collect();
+            self.peers.entries().filter_map(connected).chain(self.transfers.peers()).collect();
         peers.sort_unstable();
         peers.dedup();
         for peer in peers {
-            self.submit(now, peer, Job::control(Body::Goodbye), actions);
+            self.submit(now, peer, BacklogEntry::control(Body::Goodbye), actions);
         }
     }
 
@@ -104,28 +104,28 @@ impl Endpoint {
         state.said_goodbye = true;
         // What was announced is void: neither the announcement nor pieces of it need to leave any more, nor what only we
         // know of.
-        let void = |job: &Job| match job.kind {
-            JobKind::Control(Body::Rendezvous { .. }) => true,
-            JobKind::Pieces { .. } => !matches!(job.payload, Source::Region { .. }),
-            JobKind::Eager { .. } => matches!(job.payload, Source::Retained { .. }),
+        let void = |entry: &BacklogEntry| match entry.kind {
+            EntryKind::Control(Body::Rendezvous { .. }) => true,
+            EntryKind::Pieces { .. } => !matches!(entry.payload, Source::Region { .. }),
+            EntryKind::Eager { .. } => matches!(entry.payload, Source::Bounce { .. }),
             _ => false,
         };
-        if let Some(UnderWay { backlog, .. }) = state.under_way.as_deref_mut() {
+        if let Some(PendingWork { backlog, .. }) = state.pending.as_deref_mut() {
             let before = backlog.len();
-            backlog.retain(|job| !void(job));
+            backlog.retain(|entry| !void(entry));
             let removed = before - backlog.len();
             self.backlogged -= removed as u32;
         }
-        self.release_all(from, actions);
+        self.free_bounce_buffers(from, actions);
         for transfer in self.transfers.with_peer(from) {
             if let Some(State::Send { request, .. }) = self.transfers.get(transfer, from).copied() {
                 self.transfers.end(transfer);
-                if let Some(job) = self.unsent(from, request)
-                    && let JobKind::Eager { acknowledge, .. } = &mut job.kind
+                if let Some(entry) = self.unsent(from, request)
+                    && let EntryKind::Eager { acknowledge, .. } = &mut entry.kind
                 {
                     // It would have waited for the match; now it waits only for its own last packet.
                     *acknowledge = None;
-                    job.complete = Some(request);
+                    entry.complete = Some(request);
                     continue;
                 }
                 let outcome = Outcome::Lost { peer: Some(from), fault: PeerFault::Closed };

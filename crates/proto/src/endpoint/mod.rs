@@ -13,18 +13,18 @@
 #[cfg(feature = "explore")]
 pub mod canonical;
 mod compulsory;
-pub mod holding;
+mod fast_path;
+mod lane_lease;
 mod loss;
-mod membership;
 mod peers;
-mod readiness;
+mod pending;
+pub mod receiver_memory;
 mod receiving;
 mod remote;
+mod rnr;
 mod sending;
-mod shortcut;
 #[cfg(test)]
 mod tests;
-mod under_way;
 mod view;
 
 use alloc::boxed::Box;
@@ -43,13 +43,13 @@ use crate::table::{Number, Row};
 use crate::time::Instant;
 use crate::timers::Timers;
 use crate::transfer::Transfers;
-use holding::{Budget, Copies, Reservation};
-use membership::Stays;
+pub use fast_path::{FastArrival, MessagePart, ReceivedMessage, UnexpectedArrival, UnexpectedMatch};
+use lane_lease::Leases;
 use peers::Peers;
+use pending::{PendingWork, Spare};
+use receiver_memory::{BounceBuffers, Budget, Reservation};
 use receiving::{Inbound, MultiBuffers};
-use sending::{Job, JobKind};
-pub use shortcut::{Early, Found, Part, Shortcut, Taken};
-use under_way::{Spare, UnderWay};
+use sending::{BacklogEntry, EntryKind};
 pub use view::PairView;
 
 /// How far sending to a peer is set up.
@@ -68,19 +68,19 @@ enum Outbound {
 /// What the endpoint keeps for one peer, from the first contact until both sides have left each other. It may be one of
 /// thousands at rest, so it has to be small.
 #[derive(Clone, Debug)]
-struct PeerState {
+struct PeerEntry {
     outbound: Outbound,
     /// What we owe the peer in credits, once it has attached.
     receiver: Option<flow::Receiver>,
     /// What few peers have at a time.
-    under_way: Option<Box<UnderWay>>,
+    pending: Option<Box<PendingWork>>,
     /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
     next_number: u32,
     /// The eager message whose packets are arriving.
     inbound: Option<Number>,
     /// What is reserved for it in our budget.
     reserved: Option<Reservation>,
-    stays: Stays,
+    leases: Leases,
     /// Credit packets read in the peer's present stay here.
     credit_packets_read: u16,
     /// Slots at the peer for our explicit credit packets, once connected; of more than there are numbers for, as many.
@@ -89,58 +89,58 @@ struct PeerState {
     asked_room: bool,
     /// We have been out of credit since there was last nothing to send: what leaves has waited.
     backlog_waited: bool,
-    /// Copies between the two processes work, as far as we know.
+    /// BounceBuffers between the two processes work, as far as we know.
     cross_memory: bool,
     /// It takes nothing more.
     said_goodbye: bool,
     /// It has no room for unexpected payload: our messages are announced and their payload waits here.
-    held: bool,
+    rendezvous_only: bool,
     /// Nothing is reserved for it in our budget: it is always to hold.
-    to_hold: bool,
+    unreserved: bool,
 }
 
-impl PeerState {
+impl PeerEntry {
     /// Of a peer that was just met.
-    fn new(cross_memory: bool) -> PeerState {
-        PeerState {
+    fn new(cross_memory: bool) -> PeerEntry {
+        PeerEntry {
             outbound: Outbound::Absent,
             receiver: None,
-            under_way: None,
+            pending: None,
             next_number: 0,
             inbound: None,
             reserved: None,
-            stays: Stays::default(),
+            leases: Leases::default(),
             credit_packets_read: 0,
             credit_slots: 0,
             asked_room: false,
             backlog_waited: false,
             cross_memory,
             said_goodbye: false,
-            held: false,
-            to_hold: false,
+            rendezvous_only: false,
+            unreserved: false,
         }
     }
 
     /// What waits to be sent, in order.
-    fn backlog(&self) -> impl ExactSizeIterator<Item = &Job> {
-        self.under_way.as_deref().map_or_else(Default::default, |under_way| under_way.backlog.iter())
+    fn backlog(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
+        self.pending.as_deref().map_or_else(Default::default, |pending| pending.backlog.iter())
     }
 
     #[inline]
     fn has_backlog(&self) -> bool {
-        self.under_way.as_deref().is_some_and(|under_way| !under_way.backlog.is_empty())
+        self.pending.as_deref().is_some_and(|pending| !pending.backlog.is_empty())
     }
 
     /// Whether nothing waits to be sent to it, with or without credit.
     #[inline]
-    fn is_sent_out(&self) -> bool {
-        self.under_way.as_deref().is_none_or(UnderWay::is_sent_out)
+    fn has_nothing_to_send(&self) -> bool {
+        self.pending.as_deref().is_none_or(PendingWork::has_nothing_to_send)
     }
 
     /// Whether it is to be told at once of transfers that have ended.
     #[inline]
     fn is_due(&self) -> bool {
-        self.under_way.as_deref().is_some_and(|under_way| under_way.ended.is_due())
+        self.pending.as_deref().is_some_and(|pending| pending.acks.is_due())
     }
 }
 
@@ -162,8 +162,8 @@ impl Region {
 /// ([`Endpoint::exchange_scratch`]).
 #[derive(Debug, Default)]
 pub struct Scratch {
-    under_way: Spare,
-    peer: Option<Box<PeerState>>,
+    pending: Spare,
+    peer: Option<Box<PeerEntry>>,
 }
 
 /// The endpoint machine.
@@ -184,18 +184,18 @@ pub struct Endpoint {
     /// The longest message that travels whole in one packet. Unit: bytes.
     one_packet_bytes: u64,
     budget: Budget,
-    copies: Copies,
+    bounce_buffers: BounceBuffers,
     /// Peers with ended transfers that are told with the next or when nothing else happens.
-    waiting_for_company: Vec<Peer>,
+    pending_acks: Vec<Peer>,
     backlogged: u32,
     spare: Spare,
     /// When peers that were not ready are tried again.
     timers: Timers,
     /// Some peer died: a receive that would accept any peer may wait for it.
-    somebody_died: bool,
-    /// See [`Endpoint::trust_thresholds`].
+    any_peer_died: bool,
+    /// See [`Endpoint::rely_on_thresholds`].
     #[cfg(feature = "explore")]
-    trusts_thresholds: bool,
+    relies_on_thresholds: bool,
 }
 
 impl Endpoint {
@@ -217,8 +217,8 @@ impl Endpoint {
         Endpoint {
             one_packet_bytes: config.eager_bytes.min(u64::from(most_bytes)),
             budget: Budget::new(&config),
-            copies: Copies::new(config.retain_bytes),
-            waiting_for_company: Vec::new(),
+            bounce_buffers: BounceBuffers::new(config.bounce_bytes),
+            pending_acks: Vec::new(),
             peers: Peers::new(&config),
             config,
             posted: PostedQueue::default(),
@@ -232,9 +232,9 @@ impl Endpoint {
             backlogged: 0,
             spare: Spare::default(),
             timers: Timers::default(),
-            somebody_died: false,
+            any_peer_died: false,
             #[cfg(feature = "explore")]
-            trusts_thresholds: false,
+            relies_on_thresholds: false,
         }
     }
 
@@ -247,7 +247,7 @@ impl Endpoint {
                 let sender = flow::Sender::new(self.config.scheme, quota_slots, start_slots);
                 self.connected(now, peer, sender, credit_slots, epoch, actions);
             }
-            Event::AskedToLeave { peer } => self.leave(now, peer, actions),
+            Event::DetachRequested { peer } => self.detach(now, peer, actions),
             Event::Attached { peer, quota_slots, start_slots, epoch } => {
                 self.attached(now, peer, (quota_slots, start_slots), epoch, actions);
             }
@@ -255,7 +255,7 @@ impl Endpoint {
             Event::CopyDone { transfer, result } => self.copy_done(now, transfer, result, actions),
             Event::Lost { peer, fault } => self.lose(peer, fault, actions),
             Event::Deadline => self.retry(now, actions),
-            Event::Idle => self.tell_all_ended(now, actions),
+            Event::Idle => self.flush_acks(now, actions),
         }
         if self.pool.has_requests() {
             self.ask_for_credits(now, actions);
@@ -265,7 +265,7 @@ impl Endpoint {
     /// Takes the memory in `scratch` for what begins from now on, and puts its own there. Changes nothing else.
     #[inline]
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
-        core::mem::swap(&mut self.spare, &mut scratch.under_way);
+        core::mem::swap(&mut self.spare, &mut scratch.pending);
         self.peers.exchange_spare(&mut scratch.peer);
     }
 
@@ -280,7 +280,7 @@ impl Endpoint {
     /// packet or by itself.
     #[inline(always)]
     pub fn waits_for_time(&self) -> bool {
-        !self.timers.is_empty() || self.has_company_waiting()
+        !self.timers.is_empty() || self.has_pending_acks()
     }
 
     /// The settings it was made with.
@@ -316,12 +316,12 @@ impl Endpoint {
         let whole = if bytes > self.config.eager_bytes { 0 } else { bytes };
         let packets = whole / packet_bytes.max(1) + 1;
         let slots = whole / u64::from(geometry.slot_bytes) + 2 * packets;
-        match self.peers.kept(peer.0 as usize) {
-            Some(state @ PeerState { outbound: Outbound::Connected(sender), .. }) => {
+        match self.peers.full_entry(peer.0 as usize) {
+            Some(state @ PeerEntry { outbound: Outbound::Connected(sender), .. }) => {
                 u64::from(sender.credits()) < slots || state.has_backlog()
             }
             Some(_) => true,
-            None => self.peers.folded_room(peer.0 as usize).is_none_or(|room| u64::from(room) < slots),
+            None => self.peers.compact_room(peer.0 as usize).is_none_or(|room| u64::from(room) < slots),
         }
     }
 
@@ -348,57 +348,57 @@ impl Endpoint {
 
     /// Whether closing now would take something from a peer: packets wait to leave, or payload of ours was announced
     /// and not taken. A goodbye is a courtesy, not a debt.
-    pub fn owes(&self) -> bool {
-        let owed = |job: &Job| !matches!(job.kind, JobKind::Control(Body::Goodbye));
-        self.transfers.owes_payload()
-            || !self.copies.is_empty()
-            || self.peers.kept_all().any(|peer| peer.backlog().any(owed) || peer.is_due())
+    pub fn has_undelivered(&self) -> bool {
+        let owed = |entry: &BacklogEntry| !matches!(entry.kind, EntryKind::Control(Body::Goodbye));
+        self.transfers.has_announced_payload()
+            || !self.bounce_buffers.is_empty()
+            || self.peers.full_entries().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
     /// How many messages would be lost if we closed now although somebody was told that they are done: sends that are complete and
     /// have not left, or that lie in copies of ours, and words to peers that theirs were taken. Linear in the peers.
-    pub fn completed_debts(&self) -> usize {
-        let completed = |job: &&Job| match job.kind {
-            JobKind::Eager { .. } => {
-                // Copies are counted by themselves.
-                job.complete.is_none() && !matches!(job.payload, Source::Retained { .. })
+    pub fn undelivered_completed(&self) -> usize {
+        let completed = |entry: &&BacklogEntry| match entry.kind {
+            EntryKind::Eager { .. } => {
+                // BounceBuffers are counted by themselves.
+                entry.complete.is_none() && !matches!(entry.payload, Source::Bounce { .. })
             }
-            JobKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
+            EntryKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
             // What belongs to an operation of ours that is not complete, or to a copy, and courtesies.
-            JobKind::Control(_) | JobKind::Pieces { .. } | JobKind::Write { .. } => false,
+            EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
         };
-        let waiting = self.peers.kept_all().map(|peer| peer.backlog().filter(completed).count());
-        let due = self.peers.kept_all().filter(|peer| peer.is_due()).count();
-        self.copies.count() + waiting.sum::<usize>() + due
+        let waiting = self.peers.full_entries().map(|peer| peer.backlog().filter(completed).count());
+        let due = self.peers.full_entries().filter(|peer| peer.is_due()).count();
+        self.bounce_buffers.count() + waiting.sum::<usize>() + due
     }
 
     /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
-    pub fn is_taking(&self) -> bool {
-        self.transfers.takes_payload()
+    pub fn is_receiving(&self) -> bool {
+        self.transfers.is_receiving_payload()
     }
 
     /// Whether nothing is under way: no transfer, no packet that waits, no message half arrived.
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_quiescent(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
-            && self.copies.is_empty()
+            && self.bounce_buffers.is_empty()
             && self.inbounds.count() == 0
             && self
                 .peers
-                .kept_all()
-                .filter_map(|peer| peer.under_way.as_deref())
-                .all(|under_way| !under_way.ended.is_due() && !under_way.compulsory.is_under_way())
+                .full_entries()
+                .filter_map(|peer| peer.pending.as_deref())
+                .all(|pending| !pending.acks.is_due() && !pending.compulsory.is_pending())
     }
 
     /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
     /// peers heard from or spoken to, if a receive would accept anybody. Repetitions are possible.
     pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
-        let anybody = self.posted.awaits_anybody();
-        self.transfers.peers().chain(self.posted.awaited_peers()).for_each(&mut visit);
-        for (peer, state) in self.peers.numbered() {
-            let waits = state.under_way.as_deref().is_some_and(|under_way| {
-                let UnderWay { backlog, compulsory, copies, .. } = under_way;
-                !backlog.is_empty() || compulsory.is_under_way() || *copies > 0
+        let anybody = self.posted.has_any_source_receive();
+        self.transfers.peers().chain(self.posted.directed_sources()).for_each(&mut visit);
+        for (peer, state) in self.peers.entries() {
+            let waits = state.pending.as_deref().is_some_and(|pending| {
+                let PendingWork { backlog, compulsory, bounce_buffers, .. } = pending;
+                !backlog.is_empty() || compulsory.is_pending() || *bounce_buffers > 0
             });
             if waits || state.inbound.is_some() {
                 visit(peer);
@@ -406,13 +406,13 @@ impl Endpoint {
         }
         if anybody {
             // Also those who have left: what they send next may be what the receive waits for.
-            self.peers.acquainted().for_each(visit);
+            self.peers.contacted().for_each(visit);
         }
     }
 
     /// Whether `peer` is lost, and why.
     pub fn fault(&self, peer: Peer) -> Option<PeerFault> {
-        match self.peers.kept(peer.0 as usize)?.outbound {
+        match self.peers.full_entry(peer.0 as usize)?.outbound {
             Outbound::Lost(fault) => Some(fault),
             _ => None,
         }
@@ -432,13 +432,13 @@ impl Endpoint {
             Command::Cancel { request } => self.cancel(request, actions),
             Command::Read(read) => self.read(now, read, actions),
             Command::Write(write) => self.write(now, write, actions),
-            Command::Expose { key, bytes, readable, writable } => {
+            Command::RegisterMemory { key, bytes, readable, writable } => {
                 self.regions.insert(key, Region { bytes, readable, writable });
             }
-            Command::Conceal { key } => {
+            Command::DeregisterMemory { key } => {
                 self.regions.remove(&key);
             }
-            Command::Farewell => self.farewell(now, actions),
+            Command::Close => self.close(now, actions),
         }
     }
 
@@ -453,8 +453,8 @@ impl Endpoint {
             actions.push(Action::Retire);
             return;
         }
-        let granted = shortcut::heed(state, &packet);
-        let read = state.stays.credit_packets_read();
+        let granted = fast_path::apply_credit_update(state, &packet);
+        let read = state.leases.credit_packets_read();
         let credit = packet.body.is_credit();
         if credit {
             if let Some(receiver) = &mut state.receiver {
@@ -471,13 +471,13 @@ impl Endpoint {
             self.lose(from, PeerFault::Malformed, actions);
             return;
         }
-        if packet.body == Body::Leave {
-            self.left(from, actions);
+        if packet.body == Body::Detach {
+            self.peer_detached(from, actions);
         }
         self.return_credits(from, actions);
         self.send_while_credited(now, from, actions);
-        if packet.body == Body::Leave {
-            self.forget_if_idle(from);
+        if packet.body == Body::Detach {
+            self.remove_if_idle(from);
         }
     }
 
@@ -498,7 +498,7 @@ impl Endpoint {
             return false;
         }
         if packet.marks.backlogged
-            && let Some(quota_slots) = receiver.had_waited()
+            && let Some(quota_slots) = receiver.packet_was_backlogged()
         {
             self.owned(quota_slots);
         }
@@ -522,7 +522,7 @@ impl Endpoint {
             Body::Rendezvous { space, tag, data, length, address, transfer } => {
                 self.rendezvous_arrived(now, from, space, tag, data, length, address, transfer, actions)
             }
-            Body::Credit | Body::Leave => true,
+            Body::Credit | Body::Detach => true,
             Body::Finished { transfer, count, refused } => {
                 self.finished_arrived(from, transfer, count, refused, actions)
             }
@@ -547,8 +547,8 @@ impl Endpoint {
             Body::Goodbye => self.goodbye_arrived(from, actions),
             Body::ReturnRequest => self.return_request_arrived(from, packet.epoch),
             Body::ReturnResponse { .. } => {
-                let under_way = self.peer(from).under_way.as_deref_mut();
-                under_way.is_some_and(|under_way| under_way.compulsory.answered())
+                let pending = self.peer(from).pending.as_deref_mut();
+                pending.is_some_and(|pending| pending.compulsory.answered())
             }
             Body::Written { data, bytes } => {
                 actions.push(Action::Notify { from, data, bytes });
@@ -558,19 +558,19 @@ impl Endpoint {
     }
 
     #[inline]
-    fn peer(&mut self, peer: Peer) -> &mut PeerState {
+    fn peer(&mut self, peer: Peer) -> &mut PeerEntry {
         if self.peers.get_mut(peer.0 as usize).is_none() {
-            self.meet(peer);
+            self.create_entry(peer);
         }
         &mut self.peers[peer.0 as usize]
     }
 
     /// Begins to keep something for a peer.
     #[cold]
-    fn meet(&mut self, peer: Peer) {
-        let to_hold = self.budget.begins_with_hold();
-        let held = to_hold || (self.budget.bounds() && self.peers.has_stayed(peer));
-        let state = PeerState { held, to_hold, ..PeerState::new(self.config.cross_memory) };
+    fn create_entry(&mut self, peer: Peer) {
+        let unreserved = self.budget.starts_rendezvous_only();
+        let rendezvous_only = unreserved || (self.budget.enforced() && self.peers.has_leased(peer));
+        let state = PeerEntry { rendezvous_only, unreserved, ..PeerEntry::new(self.config.cross_memory) };
         self.peers.insert(peer.0 as usize, state);
     }
 
@@ -584,12 +584,12 @@ impl Endpoint {
         actions.push(Action::Complete { request, outcome });
     }
 
-    fn forget(&mut self, message: MessageId, actions: &mut Vec<Action>) {
+    fn free_unexpected(&mut self, message: MessageId, actions: &mut Vec<Action>) {
         let unexpected = self.unexpected.remove(message);
         let kept = !matches!(unexpected.payload, Payload::WithSender { .. });
         if kept && unexpected.envelope.length > 0 {
-            self.budget.credit(unexpected.envelope.length);
-            actions.push(Action::Forget { message });
+            self.budget.refund(unexpected.envelope.length);
+            actions.push(Action::FreeUnexpected { message });
         }
     }
 }

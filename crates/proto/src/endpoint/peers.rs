@@ -1,12 +1,12 @@
 //! What is kept for peers, by their numbers, and what becomes of it while they are at rest.
 //!
 //! With credits a pair has books, on both sides. Without, little tells one peer at rest from another: how many messages it was sent,
-//! how much room is known there. So its [`PeerState`] can be *folded* into eight bytes, and is unfolded when anything is done to it.
+//! how much room is known there. So its [`PeerEntry`] can be *folded* into eight bytes, and is unfolded when anything is done to it.
 //! A program may speak to thousands of peers once: a barrier among 262,144 ranks makes everybody send to 18 and receive from 18.
 //!
 //! Whoever meets or unfolds somebody folds others met or unfolded before, but for the last few ([`Recent`]). In an all-to-all everybody is
 //! spoken to twice, far apart. Whoever has to unfold more often than it meets anybody gives it up: then a pair at work pays a look at
-//! a pointer that it needs anyway. A packet that changes nothing of what is folded needs no unfolding ([`Peers::visit_folded`]).
+//! a pointer that it needs anyway. A packet that changes nothing of what is folded needs no unfolding ([`Peers::visit_compact`]).
 //! ```text
 //! meet 7     3 is at rest, folded: { 5 messages, room for 9 }; 4 has a message half arrived: stays
 //! send to 3  unfolded, in the memory of whoever was folded last
@@ -18,8 +18,8 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::ops::{Deref, Index, IndexMut};
 
-use super::membership::Stays;
-use super::{Outbound, PeerState, UnderWay};
+use super::lane_lease::Leases;
+use super::{Outbound, PeerEntry, PendingWork};
 use crate::config::Config;
 use crate::event::Peer;
 use crate::flow;
@@ -66,26 +66,26 @@ impl Bits {
 
 /// What peers at rest have in common, in schemes without credits.
 #[derive(Clone, Copy, Debug)]
-struct Usual {
-    claims: flow::Claim,
+struct CommonState {
+    room_query: flow::RoomQuery,
     credit_slots: u16,
     cross_memory: bool,
 }
 
-impl Usual {
-    fn of(config: &Config) -> Option<Usual> {
-        let claims = flow::Sender::new(config.scheme, 0, 0).claims()?;
+impl CommonState {
+    fn of(config: &Config) -> Option<CommonState> {
+        let room_query = flow::Sender::new(config.scheme, 0, 0).room_query()?;
         let credit_slots = u16::try_from(config.credit_slots).ok()?;
-        Some(Usual { claims, credit_slots, cross_memory: config.cross_memory })
+        Some(CommonState { room_query, credit_slots, cross_memory: config.cross_memory })
     }
 }
 
-/// A [`PeerState`] at rest: from below the number of the next message, the room known there, whether we have a lane there,
+/// A [`PeerEntry`] at rest: from below the number of the next message, the room known there, whether we have a lane there,
 /// whether it has one here, and a one.
 #[derive(Clone, Copy, Debug)]
-struct Folded(NonZeroU64);
+struct CompactEntry(NonZeroU64);
 
-impl Folded {
+impl CompactEntry {
     const NUMBER_BITS: u32 = 30;
     const ROOM_BITS: u32 = 31;
     const CONNECTED: u64 = 1 << 61;
@@ -93,63 +93,63 @@ impl Folded {
     const SOMEBODY: NonZeroU64 = NonZeroU64::new(1 << 63).expect("a one");
 
     /// `None`: there is more to know of it.
-    fn of(state: &PeerState, usual: Usual) -> Option<Folded> {
-        let PeerState {
+    fn of(state: &PeerEntry, common: CommonState) -> Option<CompactEntry> {
+        let PeerEntry {
             outbound,
             receiver,
-            under_way: None,
+            pending: None,
             next_number,
             inbound: None,
             reserved: None,
-            stays,
+            leases,
             credit_packets_read: 0,
             credit_slots,
             asked_room: false,
             backlog_waited: false,
             cross_memory,
             said_goodbye: false,
-            held: false,
-            to_hold: false,
+            rendezvous_only: false,
+            unreserved: false,
         } = state
         else {
             return None;
         };
-        let (connected, room, usual_slots) = match outbound {
+        let (connected, room, common_slots) = match outbound {
             Outbound::Absent => (0, 0, 0),
-            Outbound::Connected(sender) => (Folded::CONNECTED, sender.at_rest()?, usual.credit_slots),
+            Outbound::Connected(sender) => (CompactEntry::CONNECTED, sender.at_rest()?, common.credit_slots),
             Outbound::Connecting | Outbound::Lost(_) => return None,
         };
         let attached = match receiver {
             None => 0,
-            Some(flow::Receiver::Unlimited) => Folded::ATTACHED,
+            Some(flow::Receiver::Unlimited) => CompactEntry::ATTACHED,
             Some(_) => return None,
         };
-        let fits = next_number >> Folded::NUMBER_BITS == 0 && room >> Folded::ROOM_BITS == 0;
-        let as_usual = *credit_slots == usual_slots && *cross_memory == usual.cross_memory;
-        if !fits || !as_usual || *stays != Stays::default() {
+        let fits = next_number >> CompactEntry::NUMBER_BITS == 0 && room >> CompactEntry::ROOM_BITS == 0;
+        let is_common = *credit_slots == common_slots && *cross_memory == common.cross_memory;
+        if !fits || !is_common || *leases != Leases::default() {
             return None;
         }
-        let numbers = u64::from(room) << Folded::NUMBER_BITS | u64::from(*next_number);
-        Some(Folded(Folded::SOMEBODY | (attached | connected | numbers)))
+        let numbers = u64::from(room) << CompactEntry::NUMBER_BITS | u64::from(*next_number);
+        Some(CompactEntry(CompactEntry::SOMEBODY | (attached | connected | numbers)))
     }
 
     /// Slots known to be free there; `None`: we have no lane.
     fn room(self) -> Option<u32> {
-        let Folded(word) = self;
-        let room = word.get() >> Folded::NUMBER_BITS & ((1 << Folded::ROOM_BITS) - 1);
-        (word.get() & Folded::CONNECTED > 0).then_some(room as u32)
+        let CompactEntry(word) = self;
+        let room = word.get() >> CompactEntry::NUMBER_BITS & ((1 << CompactEntry::ROOM_BITS) - 1);
+        (word.get() & CompactEntry::CONNECTED > 0).then_some(room as u32)
     }
 
-    fn unfold(self, usual: Usual) -> PeerState {
-        let Folded(word) = self;
+    fn expand(self, common: CommonState) -> PeerEntry {
+        let CompactEntry(word) = self;
         let room = self.room();
-        let mut state = PeerState::new(usual.cross_memory);
-        state.next_number = (word.get() & ((1 << Folded::NUMBER_BITS) - 1)) as u32;
+        let mut state = PeerEntry::new(common.cross_memory);
+        state.next_number = (word.get() & ((1 << CompactEntry::NUMBER_BITS) - 1)) as u32;
         if let Some(room) = room {
-            state.outbound = Outbound::Connected(flow::Sender::with_room(usual.claims, room));
-            state.credit_slots = usual.credit_slots;
+            state.outbound = Outbound::Connected(flow::Sender::with_room(common.room_query, room));
+            state.credit_slots = common.credit_slots;
         }
-        state.receiver = (word.get() & Folded::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
+        state.receiver = (word.get() & CompactEntry::ATTACHED > 0).then_some(flow::Receiver::Unlimited);
         state
     }
 }
@@ -157,25 +157,25 @@ impl Folded {
 /// Who was met or unfolded lately, the last first. Who is not in it any more stays as it is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
-    peers: [u32; Recent::MOST],
+    peers: [u32; Recent::CAPACITY],
     count: usize,
 }
 
 impl Recent {
     /// So many are remembered.
-    const MOST: usize = 8;
+    const CAPACITY: usize = 8;
     /// So many of them are left alone: something else is likely to be done to them soon.
-    const SPARED: usize = 2;
+    const EXEMPT: usize = 2;
 
     fn note(&mut self, index: usize) {
-        self.peers.copy_within(..Recent::MOST - 1, 1);
+        self.peers.copy_within(..Recent::CAPACITY - 1, 1);
         self.peers[0] = index as u32;
-        self.count = (self.count + 1).min(Recent::MOST);
+        self.count = (self.count + 1).min(Recent::CAPACITY);
     }
 
     /// Takes out the one that was noted first.
     fn next(&mut self) -> Option<usize> {
-        let last = self.count.checked_sub(1).filter(|&last| last >= Recent::SPARED)?;
+        let last = self.count.checked_sub(1).filter(|&last| last >= Recent::EXEMPT)?;
         self.count = last;
         Some(self.peers[last] as usize)
     }
@@ -183,31 +183,31 @@ impl Recent {
 
 /// How often it was of use to fold somebody, and how often not.
 #[derive(Clone, Copy, Debug, Default)]
-struct Use {
-    met: u32,
-    unfolded: u32,
+struct CompactionUse {
+    created: u32,
+    expanded: u32,
 }
 
-impl Use {
+impl CompactionUse {
     /// More were unfolded again than were met, and a few: those who were are spoken to again and again.
-    fn is_little(self) -> bool {
-        self.unfolded > 8 + self.met
+    fn is_rarely_useful(self) -> bool {
+        self.expanded > 8 + self.created
     }
 }
 
 /// What is kept for a peer, for those who only look.
 #[derive(Debug)]
-pub(super) enum Seen<'peers> {
-    AsItStands(&'peers PeerState),
-    Unfolded(PeerState),
+pub(super) enum EntryRef<'peers> {
+    Full(&'peers PeerEntry),
+    Expanded(PeerEntry),
 }
 
-impl Deref for Seen<'_> {
-    type Target = PeerState;
-    fn deref(&self) -> &PeerState {
+impl Deref for EntryRef<'_> {
+    type Target = PeerEntry;
+    fn deref(&self) -> &PeerEntry {
         match self {
-            Seen::AsItStands(state) => state,
-            Seen::Unfolded(state) => state,
+            EntryRef::Full(state) => state,
+            EntryRef::Expanded(state) => state,
         }
     }
 }
@@ -216,22 +216,22 @@ impl Deref for Seen<'_> {
 /// folded; of one that has left and been left remains a bit more: that there is somebody who may die.
 #[derive(Clone)]
 pub(super) struct Peers {
-    states: Vec<Option<Box<PeerState>>>,
+    states: Vec<Option<Box<PeerEntry>>>,
     /// Those at rest that are not above; may be shorter.
-    folded: Vec<Option<Folded>>,
+    compact: Vec<Option<CompactEntry>>,
     /// What makes it possible.
-    usual: Option<Usual>,
+    common: Option<CommonState>,
     /// Who can be folded next.
     recent: Recent,
-    using: Use,
+    compaction: CompactionUse,
     /// The memory of one that was folded, for one that is unfolded or met.
-    spare: Option<Box<PeerState>>,
+    spare: Option<Box<PeerEntry>>,
     /// Who has been in contact, a bit each.
-    acquainted: Bits,
+    contacted: Bits,
     /// In whose mailbox we have been.
-    stayed: Bits,
+    leased: Bits,
     /// How long messages to those waited of whom nothing is kept any more. Unit: ns.
-    pub(super) forgotten_stalled_ns: u64,
+    pub(super) removed_stalled_ns: u64,
 }
 
 impl Peers {
@@ -239,71 +239,71 @@ impl Peers {
     pub(super) fn new(config: &Config) -> Peers {
         Peers {
             states: Vec::new(),
-            folded: Vec::new(),
-            usual: Usual::of(config),
+            compact: Vec::new(),
+            common: CommonState::of(config),
             recent: Recent::default(),
-            using: Use::default(),
+            compaction: CompactionUse::default(),
             spare: None,
-            acquainted: Bits::default(),
-            stayed: Bits::default(),
-            forgotten_stalled_ns: 0,
+            contacted: Bits::default(),
+            leased: Bits::default(),
+            removed_stalled_ns: 0,
         }
     }
 
     /// What is kept for a peer, for those who want to know what of it is under way: of one that is folded nothing is.
     #[inline]
-    pub(super) fn kept(&self, index: usize) -> Option<&PeerState> {
+    pub(super) fn full_entry(&self, index: usize) -> Option<&PeerEntry> {
         self.states.get(index)?.as_deref()
     }
 
-    fn folded(&self, index: usize) -> Option<Folded> {
-        *self.folded.get(index)?
+    fn compact(&self, index: usize) -> Option<CompactEntry> {
+        *self.compact.get(index)?
     }
 
     /// The room known at a peer that is folded, if we have a lane there.
     #[cold]
-    pub(super) fn folded_room(&self, index: usize) -> Option<u32> {
-        self.folded(index)?.room()
+    pub(super) fn compact_room(&self, index: usize) -> Option<u32> {
+        self.compact(index)?.room()
     }
 
     /// What is kept for a peer.
-    pub(super) fn get(&self, index: usize) -> Option<Seen<'_>> {
-        if let Some(state) = self.kept(index) {
-            return Some(Seen::AsItStands(state));
+    pub(super) fn get(&self, index: usize) -> Option<EntryRef<'_>> {
+        if let Some(state) = self.full_entry(index) {
+            return Some(EntryRef::Full(state));
         }
-        Some(Seen::Unfolded(self.folded(index)?.unfold(self.usual?)))
+        Some(EntryRef::Expanded(self.compact(index)?.expand(self.common?)))
     }
 
     /// What is kept for a peer, to do something to it.
     #[inline]
-    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut PeerState> {
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut PeerEntry> {
         if self.states.get(index)?.is_none() {
-            return self.unfold(index);
+            return self.expand(index);
         }
         self.states.get_mut(index)?.as_deref_mut()
     }
 
     /// What is kept for a peer that is not folded.
     #[inline(always)]
-    pub(super) fn kept_mut(&mut self, index: usize) -> Option<&mut PeerState> {
+    pub(super) fn full_entry_mut(&mut self, index: usize) -> Option<&mut PeerEntry> {
         self.states.get_mut(index)?.as_deref_mut()
     }
 
     /// Does something to what is kept for a peer that is folded, which most often leaves it as it is: then it stays so.
     #[cold]
     #[inline(never)]
-    pub(super) fn visit_folded<R>(
+    pub(super) fn visit_compact<R>(
         &mut self,
         index: usize,
-        visit: impl FnOnce(&mut PeerState) -> R,
+        visit: impl FnOnce(&mut PeerEntry) -> R,
     ) -> Option<R> {
-        let usual = self.usual?;
-        let mut state = self.folded(index)?.unfold(usual);
+        let common = self.common?;
+        let mut state = self.compact(index)?.expand(common);
         let result = visit(&mut state);
-        match Folded::of(&state, usual) {
-            Some(folded) => self.folded[index] = Some(folded),
+        match CompactEntry::of(&state, common) {
+            Some(compact) => self.compact[index] = Some(compact),
             None => {
-                self.folded[index] = None;
+                self.compact[index] = None;
                 self.states[index] = Some(Peers::boxed(&mut self.spare, state));
             }
         }
@@ -312,11 +312,11 @@ impl Peers {
 
     #[cold]
     #[inline(never)]
-    fn unfold(&mut self, index: usize) -> Option<&mut PeerState> {
-        let state = self.folded.get_mut(index)?.take()?.unfold(self.usual?);
-        self.using.unfolded += 1;
-        if !self.using.is_little() {
-            self.fold_next(); // so that they do not become more
+    fn expand(&mut self, index: usize) -> Option<&mut PeerEntry> {
+        let state = self.compact.get_mut(index)?.take()?.expand(self.common?);
+        self.compaction.expanded += 1;
+        if !self.compaction.is_rarely_useful() {
+            self.compact_next(); // so that they do not become more
             self.recent.note(index);
         }
         let place = &mut self.states[index];
@@ -324,7 +324,7 @@ impl Peers {
         place.as_deref_mut()
     }
 
-    fn boxed(spare: &mut Option<Box<PeerState>>, state: PeerState) -> Box<PeerState> {
+    fn boxed(spare: &mut Option<Box<PeerEntry>>, state: PeerEntry) -> Box<PeerEntry> {
         match spare.take() {
             Some(mut place) => {
                 *place = state;
@@ -335,11 +335,11 @@ impl Peers {
     }
 
     /// Keeps `state` for a peer for whom nothing was kept.
-    pub(super) fn insert(&mut self, index: usize, state: PeerState) {
-        self.using.met += 1;
-        if self.usual.is_some() && !self.using.is_little() {
-            self.fold_next();
-            self.fold_next();
+    pub(super) fn insert(&mut self, index: usize, state: PeerEntry) {
+        self.compaction.created += 1;
+        if self.common.is_some() && !self.compaction.is_rarely_useful() {
+            self.compact_next();
+            self.compact_next();
             self.recent.note(index);
         }
         if self.states.len() <= index {
@@ -353,20 +353,20 @@ impl Peers {
     }
 
     /// Folds the peer whose turn it is, if it is at rest; else it waits for its next turn.
-    fn fold_next(&mut self) {
-        let (Some(usual), Some(index)) = (self.usual, self.recent.next()) else { return };
+    fn compact_next(&mut self) {
+        let (Some(common), Some(index)) = (self.common, self.recent.next()) else { return };
         let Some(state) = self.states.get_mut(index) else { return };
         let Some(kept) = state.as_deref() else { return }; // it was forgotten
-        let Some(folded) = Folded::of(kept, usual) else {
+        let Some(compact) = CompactEntry::of(kept, common) else {
             self.recent.note(index);
             return;
         };
         self.spare = state.take();
-        if self.folded.len() <= index {
-            self.folded.reserve_exact(self.states.capacity() - self.folded.len());
-            self.folded.resize(self.states.len(), None);
+        if self.compact.len() <= index {
+            self.compact.reserve_exact(self.states.capacity() - self.compact.len());
+            self.compact.resize(self.states.len(), None);
         }
-        self.folded[index] = Some(folded);
+        self.compact[index] = Some(compact);
     }
 
     /// Forgets a peer.
@@ -375,80 +375,79 @@ impl Peers {
     }
 
     /// Takes another's memory for one that is unfolded or met, and gives ours.
-    pub(super) fn exchange_spare(&mut self, spare: &mut Option<Box<PeerState>>) {
+    pub(super) fn exchange_spare(&mut self, spare: &mut Option<Box<PeerEntry>>) {
         core::mem::swap(&mut self.spare, spare);
     }
 
     /// How many something is kept for.
     pub(super) fn count(&self) -> usize {
-        self.kept_all().count() + self.folded.iter().flatten().count()
+        self.full_entries().count() + self.compact.iter().flatten().count()
     }
 
     /// All that are not folded, for those who want to know what is under way.
-    pub(super) fn kept_all(&self) -> impl Iterator<Item = &PeerState> {
+    pub(super) fn full_entries(&self) -> impl Iterator<Item = &PeerEntry> {
         self.states.iter().flatten().map(Box::as_ref)
     }
 
     /// All of whom something is kept, with their numbers.
-    pub(super) fn numbered(&self) -> impl Iterator<Item = (Peer, Seen<'_>)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Peer, EntryRef<'_>)> {
         (0..self.states.len()).filter_map(|index| Some((Peer(index as u32), self.get(index)?)))
     }
 
-    pub(super) fn acquaint(&mut self, peer: Peer) {
-        self.acquainted.set(peer);
+    pub(super) fn note_contact(&mut self, peer: Peer) {
+        self.contacted.set(peer);
     }
 
     /// Everybody who has ever been in contact.
-    pub(super) fn acquainted(&self) -> impl Iterator<Item = Peer> {
-        self.acquainted.iter()
+    pub(super) fn contacted(&self) -> impl Iterator<Item = Peer> {
+        self.contacted.iter()
     }
 
     /// We are in its mailbox.
-    pub(super) fn stay(&mut self, peer: Peer) {
-        self.stayed.set(peer);
+    pub(super) fn note_lease(&mut self, peer: Peer) {
+        self.leased.set(peer);
     }
 
     /// Whether we have been in its mailbox before.
-    pub(super) fn has_stayed(&self, peer: Peer) -> bool {
-        self.stayed.contains(peer)
+    pub(super) fn has_leased(&self, peer: Peer) -> bool {
+        self.leased.contains(peer)
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let under_way = |under_way: &UnderWay| size_of::<UnderWay>() + under_way.bytes();
-        let each =
-            |state: &PeerState| size_of::<PeerState>() + state.under_way.as_deref().map_or(0, under_way);
-        let index = self.states.capacity() * size_of::<Option<Box<PeerState>>>()
-            + self.folded.capacity() * size_of::<Option<Folded>>()
-            + self.acquainted.bytes()
-            + self.stayed.bytes();
+        let pending = |pending: &PendingWork| size_of::<PendingWork>() + pending.bytes();
+        let each = |state: &PeerEntry| size_of::<PeerEntry>() + state.pending.as_deref().map_or(0, pending);
+        let index = self.states.capacity() * size_of::<Option<Box<PeerEntry>>>()
+            + self.compact.capacity() * size_of::<Option<CompactEntry>>()
+            + self.contacted.bytes()
+            + self.leased.bytes();
         let spare = self.spare.as_deref().map_or(0, each);
-        (index + spare + self.kept_all().map(each).sum::<usize>()) as u64
+        (index + spare + self.full_entries().map(each).sum::<usize>()) as u64
     }
 }
 
 /// What is known of peers: whether one is folded, and who is next, is no state of theirs.
 impl fmt::Debug for Peers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Peers { acquainted, stayed, forgotten_stalled_ns, .. } = self;
+        let Peers { contacted, leased, removed_stalled_ns, .. } = self;
         let mut peers = formatter.debug_map();
-        for (Peer(peer), state) in self.numbered() {
+        for (Peer(peer), state) in self.entries() {
             peers.entry(&peer, &*state);
         }
-        peers.entry(&"acquainted", acquainted).entry(&"stayed", stayed);
-        peers.entry(&"forgotten_stalled_ns", forgotten_stalled_ns).finish()
+        peers.entry(&"acquainted", contacted).entry(&"stayed", leased);
+        peers.entry(&"removed_stalled_ns", removed_stalled_ns).finish()
     }
 }
 
 impl Index<usize> for Peers {
-    type Output = PeerState;
-    fn index(&self, index: usize) -> &PeerState {
-        self.kept(index).expect("a peer of whom something is kept, and more than can be folded")
+    type Output = PeerEntry;
+    fn index(&self, index: usize) -> &PeerEntry {
+        self.full_entry(index).expect("a peer of whom something is kept, and more than can be folded")
     }
 }
 
 impl IndexMut<usize> for Peers {
     #[inline]
-    fn index_mut(&mut self, index: usize) -> &mut PeerState {
+    fn index_mut(&mut self, index: usize) -> &mut PeerEntry {
         self.get_mut(index).expect("a peer of whom something is kept")
     }
 }
@@ -459,7 +458,8 @@ mod tests {
     use crate::config::{DataRegion, Scheme};
     use crate::packet::Geometry;
 
-    const USUAL: Usual = Usual { claims: flow::Claim::WhenFree, credit_slots: 2, cross_memory: true };
+    const COMMON: CommonState =
+        CommonState { room_query: flow::RoomQuery::WhenFree, credit_slots: 2, cross_memory: true };
 
     fn peers(scheme: Scheme) -> Peers {
         Peers::new(&Config {
@@ -472,17 +472,17 @@ mod tests {
             remote_inline_bytes: 64,
             max_unexpected: 1,
             unexpected_budget_bytes: 0,
-            retain_bytes: 0,
+            bounce_bytes: 0,
             planned_peers: 0,
             planned_quota_slots: 0,
         })
     }
 
     /// One that was sent `number` messages, and knows of `room` slots if we have a lane there.
-    fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerState {
-        let mut state = PeerState { next_number: number, ..PeerState::new(true) };
+    fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerEntry {
+        let mut state = PeerEntry { next_number: number, ..PeerEntry::new(true) };
         if let Some(room) = room {
-            state.outbound = Outbound::Connected(flow::Sender::with_room(flow::Claim::WhenFree, room));
+            state.outbound = Outbound::Connected(flow::Sender::with_room(flow::RoomQuery::WhenFree, room));
             state.credit_slots = 2;
         }
         state.receiver = attached.then_some(flow::Receiver::Unlimited);
@@ -495,10 +495,10 @@ mod tests {
             for room in [None, Some(0), Some(7), Some(u32::MAX >> 1)] {
                 for attached in [false, true] {
                     let state = at_rest(number, room, attached);
-                    let folded = Folded::of(&state, USUAL).expect("it is at rest");
-                    assert_eq!(folded.room(), room);
-                    let unfolded = folded.unfold(USUAL);
-                    assert_eq!(alloc::format!("{unfolded:?}"), alloc::format!("{state:?}"));
+                    let compact = CompactEntry::of(&state, COMMON).expect("it is at rest");
+                    assert_eq!(compact.room(), room);
+                    let expanded = compact.expand(COMMON);
+                    assert_eq!(alloc::format!("{expanded:?}"), alloc::format!("{state:?}"));
                 }
             }
         }
@@ -506,29 +506,29 @@ mod tests {
 
     #[test]
     fn whatever_is_not_at_rest_stays() {
-        let usual = || at_rest(5, Some(9), true);
-        assert!(Folded::of(&usual(), USUAL).is_some());
-        let mut another_stay = usual();
-        another_stay.stays.here = 1;
+        let common = || at_rest(5, Some(9), true);
+        assert!(CompactEntry::of(&common(), COMMON).is_some());
+        let mut another_stay = common();
+        another_stay.leases.incoming = 1;
         let others = [
-            PeerState { outbound: Outbound::Connecting, ..usual() },
-            PeerState { outbound: Outbound::Lost(crate::event::PeerFault::Closed), ..usual() },
-            PeerState { under_way: Some(Box::default()), ..usual() },
-            PeerState { next_number: 1 << 30, ..usual() },
-            PeerState { inbound: Some(crate::table::Number::of(0)), ..usual() },
+            PeerEntry { outbound: Outbound::Connecting, ..common() },
+            PeerEntry { outbound: Outbound::Lost(crate::event::PeerFault::Closed), ..common() },
+            PeerEntry { pending: Some(Box::default()), ..common() },
+            PeerEntry { next_number: 1 << 30, ..common() },
+            PeerEntry { inbound: Some(crate::table::Number::of(0)), ..common() },
             another_stay,
-            PeerState { credit_packets_read: 1, ..usual() },
-            PeerState { credit_slots: 3, ..usual() },
-            PeerState { asked_room: true, ..usual() },
-            PeerState { backlog_waited: true, ..usual() },
-            PeerState { cross_memory: false, ..usual() },
-            PeerState { said_goodbye: true, ..usual() },
-            PeerState { held: true, ..usual() },
-            PeerState { to_hold: true, ..usual() },
+            PeerEntry { credit_packets_read: 1, ..common() },
+            PeerEntry { credit_slots: 3, ..common() },
+            PeerEntry { asked_room: true, ..common() },
+            PeerEntry { backlog_waited: true, ..common() },
+            PeerEntry { cross_memory: false, ..common() },
+            PeerEntry { said_goodbye: true, ..common() },
+            PeerEntry { rendezvous_only: true, ..common() },
+            PeerEntry { unreserved: true, ..common() },
             at_rest(5, Some(1 << 31), true),
         ];
         for state in others {
-            assert!(Folded::of(&state, USUAL).is_none(), "{state:?}");
+            assert!(CompactEntry::of(&state, COMMON).is_none(), "{state:?}");
         }
     }
 
@@ -542,15 +542,15 @@ mod tests {
             }
         }
         assert_eq!(peers.count(), 1000);
-        assert!(peers.kept_all().count() < 8, "{} are not folded", peers.kept_all().count());
-        let numbers = peers.numbered().map(|(peer, state)| (peer.0, state.next_number));
+        assert!(peers.full_entries().count() < 8, "{} are not folded", peers.full_entries().count());
+        let numbers = peers.entries().map(|(peer, state)| (peer.0, state.next_number));
         assert!(numbers.eq((0..1000).map(|number| (number, number))));
         let mut speak_to_all = |most| {
             for index in 0..most {
-                let state: &mut PeerState = &mut peers[index];
+                let state: &mut PeerEntry = &mut peers[index];
                 assert_eq!(state.next_number, index as u32);
             }
-            (peers.kept_all().count(), peers.count())
+            (peers.full_entries().count(), peers.count())
         };
         let (kept, count) = speak_to_all(900);
         assert!(kept < 10 && count == 1000, "to each once: {kept} are not folded");
@@ -563,13 +563,16 @@ mod tests {
     fn who_is_visited_stays_folded_unless_that_changes_more_than_folds() {
         let mut peers = peers(Scheme::Unlimited);
         (0..20).for_each(|index| peers.insert(index, at_rest(index as u32, Some(1), false)));
-        let (kept, spoken_to) = (peers.kept_all().count(), peers.using.unfolded);
-        assert_eq!(peers.visit_folded(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
-        assert_eq!(peers.visit_folded(0, |state| state.next_number), Some(7));
-        assert_eq!((peers.kept_all().count(), peers.using.unfolded), (kept, spoken_to));
-        peers.visit_folded(0, |state| state.credit_packets_read = 1);
-        assert_eq!(peers.kept(0).map(|state| (state.next_number, state.credit_packets_read)), Some((7, 1)));
-        assert_eq!((peers.count(), peers.visit_folded(20, |_| ())), (20, None));
+        let (kept, spoken_to) = (peers.full_entries().count(), peers.compaction.expanded);
+        assert_eq!(peers.visit_compact(0, |state| core::mem::replace(&mut state.next_number, 7)), Some(0));
+        assert_eq!(peers.visit_compact(0, |state| state.next_number), Some(7));
+        assert_eq!((peers.full_entries().count(), peers.compaction.expanded), (kept, spoken_to));
+        peers.visit_compact(0, |state| state.credit_packets_read = 1);
+        assert_eq!(
+            peers.full_entry(0).map(|state| (state.next_number, state.credit_packets_read)),
+            Some((7, 1))
+        );
+        assert_eq!((peers.count(), peers.visit_compact(20, |_| ())), (20, None));
     }
 
     #[test]
@@ -579,14 +582,14 @@ mod tests {
             peers.insert(index, at_rest(index as u32, Some(1), false));
             (0..=index).for_each(|index| assert!(peers.get_mut(index).is_some()));
         }
-        assert_eq!(peers.kept_all().count(), 1000);
-        assert!(peers.using.unfolded <= peers.using.met + 9, "{:?}", peers.using);
+        assert_eq!(peers.full_entries().count(), 1000);
+        assert!(peers.compaction.expanded <= peers.compaction.created + 9, "{:?}", peers.compaction);
     }
 
     #[test]
     fn schemes_with_credits_fold_nobody() {
         let mut peers = peers(Scheme::Static { piggyback: true });
         (0..100).for_each(|index| peers.insert(index, at_rest(0, None, false)));
-        assert_eq!(peers.kept_all().count(), 100);
+        assert_eq!(peers.full_entries().count(), 100);
     }
 }

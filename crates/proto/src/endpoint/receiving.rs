@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::sending::Job;
+use super::sending::BacklogEntry;
 use super::{Endpoint, Outbound};
 use crate::action::{Action, Destination, Direction, Envelope, Outcome};
 use crate::config::MAX_EAGER_BYTES;
@@ -12,13 +12,13 @@ use crate::message::unexpected::{Payload, Unexpected, UnexpectedQueue};
 use crate::packet::{Body, Space};
 use crate::table::Number;
 use crate::time::Instant;
-use crate::transfer::{State, Way};
+use crate::transfer::{PayloadPath, State};
 
 /// The eager message whose packets are arriving from a peer. There is at most one: packets of a pair are in order. But there
 /// can be one for each peer, so it has to be small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
-    into: Into,
+    target: Target,
     /// The message, from whom it is left out.
     tag: u64,
     data: Option<u64>,
@@ -30,10 +30,10 @@ pub(super) struct Inbound {
 
 impl Inbound {
     /// The receive that the message has matched.
-    pub(super) fn landing(&self) -> Option<Landing> {
-        match self.into {
-            Into::Receive(landing) => Some(landing),
-            Into::Message(_) => None,
+    pub(super) fn range(&self) -> Option<BufferRange> {
+        match self.target {
+            Target::Receive(range) => Some(range),
+            Target::Message(_) => None,
         }
     }
 
@@ -47,24 +47,24 @@ impl Inbound {
 
     /// Whether `bytes` bytes at `offset` are what comes next.
     #[inline]
-    pub(super) fn goes_on_with(&self, offset: u64, bytes: u64) -> bool {
+    pub(super) fn continues_with(&self, offset: u64, bytes: u64) -> bool {
         offset == u64::from(self.arrived) && bytes > 0 && bytes <= u64::from(self.length) - offset
     }
 
     /// Whether `bytes` more bytes make it whole.
     #[inline]
-    pub(super) fn ends_with(&self, bytes: u64) -> bool {
+    pub(super) fn completes_with(&self, bytes: u64) -> bool {
         u64::from(self.arrived) + bytes == u64::from(self.length)
     }
 
     /// Takes the next `bytes` bytes, which do not make it whole. Returns where to place them, and how many of them.
     #[inline(always)]
-    pub(super) fn take_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
+    pub(super) fn add_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
         let (offset, bytes_taken) = (u64::from(self.arrived), u64::from(bytes));
         self.arrived += bytes;
-        match self.into {
-            Into::Receive(landing) => landing.part(offset, bytes_taken),
-            Into::Message(message) => {
+        match self.target {
+            Target::Receive(range) => range.part(offset, bytes_taken),
+            Target::Message(message) => {
                 let payload = Payload::Arriving { bytes: self.arrived.into() };
                 let known = unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some();
                 // A discarded one is not known any more; its bytes go nowhere.
@@ -80,21 +80,21 @@ impl Inbound {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Into {
-    Receive(Landing),
+enum Target {
+    Receive(BufferRange),
     Message(MessageId),
 }
 
 /// The part of a receive buffer that a matched message owns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Landing {
+pub(super) struct BufferRange {
     pub request: Request,
     pub multi: Option<u32>,
     pub offset: u64,
     pub bytes: u64,
 }
 
-impl Landing {
+impl BufferRange {
     /// Where `bytes` bytes at `offset` of the message go, and how many of them fit.
     #[inline]
     fn part(&self, offset: u64, bytes: u64) -> (Destination, u64) {
@@ -154,8 +154,8 @@ impl Endpoint {
             // Messages that wait go into it in order, until it closes or one finds another receive older.
             while let Some(message) = self.unexpected.find(&pattern) {
                 let Unexpected { space, envelope, .. } = self.unexpected.get(message).expect("found");
-                let Some(landing) = self.match_posted(space, &envelope, actions) else { break };
-                self.deliver(now, message, landing, actions);
+                let Some(range) = self.match_posted(space, &envelope, actions) else { break };
+                self.deliver(now, message, range, actions);
             }
             return;
         }
@@ -163,7 +163,7 @@ impl Endpoint {
             self.deliver_whole(now, message, request, capacity_bytes, actions);
             return;
         }
-        if let Some(outcome) = self.hopeless(&pattern) {
+        if let Some(outcome) = self.only_failed_peers_match(&pattern) {
             Self::complete(actions, request, outcome);
             return;
         }
@@ -192,7 +192,7 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) {
         let Some(message) = self.unexpected.find(pattern) else {
-            let outcome = self.hopeless(pattern).unwrap_or(Outcome::Absent);
+            let outcome = self.only_failed_peers_match(pattern).unwrap_or(Outcome::Absent);
             Self::complete(actions, request, outcome);
             return;
         };
@@ -226,19 +226,19 @@ impl Endpoint {
     ) {
         let unexpected = self.unexpected.get(message).expect("a message to discard exists");
         let from = unexpected.envelope.from;
-        self.forget(message, actions);
+        self.free_unexpected(message, actions);
         if let Payload::Arriving { .. } = unexpected.payload
             && let Some(inbound) = self.inbound(from)
         {
             // The rest of it is read and dropped: a landing of no bytes.
-            inbound.into = Into::Message(MessageId(u32::MAX));
+            inbound.target = Target::Message(MessageId(u32::MAX));
         }
         let answer = match unexpected.payload {
             Payload::WithSender { transfer, .. } => Some(transfer),
             Payload::Whole | Payload::Arriving { .. } => unexpected.acknowledge,
         };
         if let Some(transfer) = answer {
-            self.finish(now, from, transfer, unexpected.envelope.length, actions);
+            self.acknowledge_transfer(now, from, transfer, unexpected.envelope.length, actions);
         }
         let found = Outcome::Found { envelope: unexpected.envelope, claimed: None };
         Self::complete(actions, request, found);
@@ -277,23 +277,23 @@ impl Endpoint {
         }
         let envelope = Envelope { from, tag, data, length: u64::from(length) };
         let whole = bytes == envelope.length;
-        let into = match self.match_posted(space, &envelope, actions) {
-            Some(landing) => {
-                self.place(landing, 0, bytes, actions);
+        let target = match self.match_posted(space, &envelope, actions) {
+            Some(range) => {
+                self.place(range, 0, bytes, actions);
                 if whole {
-                    self.received(landing, &envelope, actions);
+                    self.received(range, &envelope, actions);
                 }
                 if let Some(transfer) = acknowledge {
-                    self.finish(now, from, transfer, envelope.length, actions);
+                    self.acknowledge_transfer(now, from, transfer, envelope.length, actions);
                 }
-                Into::Receive(landing)
+                Target::Receive(range)
             }
             None => {
                 if self.unexpected.count() >= self.config.max_unexpected {
                     return false;
                 }
                 let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes } };
-                let message = self.keep(Unexpected {
+                let message = self.queue_unexpected(Unexpected {
                     space,
                     envelope,
                     payload,
@@ -302,15 +302,15 @@ impl Endpoint {
                     seen: false,
                 });
                 if length > 0 {
-                    actions.push(Action::Keep { message, bytes: envelope.length });
+                    actions.push(Action::AllocateUnexpected { message, bytes: envelope.length });
                     let to = Destination::Message { message, offset: 0 };
                     actions.push(Action::Place { to, bytes });
                 }
-                Into::Message(message)
+                Target::Message(message)
             }
         };
         if !whole {
-            let inbound = Inbound { into, tag, data, length, arrived: bytes as u32 };
+            let inbound = Inbound { target, tag, data, length, arrived: bytes as u32 };
             self.peer(from).inbound = Some(Number::of(self.inbounds.insert(inbound)));
         }
         true
@@ -332,24 +332,25 @@ impl Endpoint {
     ) -> bool {
         let Some(number) = self.peer(from).inbound else { return false };
         let inbound = self.inbounds.get_mut(number.get()).expect("messages that arrive have numbers");
-        if !inbound.goes_on_with(offset, bytes) {
+        if !inbound.continues_with(offset, bytes) {
             return false;
         }
         inbound.arrived += bytes as u32;
-        let (into, envelope, arrived) = (inbound.into, inbound.envelope(from), u64::from(inbound.arrived));
+        let (target, envelope, arrived) =
+            (inbound.target, inbound.envelope(from), u64::from(inbound.arrived));
         let whole = arrived == envelope.length;
         if whole {
             self.peer(from).inbound = None;
             self.inbounds.remove(number.get());
         }
-        match into {
-            Into::Receive(landing) => {
-                self.place(landing, offset, bytes, actions);
+        match target {
+            Target::Receive(range) => {
+                self.place(range, offset, bytes, actions);
                 if whole {
-                    self.received(landing, &envelope, actions);
+                    self.received(range, &envelope, actions);
                 }
             }
-            Into::Message(message) => {
+            Target::Message(message) => {
                 // A discarded one is not known any more; its bytes go nowhere.
                 let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes: arrived } };
                 if self.unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some() {
@@ -378,33 +379,40 @@ impl Endpoint {
             return false;
         }
         let envelope = Envelope { from, tag, data, length };
-        if let Some(landing) = self.match_posted(space, &envelope, actions) {
-            self.take(now, landing, envelope, transfer, address, actions);
+        if let Some(range) = self.match_posted(space, &envelope, actions) {
+            self.receive_rendezvous(now, range, envelope, transfer, address, actions);
             return true;
         }
         if self.unexpected.count() >= self.config.max_unexpected {
             return false;
         }
         let payload = Payload::WithSender { transfer, address };
-        self.keep(Unexpected { space, envelope, payload, acknowledge: None, claimed: false, seen: false });
+        self.queue_unexpected(Unexpected {
+            space,
+            envelope,
+            payload,
+            acknowledge: None,
+            claimed: false,
+            seen: false,
+        });
         true
     }
 
     /// The end of a copy or fetch that served a receive.
-    pub(super) fn taken(
+    pub(super) fn rendezvous_received(
         &mut self,
         now: Instant,
         from: Peer,
-        landing: Landing,
+        range: BufferRange,
         envelope: &Envelope,
         sender: Transfer,
         actions: &mut Vec<Action>,
     ) {
-        self.received(landing, envelope, actions);
-        self.finish(now, from, sender, envelope.length, actions);
+        self.received(range, envelope, actions);
+        self.acknowledge_transfer(now, from, sender, envelope.length, actions);
     }
 
-    pub(super) fn keep(&mut self, unexpected: Unexpected) -> MessageId {
+    pub(super) fn queue_unexpected(&mut self, unexpected: Unexpected) -> MessageId {
         if !matches!(unexpected.payload, Payload::WithSender { .. }) {
             self.budget.charge(unexpected.envelope.length);
         }
@@ -412,7 +420,7 @@ impl Endpoint {
         let counters = &mut self.counters;
         counters.peak_unexpected_messages =
             counters.peak_unexpected_messages.max(u64::from(self.unexpected.count()));
-        counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.kept_bytes());
+        counters.peak_unexpected_bytes = counters.peak_unexpected_bytes.max(self.unexpected.buffered_bytes());
         counters.peak_budget_used_bytes = counters.peak_budget_used_bytes.max(self.budget.used_bytes());
         message
     }
@@ -424,7 +432,7 @@ impl Endpoint {
         space: Space,
         envelope: &Envelope,
         actions: &mut Vec<Action>,
-    ) -> Option<Landing> {
+    ) -> Option<BufferRange> {
         loop {
             let (place, posted) = self.posted.find(space, envelope.from, envelope.tag)?;
             let Posted { request, capacity_bytes, .. } = posted;
@@ -432,15 +440,19 @@ impl Endpoint {
             let Some(index) = multi else {
                 self.posted.remove(place);
                 let bytes = envelope.length.min(capacity_bytes);
-                return Some(Landing { request, multi: None, offset: 0, bytes });
+                return Some(BufferRange { request, multi: None, offset: 0, bytes });
             };
             let buffer = &mut self.multi.buffers[index as usize];
             let free_bytes = buffer.capacity_bytes - buffer.used_bytes;
             let fits = envelope.length <= free_bytes || buffer.used_bytes == 0;
-            let landing =
-                Landing { request, multi, offset: buffer.used_bytes, bytes: envelope.length.min(free_bytes) };
+            let range = BufferRange {
+                request,
+                multi,
+                offset: buffer.used_bytes,
+                bytes: envelope.length.min(free_bytes),
+            };
             if fits {
-                buffer.used_bytes += landing.bytes;
+                buffer.used_bytes += range.bytes;
                 buffer.arriving += 1;
             }
             let full = buffer.capacity_bytes - buffer.used_bytes < buffer.min_free_bytes;
@@ -454,15 +466,15 @@ impl Endpoint {
                 }
             }
             if fits {
-                return Some(landing);
+                return Some(range);
             }
         }
     }
 
     /// Names the part of an arrived payload that fits into the landing. `offset` counts from the message's start.
     #[inline]
-    fn place(&self, landing: Landing, offset: u64, bytes: u64, actions: &mut Vec<Action>) {
-        let (to, bytes) = landing.part(offset, bytes);
+    fn place(&self, range: BufferRange, offset: u64, bytes: u64, actions: &mut Vec<Action>) {
+        let (to, bytes) = range.part(offset, bytes);
         if bytes > 0 {
             actions.push(Action::Place { to, bytes });
         }
@@ -470,10 +482,10 @@ impl Endpoint {
 
     /// A matched message has all its bytes.
     #[inline]
-    pub(super) fn received(&mut self, landing: Landing, envelope: &Envelope, actions: &mut Vec<Action>) {
+    pub(super) fn received(&mut self, range: BufferRange, envelope: &Envelope, actions: &mut Vec<Action>) {
         self.counters.messages_received += 1;
-        self.counters.bytes_received += landing.bytes;
-        let Landing { request, multi, offset, bytes } = landing;
+        self.counters.bytes_received += range.bytes;
+        let BufferRange { request, multi, offset, bytes } = range;
         let (last, canceled) = self.leave_multi(multi);
         let last_message = last && !canceled;
         let outcome = Outcome::Received { envelope: *envelope, bytes, offset, last: last_message };
@@ -499,20 +511,20 @@ impl Endpoint {
     /// A matched message will never be complete: its sender is gone.
     pub(super) fn receive_lost(
         &mut self,
-        landing: Landing,
+        range: BufferRange,
         peer: Peer,
         fault: PeerFault,
         actions: &mut Vec<Action>,
     ) {
         // A lost message of a multi-receive buffer leaves a hole in it, and the buffer goes on.
-        let (ended, canceled) = self.leave_multi(landing.multi);
-        match (landing.multi, ended, canceled) {
+        let (ended, canceled) = self.leave_multi(range.multi);
+        match (range.multi, ended, canceled) {
             (None, ..) => {
                 let outcome = Outcome::Lost { peer: Some(peer), fault };
-                Self::complete(actions, landing.request, outcome);
+                Self::complete(actions, range.request, outcome);
             }
-            (Some(_), true, true) => Self::complete(actions, landing.request, Outcome::Canceled),
-            (Some(_), true, false) => Self::complete(actions, landing.request, Outcome::Released),
+            (Some(_), true, true) => Self::complete(actions, range.request, Outcome::Canceled),
+            (Some(_), true, false) => Self::complete(actions, range.request, Outcome::Released),
             (Some(_), false, _) => {}
         }
     }
@@ -543,48 +555,48 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) {
         let length = self.unexpected.get(message).expect("a message to deliver exists").envelope.length;
-        let landing = Landing { request, multi: None, offset: 0, bytes: length.min(capacity_bytes) };
-        self.deliver(now, message, landing, actions);
+        let range = BufferRange { request, multi: None, offset: 0, bytes: length.min(capacity_bytes) };
+        self.deliver(now, message, range, actions);
     }
 
-    fn deliver(&mut self, now: Instant, message: MessageId, landing: Landing, actions: &mut Vec<Action>) {
+    fn deliver(&mut self, now: Instant, message: MessageId, range: BufferRange, actions: &mut Vec<Action>) {
         let unexpected = self.unexpected.get(message).expect("a message to deliver exists");
         let envelope = unexpected.envelope;
         let from = envelope.from;
-        let kept_bytes = match unexpected.payload {
+        let buffered_bytes = match unexpected.payload {
             Payload::WithSender { transfer, address } => {
                 self.unexpected.remove(message);
-                self.take(now, landing, envelope, transfer, address, actions);
+                self.receive_rendezvous(now, range, envelope, transfer, address, actions);
                 return;
             }
             Payload::Whole => envelope.length,
             Payload::Arriving { bytes } => bytes,
         };
-        let bytes = kept_bytes.min(landing.bytes);
+        let bytes = buffered_bytes.min(range.bytes);
         if bytes > 0 {
-            let Landing { request, offset, .. } = landing;
+            let BufferRange { request, offset, .. } = range;
             actions.push(Action::Deliver { message, request, offset, bytes });
         }
-        self.forget(message, actions);
+        self.free_unexpected(message, actions);
         if unexpected.payload == Payload::Whole {
-            self.received(landing, &envelope, actions);
+            self.received(range, &envelope, actions);
         } else if let Some(inbound) = self.inbound(from) {
-            inbound.into = Into::Receive(landing);
+            inbound.target = Target::Receive(range);
         } else {
             // Its sender was lost before the rest came.
             let fault = self.fault(from).unwrap_or(PeerFault::Died);
-            self.receive_lost(landing, from, fault, actions);
+            self.receive_lost(range, from, fault, actions);
         }
         if let Some(transfer) = unexpected.acknowledge {
-            self.finish(now, from, transfer, envelope.length, actions);
+            self.acknowledge_transfer(now, from, transfer, envelope.length, actions);
         }
     }
 
     /// Begins to take a rendezvous: by a copy between the processes, or through the mailbox.
-    fn take(
+    fn receive_rendezvous(
         &mut self,
         now: Instant,
-        landing: Landing,
+        range: BufferRange,
         envelope: Envelope,
         sender: Transfer,
         address: u64,
@@ -592,40 +604,40 @@ impl Endpoint {
     ) {
         let from = envelope.from;
         if let Some(fault) = self.fault(from) {
-            self.receive_lost(landing, from, fault, actions);
+            self.receive_lost(range, from, fault, actions);
             return;
         }
-        if landing.bytes == 0 {
-            self.taken(now, from, landing, &envelope, sender, actions);
+        if range.bytes == 0 {
+            self.rendezvous_received(now, from, range, &envelope, sender, actions);
             return;
         }
-        let Landing { request, multi, offset, bytes } = landing;
-        let copies = address != 0 && self.peer(from).cross_memory;
-        let way = if copies { Way::Copying } else { Way::Packets };
-        let state = State::Take { request, multi, sender, envelope, offset, bytes, left: bytes, way };
+        let BufferRange { request, multi, offset, bytes } = range;
+        let can_copy = address != 0 && self.peer(from).cross_memory;
+        let path = if can_copy { PayloadPath::Copying } else { PayloadPath::Packets };
+        let state = State::Receive { request, multi, sender, envelope, offset, bytes, left: bytes, path };
         let transfer = self.transfers.begin(from, state);
-        if copies {
+        if can_copy {
             self.counters.cross_memory_copies += 1;
             self.counters.cross_memory_bytes += bytes;
             let direction = Direction::Get;
             actions.push(Action::Copy { transfer, request, peer: from, direction, address, offset, bytes });
         } else {
             let fetch = Body::Fetch { transfer: sender, reply: transfer, length: bytes };
-            self.submit(now, from, Job::control(fetch), actions);
+            self.submit(now, from, BacklogEntry::control(fetch), actions);
         }
     }
 
     /// Whether a receive can only be satisfied by the dead.
     #[inline]
-    pub(super) fn hopeless(&self, pattern: &Pattern) -> Option<Outcome> {
+    pub(super) fn only_failed_peers_match(&self, pattern: &Pattern) -> Option<Outcome> {
         match pattern.from {
-            Some(peer) => match self.peers.kept(peer.0 as usize)?.outbound {
+            Some(peer) => match self.peers.full_entry(peer.0 as usize)?.outbound {
                 // One that closed in good order may have been meant to: see `lose`.
                 Outbound::Lost(PeerFault::Closed) => None,
                 Outbound::Lost(fault) => Some(Outcome::Lost { peer: Some(peer), fault }),
                 _ => None,
             },
-            None if self.somebody_died => Some(Outcome::Lost { peer: None, fault: PeerFault::Died }),
+            None if self.any_peer_died => Some(Outcome::Lost { peer: None, fault: PeerFault::Died }),
             None => None,
         }
     }

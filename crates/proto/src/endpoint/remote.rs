@@ -12,41 +12,41 @@
 use alloc::vec::Vec;
 
 use super::Endpoint;
-use super::receiving::Landing;
-use super::sending::{Job, JobKind};
+use super::receiving::BufferRange;
+use super::sending::{BacklogEntry, EntryKind};
 use crate::action::{Action, Destination, Direction, Outcome, Source};
 use crate::event::{CopyFault, Peer, PeerFault, RemoteCommand, Request, Transfer};
 use crate::packet::Body;
 use crate::time::Instant;
-use crate::transfer::{State, Way};
+use crate::transfer::{PayloadPath, State};
 
 impl Endpoint {
     pub(super) fn read(&mut self, now: Instant, read: RemoteCommand, actions: &mut Vec<Action>) {
         let RemoteCommand { request, peer, key, offset, bytes, .. } = read;
         self.count_remote(bytes);
-        let way = self.way(peer, bytes);
-        let state = State::Read { request, key, offset, bytes, left: bytes, way };
+        let path = self.choose_path(peer, bytes);
+        let state = State::Read { request, key, offset, bytes, left: bytes, path };
         let transfer = self.transfers.begin(peer, state);
-        let body = if way == Way::Locating {
+        let body = if path == PayloadPath::Locating {
             Body::Locate { transfer, key, offset, length: bytes, write: false }
         } else {
             Body::Read { transfer, key, offset, length: bytes }
         };
-        self.submit(now, peer, Job::control(body), actions);
+        self.submit(now, peer, BacklogEntry::control(body), actions);
     }
 
     pub(super) fn write(&mut self, now: Instant, write: RemoteCommand, actions: &mut Vec<Action>) {
         let RemoteCommand { request, peer, key, offset, bytes, data } = write;
         self.count_remote(bytes);
-        let way = self.way(peer, bytes);
-        let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data, way });
-        let job = if way == Way::Locating {
-            Job::control(Body::Locate { transfer, key, offset, length: bytes, write: true })
+        let path = self.choose_path(peer, bytes);
+        let transfer = self.transfers.begin(peer, State::Write { request, key, offset, bytes, data, path });
+        let entry = if path == PayloadPath::Locating {
+            BacklogEntry::control(Body::Locate { transfer, key, offset, length: bytes, write: true })
         } else {
-            let kind = JobKind::Write { transfer, key, offset, data };
-            Job::payload(kind, bytes, Source::Request { request, offset: 0 })
+            let kind = EntryKind::Write { transfer, key, offset, data };
+            BacklogEntry::payload(kind, bytes, Source::Request { request, offset: 0 })
         };
-        self.submit(now, peer, job, actions);
+        self.submit(now, peer, entry, actions);
     }
 
     /// Operations at the destination have ended.
@@ -58,8 +58,8 @@ impl Endpoint {
         refused: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if let Some(first) = transfer.copy() {
-            return !refused && self.copies_ended(from, first, count, actions);
+        if let Some(first) = transfer.bounce_buffer() {
+            return !refused && self.bounce_buffers_finished(from, first, count, actions);
         }
         if count != 1 {
             return false; // only copies are told together
@@ -70,16 +70,16 @@ impl Endpoint {
         };
         let request = match state {
             State::Send { request, .. } if !refused => request,
-            State::Write { request, way: Way::Packets, .. } => request,
-            State::Read { request, way: Way::Packets, .. } if refused => request,
+            State::Write { request, path: PayloadPath::Packets, .. } => request,
+            State::Read { request, path: PayloadPath::Packets, .. } if refused => request,
             _ => return false,
         };
-        if let Some(job) = self.unsent(from, request) {
+        if let Some(entry) = self.unsent(from, request) {
             // The first packet of an eager message can be matched before its last has left; the program's buffer is
             // ours until then. Nothing else may end before we have sent it.
-            let JobKind::Eager { acknowledge, .. } = &mut job.kind else { return false };
+            let EntryKind::Eager { acknowledge, .. } = &mut entry.kind else { return false };
             *acknowledge = None;
-            job.complete = Some(request);
+            entry.complete = Some(request);
             self.transfers.end(transfer);
             return true;
         }
@@ -89,10 +89,10 @@ impl Endpoint {
     }
 
     /// What waits to be sent to `to` from the buffer of `request`.
-    pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut Job> {
-        let under_way = self.peer(to).under_way.as_deref_mut()?;
-        under_way.backlog.iter_mut().find(|job| {
-            matches!(job.payload, Source::Request { request: of, .. } if of == request) && job.bytes > 0
+    pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut BacklogEntry> {
+        let pending = self.peer(to).pending.as_deref_mut()?;
+        pending.backlog.iter_mut().find(|entry| {
+            matches!(entry.payload, Source::Request { request: of, .. } if of == request) && entry.bytes > 0
         })
     }
 
@@ -106,11 +106,11 @@ impl Endpoint {
         length: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        if let Some(number) = transfer.copy() {
-            let payload = Source::Retained { transfer, offset: 0 };
-            let known = self.copies.fetch(number, from).is_some_and(|whole| length <= whole);
+        if let Some(number) = transfer.bounce_buffer() {
+            let payload = Source::Bounce { transfer, offset: 0 };
+            let known = self.bounce_buffers.fetch(number, from).is_some_and(|whole| length <= whole);
             if known {
-                let pieces = Job::payload(JobKind::Pieces { transfer: reply }, length, payload);
+                let pieces = BacklogEntry::payload(EntryKind::Pieces { transfer: reply }, length, payload);
                 self.submit(now, from, pieces, actions);
             }
             return known || self.peer(from).said_goodbye;
@@ -118,7 +118,7 @@ impl Endpoint {
         match self.transfers.get(transfer, from) {
             Some(&mut State::Send { request, length: whole }) if length <= whole => {
                 let payload = Source::Request { request, offset: 0 };
-                let pieces = Job::payload(JobKind::Pieces { transfer: reply }, length, payload);
+                let pieces = BacklogEntry::payload(EntryKind::Pieces { transfer: reply }, length, payload);
                 self.submit(now, from, pieces, actions);
                 true
             }
@@ -138,7 +138,7 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         match self.transfers.get(transfer, from).copied() {
-            Some(State::Take {
+            Some(State::Receive {
                 request,
                 multi,
                 sender,
@@ -146,7 +146,7 @@ impl Endpoint {
                 offset: start,
                 bytes: whole,
                 left,
-                way: Way::Packets,
+                path: PayloadPath::Packets,
             }) => {
                 if offset != whole - left || bytes > left || last != (bytes == left) {
                     return false;
@@ -155,14 +155,14 @@ impl Endpoint {
                 actions.push(Action::Place { to, bytes });
                 if last {
                     self.transfers.end(transfer);
-                    let landing = Landing { request, multi, offset: start, bytes: whole };
-                    self.taken(now, from, landing, &envelope, sender, actions);
-                } else if let Some(State::Take { left, .. }) = self.transfers.get(transfer, from) {
+                    let range = BufferRange { request, multi, offset: start, bytes: whole };
+                    self.rendezvous_received(now, from, range, &envelope, sender, actions);
+                } else if let Some(State::Receive { left, .. }) = self.transfers.get(transfer, from) {
                     *left -= bytes;
                 }
                 true
             }
-            Some(State::Read { request, bytes: whole, left, way: Way::Packets, .. }) => {
+            Some(State::Read { request, bytes: whole, left, path: PayloadPath::Packets, .. }) => {
                 if offset != whole - left || bytes > left || last != (bytes == left) {
                     return false;
                 }
@@ -197,13 +197,13 @@ impl Endpoint {
         let allowed = bytes.checked_add(left).is_some_and(|whole| self.allows(key, offset, whole, true));
         self.peer(from);
         let Endpoint { peers, spare, .. } = self;
-        let under_way = spare.begin(&mut peers[from.0 as usize].under_way);
-        under_way.write_refused |= !allowed;
-        under_way.write_bytes += bytes;
-        let refused = under_way.write_refused;
-        let written_bytes = under_way.write_bytes;
+        let pending = spare.begin(&mut peers[from.0 as usize].pending);
+        pending.write_refused |= !allowed;
+        pending.write_bytes += bytes;
+        let refused = pending.write_refused;
+        let written_bytes = pending.write_bytes;
         if left == 0 {
-            (under_way.write_refused, under_way.write_bytes) = (false, 0);
+            (pending.write_refused, pending.write_bytes) = (false, 0);
         }
         if !refused && bytes > 0 {
             actions.push(Action::Place { to: Destination::Region { key, offset }, bytes });
@@ -216,9 +216,9 @@ impl Endpoint {
             }
             if refused {
                 let finished = Body::Finished { transfer, count: 1, refused };
-                self.submit(now, from, Job::control(finished), actions);
+                self.submit(now, from, BacklogEntry::control(finished), actions);
             } else {
-                self.finish(now, from, transfer, 0, actions);
+                self.acknowledge_transfer(now, from, transfer, 0, actions);
             }
         }
         true
@@ -235,12 +235,12 @@ impl Endpoint {
         length: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let job = if self.allows(key, offset, length, false) {
-            Job::payload(JobKind::Pieces { transfer }, length, Source::Region { key, offset })
+        let entry = if self.allows(key, offset, length, false) {
+            BacklogEntry::payload(EntryKind::Pieces { transfer }, length, Source::Region { key, offset })
         } else {
-            Job::control(Body::Finished { transfer, count: 1, refused: true })
+            BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true })
         };
-        self.submit(now, from, job, actions);
+        self.submit(now, from, entry, actions);
         true
     }
 
@@ -258,7 +258,7 @@ impl Endpoint {
     ) -> bool {
         let refused = !self.allows(key, offset, length, write);
         let located = Body::Located { transfer, key, offset, address: 0, refused };
-        self.submit(now, from, Job::control(located), actions);
+        self.submit(now, from, BacklogEntry::control(located), actions);
         true
     }
 
@@ -270,15 +270,15 @@ impl Endpoint {
         refused: bool,
         actions: &mut Vec<Action>,
     ) -> bool {
-        let (request, bytes, direction, way) = match self.transfers.get(transfer, from) {
-            Some(State::Read { request, bytes, way, .. }) => (*request, *bytes, Direction::Get, way),
-            Some(State::Write { request, bytes, way, .. }) => (*request, *bytes, Direction::Put, way),
+        let (request, bytes, direction, path) = match self.transfers.get(transfer, from) {
+            Some(State::Read { request, bytes, path, .. }) => (*request, *bytes, Direction::Get, path),
+            Some(State::Write { request, bytes, path, .. }) => (*request, *bytes, Direction::Put, path),
             _ => return false,
         };
-        if *way != Way::Locating {
+        if *path != PayloadPath::Locating {
             return false; // nobody asked, or it was answered before
         }
-        *way = Way::Copying;
+        *path = PayloadPath::Copying;
         if refused {
             self.transfers.end(transfer);
             Self::complete(actions, request, Outcome::Refused);
@@ -308,25 +308,28 @@ impl Endpoint {
                 if fault == CopyFault::Forbidden {
                     self.peer(peer).cross_memory = false;
                 }
-                let job = match entry.state {
-                    State::Take { sender, bytes, .. } => {
-                        Job::control(Body::Fetch { transfer: sender, reply: transfer, length: bytes })
-                    }
+                let entry = match entry.state {
+                    State::Receive { sender, bytes, .. } => BacklogEntry::control(Body::Fetch {
+                        transfer: sender,
+                        reply: transfer,
+                        length: bytes,
+                    }),
                     State::Read { key, offset, bytes, .. } => {
-                        Job::control(Body::Read { transfer, key, offset, length: bytes })
+                        BacklogEntry::control(Body::Read { transfer, key, offset, length: bytes })
                     }
                     State::Write { request, key, offset, bytes, data, .. } => {
-                        let kind = JobKind::Write { transfer, key, offset, data };
-                        Job::payload(kind, bytes, Source::Request { request, offset: 0 })
+                        let kind = EntryKind::Write { transfer, key, offset, data };
+                        BacklogEntry::payload(kind, bytes, Source::Request { request, offset: 0 })
                     }
                     State::Send { .. } => return,
                 };
-                if let Some(State::Take { way, .. } | State::Read { way, .. } | State::Write { way, .. }) =
-                    self.transfers.get(transfer, peer)
+                if let Some(
+                    State::Receive { path, .. } | State::Read { path, .. } | State::Write { path, .. },
+                ) = self.transfers.get(transfer, peer)
                 {
-                    *way = Way::Packets;
+                    *path = PayloadPath::Packets;
                 }
-                self.submit(now, peer, job, actions);
+                self.submit(now, peer, entry, actions);
             }
         }
     }
@@ -334,14 +337,19 @@ impl Endpoint {
     fn copied(&mut self, now: Instant, transfer: Transfer, actions: &mut Vec<Action>) {
         let Some(entry) = self.transfers.end(transfer) else { return };
         match entry.state {
-            State::Take { request, multi, sender, envelope, offset, bytes, .. } => {
-                let landing = Landing { request, multi, offset, bytes };
-                self.taken(now, entry.peer, landing, &envelope, sender, actions);
+            State::Receive { request, multi, sender, envelope, offset, bytes, .. } => {
+                let range = BufferRange { request, multi, offset, bytes };
+                self.rendezvous_received(now, entry.peer, range, &envelope, sender, actions);
             }
             State::Read { request, .. } => Self::complete(actions, request, Outcome::Done),
             State::Write { request, bytes, data, .. } => {
                 if let Some(data) = data {
-                    self.submit(now, entry.peer, Job::control(Body::Written { data, bytes }), actions);
+                    self.submit(
+                        now,
+                        entry.peer,
+                        BacklogEntry::control(Body::Written { data, bytes }),
+                        actions,
+                    );
                 }
                 Self::complete(actions, request, Outcome::Done);
             }
@@ -349,9 +357,9 @@ impl Endpoint {
         }
     }
 
-    fn way(&mut self, peer: Peer, bytes: u64) -> Way {
+    fn choose_path(&mut self, peer: Peer, bytes: u64) -> PayloadPath {
         let large = bytes > self.config.remote_inline_bytes;
-        if large && self.peer(peer).cross_memory { Way::Locating } else { Way::Packets }
+        if large && self.peer(peer).cross_memory { PayloadPath::Locating } else { PayloadPath::Packets }
     }
 
     fn allows(&self, key: u64, offset: u64, bytes: u64, write: bool) -> bool {

@@ -2,20 +2,20 @@
 
 use alloc::vec::Vec;
 
-use super::holding::{Stage, announce};
-use super::{Endpoint, Outbound, PeerState, UnderWay, compulsory};
+use super::receiver_memory::{Stage, announce};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork, compulsory};
 use crate::action::{Action, Outcome, Source};
 use crate::counters::Counters;
 use crate::event::{Peer, Request, SendCommand, SendLevel, Transfer};
-use crate::flow::{self, Claim};
+use crate::flow::{self, RoomQuery};
 use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
 
 /// Something to be sent to one peer, in one packet or many.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Job {
-    pub kind: JobKind,
+pub(super) struct BacklogEntry {
+    pub kind: EntryKind,
     /// Payload bytes that have left.
     pub sent: u64,
     /// Payload bytes in all.
@@ -27,7 +27,7 @@ pub(super) struct Job {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum JobKind {
+pub(super) enum EntryKind {
     /// A message that travels whole.
     Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer> },
     /// One packet without payload.
@@ -38,10 +38,10 @@ pub(super) enum JobKind {
     Write { transfer: Transfer, key: u64, offset: u64, data: Option<u64> },
 }
 
-impl Job {
-    pub(super) fn control(body: Body) -> Job {
-        Job {
-            kind: JobKind::Control(body),
+impl BacklogEntry {
+    pub(super) fn control(body: Body) -> BacklogEntry {
+        BacklogEntry {
+            kind: EntryKind::Control(body),
             sent: 0,
             bytes: 0,
             payload: Source::None,
@@ -50,21 +50,21 @@ impl Job {
         }
     }
 
-    pub(super) fn payload(kind: JobKind, bytes: u64, payload: Source) -> Job {
-        Job { kind, sent: 0, bytes, payload, complete: None, number: 0 }
+    pub(super) fn payload(kind: EntryKind, bytes: u64, payload: Source) -> BacklogEntry {
+        BacklogEntry { kind, sent: 0, bytes, payload, complete: None, number: 0 }
     }
 
     /// The body of the next packet if it carries `payload_bytes` of payload.
     fn body(&self, payload_bytes: u64) -> Body {
         let last = self.sent + payload_bytes == self.bytes;
         match self.kind {
-            JobKind::Eager { space, tag, data, acknowledge } if self.sent == 0 => {
+            EntryKind::Eager { space, tag, data, acknowledge } if self.sent == 0 => {
                 Body::Eager { space, tag, data, length: self.bytes as u32, acknowledge }
             }
-            JobKind::Eager { .. } => Body::More { offset: self.sent as u32 },
-            JobKind::Control(body) => body,
-            JobKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
-            JobKind::Write { transfer, key, offset, data } => {
+            EntryKind::Eager { .. } => Body::More { offset: self.sent as u32 },
+            EntryKind::Control(body) => body,
+            EntryKind::Pieces { transfer } => Body::Piece { transfer, offset: self.sent, last },
+            EntryKind::Write { transfer, key, offset, data } => {
                 let left = self.bytes - self.sent - payload_bytes;
                 let data = if last { data } else { None };
                 Body::Write { transfer, key, offset: offset + self.sent, left, data }
@@ -96,56 +96,60 @@ impl Endpoint {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         self.counters.messages_sent += 1;
         self.counters.bytes_sent += bytes;
-        let mut job = if bytes <= self.config.eager_bytes.min(u64::from(u32::MAX)) {
+        let mut entry = if bytes <= self.config.eager_bytes.min(u64::from(u32::MAX)) {
             let acknowledge = (level == SendLevel::Matched)
                 .then(|| self.transfers.begin(to, State::Send { request, length: 0 }));
             let payload = Source::Request { request, offset: 0 };
-            let mut job = Job::payload(JobKind::Eager { space, tag, data, acknowledge }, bytes, payload);
-            job.complete = acknowledge.is_none().then_some(request);
-            job
+            let mut entry =
+                BacklogEntry::payload(EntryKind::Eager { space, tag, data, acknowledge }, bytes, payload);
+            entry.complete = acknowledge.is_none().then_some(request);
+            entry
         } else {
             self.counters.rendezvous_sent += 1;
             let transfer = self.transfers.begin(to, State::Send { request, length: bytes });
             let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
             // The driver looks up the address by the payload; none of it travels with this packet.
-            Job { payload: Source::Request { request, offset: 0 }, ..Job::control(body) }
+            BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
         };
         let state = self.peer(to);
-        job.number = state.next_number;
+        entry.number = state.next_number;
         state.next_number = state.next_number.wrapping_add(1);
-        self.submit(now, to, job, actions);
+        self.submit(now, to, entry, actions);
         if level == SendLevel::Injected {
-            self.copy_what_waits(to, request, actions);
+            self.copy_injected(to, request, actions);
         }
     }
 
     /// The message of `request`, the last that was posted, completes by a copy if it has not left.
-    fn copy_what_waits(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
-        let Endpoint { peers, copies, counters, .. } = self;
+    fn copy_injected(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
+        let Endpoint { peers, bounce_buffers, counters, .. } = self;
         let state = &mut peers[to.0 as usize];
-        let Some(UnderWay { backlog, copies: copies_there, .. }) = state.under_way.as_deref_mut() else {
+        let Some(PendingWork { backlog, bounce_buffers: bounce_buffers_there, .. }) =
+            state.pending.as_deref_mut()
+        else {
             return;
         };
-        let Some(job) = backlog.back_mut() else { return };
-        let eager = matches!(job.kind, JobKind::Eager { .. });
-        if !eager || job.complete != Some(request) || job.bytes == 0 || !copies.fits(job.bytes) {
+        let Some(entry) = backlog.back_mut() else { return };
+        let eager = matches!(entry.kind, EntryKind::Eager { .. });
+        if !eager || entry.complete != Some(request) || entry.bytes == 0 || !bounce_buffers.fits(entry.bytes)
+        {
             return;
         }
-        let transfer = copies.begin(to, job.bytes, Stage::Waiting);
-        *copies_there += 1;
-        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
-        job.payload = Source::Retained { transfer, offset: 0 };
-        job.complete = None;
-        actions.push(Action::Retain { transfer, request });
+        let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Waiting);
+        *bounce_buffers_there += 1;
+        counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
+        entry.payload = Source::Bounce { transfer, offset: 0 };
+        entry.complete = None;
+        actions.push(Action::FillBounce { transfer, request });
         Self::complete(actions, request, Outcome::Done);
     }
 
     /// The packet of a message that can leave at once: it fits in one packet, the credits are there and nothing waits
-    /// before it. `None`: try [`Endpoint::announce_now`], then post it. The effects are those of `handle` with `Posted(Send)` whose
+    /// before it. `None`: try [`Endpoint::try_rendezvous`], then post it. The effects are those of `handle` with `Posted(Send)` whose
     /// actions would be one `Transmit` and one `Complete`; the driver is spared a request for a message that is gone when it
     /// returns.
     #[inline(always)]
-    pub fn send_now(
+    pub fn try_send(
         &mut self,
         to: Peer,
         space: Space,
@@ -156,7 +160,7 @@ impl Endpoint {
     ) -> Option<Packet> {
         let Endpoint { config, peers, counters, pool, budget, one_packet_bytes, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        let waits = state.has_backlog() || (state.held && bytes > 0);
+        let waits = state.has_backlog() || (state.rendezvous_only && bytes > 0);
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         if bytes > *one_packet_bytes || level == SendLevel::Matched || waits {
             return None;
@@ -174,21 +178,21 @@ impl Endpoint {
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
         Some(Packet {
-            epoch: state.stays.here,
+            epoch: state.leases.incoming,
             credit_packets_read: state.credit_packets_read,
             granted_total,
             origin: 0,
             number,
             payload_bytes: length,
-            marks: Marks { hold: state.to_hold || budget.is_pressed(), backlogged: false },
+            marks: Marks { rendezvous_only: state.unreserved || budget.is_over_limit(), backlogged: false },
             body: Body::Eager { space, tag, data, length, acknowledge: None },
         })
     }
 
-    /// [`Endpoint::send_now`] for a receiver without room: the packet is a rendezvous, whose address the driver fills in, and
+    /// [`Endpoint::try_send`] for a receiver without room: the packet is a rendezvous, whose address the driver fills in, and
     /// before its `Transmit` and `Complete` there would have been one `Retain`.
     #[cold]
-    pub fn announce_now(
+    pub fn try_rendezvous(
         &mut self,
         to: Peer,
         space: Space,
@@ -197,41 +201,41 @@ impl Endpoint {
         bytes: u64,
         level: SendLevel,
     ) -> Option<Packet> {
-        let Endpoint { config, peers, counters, pool, budget, copies, spare, .. } = self;
+        let Endpoint { config, peers, counters, pool, budget, bounce_buffers, spare, .. } = self;
         let state = peers.get_mut(to.0 as usize)?;
-        if !state.held || bytes == 0 {
+        if !state.rendezvous_only || bytes == 0 {
             return None;
         }
         let waits = state.has_backlog() || state.is_due();
         let Outbound::Connected(sender) = &mut state.outbound else { return None };
         let leaves = !waits && sender.credits() > 0;
-        let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && copies.fits(bytes);
+        let copied = bytes <= config.eager_bytes && level != SendLevel::Matched && bounce_buffers.fits(bytes);
         if !leaves || !copied || state.said_goodbye {
             return None;
         }
         sender.spend(1);
-        let transfer = copies.begin(to, bytes, Stage::Announced);
-        spare.begin(&mut state.under_way).copies += 1;
+        let transfer = bounce_buffers.begin(to, bytes, Stage::Announced);
+        spare.begin(&mut state.pending).bounce_buffers += 1;
         let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
         let mut packet = Packet {
-            epoch: state.stays.here,
+            epoch: state.leases.incoming,
             credit_packets_read: state.credit_packets_read,
             number: state.next_number,
             ..Packet::new(body, 0)
         };
-        packet.marks.hold = state.to_hold || budget.is_pressed();
+        packet.marks.rendezvous_only = state.unreserved || budget.is_over_limit();
         carry_credits(&config.geometry, &mut packet, 1, true, state.receiver.as_mut(), pool, counters);
         counters.count_kind(&packet.body);
         state.next_number = state.next_number.wrapping_add(1);
         counters.messages_sent += 1;
         counters.bytes_sent += bytes;
-        counters.messages_held += 1;
-        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
+        counters.forced_rendezvous += 1;
+        counters.peak_bounce_bytes = counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
         Some(packet)
     }
 
-    /// Sends `job`, or what of it the credits allow, after everything submitted before.
-    pub(super) fn submit(&mut self, now: Instant, to: Peer, job: Job, actions: &mut Vec<Action>) {
+    /// Sends `entry`, or what of it the credits allow, after everything submitted before.
+    pub(super) fn submit(&mut self, now: Instant, to: Peer, entry: BacklogEntry, actions: &mut Vec<Action>) {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
         let state = &mut peers[to.0 as usize];
@@ -241,40 +245,40 @@ impl Endpoint {
                 actions.push(Action::Connect { to });
             }
             Outbound::Lost(fault) => {
-                if let Some(request) = self.requester(&job) {
+                if let Some(request) = self.requester(&entry) {
                     Self::complete(actions, request, Outcome::Lost { peer: Some(to), fault });
                 }
                 return;
             }
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
-        let backlog = &mut spare.begin(&mut state.under_way).backlog;
-        spare.push(backlog, job);
+        let backlog = &mut spare.begin(&mut state.pending).backlog;
+        spare.push(backlog, entry);
         self.backlogged += 1;
         self.send_while_credited(now, to, actions);
     }
 
     /// The request that a job serves, with its transfer ended: for jobs that will not be sent.
-    pub(super) fn requester(&mut self, job: &Job) -> Option<Request> {
-        let transfer = match job.kind {
-            JobKind::Eager { acknowledge, .. } => acknowledge,
-            JobKind::Write { transfer, .. } => Some(transfer),
-            JobKind::Control(
+    pub(super) fn requester(&mut self, entry: &BacklogEntry) -> Option<Request> {
+        let transfer = match entry.kind {
+            EntryKind::Eager { acknowledge, .. } => acknowledge,
+            EntryKind::Write { transfer, .. } => Some(transfer),
+            EntryKind::Control(
                 Body::Rendezvous { transfer, .. }
                 | Body::Read { transfer, .. }
                 | Body::Locate { transfer, .. },
             ) => Some(transfer),
             // Names of the peer's transfers, or none.
-            JobKind::Control(_) | JobKind::Pieces { .. } => None,
+            EntryKind::Control(_) | EntryKind::Pieces { .. } => None,
         };
         let of_transfer =
             transfer.and_then(|transfer| self.transfers.end(transfer)).map(|entry| match entry.state {
                 State::Send { request, .. }
-                | State::Take { request, .. }
+                | State::Receive { request, .. }
                 | State::Read { request, .. }
                 | State::Write { request, .. } => request,
             });
-        job.complete.or(of_transfer)
+        entry.complete.or(of_transfer)
     }
 
     /// Sends what waits for `to`, in order, until it or the credits are used up.
@@ -289,58 +293,58 @@ impl Endpoint {
             spare,
             regions,
             budget,
-            copies,
+            bounce_buffers,
             transfers,
             ..
         } = self;
         let Some(state) = peers.get_mut(to.0 as usize) else { return };
-        let hold = state.to_hold || budget.is_pressed();
-        if state.under_way.as_deref().is_some_and(|under_way| under_way.compulsory.waits()) {
-            compulsory::send(config, state, to, hold, pool, counters, actions);
+        let rendezvous_only = state.unreserved || budget.is_over_limit();
+        if state.pending.as_deref().is_some_and(|pending| pending.compulsory.waits()) {
+            compulsory::send(config, state, to, rendezvous_only, pool, counters, actions);
         }
         let Outbound::Connected(sender) = &mut state.outbound else { return };
-        let Some(under_way) = state.under_way.as_deref_mut() else {
+        let Some(pending) = state.pending.as_deref_mut() else {
             state.backlog_waited = false;
             return;
         };
         loop {
-            if under_way.backlog.is_empty() && !under_way.ended.is_due() {
+            if pending.backlog.is_empty() && !pending.acks.is_due() {
                 state.backlog_waited = false;
-                spare.end(&mut state.under_way);
+                spare.end(&mut state.pending);
                 return;
             }
             let credits = sender.credits();
             if credits == 0 {
-                let claim = sender.claims();
+                let room_query = sender.room_query();
                 // Whether an attempt is refused shows in the answer; only then does the message wait.
-                let waits = claim != Some(Claim::Now);
+                let waits = room_query != Some(RoomQuery::Immediate);
                 state.backlog_waited |= waits;
-                if waits && under_way.stalled_since.is_none() && !under_way.backlog.is_empty() {
-                    under_way.stalled_since = Some(now);
+                if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
+                    pending.stalled_since = Some(now);
                     counters.stalls += 1;
                 }
-                if let Some(claim) = claim
+                if let Some(room_query) = room_query
                     && !state.asked_room
                 {
                     state.asked_room = true;
-                    actions.push(Action::AskRoom { to, at_once: claim == Claim::Now });
+                    actions.push(Action::AskRoom { to, at_once: room_query == RoomQuery::Immediate });
                 }
                 return;
             }
-            if let Some(since) = under_way.stalled_since.take() {
+            if let Some(since) = pending.stalled_since.take() {
                 let stalled_ns = now.since_ns(since);
                 counters.stalled_ns += stalled_ns;
-                under_way.stalled_ns += stalled_ns;
+                pending.stalled_ns += stalled_ns;
             }
-            if under_way.ended.is_due()
-                && let Some((transfer, count)) = under_way.ended.next()
+            if pending.acks.is_due()
+                && let Some((transfer, count)) = pending.acks.next()
             {
                 sender.spend(1);
                 let body = Body::Finished { transfer, count, refused: false };
                 let credit_packets_read = state.credit_packets_read;
                 let mut packet =
-                    Packet { epoch: state.stays.here, credit_packets_read, ..Packet::new(body, 0) };
-                packet.marks = Marks { hold, backlogged: state.backlog_waited };
+                    Packet { epoch: state.leases.incoming, credit_packets_read, ..Packet::new(body, 0) };
+                packet.marks = Marks { rendezvous_only, backlogged: state.backlog_waited };
                 carry_credits(
                     &config.geometry,
                     &mut packet,
@@ -354,52 +358,55 @@ impl Endpoint {
                 actions.push(Action::Transmit { to, packet, payload: Source::None });
                 continue;
             }
-            let Some(job) = under_way.backlog.front_mut() else { return };
-            if let JobKind::Eager { space, tag, data, acknowledge } = job.kind
-                && state.held
-                && job.sent == 0
-                && job.bytes > 0
+            let Some(entry) = pending.backlog.front_mut() else { return };
+            if let EntryKind::Eager { space, tag, data, acknowledge } = entry.kind
+                && state.rendezvous_only
+                && entry.sent == 0
+                && entry.bytes > 0
                 && !state.said_goodbye
-                && let Some((transfer, payload)) = announce(job, acknowledge, to, copies, transfers)
+                && let Some((transfer, payload)) = announce(entry, acknowledge, to, bounce_buffers, transfers)
             {
-                counters.messages_held += 1;
-                match (payload, job.complete) {
-                    (Source::Retained { .. }, Some(request)) => {
-                        under_way.copies += 1;
-                        counters.peak_retained_bytes = counters.peak_retained_bytes.max(copies.used_bytes());
-                        actions.push(Action::Retain { transfer, request });
+                counters.forced_rendezvous += 1;
+                match (payload, entry.complete) {
+                    (Source::Bounce { .. }, Some(request)) => {
+                        pending.bounce_buffers += 1;
+                        counters.peak_bounce_bytes =
+                            counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
+                        actions.push(Action::FillBounce { transfer, request });
                     }
-                    _ => job.complete = None, // complete already, or when it is taken
+                    _ => entry.complete = None, // complete already, or when it is taken
                 }
-                let body = Body::Rendezvous { space, tag, data, length: job.bytes, address: 0, transfer };
-                let (complete, number) = (job.complete, job.number);
-                *job = Job { payload, complete, number, ..Job::control(body) };
+                let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
+                let (complete, number) = (entry.complete, entry.number);
+                *entry = BacklogEntry { payload, complete, number, ..BacklogEntry::control(body) };
             }
-            if let Source::Region { key, offset } = job.payload
-                && !regions.get(&key).is_some_and(|region| region.allows(offset, job.bytes, false))
+            if let Source::Region { key, offset } = entry.payload
+                && !regions.get(&key).is_some_and(|region| region.allows(offset, entry.bytes, false))
             {
                 // Concealed while it was being read, or another one now: the reader gets a refusal, not the rest.
-                if let JobKind::Pieces { transfer } = job.kind {
-                    *job = Job::control(Body::Finished { transfer, count: 1, refused: true });
+                if let EntryKind::Pieces { transfer } = entry.kind {
+                    *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
                 }
             }
-            let (payload_bytes, slots, body) = job.cut(&config.geometry, credits);
+            let (payload_bytes, slots, body) = entry.cut(&config.geometry, credits);
             sender.spend(slots);
-            let payload = match job.payload {
-                Source::Request { request, offset } => Source::Request { request, offset: offset + job.sent },
-                Source::Region { key, offset } => Source::Region { key, offset: offset + job.sent },
-                Source::Retained { transfer, offset } => {
-                    Source::Retained { transfer, offset: offset + job.sent }
+            let payload = match entry.payload {
+                Source::Request { request, offset } => {
+                    Source::Request { request, offset: offset + entry.sent }
+                }
+                Source::Region { key, offset } => Source::Region { key, offset: offset + entry.sent },
+                Source::Bounce { transfer, offset } => {
+                    Source::Bounce { transfer, offset: offset + entry.sent }
                 }
                 Source::None => Source::None,
             };
-            job.sent += u64::from(payload_bytes);
-            let finished = job.sent == job.bytes;
+            entry.sent += u64::from(payload_bytes);
+            let finished = entry.sent == entry.bytes;
             let mut packet = Packet {
-                epoch: state.stays.here,
+                epoch: state.leases.incoming,
                 credit_packets_read: state.credit_packets_read,
-                number: job.number,
-                marks: Marks { hold, backlogged: state.backlog_waited },
+                number: entry.number,
+                marks: Marks { rendezvous_only, backlogged: state.backlog_waited },
                 ..Packet::new(body, payload_bytes)
             };
             let receiver = state.receiver.as_mut();
@@ -407,15 +414,17 @@ impl Endpoint {
             counters.count_kind(&packet.body);
             actions.push(Action::Transmit { to, packet, payload });
             if finished {
-                if let Some(request) = job.complete {
+                if let Some(request) = entry.complete {
                     actions.push(Action::Complete { request, outcome: Outcome::Done });
                 }
-                if let (JobKind::Eager { .. }, Source::Retained { transfer, .. }) = (job.kind, job.payload) {
-                    under_way.copies -= 1;
-                    copies.end(transfer);
-                    actions.push(Action::Release { transfer });
+                if let (EntryKind::Eager { .. }, Source::Bounce { transfer, .. }) =
+                    (entry.kind, entry.payload)
+                {
+                    pending.bounce_buffers -= 1;
+                    bounce_buffers.end(transfer);
+                    actions.push(Action::FreeBounce { transfer });
                 }
-                spare.pop(&mut under_way.backlog);
+                spare.pop(&mut pending.backlog);
                 *backlogged -= 1;
             }
         }
@@ -425,13 +434,13 @@ impl Endpoint {
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, pool, budget, .. } = self;
-        let Some(PeerState {
+        let Some(PeerEntry {
             outbound,
             receiver: Some(receiver),
             credit_packets_read,
             credit_slots,
-            stays,
-            to_hold,
+            leases,
+            unreserved,
             ..
         }) = peers.get_mut(to.0 as usize)
         else {
@@ -448,20 +457,20 @@ impl Endpoint {
             _ => return,
         }
         #[cfg(feature = "explore")]
-        let credit_slots = if self.trusts_thresholds { &u16::MAX } else { credit_slots };
+        let credit_slots = if self.relies_on_thresholds { &u16::MAX } else { credit_slots };
         let Some(credits) = receiver.grant((*credit_slots).into(), pool) else { return };
-        stays.credit_packet_sent();
+        leases.credit_packet_sent();
         counters.credit_packets_sent += 1;
         counters.explicit_credits_sent += u64::from(credits);
         counters.packets_sent += 1;
         counters.slots_sent += 1;
         let mut packet = Packet {
-            epoch: stays.here,
+            epoch: leases.incoming,
             credit_packets_read: *credit_packets_read,
             granted_total: receiver.granted_total(pool),
             ..Packet::new(Body::Credit, 0)
         };
-        packet.marks.hold = *to_hold || budget.is_pressed();
+        packet.marks.rendezvous_only = *unreserved || budget.is_over_limit();
         actions.push(Action::Transmit { to, packet, payload: Source::None });
     }
 }

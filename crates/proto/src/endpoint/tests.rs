@@ -29,7 +29,7 @@ const REGION: DataRegion = DataRegion {
     peers: 2,
     start_slots: 1,
     attach_policy: AttachPolicy::FirstContact,
-    hold_points: 0,
+    grace_points: 0,
 };
 
 fn bench(scheme: Scheme, quota_slots: u32) -> Bench {
@@ -48,7 +48,7 @@ fn bench_with(scheme: Scheme, start_slots: u32, quota_slots: u32) -> Bench {
         remote_inline_bytes: 100,
         max_unexpected: 4,
         unexpected_budget_bytes: 1 << 20,
-        retain_bytes: 1 << 20,
+        bounce_bytes: 1 << 20,
         planned_peers: 1,
         planned_quota_slots: 64,
     };
@@ -84,7 +84,7 @@ fn short(action: &Action) -> String {
                 Body::Written { .. } => "written",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
-                Body::Leave => return "leave".into(),
+                Body::Detach => return "leave".into(),
                 Body::ReturnResponse { .. } => "return response",
             };
             format!("transmit {kind} {}", packet.payload_bytes)
@@ -106,18 +106,20 @@ fn short(action: &Action) -> String {
         }
         Action::Connect { .. } => "connect".into(),
         Action::Disconnect { .. } => "disconnect".into(),
-        Action::Vacate { .. } => "vacate".into(),
+        Action::FreeLane { .. } => "vacate".into(),
         Action::AskRoom { at_once: false, .. } => "ask room".into(),
         Action::AskRoom { at_once: true, .. } => "try".into(),
-        Action::Keep { bytes, .. } => format!("keep {bytes}"),
+        Action::AllocateUnexpected { bytes, .. } => format!("keep {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
         Action::Deliver { bytes, .. } => format!("deliver {bytes}"),
-        Action::Forget { .. } => "forget".into(),
-        Action::Retain { transfer, .. } => format!("retain {}", transfer.copy().expect("a copy")),
-        Action::Release { transfer } => format!("release {}", transfer.copy().expect("a copy")),
+        Action::FreeUnexpected { .. } => "forget".into(),
+        Action::FillBounce { transfer, .. } => {
+            format!("retain {}", transfer.bounce_buffer().expect("a copy"))
+        }
+        Action::FreeBounce { transfer } => format!("release {}", transfer.bounce_buffer().expect("a copy")),
         Action::Copy { bytes, .. } => format!("copy {bytes}"),
-        Action::Sever { .. } => "sever".into(),
+        Action::DropPeer { .. } => "sever".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
     }
 }
@@ -427,11 +429,11 @@ fn a_message_longer_than_any_setting_allows_is_refused_before_memory_is_asked_fo
 #[test]
 fn a_region_exposed_again_smaller_ends_an_old_read_in_a_refusal() {
     let mut target = with_credits(1);
-    let expose = |bytes| Command::Expose { key: 5, bytes, readable: true, writable: false };
+    let expose = |bytes| Command::RegisterMemory { key: 5, bytes, readable: true, writable: false };
     target.post(expose(1000));
     let read = Body::Read { transfer: Transfer(3), key: 5, offset: 0, length: 1000 };
     assert_eq!(target.arrive(read, 0), ["transmit piece 8", "retire", "credit total 1"]);
-    target.post(Command::Conceal { key: 5 });
+    target.post(Command::DeregisterMemory { key: 5 });
     target.post(expose(10));
     assert_eq!(target.credits_back(1), ["retire", "refused"]);
 }
@@ -474,10 +476,10 @@ fn an_orderly_end_fails_what_was_for_the_peer_and_leaves_receives_alone() {
 fn two_that_close_do_not_wait_for_each_other() {
     let mut closing = with_credits(4);
     assert_eq!(closing.send(0, 5000), ["transmit rendezvous 0"]);
-    assert!(closing.machine.owes());
-    assert_eq!(closing.post(Command::Farewell), ["transmit goodbye 0"]);
+    assert!(closing.machine.has_undelivered());
+    assert_eq!(closing.post(Command::Close), ["transmit goodbye 0"]);
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
-    assert!(!closing.machine.owes());
+    assert!(!closing.machine.has_undelivered());
     // The other had matched it before it closed, and says so: late, but true.
     let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(closing.arrive(finished, 0), ["retire"]);
@@ -490,15 +492,15 @@ fn a_goodbye_voids_announcements_that_have_not_left() {
     assert_eq!(sender.send(1, 5000), [""; 0]);
     assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 1", "retire", "credit total 1"]);
     assert_eq!(sender.credits_back(1), ["retire"]);
-    assert!(sender.machine.is_quiet());
+    assert!(sender.machine.is_quiescent());
 }
 
 #[test]
 fn a_goodbye_without_credit_is_no_debt() {
     let mut closing = with_credits(1);
     closing.send(0, 8);
-    assert_eq!(closing.post(Command::Farewell), [""; 0]);
-    assert!(!closing.machine.owes());
+    assert_eq!(closing.post(Command::Close), [""; 0]);
+    assert!(!closing.machine.has_undelivered());
 }
 
 #[test]
@@ -533,7 +535,7 @@ fn who_is_asked_leaves_between_two_packets_and_goes_on() {
     let mut a = with_credits(2);
     // 300 bytes: 80 in the first two slots, and no credit for the rest.
     assert_eq!(a.send(0, 300), ["transmit eager 80"]);
-    let asked = Event::AskedToLeave { peer: PEER };
+    let asked = Event::DetachRequested { peer: PEER };
     assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
     assert_eq!(a.event(asked.clone()), [""; 0], "once");
     let connected =
@@ -554,7 +556,7 @@ fn who_is_asked_leaves_between_two_packets_and_goes_on() {
 fn a_grant_of_an_earlier_stay_is_ignored() {
     let mut a = with_credits(2);
     assert_eq!(a.send(0, 80), ["transmit eager 80", "done 0"]);
-    assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
     assert_eq!(a.send(1, 8), ["connect"]);
     let connected =
         Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 1 };
@@ -576,11 +578,11 @@ fn what_is_kept_for_a_peer_goes_when_both_have_left() {
     let mut a = with_credits(4);
     assert_eq!(a.send(0, 8), ["transmit eager 8", "done 0"]);
     let kept = a.machine.peer_state_bytes();
-    assert_eq!(a.event(Event::AskedToLeave { peer: PEER }), ["leave", "disconnect"]);
-    assert_eq!(a.machine.peers_kept(), 1, "it still has a lane here");
-    assert_eq!(a.arrive(Body::Leave, 0), ["retire", "vacate"]);
-    assert_eq!(a.machine.peers_kept(), 0);
-    assert!(a.machine.peer_state_bytes() + size_of::<super::PeerState>() as u64 <= kept);
+    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.machine.peer_entries(), 1, "it still has a lane here");
+    assert_eq!(a.arrive(Body::Detach, 0), ["retire", "vacate"]);
+    assert_eq!(a.machine.peer_entries(), 0);
+    assert!(a.machine.peer_state_bytes() + size_of::<super::PeerEntry>() as u64 <= kept);
     let mut watched = Vec::new();
     a.receive(1, 100, None);
     a.machine.depends_on(|peer| watched.push(peer));
@@ -597,7 +599,7 @@ fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
     let arrived = |packet| Event::Arrived { from: PEER, packet };
     b.event(arrived(packet()));
     assert!(b.event(arrived(packet())).contains(&"credit total 2".into()));
-    assert_eq!(b.arrive(Body::Leave, 0), ["retire", "vacate"]);
+    assert_eq!(b.arrive(Body::Detach, 0), ["retire", "vacate"]);
     let attached = Event::Attached { peer: PEER, quota_slots: 2, start_slots: 2, epoch: 1 };
     assert_eq!(b.event(attached), ["leave", "disconnect"]);
     // The first credits of the new stay need the way back again.
@@ -613,7 +615,7 @@ fn nearly_full(quota_slots: u32) -> Bench {
     let mut bench = with_credits(quota_slots);
     // 76 for each slot (two slots, 80 bytes), and for a message of 1000 bytes 16 and sixteen blocks of 68.
     let reserved = 76 * u64::from(quota_slots) + 16 + 16 * 68;
-    let three = 3 * crate::kept_cost_bytes(100);
+    let three = 3 * crate::unexpected_cost_bytes(100);
     let config = Config {
         unexpected_budget_bytes: reserved + three,
         planned_quota_slots: quota_slots,
@@ -634,31 +636,31 @@ fn nearly_full(quota_slots: u32) -> Bench {
 
 impl Bench {
     /// What the next packet says, by sending an empty message.
-    fn says_hold(&mut self, request: u32) -> bool {
+    fn says_rendezvous_only(&mut self, request: u32) -> bool {
         let mut actions = Vec::new();
         let (request, to, level) = (Request(request), PEER, SendLevel::Delivered);
         let send = SendCommand { request, to, space: Space::Untagged, tag: 0, data: None, bytes: 0, level };
         self.machine.handle(self.now, Event::Posted(Command::Send(send)), &mut actions);
         match actions.first() {
-            Some(Action::Transmit { packet, .. }) => packet.marks.hold,
+            Some(Action::Transmit { packet, .. }) => packet.marks.rendezvous_only,
             other => panic!("{other:?} instead of a packet"),
         }
     }
 
-    fn arrive_with_hold(&mut self, hold: bool) -> Vec<String> {
+    fn arrive_with_rendezvous_only(&mut self, rendezvous_only: bool) -> Vec<String> {
         let mut packet = Packet { granted_total: self.granted, ..Packet::new(Body::Credit, 0) };
-        packet.marks.hold = hold;
+        packet.marks.rendezvous_only = rendezvous_only;
         self.event(Event::Arrived { from: PEER, packet })
     }
 
     fn finished(&mut self, transfer: u32, count: u32) -> Vec<String> {
-        let transfer = Transfer::of_copy(transfer);
-        self.arrive_keeping_hold(Body::Finished { transfer, count, refused: false })
+        let transfer = Transfer::of_bounce_buffer(transfer);
+        self.arrive_keeping_rendezvous_only(Body::Finished { transfer, count, refused: false })
     }
 
-    fn arrive_keeping_hold(&mut self, body: Body) -> Vec<String> {
+    fn arrive_keeping_rendezvous_only(&mut self, body: Body) -> Vec<String> {
         let mut packet = Packet { granted_total: self.granted, ..Packet::new(body, 0) };
-        packet.marks.hold = true;
+        packet.marks.rendezvous_only = true;
         self.event(Event::Arrived { from: PEER, packet })
     }
 
@@ -670,17 +672,17 @@ impl Bench {
 #[test]
 fn debts_are_what_somebody_was_told_is_done() {
     let mut sender = with_credits(1);
-    assert_eq!(sender.machine.completed_debts(), 0);
+    assert_eq!(sender.machine.undelivered_completed(), 0);
     sender.send_at(0, 8, SendLevel::Delivered); // has left
     sender.send_at(1, 8, SendLevel::Delivered); // waits, and its program with it
-    assert_eq!(sender.machine.completed_debts(), 0);
-    assert!(sender.machine.owes());
+    assert_eq!(sender.machine.undelivered_completed(), 0);
+    assert!(sender.machine.has_undelivered());
     sender.inject(2, 8); // waits, and its program does not know
-    assert_eq!(sender.machine.completed_debts(), 1);
-    sender.arrive_with_hold(true);
-    assert!(sender.machine.completed_debts() >= 1);
+    assert_eq!(sender.machine.undelivered_completed(), 1);
+    sender.arrive_with_rendezvous_only(true);
+    assert!(sender.machine.undelivered_completed() >= 1);
     sender.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
-    assert_eq!(sender.machine.completed_debts(), 0, "nobody is there who could be owed anything");
+    assert_eq!(sender.machine.undelivered_completed(), 0, "nobody is there who could be owed anything");
 }
 
 #[test]
@@ -688,14 +690,14 @@ fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
     let mut receiver = nearly_full(16);
     for _ in 0..3 {
         receiver.eager(100, 100);
-        assert!(!receiver.says_hold(0));
+        assert!(!receiver.says_rendezvous_only(0));
     }
     receiver.eager(100, 100);
-    assert!(receiver.says_hold(1));
+    assert!(receiver.says_rendezvous_only(1));
     // Three of four are left, then two, then one.
     for still in [true, true, false] {
         receiver.receive(2, 100, None);
-        assert_eq!(receiver.says_hold(3), still);
+        assert_eq!(receiver.says_rendezvous_only(3), still);
     }
 }
 
@@ -706,7 +708,7 @@ fn a_message_that_is_announced_costs_the_budget_nothing() {
         receiver.rendezvous(1000, 1);
         receiver.eager(0, 0);
     }
-    assert!(!receiver.says_hold(0));
+    assert!(!receiver.says_rendezvous_only(0));
     assert_eq!(receiver.machine.counters().peak_budget_used_bytes, 0);
 }
 
@@ -724,9 +726,9 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
         epoch: 0,
     });
     assert_eq!(receiver.send(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
-    assert!(receiver.says_hold(1)); // nobody has attached
+    assert!(receiver.says_rendezvous_only(1)); // nobody has attached
     receiver.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots, epoch: 0 });
-    assert!(!receiver.says_hold(2)); // the first fits
+    assert!(!receiver.says_rendezvous_only(2)); // the first fits
     receiver.event(Event::Connected {
         peer: Peer(2),
         quota_slots,
@@ -735,7 +737,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
         epoch: 0,
     });
     receiver.event(Event::Attached { peer: Peer(2), quota_slots, start_slots: quota_slots, epoch: 0 });
-    assert!(!receiver.says_hold(3));
+    assert!(!receiver.says_rendezvous_only(3));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
     assert_eq!(receiver.event(lost), ["sever", "release 0"]);
     receiver.event(Event::Connected {
@@ -747,7 +749,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
     });
     receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 }); // in the place of the first
     assert_eq!(
-        receiver.machine.peers.kept_all().map(|peer| peer.to_hold).collect::<Vec<_>>(),
+        receiver.machine.peers.full_entries().map(|peer| peer.unreserved).collect::<Vec<_>>(),
         [false, true, false]
     );
 }
@@ -755,16 +757,19 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
 #[test]
 fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
     let mut sender = with_credits(8);
-    assert_eq!(sender.arrive_with_hold(true), ["retire"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire"]);
     assert_eq!(sender.send(0, 1000), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.send(0, 0), ["transmit eager 0", "done 0"]); // only an envelope anyway
     assert_eq!(sender.send(0, 1), ["retain 1", "transmit rendezvous 0", "done 0"]);
-    assert!(sender.machine.owes());
+    assert!(sender.machine.has_undelivered());
     assert_eq!(sender.finished(0, 2), ["release 0", "release 1", "retire"]);
-    assert!(!sender.machine.owes() && sender.machine.is_quiet());
-    assert_eq!(sender.arrive_with_hold(false), ["retire"]);
+    assert!(!sender.machine.has_undelivered() && sender.machine.is_quiescent());
+    assert_eq!(sender.arrive_with_rendezvous_only(false), ["retire"]);
     assert_eq!(sender.send(0, 8), ["transmit eager 8", "done 0"]);
-    assert_eq!((sender.machine.counters().messages_held, sender.machine.counters().rendezvous_sent), (2, 0));
+    assert_eq!(
+        (sender.machine.counters().forced_rendezvous, sender.machine.counters().rendezvous_sent),
+        (2, 0)
+    );
 }
 
 #[test]
@@ -773,13 +778,16 @@ fn what_waits_for_credit_is_announced_if_the_credit_comes_with_hold() {
     assert_eq!(sender.send(0, 100), ["transmit eager 16"]); // begun: it goes on whole
     assert_eq!(sender.send(1, 100), [""; 0]);
     sender.granted = 1;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 32"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 32"]);
     sender.granted = 2;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 32"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 32"]);
     sender.granted = 3;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit more 20", "done 0"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 20", "done 0"]);
     sender.granted = 4;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "retain 0", "transmit rendezvous 0", "done 1"]);
+    assert_eq!(
+        sender.arrive_with_rendezvous_only(true),
+        ["retire", "retain 0", "transmit rendezvous 0", "done 1"]
+    );
 }
 
 #[test]
@@ -790,23 +798,23 @@ fn what_is_injected_and_waits_is_copied_once() {
     assert_eq!(sender.inject(2, 8), ["retain 1", "done 2"]);
     assert_eq!(sender.credits_back(1), ["retire", "transmit eager 8", "release 0"]);
     sender.granted += 1;
-    assert_eq!(sender.arrive_with_hold(true), ["retire", "transmit rendezvous 0"]);
+    assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit rendezvous 0"]);
     assert_eq!(sender.finished(1, 1), ["release 1", "retire", "credit total 1"]);
-    assert!(sender.machine.is_quiet());
+    assert!(sender.machine.is_quiescent());
 }
 
 #[test]
 fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
     let mut sender = with_credits(8);
-    sender.machine.config.retain_bytes = 0;
-    sender.machine.copies = Copies::new(132); // one copy of up to 100 bytes
-    sender.arrive_with_hold(true);
+    sender.machine.config.bounce_bytes = 0;
+    sender.machine.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
+    sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send(0, 90), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.may_fit_later(PEER, 8));
-    assert!(sender.machine.announces_own_buffer(PEER, 8, SendLevel::Injected));
+    assert!(sender.machine.announces_user_buffer(PEER, 8, SendLevel::Injected));
     assert_eq!(sender.send(1, 8), ["transmit rendezvous 0"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
-    assert_eq!(sender.arrive_keeping_hold(taken), ["done 1", "retire"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 1", "retire"]);
     assert_eq!(sender.finished(0, 1), ["release 0", "retire"]);
     assert!(!sender.machine.may_fit_later(PEER, 200)); // nothing would make it fit
 }
@@ -814,19 +822,19 @@ fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
 #[test]
 fn a_synchronous_send_that_is_held_completes_when_it_is_taken() {
     let mut sender = with_credits(8);
-    sender.arrive_with_hold(true);
+    sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send_at(0, 8, SendLevel::Matched), ["transmit rendezvous 0"]);
     let fetch = Body::Fetch { transfer: Transfer(0), reply: Transfer(5), length: 8 };
-    assert_eq!(sender.arrive_keeping_hold(fetch), ["transmit piece 8", "retire"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(fetch), ["transmit piece 8", "retire"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
-    assert_eq!(sender.arrive_keeping_hold(taken), ["done 0", "retire"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 0", "retire"]);
 }
 
 #[test]
 fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye() {
     let mut receiver = with_credits(64);
     let announce = |number| {
-        let transfer = Transfer::of_copy(number);
+        let transfer = Transfer::of_bounce_buffer(number);
         Body::Rendezvous { space: Space::Tagged, tag: 0, data: None, length: 8, address: 1, transfer }
     };
     let take = |receiver: &mut Bench, number| {
@@ -838,16 +846,16 @@ fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye(
         assert_eq!(take(&mut receiver, number), [format!("received {number} 8 at 0 last true")]);
     }
     assert_eq!(take(&mut receiver, 15), ["received 15 8 at 0 last true", "finished 16"]);
-    assert!(!receiver.machine.owes());
+    assert!(!receiver.machine.has_undelivered());
     // Descending names are a range as well; others are told one by one.
     for number in [18, 17, 16, 30] {
         take(&mut receiver, number);
     }
-    assert!(receiver.machine.has_company_waiting());
+    assert!(receiver.machine.has_pending_acks());
     assert_eq!(receiver.event(Event::Idle), ["finished 3", "finished"]);
-    assert!(!receiver.machine.has_company_waiting());
+    assert!(!receiver.machine.has_pending_acks());
     take(&mut receiver, 40);
-    assert_eq!(receiver.post(Command::Farewell), ["finished", "transmit goodbye 0"]);
+    assert_eq!(receiver.post(Command::Close), ["finished", "transmit goodbye 0"]);
 }
 
 #[test]
@@ -857,7 +865,7 @@ fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
     receiver.send(1, 8); // waits
     for request in 2..100 {
         let write = Body::Write { transfer: Transfer(request), key: 0, offset: 0, left: 0, data: None };
-        receiver.post(Command::Expose { key: 0, bytes: 8, readable: true, writable: true });
+        receiver.post(Command::RegisterMemory { key: 0, bytes: 8, readable: true, writable: true });
         receiver.arrive(write, 0);
     }
     assert_eq!(receiver.machine.backlogged(), 1);
@@ -868,11 +876,11 @@ fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
 #[test]
 fn a_goodbye_voids_copies_and_what_waits_behind_them() {
     let mut sender = with_credits(1);
-    sender.arrive_with_hold(true);
+    sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
     assert_eq!(sender.inject(1, 8), ["retain 1", "done 1"]);
-    assert_eq!(sender.arrive_keeping_hold(Body::Goodbye)[..2], ["release 0", "release 1"]);
-    assert!(sender.machine.is_quiet() && !sender.machine.owes());
+    assert_eq!(sender.arrive_keeping_rendezvous_only(Body::Goodbye)[..2], ["release 0", "release 1"]);
+    assert!(sender.machine.is_quiescent() && !sender.machine.has_undelivered());
     // It had taken the first before it closed, and says so: late, but true.
     assert_eq!(sender.finished(0, 1), ["retire"]);
 }
@@ -884,14 +892,15 @@ fn copies_that_were_not_announced_or_are_on_their_way_cannot_be_ended() {
         |sender| sender.finished(7, 1), // there is none
         |sender| sender.finished(0, 0),
         |sender| {
-            let fetch = Body::Fetch { transfer: Transfer::of_copy(0), reply: Transfer(5), length: 8 };
-            assert_eq!(sender.arrive_keeping_hold(fetch), ["retire", "credit total 1"]);
+            let fetch =
+                Body::Fetch { transfer: Transfer::of_bounce_buffer(0), reply: Transfer(5), length: 8 };
+            assert_eq!(sender.arrive_keeping_rendezvous_only(fetch), ["retire", "credit total 1"]);
             sender.finished(0, 1)
         },
     ];
     for act in wrong {
         let mut sender = with_credits(1);
-        sender.arrive_with_hold(true);
+        sender.arrive_with_rendezvous_only(true);
         sender.inject(0, 8);
         sender.inject(1, 8);
         let actions = act(&mut sender);

@@ -3,7 +3,7 @@
 //! [`Endpoint::pairs`] costs a look at every peer, so drivers call it now and then, never for every packet.
 
 use super::receiving::Inbound;
-use super::{Endpoint, Outbound, PeerState, UnderWay};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork};
 use crate::event::{Peer, Request};
 use crate::flow::{ReceiverView, SenderView};
 use crate::packet::Space;
@@ -30,13 +30,13 @@ impl Endpoint {
     /// All peers of whom something is kept, as they stand at `now`: those that were spoken to or heard from, and not forgotten
     /// after both sides had left.
     pub fn pairs(&self, now: Instant) -> impl Iterator<Item = PairView> {
-        let known = |state: &PeerState| {
-            let stalled = state.under_way.as_deref().is_some_and(|under_way| under_way.stalled_ns > 0);
+        let known = |state: &PeerEntry| {
+            let stalled = state.pending.as_deref().is_some_and(|pending| pending.stalled_ns > 0);
             state.receiver.is_some() || stalled || !matches!(state.outbound, Outbound::Absent)
         };
-        self.peers.numbered().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
-            let stalls = |under_way: &UnderWay| (under_way.stalled_since, under_way.stalled_ns);
-            let (stalled_since, stalled_ns) = state.under_way.as_deref().map_or((None, 0), stalls);
+        self.peers.entries().filter(move |(_, state)| known(state)).map(move |(peer, state)| {
+            let stalls = |pending: &PendingWork| (pending.stalled_since, pending.stalled_ns);
+            let (stalled_since, stalled_ns) = state.pending.as_deref().map_or((None, 0), stalls);
             PairView {
                 peer,
                 sending: match &state.outbound {
@@ -60,15 +60,15 @@ impl Endpoint {
     /// Bytes that have arrived of the eager message whose packets are arriving from `peer`; `None`: no message is half there.
     #[inline]
     pub fn half_arrived_bytes(&self, peer: Peer) -> Option<u64> {
-        let number = self.peers.kept(peer.0 as usize)?.inbound?;
+        let number = self.peers.full_entry(peer.0 as usize)?.inbound?;
         self.inbounds.get(number.get()).map(Inbound::arrived_bytes)
     }
 
     /// Whether nothing of a message from `peer` is half there and nothing waits to be sent to it.
     #[inline]
     pub fn is_at_rest(&self, peer: Peer) -> bool {
-        let state = self.peers.kept(peer.0 as usize);
-        state.is_none_or(|state| state.inbound.is_none() && state.is_sent_out())
+        let state = self.peers.full_entry(peer.0 as usize);
+        state.is_none_or(|state| state.inbound.is_none() && state.has_nothing_to_send())
     }
 
     /// The receive that stands at `place` among the posted ones of a space, the oldest first, as long as they are few enough or matched
@@ -81,20 +81,20 @@ impl Endpoint {
     /// Payload bytes that wait to be sent to `peer`, those of announced messages excepted. A look at every message of its
     /// backlog.
     pub fn backlog_bytes(&self, peer: Peer) -> u64 {
-        let state = self.peers.kept(peer.0 as usize);
-        state.map_or(0, |state| state.backlog().map(|job| job.bytes - job.sent).sum())
+        let state = self.peers.full_entry(peer.0 as usize);
+        state.map_or(0, |state| state.backlog().map(|entry| entry.bytes - entry.sent).sum())
     }
 
     /// Payload bytes of what leaves next for `peer`, cut into packets or not; 0 if nothing waits or it has no payload. For links
     /// that model an attempt by its size.
     pub fn next_payload_bytes(&self, peer: Peer) -> u64 {
-        let next = self.peers.kept(peer.0 as usize).and_then(|state| state.backlog().next());
-        next.map_or(0, |job| job.bytes - job.sent)
+        let next = self.peers.full_entry(peer.0 as usize).and_then(|state| state.backlog().next());
+        next.map_or(0, |entry| entry.bytes - entry.sent)
     }
 
     /// Unexpected messages waiting, and the payload bytes that the driver keeps for them.
     pub fn unexpected(&self) -> (u32, u64) {
-        (self.unexpected.count(), self.unexpected.kept_bytes())
+        (self.unexpected.count(), self.unexpected.buffered_bytes())
     }
 
     /// Memory that the machine keeps for its peers, with what waits to be sent to them. Unit: bytes, by capacity.
@@ -104,7 +104,7 @@ impl Endpoint {
     }
 
     /// Time in which messages waited for credit that were for peers of whom nothing is kept any more. Unit: ns.
-    pub fn forgotten_stalled_ns(&self) -> u64 {
-        self.peers.forgotten_stalled_ns
+    pub fn removed_stalled_ns(&self) -> u64 {
+        self.peers.removed_stalled_ns
     }
 }

@@ -18,7 +18,7 @@ pub enum Level {
     Null,
 }
 
-const NOBODY: u32 = u32::MAX;
+const NO_SENDER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Node {
@@ -49,7 +49,7 @@ pub struct Activity {
 /// Four empty lists.
 impl Default for Activity {
     fn default() -> Activity {
-        Activity { nodes: Vec::new(), lists: [List { first: NOBODY, last: NOBODY }; 4], high: 0 }
+        Activity { nodes: Vec::new(), lists: [List { first: NO_SENDER, last: NO_SENDER }; 4], high: 0 }
     }
 }
 
@@ -81,28 +81,28 @@ impl Activity {
     pub fn insert(&mut self, sender: u32) {
         let index = sender as usize;
         if self.nodes.len() <= index {
-            self.nodes.resize(index + 1, Node { list: UNLISTED, before: NOBODY, after: NOBODY });
+            self.nodes.resize(index + 1, Node { list: UNLISTED, before: NO_SENDER, after: NO_SENDER });
         }
         assert_eq!(self.nodes[index].list, UNLISTED, "sender {sender} is in one list only");
         let list = self.list(Level::Low);
         let last = core::mem::replace(&mut self.lists[list as usize].last, sender);
-        self.nodes[index] = Node { list, before: last, after: NOBODY };
+        self.nodes[index] = Node { list, before: last, after: NO_SENDER };
         match last {
-            NOBODY => self.lists[list as usize].first = sender,
+            NO_SENDER => self.lists[list as usize].first = sender,
             last => self.nodes[last as usize].after = sender,
         }
     }
 
     /// Takes a sender out of its list.
     pub fn remove(&mut self, sender: u32) {
-        let unlisted = Node { list: UNLISTED, before: NOBODY, after: NOBODY };
+        let unlisted = Node { list: UNLISTED, before: NO_SENDER, after: NO_SENDER };
         let Node { list, before, after } = core::mem::replace(&mut self.nodes[sender as usize], unlisted);
         match before {
-            NOBODY => self.lists[list as usize].first = after,
+            NO_SENDER => self.lists[list as usize].first = after,
             before => self.nodes[before as usize].after = after,
         }
         match after {
-            NOBODY => self.lists[list as usize].last = before,
+            NO_SENDER => self.lists[list as usize].last = before,
             after => self.nodes[after as usize].before = before,
         }
     }
@@ -112,9 +112,9 @@ impl Activity {
         self.remove(sender);
         let list = self.list(level);
         let first = core::mem::replace(&mut self.lists[list as usize].first, sender);
-        self.nodes[sender as usize] = Node { list, before: NOBODY, after: first };
+        self.nodes[sender as usize] = Node { list, before: NO_SENDER, after: first };
         match first {
-            NOBODY => self.lists[list as usize].last = sender,
+            NO_SENDER => self.lists[list as usize].last = sender,
             first => self.nodes[first as usize].before = sender,
         }
     }
@@ -122,7 +122,7 @@ impl Activity {
     /// The last of the low list.
     pub fn least_active(&self) -> Option<u32> {
         let last = self.lists[self.list(Level::Low) as usize].last;
-        (last != NOBODY).then_some(last)
+        (last != NO_SENDER).then_some(last)
     }
 
     /// If nobody is in the low list: high becomes medium, medium becomes low, and a new high is empty.
@@ -137,7 +137,7 @@ impl Activity {
         let mut next = self.lists[self.list(level) as usize].first;
         core::iter::from_fn(move || {
             let sender = next;
-            (sender != NOBODY).then(|| {
+            (sender != NO_SENDER).then(|| {
                 next = self.nodes[sender as usize].after;
                 sender
             })

@@ -90,9 +90,9 @@ struct Account {
     /// It was, or will be, asked to give back what it has beyond the guaranteed credits, and has not answered.
     blocked: bool,
     /// So often it is passed over as a victim.
-    spared: u8,
+    grace: u8,
     /// It was active since it was last looked at as a victim.
-    used: bool,
+    recently_active: bool,
     /// Thresholds crossed since its last monitoring point.
     crossed: u32,
     /// Of the slots that have reached no threshold yet, those of requests and responses.
@@ -109,7 +109,7 @@ pub struct Tally {
     /// Quota moved from one sender to another.
     pub quota_transfers: u64,
     /// Victims passed over because they had just gained.
-    pub spared: u64,
+    pub victims_passed_over: u64,
     /// Senders told to give back.
     pub requests: u64,
     /// Grants below the new threshold.
@@ -118,8 +118,8 @@ pub struct Tally {
     pub excesses: u64,
     /// The same, with no more than it says.
     pub deficits: u64,
-    /// Grants put off because all credit slots were unread. Stays 0 if both sides have the same settings.
-    pub put_off: u64,
+    /// Grants put off because all credit slots were unread. Leases 0 if both sides have the same settings.
+    pub deferred_grants: u64,
 }
 
 /// One sender as others may see it.
@@ -149,7 +149,7 @@ pub struct Pool {
     credit_slots: u32,
     piggyback: bool,
     start_slots: u32,
-    hold_points: u8,
+    grace_points: u8,
     /// So many senders find their starting credits in a region of `planned_slots`.
     planned_senders: u32,
     planned_slots: u32,
@@ -159,8 +159,8 @@ pub struct Pool {
     free_slots: u32,
     /// Slots that nobody holds a credit for, kept for those to whom they are guaranteed: senders that hold less than their
     /// guaranteed credits, and senders still expected.
-    owed_slots: u32,
-    /// The part of `owed_slots` that is for those still expected.
+    guaranteed_slots: u32,
+    /// The part of `guaranteed_slots` that is for those still expected.
     reserved_slots: u32,
     /// Intended quota that no sender has.
     unassigned_slots: u32,
@@ -184,7 +184,7 @@ impl Pool {
     /// # Panics
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
-        let DataRegion { slots, peers, start_slots, attach_policy, hold_points } = *region;
+        let DataRegion { slots, peers, start_slots, attach_policy, grace_points } = *region;
         assert!((1..=MAX_CREDIT_SLOTS).contains(&credit_slots), "{credit_slots} credit slots");
         assert!(start_slots >= credit_slots, "{start_slots} starting credits, {credit_slots} are guaranteed");
         let starting = u64::from(start_slots) * u64::from(peers);
@@ -193,12 +193,12 @@ impl Pool {
             credit_slots,
             piggyback,
             start_slots,
-            hold_points,
+            grace_points,
             planned_senders: peers,
             planned_slots: slots,
             region_slots: slots,
             free_slots: slots - starting as u32,
-            owed_slots: starting as u32,
+            guaranteed_slots: starting as u32,
             reserved_slots: starting as u32,
             unassigned_slots: slots - starting as u32,
             missing_slots: 0,
@@ -231,8 +231,8 @@ impl Pool {
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {
         self.mutant = Some(mutant);
-        if mutant == Mutant::NobodyIsSpared {
-            self.hold_points = 0;
+        if mutant == Mutant::VictimsGetNoGrace {
+            self.grace_points = 0;
         }
     }
 
@@ -253,7 +253,7 @@ impl Pool {
     ///
     /// # Panics
     /// If the link tells senders another number than what the region sets aside for them.
-    pub fn admit(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
+    pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
         assert_eq!(start_slots, self.start_slots, "starting credits by the link and by the region");
         assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
         if let Some(index) = self.placeholders.next() {
@@ -272,7 +272,7 @@ impl Pool {
             let found = self.set_aside(missing);
             self.region_slots += missing - found;
             self.reserved_slots += missing - found;
-            self.owed_slots += missing - found;
+            self.guaranteed_slots += missing - found;
         }
         let index = self.open(self.start_slots, lane_slots);
         self.refill();
@@ -298,7 +298,7 @@ impl Pool {
     fn open(&mut self, intended: u32, lane_slots: u32) -> u32 {
         let start_slots = self.start_slots;
         self.reserved_slots -= start_slots;
-        self.owed_slots -= start_slots;
+        self.guaranteed_slots -= start_slots;
         // Ones, so that an active sender soon has more; the last one makes I6 true. With more than `n` credits in the
         // beginning, nothing but ones would let more credit packets go than there are slots for.
         let last = self.credit_slots as usize;
@@ -318,8 +318,8 @@ impl Pool {
             packets_sent: 0,
             packets_read: 0,
             blocked: false,
-            spared: 0,
-            used: false,
+            grace: 0,
+            recently_active: false,
             crossed: 0,
             control: 0,
             thresholds,
@@ -362,7 +362,7 @@ impl Pool {
         self.free_slots -= found;
         self.unassigned_slots -= found;
         self.reserved_slots += found;
-        self.owed_slots += found;
+        self.guaranteed_slots += found;
         found
     }
 
@@ -395,14 +395,14 @@ impl Pool {
     }
 
     /// A sender has left, with all its credits, and may come back: what it held is free, its starting credits are set aside.
-    pub fn leave(&mut self, index: u32) {
+    pub fn detach(&mut self, index: u32) {
         self.close(index);
         self.refill();
     }
 
     /// A sender is gone for good: what it held is free, its share belongs to nobody.
-    pub fn release(&mut self, index: u32) {
-        if self.breaks(Mutant::TheDeadKeepTheirShare) {
+    pub fn remove(&mut self, index: u32) {
+        if self.breaks(Mutant::LostPeersKeepTheirShare) {
             return;
         }
         // What was planned for it is there for the others.
@@ -419,7 +419,7 @@ impl Pool {
         let (current, intended) = (account.current, account.intended);
         (account.current, account.intended) = (0, 0);
         let shortfall = self.shortfall(current);
-        self.owed_slots -= shortfall;
+        self.guaranteed_slots -= shortfall;
         self.free_slots += current + shortfall;
         self.unassigned_slots += intended;
         self.requests.retain(|&request| Some(request) != owner);
@@ -457,26 +457,30 @@ impl Pool {
         if current >= self.credit_slots {
             self.free_slots += slots;
         } else {
-            self.owe(before, slots);
+            self.reserve_guaranteed(before, slots);
         }
         Ok(due)
     }
 
     /// A sender that held `before` holds `slots` less, and fewer than are guaranteed to it: those are kept for it.
-    fn owe(&mut self, before: u32, slots: u32) {
-        let owed_slots = self.shortfall(before - slots) - self.shortfall(before);
-        self.owed_slots += owed_slots;
-        self.free_slots += slots - owed_slots;
+    fn reserve_guaranteed(&mut self, before: u32, slots: u32) {
+        let guaranteed_slots = self.shortfall(before - slots) - self.shortfall(before);
+        self.guaranteed_slots += guaranteed_slots;
+        self.free_slots += slots - guaranteed_slots;
     }
 
-    fn give(&mut self, index: u32, slots: u32) {
-        let owed_slots = self.shortfall(self.accounts[index as usize].current).min(slots);
+    fn grant_slots(&mut self, index: u32, slots: u32) {
+        let guaranteed_slots = self.shortfall(self.accounts[index as usize].current).min(slots);
         let account = &mut self.accounts[index as usize];
         account.current += slots;
         account.granted_total = account.granted_total.wrapping_add(slots);
-        self.owed_slots -= owed_slots;
-        assert!(slots - owed_slots <= self.free_slots, "I1: {slots} slots granted, {} free", self.free_slots);
-        self.free_slots -= slots - owed_slots;
+        self.guaranteed_slots -= guaranteed_slots;
+        assert!(
+            slots - guaranteed_slots <= self.free_slots,
+            "I1: {slots} slots granted, {} free",
+            self.free_slots
+        );
+        self.free_slots -= slots - guaranteed_slots;
     }
 
     /// The most that this sender can be granted now: what nobody else is owed, as far as its lane holds it. At least one, if
@@ -509,7 +513,7 @@ impl Pool {
         account.blocked = false;
         let before = account.current;
         account.current -= credits;
-        self.owe(before, credits);
+        self.reserve_guaranteed(before, credits);
         self.limit_piggybacking(index);
         if self.breaks(Mutant::ReturnLeavesThresholds) {
             return Ok(());
@@ -548,7 +552,7 @@ impl Pool {
     fn grant_reached(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
         let account = &self.accounts[index as usize];
         if u32::from(account.packets_sent.wrapping_sub(account.packets_read)) >= credit_slots {
-            self.tally.put_off += 1;
+            self.tally.deferred_grants += 1;
             return None;
         }
         let mut credits = 0;
@@ -631,7 +635,7 @@ impl Pool {
         account.retrieved -= credits;
         account.piggybacked += credits;
         let reached = account.retrieved + account.piggybacked >= account.thresholds[0];
-        self.give(index, credits);
+        self.grant_slots(index, credits);
         if reached { credits + self.cross_piggybacked(index) } else { credits }
     }
 
@@ -659,7 +663,7 @@ impl Pool {
         if most == 0 && returned == 0 {
             return None;
         }
-        self.watch(index);
+        self.monitor(index);
         let wanted = threshold(self.accounts[index as usize].intended, self.credit_slots);
         let granted = wanted.saturating_sub(returned).min(most);
         let excess = returned.saturating_sub(wanted);
@@ -677,7 +681,7 @@ impl Pool {
         account.retrieved = if overshoot { left } else { 0 };
         self.push_threshold(index, pushed);
         self.accounts[index as usize].thresholds[0] += excess;
-        self.give(index, granted);
+        self.grant_slots(index, granted);
         Some(granted)
     }
 
@@ -692,7 +696,7 @@ impl Pool {
         }
         account.retrieved -= account.thresholds[0];
         self.push_threshold(index, 1);
-        self.give(index, 1);
+        self.grant_slots(index, 1);
         Some(1)
     }
 
@@ -707,13 +711,13 @@ impl Pool {
 
     /// A threshold is being crossed. When a sender has used up what it had (n + 1 of them), it becomes more active; the
     /// most active take from the least active.
-    fn watch(&mut self, index: u32) {
+    fn monitor(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
         // Only data is activity: a threshold that requests and responses have reached alone does not count.
         if account.control >= account.thresholds[0] {
             return;
         }
-        account.used = self.hold_points > 0;
+        account.recently_active = self.grace_points > 0;
         account.crossed += 1;
         if account.crossed <= self.credit_slots {
             return;
@@ -725,13 +729,13 @@ impl Pool {
             Level::High | Level::Null => {
                 self.activity.shift_if_low_is_empty();
                 self.activity.move_to_front(index, Level::High);
-                self.gain(index);
+                self.gain_quota(index);
             }
         }
     }
 
     /// An active sender gains intended quota: of what nobody has, else from the least active (6.1).
-    fn gain(&mut self, index: u32) {
+    fn gain_quota(&mut self, index: u32) {
         let least = self.credit_slots + 1;
         let account = &self.accounts[index as usize];
         let intended = account.intended;
@@ -749,28 +753,28 @@ impl Pool {
             return;
         }
         let Some(victim) = self.activity.least_active() else { return };
-        let robbed = &mut self.accounts[victim as usize];
-        if robbed.spared > 0 {
-            robbed.spared -= 1;
-            self.tally.spared += 1;
+        let loser = &mut self.accounts[victim as usize];
+        if loser.grace > 0 {
+            loser.grace -= 1;
+            self.tally.victims_passed_over += 1;
             self.activity.move_to_front(victim, Level::Medium);
             return;
         }
         // A second chance for those who have no more than we have and were active since they were last found here: among equally
         // active senders quota goes from the richer to the poorer only, so that shares become equal.
-        if core::mem::take(&mut robbed.used) && robbed.intended < intended + least {
+        if core::mem::take(&mut loser.recently_active) && loser.intended < intended + least {
             self.activity.move_to_front(victim, Level::Medium);
             return;
         }
-        let amount = least.max(intended.abs_diff(robbed.intended) / 2);
-        let amount = amount.min(robbed.intended - self.credit_slots).min(room);
-        robbed.intended -= amount;
-        let emptied = robbed.intended == self.credit_slots;
+        let amount = least.max(intended.abs_diff(loser.intended) / 2);
+        let amount = amount.min(loser.intended - self.credit_slots).min(room);
+        loser.intended -= amount;
+        let emptied = loser.intended == self.credit_slots;
         if emptied
-            && robbed.current > robbed.intended
-            && let Some(owner) = robbed.owner
+            && loser.current > loser.intended
+            && let Some(owner) = loser.owner
         {
-            robbed.blocked = true;
+            loser.blocked = true;
             self.requests.push(owner);
             self.tally.requests += 1;
         }
@@ -780,7 +784,7 @@ impl Pool {
         let account = &mut self.accounts[index as usize];
         account.intended += amount - kept_back;
         if amount > kept_back {
-            account.spared = self.hold_points;
+            account.grace = self.grace_points;
             self.tally.quota_transfers += 1;
         }
         self.limit_piggybacking(index);
@@ -823,7 +827,7 @@ impl Pool {
 
     /// Slots that nobody holds a credit for.
     pub fn available_slots(&self) -> u32 {
-        self.free_slots + self.owed_slots
+        self.free_slots + self.guaranteed_slots
     }
 
     /// Intended quota that no sender has, what is set aside for those still expected included.
@@ -874,10 +878,10 @@ impl Pool {
         let (current, intended) = (sum(|account| account.current), sum(|account| account.intended));
         assert_eq!(self.available_slots() + current, self.region_slots, "I1: {self:?}");
         assert_eq!(intended + self.unassigned_slots(), self.region_slots, "I3: {self:?}");
-        let mut owed_slots = self.reserved_slots;
+        let mut guaranteed_slots = self.reserved_slots;
         for index in indices() {
             let account = &self.accounts[index as usize];
-            owed_slots += self.credit_slots.saturating_sub(account.current);
+            guaranteed_slots += self.credit_slots.saturating_sub(account.current);
             let thresholds = &account.thresholds[..=self.credit_slots as usize];
             let total = account.current + account.retrieved + 1;
             assert_eq!(thresholds.iter().sum::<u32>(), total, "I6: account {index} of {self:?}");
@@ -885,7 +889,7 @@ impl Pool {
             assert!(account.intended >= self.credit_slots, "I3: account {index} of {self:?}");
             assert!(account.current <= account.lane_slots, "I1: account {index} of {self:?}");
         }
-        assert_eq!(self.owed_slots, owed_slots, "what is guaranteed is there: {self:?}");
+        assert_eq!(self.guaranteed_slots, guaranteed_slots, "what is guaranteed is there: {self:?}");
     }
 }
 

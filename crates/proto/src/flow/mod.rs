@@ -207,10 +207,10 @@ impl Sender {
     }
 
     /// The side of a sender that was [at rest](Sender::at_rest) with so much room.
-    pub(crate) fn with_room(claims: Claim, room: u32) -> Sender {
-        let mut sender = match claims {
-            Claim::WhenFree => Sender::Unlimited(unlimited::Sender::default()),
-            Claim::Now => Sender::Hardware(hardware::Sender::default()),
+    pub(crate) fn with_room(room_query: RoomQuery, room: u32) -> Sender {
+        let mut sender = match room_query {
+            RoomQuery::WhenFree => Sender::Unlimited(unlimited::Sender::default()),
+            RoomQuery::Immediate => Sender::Hardware(hardware::Sender::default()),
         };
         sender.found_room(room);
         sender
@@ -218,10 +218,10 @@ impl Sender {
 
     /// How room comes, if not by grants.
     #[inline]
-    pub fn claims(&self) -> Option<Claim> {
+    pub fn room_query(&self) -> Option<RoomQuery> {
         match self {
-            Sender::Unlimited(_) => Some(Claim::WhenFree),
-            Sender::Hardware(_) => Some(Claim::Now),
+            Sender::Unlimited(_) => Some(RoomQuery::WhenFree),
+            Sender::Hardware(_) => Some(RoomQuery::Immediate),
             Sender::Static(_)
             | Sender::StaticConnection(_)
             | Sender::AdaptiveBacklog(_)
@@ -232,11 +232,11 @@ impl Sender {
 
 /// How a sender without credits asks its link for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum RoomQuery {
     /// The link answers when there is some.
     WhenFree,
     /// The link answers at once, also that there is none.
-    Now,
+    Immediate,
 }
 
 /// The receiving side of one pair.
@@ -269,21 +269,21 @@ impl Receiver {
             Scheme::Static { piggyback } => {
                 Receiver::Static(static_credits::Receiver::new(quota_slots, config.credit_slots, piggyback))
             }
-            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.admit(from, quota_slots, start_slots)),
+            Scheme::Dynamic { .. } => Receiver::Dynamic(pool.attach(from, quota_slots, start_slots)),
         }
     }
 
     /// The sender has left with all its credits, and may come back: then there is a new receiver half.
-    pub fn leave(self, pool: &mut Pool) {
+    pub fn detach(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {
-            pool.leave(account);
+            pool.detach(account);
         }
     }
 
     /// The sender is gone for good.
-    pub fn release(self, pool: &mut Pool) {
+    pub fn remove(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {
-            pool.release(account);
+            pool.remove(account);
         }
     }
 
@@ -344,7 +344,7 @@ impl Receiver {
 
     /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
     /// them.
-    pub fn had_waited(&mut self) -> Option<u32> {
+    pub fn packet_was_backlogged(&mut self) -> Option<u32> {
         match self {
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.raise()),
             Receiver::Unlimited

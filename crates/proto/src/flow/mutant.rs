@@ -15,18 +15,18 @@ pub enum Mutant {
     /// Gap 5: a crossing by piggybacking forgets its overshoot.
     PiggybackForgetsTheOvershoot,
     /// Gap 6: who has asked for credits does not answer a request before it was answered.
-    AnswersWaitForAnswers,
+    ResponsesWaitForResponses,
     /// Gap 6: the amount of a response is fixed when the request arrives. The same as ours while packets of a pair are in order
     /// (docs/explanation/proof.md): no check can notice it there.
     AmountIsFixedByTheRequest,
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,
     /// Gap 7: who has just gained is robbed as soon as anybody.
-    NobodyIsSpared,
+    VictimsGetNoGrace,
     /// Gap 8: the thresholds of a new sender are ones, however many credits it begins with.
     ThresholdsStartAsOnes,
     /// Gap 9: the dead keep their share.
-    TheDeadKeepTheirShare,
+    LostPeersKeepTheirShare,
     /// Gap 10: what is guaranteed to one sender may be granted to others.
     NothingIsReserved,
     /// Gap 11: piggybacking returns whatever was retrieved, also to a sender that has more than it should.
@@ -45,12 +45,12 @@ impl Mutant {
         Mutant::BlockedCrossingIsLost,
         Mutant::PiggybackOverdraws,
         Mutant::PiggybackForgetsTheOvershoot,
-        Mutant::AnswersWaitForAnswers,
+        Mutant::ResponsesWaitForResponses,
         Mutant::AmountIsFixedByTheRequest,
         Mutant::ControlCountsAsActivity,
-        Mutant::NobodyIsSpared,
+        Mutant::VictimsGetNoGrace,
         Mutant::ThresholdsStartAsOnes,
-        Mutant::TheDeadKeepTheirShare,
+        Mutant::LostPeersKeepTheirShare,
         Mutant::NothingIsReserved,
         Mutant::PiggybackIgnoresTheQuota,
         Mutant::CreditIsLost,

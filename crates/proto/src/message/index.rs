@@ -25,7 +25,7 @@ const CHUNK_BUCKETS: usize = 16_384;
 /// Queues for each bucket, on average. Walking past a few costs less than the bytes that more buckets would.
 const QUEUES_PER_BUCKET: usize = 5;
 /// Buckets of an index with few queues, so that each most likely has one of its own. A power of two.
-const LEAST_BUCKETS: usize = 16;
+const MIN_BUCKETS: usize = 16;
 /// Queues that may be missing before a bucket goes back, so that one that comes and goes moves nothing.
 const SLACK_QUEUES: usize = 64;
 
@@ -101,12 +101,12 @@ pub(super) struct Index {
 impl Index {
     pub fn new(selector: Selector) -> Index {
         let mut buckets = Directory::default();
-        buckets.put(0, vec![Link::NONE.0; LEAST_BUCKETS]);
+        buckets.put(0, vec![Link::NONE.0; MIN_BUCKETS]);
         Index {
             selector,
             links: Directory::default(),
             buckets,
-            bucket_count: LEAST_BUCKETS,
+            bucket_count: MIN_BUCKETS,
             queues: 0,
             #[cfg(test)]
             visits: core::cell::Cell::new(0),
@@ -138,7 +138,7 @@ impl Index {
 
     /// Puts an entry behind all others with its key.
     pub fn append(&mut self, slot: u32, key_of: impl Fn(u32) -> Key) {
-        self.hold(slot);
+        self.add_links(slot);
         let key = key_of(slot);
         match self.first(key, &key_of) {
             Some(head) => {
@@ -193,11 +193,11 @@ impl Index {
                 self.queues -= usize::from(tail);
             }
         }
-        self.release(slot);
-        if self.bucket_count > LEAST_BUCKETS
+        self.remove_links(slot);
+        if self.bucket_count > MIN_BUCKETS
             && self.queues + SLACK_QUEUES < (self.bucket_count - 1) * QUEUES_PER_BUCKET
         {
-            self.take_bucket(key_of);
+            self.remove_bucket(key_of);
         }
     }
 
@@ -231,21 +231,21 @@ impl Index {
             None => self.buckets.put(chunk, vec![Link::NONE.0; CHUNK_BUCKETS]),
         }
         self.bucket_count += 1;
-        self.deal_out(Self::partner(added), key_of);
+        self.redistribute(Self::partner(added), key_of);
     }
 
     /// One bucket less: what is in it goes back to its partner.
-    fn take_bucket(&mut self, key_of: impl Fn(u32) -> Key) {
+    fn remove_bucket(&mut self, key_of: impl Fn(u32) -> Key) {
         self.bucket_count -= 1;
         let taken = self.bucket_count;
-        self.deal_out(taken, key_of);
+        self.redistribute(taken, key_of);
         if taken.is_multiple_of(CHUNK_BUCKETS) {
             self.buckets.free(taken / CHUNK_BUCKETS);
         }
     }
 
     /// Empties a bucket and puts its queues where they belong now.
-    fn deal_out(&mut self, bucket: usize, key_of: impl Fn(u32) -> Key) {
+    fn redistribute(&mut self, bucket: usize, key_of: impl Fn(u32) -> Key) {
         let mut left = self.bucket(bucket);
         self.set_bucket(bucket, None);
         while let Some(head) = left {
@@ -275,7 +275,7 @@ impl Index {
         self.visits.set(self.visits.get() + 1);
     }
 
-    fn hold(&mut self, slot: u32) {
+    fn add_links(&mut self, slot: u32) {
         let (number, place) = (slot as usize / CHUNK_LINKS, slot as usize % CHUNK_LINKS);
         if self.links.get(number).is_none() {
             let pairs = if number == 0 { Vec::new() } else { vec![[0; 6]; CHUNK_LINKS] };
@@ -288,12 +288,12 @@ impl Index {
         links.live += 1;
     }
 
-    fn release(&mut self, slot: u32) {
+    fn remove_links(&mut self, slot: u32) {
         self.set_tail(slot, false);
         let links = self.links_mut(slot);
         links.live -= 1;
         // The last one stays: the next entry will most likely need it again.
-        if links.live == 0 && self.links.held() > 1 {
+        if links.live == 0 && self.links.count() > 1 {
             self.links.free(slot as usize / CHUNK_LINKS);
         }
     }

@@ -43,12 +43,12 @@ impl core::fmt::Debug for Link {
 #[derive(Clone, Debug)]
 pub(super) struct Directory<C> {
     boxes: Vec<Option<Box<C>>>,
-    held: usize,
+    count: usize,
 }
 
 impl<C> Default for Directory<C> {
     fn default() -> Self {
-        Directory { boxes: Vec::new(), held: 0 }
+        Directory { boxes: Vec::new(), count: 0 }
     }
 }
 
@@ -69,12 +69,12 @@ impl<C> Directory<C> {
         }
         let before = self.boxes[number].replace(Box::new(value));
         assert!(before.is_none(), "box {number} is there already");
-        self.held += 1;
+        self.count += 1;
     }
 
     pub fn free(&mut self, number: usize) {
         assert!(self.boxes[number].take().is_some(), "box {number} is not there");
-        self.held -= 1;
+        self.count -= 1;
         while let Some(None) = self.boxes.last() {
             self.boxes.pop();
         }
@@ -84,15 +84,15 @@ impl<C> Directory<C> {
     }
 
     /// How many are there.
-    pub fn held(&self) -> usize {
-        self.held
+    pub fn count(&self) -> usize {
+        self.count
     }
 
     /// The lowest number that is not in use.
     pub fn vacant(&self) -> usize {
         // Boxes below the last are missing only after a long queue has shrunk, and then this is asked rarely.
-        if self.held == self.boxes.len() {
-            return self.held;
+        if self.count == self.boxes.len() {
+            return self.count;
         }
         self.boxes.iter().position(Option::is_none).expect("fewer are held than numbered")
     }
@@ -103,7 +103,7 @@ impl<C> Directory<C> {
 
     /// What it occupies, if each box owns `owned_bytes` more.
     pub fn bytes(&self, owned_bytes: usize) -> usize {
-        self.held * (size_of::<C>() + owned_bytes) + self.boxes.capacity() * size_of::<Option<Box<C>>>()
+        self.count * (size_of::<C>() + owned_bytes) + self.boxes.capacity() * size_of::<Option<Box<C>>>()
     }
 }
 

@@ -30,7 +30,7 @@ const ACKNOWLEDGE: u16 = 1 << 2;
 const LAST: u16 = 1 << 3;
 const REFUSED: u16 = 1 << 4;
 const FOR_WRITING: u16 = 1 << 5;
-const HOLD: u16 = 1 << 6;
+const RENDEZVOUS_ONLY: u16 = 1 << 6;
 const BACKLOGGED: u16 = 1 << 7;
 const KNOWN_FLAGS: u16 = (1 << 8) - 1;
 
@@ -49,7 +49,7 @@ const WRITTEN: u8 = 12;
 const GOODBYE: u8 = 13;
 const RETURN_REQUEST: u8 = 14;
 const RETURN_RESPONSE: u8 = 15;
-const LEAVE: u8 = 16;
+const DETACH: u8 = 16;
 
 /// Why 64 bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum PacketError {
         have: u8,
     },
     /// No such kind.
-    #[error("packet kind {have}, known are 1 to {LEAVE}")]
+    #[error("packet kind {have}, known are 1 to {DETACH}")]
     Kind {
         /// What came.
         have: u8,
@@ -216,7 +216,7 @@ pub fn encode(packet: &Packet, slot: &mut Slot) {
             put(slot, 28, credits.to_le_bytes());
             RETURN_RESPONSE
         }
-        Body::Leave => LEAVE,
+        Body::Detach => DETACH,
         Body::Written { data, bytes } => {
             put(slot, 32, data.to_le_bytes());
             put(slot, 40, bytes.to_le_bytes());
@@ -240,7 +240,8 @@ fn space_flag(space: Space) -> u16 {
 }
 #[inline(always)]
 fn mark_flags(marks: Marks) -> u16 {
-    (if marks.hold { HOLD } else { 0 }) | (if marks.backlogged { BACKLOGGED } else { 0 })
+    (if marks.rendezvous_only { RENDEZVOUS_ONLY } else { 0 })
+        | (if marks.backlogged { BACKLOGGED } else { 0 })
 }
 #[inline(always)]
 fn data_flag(data: Option<u64>) -> u16 {
@@ -292,7 +293,8 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
     packet.origin = take_u32(slot, 16);
     packet.number = take_u32(slot, 20);
     packet.payload_bytes = payload_bytes;
-    packet.marks = Marks { hold: flags & HOLD != 0, backlogged: flags & BACKLOGGED != 0 };
+    packet.marks =
+        Marks { rendezvous_only: flags & RENDEZVOUS_ONLY != 0, backlogged: flags & BACKLOGGED != 0 };
     Ok(())
 }
 
@@ -382,7 +384,7 @@ fn body_of_other(slot: &Slot, kind: u8, flags: u16) -> Result<Body, PacketError>
         },
         WRITTEN => Body::Written { data: take_u64(slot, 32), bytes: take_u64(slot, 40) },
         GOODBYE => Body::Goodbye,
-        LEAVE => Body::Leave,
+        DETACH => Body::Detach,
         RETURN_REQUEST => Body::ReturnRequest,
         RETURN_RESPONSE => Body::ReturnResponse { credits: transfer.0 },
         have => return Err(PacketError::Kind { have }),

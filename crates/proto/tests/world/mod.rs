@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weir_proto::{
-    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Early, Endpoint, Event,
-    Found, Geometry, Instant, MessageId, Outcome, PACKET_KINDS, Packet, Part, Peer, PeerFault,
-    ReceiveCommand, Request, Scheme, SendCommand, Shortcut, Source, Taken, kept_cost_bytes,
+    Action, Body, Command, Config, CopyFault, DataRegion, Destination, Direction, Endpoint, Event,
+    FastArrival, Geometry, Instant, MessageId, MessagePart, Outcome, PACKET_KINDS, Packet, Peer, PeerFault,
+    ReceiveCommand, ReceivedMessage, Request, Scheme, SendCommand, Source, UnexpectedArrival,
+    UnexpectedMatch, unexpected_cost_bytes,
 };
 
 /// How often each shortcut was taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shortcuts {
+pub struct FastPathCounts {
     pub messages: u64,
     pub parts: u64,
     pub credits: u64,
@@ -40,7 +41,7 @@ pub struct Plan {
     /// Lanes of a mailbox: more senders take turns.
     pub max_lanes: usize,
     pub budget_bytes: u64,
-    pub retain_bytes: u64,
+    pub bounce_bytes: u64,
     /// Endpoints know how many they are.
     pub planned: bool,
 }
@@ -57,7 +58,7 @@ impl Plan {
             remote_inline_bytes: 64,
             max_unexpected: 1 << 20,
             unexpected_budget_bytes: self.budget_bytes,
-            retain_bytes: self.retain_bytes,
+            bounce_bytes: self.bounce_bytes,
             planned_peers: if self.planned { self.endpoints } else { 0 },
             planned_quota_slots: self.quota_slots,
         }
@@ -80,7 +81,7 @@ fn kind(body: &Body) -> &'static str {
         | Body::Written { .. } => "remote",
         Body::Fetch { .. }
         | Body::Goodbye
-        | Body::Leave
+        | Body::Detach
         | Body::ReturnRequest
         | Body::ReturnResponse { .. } => "control",
     }
@@ -100,7 +101,7 @@ struct Lane {
     /// The sender has left.
     left: bool,
     /// The last packet said hold.
-    says_hold: bool,
+    says_rendezvous_only: bool,
     /// Slots ever filled, and ever granted by packets the other way.
     spent_total: u64,
     granted_total: u32,
@@ -118,18 +119,18 @@ enum Candidate {
 }
 
 #[derive(Debug)]
-pub struct Node {
+pub struct TestRank {
     pub machine: Endpoint,
     buffers: Vec<Option<Vec<u8>>>,
-    kept: BTreeMap<MessageId, Vec<u8>>,
+    unexpected: BTreeMap<MessageId, Vec<u8>>,
     /// The most that the kept messages have cost at a time. Unit: bytes.
-    pub peak_kept_cost_bytes: u64,
-    retained: BTreeMap<u32, Vec<u8>>,
+    pub peak_unexpected_cost_bytes: u64,
+    bounce: BTreeMap<u32, Vec<u8>>,
     /// The most that was retained at a time. Unit: bytes.
-    pub peak_retained_bytes: usize,
+    pub peak_bounce_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
-    asking: Vec<Peer>,
+    awaiting_room: Vec<Peer>,
     next_epoch: u16,
     /// Who waits for a lane of this node's mailbox.
     waiting: VecDeque<u32>,
@@ -144,11 +145,11 @@ pub struct Node {
 
 pub struct World {
     pub plan: Plan,
-    pub nodes: Vec<Node>,
+    pub ranks: Vec<TestRank>,
     /// Of a pair, its stays: the last is written, the first is read.
     lanes: BTreeMap<(u32, u32), VecDeque<Lane>>,
     /// Who has given up whom: its buffers are not to be copied from any more.
-    severed: BTreeSet<(u32, u32)>,
+    dropped: BTreeSet<(u32, u32)>,
     pub now: Instant,
     pub trace: u64,
     /// Everything that was done, by whom, if somebody asks for it.
@@ -157,23 +158,23 @@ pub struct World {
     pub switched_on: u64,
     pub switched_off: u64,
     /// What took a shortcut.
-    pub shortcuts: Shortcuts,
+    pub fast_paths: FastPathCounts,
     /// Go the long way beside every shortcut, and compare.
     pub compare: bool,
 }
 
 impl World {
     pub fn new(plan: Plan) -> World {
-        let node = |_| Node {
+        let rank = |_| TestRank {
             machine: Endpoint::new(plan.config()),
             buffers: Vec::new(),
-            kept: BTreeMap::new(),
-            peak_kept_cost_bytes: 0,
-            retained: BTreeMap::new(),
-            peak_retained_bytes: 0,
+            unexpected: BTreeMap::new(),
+            peak_unexpected_cost_bytes: 0,
+            bounce: BTreeMap::new(),
+            peak_bounce_bytes: 0,
             regions: BTreeMap::new(),
             events: VecDeque::new(),
-            asking: Vec::new(),
+            awaiting_room: Vec::new(),
             next_epoch: 0,
             waiting: VecDeque::new(),
             completions: VecDeque::new(),
@@ -184,22 +185,22 @@ impl World {
         };
         World {
             plan,
-            nodes: (0..plan.endpoints).map(node).collect(),
+            ranks: (0..plan.endpoints).map(rank).collect(),
             lanes: BTreeMap::new(),
-            severed: BTreeSet::new(),
+            dropped: BTreeSet::new(),
             now: Instant(0),
             trace: 0,
             record: None,
             switched_on: 0,
             switched_off: 0,
-            shortcuts: Shortcuts::default(),
+            fast_paths: FastPathCounts::default(),
             compare: false,
         }
     }
 
-    /// A new request of `node` with this buffer.
-    pub fn request(&mut self, node: u32, buffer: Vec<u8>) -> Request {
-        let buffers = &mut self.nodes[node as usize].buffers;
+    /// A new request of `rank` with this buffer.
+    pub fn request(&mut self, rank: u32, buffer: Vec<u8>) -> Request {
+        let buffers = &mut self.ranks[rank as usize].buffers;
         let index = buffers.iter().position(Option::is_none).unwrap_or_else(|| {
             buffers.push(None);
             buffers.len() - 1
@@ -208,34 +209,34 @@ impl World {
         Request(index as u32)
     }
 
-    pub fn expose(&mut self, node: u32, key: u64, memory: Vec<u8>) {
+    pub fn expose(&mut self, rank: u32, key: u64, memory: Vec<u8>) {
         let bytes = memory.len() as u64;
-        self.nodes[node as usize].regions.insert(key, memory);
-        self.post(node, Command::Expose { key, bytes, readable: true, writable: true });
+        self.ranks[rank as usize].regions.insert(key, memory);
+        self.post(rank, Command::RegisterMemory { key, bytes, readable: true, writable: true });
     }
 
-    pub fn region(&self, node: u32, key: u64) -> &[u8] {
-        &self.nodes[node as usize].regions[&key]
+    pub fn region(&self, rank: u32, key: u64) -> &[u8] {
+        &self.ranks[rank as usize].regions[&key]
     }
 
-    pub fn post(&mut self, node: u32, command: Command) {
-        self.handle(node, Event::Posted(command));
+    pub fn post(&mut self, rank: u32, command: Command) {
+        self.handle(rank, Event::Posted(command));
     }
 
-    /// Sends by `send_now` or `announce_now` where that is possible, else by posting.
-    pub fn send_quickly(&mut self, from: u32, send: SendCommand) {
+    /// Sends by `try_send` or `try_rendezvous` where that is possible, else by posting.
+    pub fn send_fast(&mut self, from: u32, send: SendCommand) {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
-        let machine = &mut self.nodes[from as usize].machine;
+        let machine = &mut self.ranks[from as usize].machine;
         let packet = machine
-            .send_now(to, space, tag, data, bytes, level)
-            .or_else(|| machine.announce_now(to, space, tag, data, bytes, level));
+            .try_send(to, space, tag, data, bytes, level)
+            .or_else(|| machine.try_rendezvous(to, space, tag, data, bytes, level));
         match packet {
             None => self.post(from, Command::Send(send)),
             Some(packet) => {
                 let mut payload = Source::Request { request, offset: 0 };
                 if let Body::Rendezvous { transfer, .. } = packet.body {
-                    self.perform(from, None, Action::Retain { transfer, request });
-                    payload = Source::Retained { transfer, offset: 0 };
+                    self.perform(from, None, Action::FillBounce { transfer, request });
+                    payload = Source::Bounce { transfer, offset: 0 };
                 }
                 if let Some(record) = &mut self.record {
                     record.push((from, Action::Transmit { to, packet, payload }));
@@ -246,25 +247,25 @@ impl World {
         }
     }
 
-    /// The endpoint of `node` stops: its packets stay, it handles nothing more.
-    pub fn kill(&mut self, node: u32) {
-        self.nodes[node as usize].dead = true;
+    /// The endpoint of `rank` stops: its packets stay, it handles nothing more.
+    pub fn kill(&mut self, rank: u32) {
+        self.ranks[rank as usize].dead = true;
     }
 
-    pub fn lose(&mut self, node: u32, peer: u32) {
-        self.handle(node, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
+    pub fn lose(&mut self, rank: u32, peer: u32) {
+        self.handle(rank, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
     }
 
     /// `to` asks `from` to leave its mailbox.
-    pub fn ask_to_leave(&mut self, from: u32, to: u32) {
-        if !self.nodes[from as usize].dead {
-            self.handle(from, Event::AskedToLeave { peer: Peer(to) });
+    pub fn request_detach(&mut self, from: u32, to: u32) {
+        if !self.ranks[from as usize].dead {
+            self.handle(from, Event::DetachRequested { peer: Peer(to) });
         }
     }
 
-    /// How many lanes of the mailbox of `node` are taken.
-    pub fn taken_lanes(&self, node: u32) -> usize {
-        self.lanes.iter().filter(|((_, to), _)| *to == node).map(|(_, lanes)| lanes.len()).sum()
+    /// How many lanes of the mailbox of `rank` are taken.
+    pub fn used_lanes(&self, rank: u32) -> usize {
+        self.lanes.iter().filter(|((_, to), _)| *to == rank).map(|(_, lanes)| lanes.len()).sum()
     }
 
     /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, gets a lane, is
@@ -273,7 +274,7 @@ impl World {
         let mut candidates = Vec::new();
         for (&(from, to), lanes) in &self.lanes {
             let (Some(first), Some(last)) = (lanes.front(), lanes.back()) else { continue };
-            let dead = |node: u32| self.nodes[node as usize].dead;
+            let dead = |rank: u32| self.ranks[rank as usize].dead;
             if first.attached && !first.packets.is_empty() && !dead(to) {
                 candidates.push((Candidate::Arrival, from, to));
             }
@@ -283,17 +284,17 @@ impl World {
             if !last.connected && !dead(from) {
                 candidates.push((Candidate::Connection, from, to));
             }
-            let asking = self.nodes[from as usize].asking.contains(&Peer(to));
-            if asking && last.data_slots < self.plan.quota_slots && !dead(from) {
+            let awaiting_room = self.ranks[from as usize].awaiting_room.contains(&Peer(to));
+            if awaiting_room && last.data_slots < self.plan.quota_slots && !dead(from) {
                 candidates.push((Candidate::Room, from, to));
             }
-            let others_wait = !self.nodes[to as usize].waiting.is_empty();
+            let others_wait = !self.ranks[to as usize].waiting.is_empty();
             if last.connected && !last.left && others_wait && !dead(from) && !dead(to) {
                 candidates.push((Candidate::Request, from, to));
             }
         }
-        let waits = |node: &Node| !node.dead && node.machine.next_deadline().is_some();
-        let waiting = (0..).zip(&self.nodes).filter(|(_, node)| waits(node));
+        let waits = |rank: &TestRank| !rank.dead && rank.machine.next_deadline().is_some();
+        let waiting = (0..).zip(&self.ranks).filter(|(_, rank)| waits(rank));
         candidates.extend(waiting.map(|(index, _)| (Candidate::Deadline, index, index)));
         if candidates.is_empty() {
             return false;
@@ -304,7 +305,7 @@ impl World {
         let lanes = self.lanes.entry((from, to)).or_default();
         match candidate {
             Candidate::Deadline => {
-                let deadline = self.nodes[from as usize].machine.next_deadline().expect("it waits");
+                let deadline = self.ranks[from as usize].machine.next_deadline().expect("it waits");
                 self.now = self.now.max(deadline);
                 self.handle(from, Event::Deadline);
             }
@@ -322,33 +323,33 @@ impl World {
                 last.connected = true;
                 let epoch = last.epoch;
                 let peer = Peer(to);
-                self.nodes[from as usize].slots.remove(&peer);
+                self.ranks[from as usize].slots.remove(&peer);
                 let connected = Event::Connected { peer, quota_slots, start_slots, credit_slots, epoch };
                 self.handle(from, connected);
             }
             Candidate::Room => {
                 let free = quota_slots - lanes.back().expect("chosen").data_slots;
-                self.nodes[from as usize].asking.retain(|peer| peer.0 != to);
+                self.ranks[from as usize].awaiting_room.retain(|peer| peer.0 != to);
                 self.handle(from, Event::Room { peer: Peer(to), slots: free });
             }
-            Candidate::Request => self.ask_to_leave(from, to),
+            Candidate::Request => self.request_detach(from, to),
         }
         true
     }
 
-    /// Gives free lanes of the mailbox of `node` to those who wait, in the order in which they came.
-    fn let_in(&mut self, node: u32) {
-        while self.taken_lanes(node) < self.plan.max_lanes {
-            let Some(from) = self.nodes[node as usize].waiting.pop_front() else { return };
-            let sender = &mut self.nodes[from as usize];
+    /// Gives free lanes of the mailbox of `rank` to those who wait, in the order in which they came.
+    fn grant_lanes(&mut self, rank: u32) {
+        while self.used_lanes(rank) < self.plan.max_lanes {
+            let Some(from) = self.ranks[rank as usize].waiting.pop_front() else { return };
+            let sender = &mut self.ranks[from as usize];
             let lane = Lane { epoch: sender.next_epoch, ..Lane::default() };
             sender.next_epoch += 1;
-            self.lanes.entry((from, node)).or_default().push_back(lane);
+            self.lanes.entry((from, rank)).or_default().push_back(lane);
         }
     }
 
     /// Lets everything happen that can; when nothing does, endpoints are told so.
-    pub fn settle(&mut self, mut choose: impl FnMut(usize) -> usize) {
+    pub fn run_to_rest(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut steps = 0;
         while self.step(&mut choose) || self.idle() {
             steps += 1;
@@ -359,11 +360,11 @@ impl World {
     /// Tells the endpoints that nothing happens. Returns whether one of them had been waiting for that.
     pub fn idle(&mut self) -> bool {
         let mut any = false;
-        for node in 0..self.plan.endpoints {
-            let Node { machine, dead, .. } = &self.nodes[node as usize];
-            if machine.has_company_waiting() && !dead {
+        for rank in 0..self.plan.endpoints {
+            let TestRank { machine, dead, .. } = &self.ranks[rank as usize];
+            if machine.has_pending_acks() && !dead {
                 any = true;
-                self.handle(node, Event::Idle);
+                self.handle(rank, Event::Idle);
             }
         }
         any
@@ -371,38 +372,38 @@ impl World {
 
     /// Nothing is under way or left over anywhere.
     pub fn assert_at_rest(&self) {
-        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| !node.dead) {
-            assert!(node.machine.is_quiet(), "endpoint {index} is not at rest: {:?}", node.machine);
-            let left: Vec<_> = node.buffers.iter().filter(|buffer| buffer.is_some()).collect();
+        for (index, rank) in self.ranks.iter().enumerate().filter(|(_, rank)| !rank.dead) {
+            assert!(rank.machine.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.machine);
+            let left: Vec<_> = rank.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
-            assert!(node.kept.is_empty(), "endpoint {index} keeps {:?}", node.kept.keys());
-            assert!(node.retained.is_empty(), "endpoint {index} retains {:?}", node.retained.keys());
+            assert!(rank.unexpected.is_empty(), "endpoint {index} keeps {:?}", rank.unexpected.keys());
+            assert!(rank.bounce.is_empty(), "endpoint {index} retains {:?}", rank.bounce.keys());
         }
         self.assert_counted();
         for (pair, lanes) in &self.lanes {
             assert!(lanes.len() <= 1, "{pair:?}: who has left has left");
             assert!(lanes.iter().all(|lane| lane.packets.is_empty()), "lane {pair:?} holds packets");
         }
-        assert!(self.nodes.iter().all(|node| node.waiting.is_empty()), "somebody still waits for a lane");
+        assert!(self.ranks.iter().all(|rank| rank.waiting.is_empty()), "somebody still waits for a lane");
     }
 
     /// What the machines say that they did is what was seen from outside.
     fn assert_counted(&self) {
-        for node in self.nodes.iter().filter(|node| !node.dead) {
-            let counters = node.machine.counters();
+        for rank in self.ranks.iter().filter(|rank| !rank.dead) {
+            let counters = rank.machine.counters();
             let by_kind = counters.packets_by_kind();
-            let seen = PACKET_KINDS.map(|kind| node.kinds.get(kind).copied().unwrap_or(0));
+            let seen = PACKET_KINDS.map(|kind| rank.kinds.get(kind).copied().unwrap_or(0));
             assert_eq!(by_kind, seen, "packets by kind: {PACKET_KINDS:?}");
             assert_eq!(counters.packets_sent, seen.iter().sum::<u64>());
-            let pairs: Vec<_> = node.machine.pairs(self.now).collect();
+            let pairs: Vec<_> = rank.machine.pairs(self.now).collect();
             let stalled_ns: u64 = pairs.iter().map(|pair| pair.stalled_ns).sum();
-            assert_eq!(stalled_ns + node.machine.forgotten_stalled_ns(), counters.stalled_ns);
+            assert_eq!(stalled_ns + rank.machine.removed_stalled_ns(), counters.stalled_ns);
             for pair in pairs {
                 let Some(sending) = pair.sending else { continue };
                 let (Some(quota), Some(granted)) = (sending.quota_slots, sending.granted_total) else {
                     continue;
                 };
-                let spent = node.slots.get(&pair.peer).copied().unwrap_or(0);
+                let spent = rank.slots.get(&pair.peer).copied().unwrap_or(0);
                 assert_eq!((sending.spent_total, sending.credits), (Some(spent), quota + granted - spent));
             }
         }
@@ -411,59 +412,62 @@ impl World {
     /// No endpoint has kept or retained more than it was to.
     pub fn assert_within_budget(&self) {
         let bounds = self.plan.scheme.grants();
-        for (index, node) in self.nodes.iter().enumerate() {
-            let (kept, budget) = (node.peak_kept_cost_bytes, self.plan.budget_bytes);
-            assert!(!bounds || kept <= budget, "endpoint {index} kept {kept} of {budget} bytes");
-            let (retained, limit) = (node.peak_retained_bytes as u64, self.plan.retain_bytes);
-            assert!(retained <= limit, "endpoint {index} retained {retained} of {limit} bytes");
+        for (index, rank) in self.ranks.iter().enumerate() {
+            let (unexpected, budget) = (rank.peak_unexpected_cost_bytes, self.plan.budget_bytes);
+            assert!(!bounds || unexpected <= budget, "endpoint {index} kept {unexpected} of {budget} bytes");
+            let (bounce, limit) = (rank.peak_bounce_bytes as u64, self.plan.bounce_bytes);
+            assert!(bounce <= limit, "endpoint {index} retained {bounce} of {limit} bytes");
         }
     }
 
-    /// Requests of `node` that have not completed.
-    pub fn outstanding(&self, node: u32) -> Vec<Request> {
-        let buffers = self.nodes[node as usize].buffers.iter().enumerate();
+    /// Requests of `rank` that have not completed.
+    pub fn outstanding(&self, rank: u32) -> Vec<Request> {
+        let buffers = self.ranks[rank as usize].buffers.iter().enumerate();
         buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
     /// Every request of these endpoints has completed.
-    pub fn assert_no_requests_left(&self, nodes: &[usize]) {
-        for &index in nodes {
-            let left = self.nodes[index].buffers.iter().filter(|buffer| buffer.is_some()).count();
+    pub fn assert_no_requests_left(&self, ranks: &[usize]) {
+        for &index in ranks {
+            let left = self.ranks[index].buffers.iter().filter(|buffer| buffer.is_some()).count();
             assert_eq!(left, 0, "endpoint {index}: requests never completed");
         }
     }
 
-    /// Hands `event` to the machine of `node`: half of the time by a shortcut, if there is one. If asked to compare, both
+    /// Hands `event` to the machine of `rank`: half of the time by a shortcut, if there is one. If asked to compare, both
     /// ways are gone, by two machines, which must say the same and be the same afterwards.
-    fn hand(&mut self, node: u32, event: Event, actions: &mut Vec<Action>) {
+    fn dispatch(&mut self, rank: u32, event: Event, actions: &mut Vec<Action>) {
         let (now, chance) = (self.now, self.trace >> 40);
-        let machine = &mut self.nodes[node as usize].machine;
+        let machine = &mut self.ranks[rank as usize].machine;
         let compared = self.compare.then(|| {
             let (mut other, mut expected) = (machine.clone(), Vec::new());
             other.handle(now, event.clone(), &mut expected);
             (other, expected)
         });
-        let Shortcuts { messages, parts, credits, early, found } = &mut self.shortcuts;
+        let FastPathCounts { messages, parts, credits, early, found } = &mut self.fast_paths;
         match &event {
             Event::Arrived { from, packet }
                 if chance & 1 == 0 && matches!(packet.body, Body::More { .. }) =>
             {
-                match machine.part_now(*from, packet) {
-                    Some(Part { to, bytes, settle }) => {
+                match machine.try_part_arrival(*from, packet) {
+                    Some(MessagePart { to, bytes, credits_due }) => {
                         *parts += 1;
                         if bytes > 0 {
                             actions.push(Action::Place { to, bytes });
                         }
                         actions.push(Action::Retire);
-                        if settle {
-                            machine.settle(now, *from, actions);
+                        if credits_due {
+                            machine.send_due_credits(now, *from, actions);
                         }
                     }
                     None => machine.handle(now, event, actions),
                 }
             }
-            Event::Arrived { from, packet } if chance & 1 == 0 => match machine.arrived_now(*from, packet) {
-                Some(Shortcut::Message { taken: Taken { request, envelope, bytes }, settle }) => {
+            Event::Arrived { from, packet } if chance & 1 == 0 => match machine.try_arrival(*from, packet) {
+                Some(FastArrival::Message {
+                    received: ReceivedMessage { request, envelope, bytes },
+                    credits_due,
+                }) => {
                     *messages += 1;
                     if bytes > 0 {
                         let to = Destination::Request { request, offset: 0 };
@@ -471,27 +475,30 @@ impl World {
                     }
                     let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
                     actions.extend([Action::Complete { request, outcome }, Action::Retire]);
-                    if settle {
-                        machine.settle(now, *from, actions);
+                    if credits_due {
+                        machine.send_due_credits(now, *from, actions);
                     }
                 }
-                Some(Shortcut::Credits { settle }) => {
+                Some(FastArrival::Credits { credits_due }) => {
                     *credits += 1;
                     actions.push(Action::Retire);
-                    if settle {
-                        machine.settle(now, *from, actions);
+                    if credits_due {
+                        machine.send_due_credits(now, *from, actions);
                     }
                 }
-                None => match machine.early_now(*from, packet) {
-                    Some(Early { message, bytes, settle }) => {
+                None => match machine.try_unexpected_arrival(*from, packet) {
+                    Some(UnexpectedArrival { message, bytes, credits_due }) => {
                         *early += 1;
                         if bytes > 0 {
                             let to = Destination::Message { message, offset: 0 };
-                            actions.extend([Action::Keep { message, bytes }, Action::Place { to, bytes }]);
+                            actions.extend([
+                                Action::AllocateUnexpected { message, bytes },
+                                Action::Place { to, bytes },
+                            ]);
                         }
                         actions.push(Action::Retire);
-                        if settle {
-                            machine.settle(now, *from, actions);
+                        if credits_due {
+                            machine.send_due_credits(now, *from, actions);
                         }
                     }
                     None => machine.handle(now, event, actions),
@@ -499,15 +506,15 @@ impl World {
             },
             Event::Posted(Command::Receive(receive)) if chance & 1 == 0 && receive.multi.is_none() => {
                 let ReceiveCommand { request, pattern, capacity_bytes, .. } = *receive;
-                if !machine.receive_now(request, &pattern, capacity_bytes) {
-                    match machine.take_early(&pattern, capacity_bytes) {
-                        Some(Found { message, envelope, bytes }) => {
+                if !machine.try_post_receive(request, &pattern, capacity_bytes) {
+                    match machine.try_receive_unexpected(&pattern, capacity_bytes) {
+                        Some(UnexpectedMatch { message, envelope, bytes }) => {
                             *found += 1;
                             if bytes > 0 {
                                 actions.push(Action::Deliver { message, request, offset: 0, bytes });
                             }
                             if envelope.length > 0 {
-                                actions.push(Action::Forget { message });
+                                actions.push(Action::FreeUnexpected { message });
                             }
                             let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
                             actions.push(Action::Complete { request, outcome });
@@ -524,7 +531,7 @@ impl World {
         }
     }
 
-    fn handle(&mut self, node: u32, event: Event) {
+    fn handle(&mut self, rank: u32, event: Event) {
         let mut actions = Vec::new();
         let mut next = Some(event);
         while let Some(event) = next {
@@ -532,147 +539,154 @@ impl World {
                 Event::Arrived { from, .. } => Some(from.0),
                 _ => None,
             };
-            self.hand(node, event, &mut actions);
+            self.dispatch(rank, event, &mut actions);
             let mut retired = 0;
             for action in actions.drain(..) {
                 retired += u32::from(action == Action::Retire);
                 if let Some(record) = &mut self.record {
-                    record.push((node, action.clone()));
+                    record.push((rank, action.clone()));
                 }
                 let placed_late = retired > 0 && matches!(action, Action::Place { .. });
                 assert!(!placed_late, "a payload is placed after its slots were freed");
-                self.perform(node, arrived_from, action);
+                self.perform(rank, arrived_from, action);
             }
             assert_eq!(retired, u32::from(arrived_from.is_some()), "exactly one retirement per arrival");
-            self.check_pool(node);
-            next = self.nodes[node as usize].events.pop_front();
+            self.check_pool(rank);
+            next = self.ranks[rank as usize].events.pop_front();
         }
     }
 
     /// I1, I3 and I6 as the machine counts, and I1 as the lanes show it. With the same settings everywhere the thresholds
     /// alone keep I2.
-    fn check_pool(&self, node: u32) {
+    fn check_pool(&self, rank: u32) {
         let Scheme::Dynamic { .. } = self.plan.scheme else { return };
-        let pool = self.nodes[node as usize].machine.pool();
+        let pool = self.ranks[rank as usize].machine.pool();
         pool.assert_invariants();
-        assert_eq!(pool.tally().put_off, 0, "I2 rests on the thresholds");
+        assert_eq!(pool.tally().deferred_grants, 0, "I2 rests on the thresholds");
         let Plan { region, endpoints, .. } = self.plan;
         let grown = endpoints + endpoints.saturating_sub(region.peers);
         assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
         for account in pool.accounts() {
             // The account is that of the stay that is being read: another one may have begun already.
-            let lane = self.lanes.get(&(account.owner.0, node)).and_then(VecDeque::front);
+            let lane = self.lanes.get(&(account.owner.0, rank)).and_then(VecDeque::front);
             assert!(lane.is_none_or(|lane| lane.attached), "an account of who has left: {account:?}");
             let filled = lane.map_or(0, |lane| lane.data_slots);
             assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
         }
     }
 
-    fn perform(&mut self, node: u32, arrived_from: Option<u32>, action: Action) {
-        self.trace = (self.trace ^ u64::from(node)).wrapping_mul(0x0000_0100_0000_01b3);
+    fn perform(&mut self, rank: u32, arrived_from: Option<u32>, action: Action) {
+        self.trace = (self.trace ^ u64::from(rank)).wrapping_mul(0x0000_0100_0000_01b3);
         match action {
             Action::Connect { to } => {
-                self.nodes[to.0 as usize].waiting.push_back(node);
-                self.let_in(to.0);
+                self.ranks[to.0 as usize].waiting.push_back(rank);
+                self.grant_lanes(to.0);
             }
             Action::Disconnect { to } => {
-                let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
+                let lane = self.lanes.get_mut(&(rank, to.0)).and_then(VecDeque::back_mut).expect("a lane");
                 assert!(!std::mem::replace(&mut lane.left, true), "left twice");
                 let last = lane.packets.back().map(|(packet, _)| packet.body);
-                assert!(last.is_none_or(|body| body == Body::Leave) || self.nodes[to.0 as usize].dead);
-                self.nodes[node as usize].asking.retain(|asking| *asking != to);
+                assert!(last.is_none_or(|body| body == Body::Detach) || self.ranks[to.0 as usize].dead);
+                self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != to);
             }
-            Action::Vacate { peer } => {
-                let lane = self.lanes.get_mut(&(peer.0, node)).and_then(VecDeque::pop_front).expect("a lane");
+            Action::FreeLane { peer } => {
+                let lane = self.lanes.get_mut(&(peer.0, rank)).and_then(VecDeque::pop_front).expect("a lane");
                 assert!(lane.left && lane.packets.is_empty() && lane.data_slots == 0);
-                self.let_in(node);
+                self.grant_lanes(rank);
             }
-            Action::Transmit { to, packet, payload } => self.transmit(node, to, packet, payload),
-            Action::AskRoom { to, at_once: false } => self.nodes[node as usize].asking.push(to),
+            Action::Transmit { to, packet, payload } => self.transmit(rank, to, packet, payload),
+            Action::AskRoom { to, at_once: false } => self.ranks[rank as usize].awaiting_room.push(to),
             Action::AskRoom { to, at_once: true } => {
-                let lane = self.lanes.get(&(node, to.0)).and_then(VecDeque::back).expect("a lane");
+                let lane = self.lanes.get(&(rank, to.0)).and_then(VecDeque::back).expect("a lane");
                 let slots = self.plan.quota_slots - lane.data_slots;
-                self.nodes[node as usize].events.push_back(Event::Room { peer: to, slots });
+                self.ranks[rank as usize].events.push_back(Event::Room { peer: to, slots });
             }
-            Action::Keep { message, bytes } => {
-                let before = self.nodes[node as usize].kept.insert(message, vec![0; bytes as usize]);
+            Action::AllocateUnexpected { message, bytes } => {
+                let before = self.ranks[rank as usize].unexpected.insert(message, vec![0; bytes as usize]);
                 assert!(before.is_none(), "{message:?} is kept twice");
-                let node = &mut self.nodes[node as usize];
-                let cost = node.kept.values().map(|kept| kept_cost_bytes(kept.len() as u64)).sum();
-                node.peak_kept_cost_bytes = node.peak_kept_cost_bytes.max(cost);
+                let rank = &mut self.ranks[rank as usize];
+                let cost = rank
+                    .unexpected
+                    .values()
+                    .map(|unexpected| unexpected_cost_bytes(unexpected.len() as u64))
+                    .sum();
+                rank.peak_unexpected_cost_bytes = rank.peak_unexpected_cost_bytes.max(cost);
             }
-            Action::Retain { transfer, request } => {
-                let node = &mut self.nodes[node as usize];
-                let copy = node.buffers[request.0 as usize].clone().expect("outstanding");
-                let before = node.retained.insert(transfer.copy().expect("a copy"), copy);
+            Action::FillBounce { transfer, request } => {
+                let rank = &mut self.ranks[rank as usize];
+                let copy = rank.buffers[request.0 as usize].clone().expect("outstanding");
+                let before = rank.bounce.insert(transfer.bounce_buffer().expect("a copy"), copy);
                 assert!(before.is_none(), "{transfer:?} is retained twice");
-                let bytes = node.retained.values().map(Vec::len).sum();
-                node.peak_retained_bytes = node.peak_retained_bytes.max(bytes);
+                let bytes = rank.bounce.values().map(Vec::len).sum();
+                rank.peak_bounce_bytes = rank.peak_bounce_bytes.max(bytes);
             }
-            Action::Release { transfer } => {
-                let copy = transfer.copy().expect("a copy");
-                let released = self.nodes[node as usize].retained.remove(&copy);
+            Action::FreeBounce { transfer } => {
+                let copy = transfer.bounce_buffer().expect("a copy");
+                let released = self.ranks[rank as usize].bounce.remove(&copy);
                 assert!(released.is_some(), "{transfer:?} is not retained");
             }
             Action::Place { to, bytes } => {
-                let lane = &self.lanes[&(arrived_from.expect("an arrival"), node)][0];
+                let lane = &self.lanes[&(arrived_from.expect("an arrival"), rank)][0];
                 let payload = lane.packets.front().expect("not retired").1[..bytes as usize].to_vec();
-                let node = &mut self.nodes[node as usize];
+                let rank = &mut self.ranks[rank as usize];
                 let (into, offset) = match to {
                     Destination::Request { request, offset } => {
-                        (node.buffers[request.0 as usize].as_mut().expect("outstanding"), offset)
+                        (rank.buffers[request.0 as usize].as_mut().expect("outstanding"), offset)
                     }
                     Destination::Message { message, offset } => {
-                        (node.kept.get_mut(&message).expect("kept"), offset)
+                        (rank.unexpected.get_mut(&message).expect("kept"), offset)
                     }
                     Destination::Region { key, offset } => {
-                        (node.regions.get_mut(&key).expect("exposed"), offset)
+                        (rank.regions.get_mut(&key).expect("exposed"), offset)
                     }
                 };
                 into[offset as usize..][..payload.len()].copy_from_slice(&payload);
             }
             Action::Retire => {
                 let from = arrived_from.expect("an arrival");
-                let lanes = self.lanes.get_mut(&(from, node)).expect("a lane");
+                let lanes = self.lanes.get_mut(&(from, rank)).expect("a lane");
                 let lane = lanes.front_mut().expect("a lane");
                 let (packet, _) = lane.packets.pop_front().expect("a packet");
-                if packet.body == Body::Leave && self.severed.contains(&(node, from)) {
+                if packet.body == Body::Detach && self.dropped.contains(&(rank, from)) {
                     lanes.pop_front(); // the machine has given it up, and does not say so again
-                    self.let_in(node);
+                    self.grant_lanes(rank);
                     return;
                 }
                 if packet.body.is_credit() {
                     lane.credit_packets -= 1;
-                } else if packet.body != Body::Leave {
+                } else if packet.body != Body::Detach {
                     lane.data_slots -= self.plan.geometry.packet_slots(&packet);
                 }
             }
             Action::Deliver { message, request, offset, bytes } => {
-                let node = &mut self.nodes[node as usize];
-                let from = &node.kept[&message][..bytes as usize];
-                let into = node.buffers[request.0 as usize].as_mut().expect("outstanding");
+                let rank = &mut self.ranks[rank as usize];
+                let from = &rank.unexpected[&message][..bytes as usize];
+                let into = rank.buffers[request.0 as usize].as_mut().expect("outstanding");
                 into[offset as usize..][..from.len()].copy_from_slice(from);
             }
-            Action::Forget { message } => {
-                assert!(self.nodes[node as usize].kept.remove(&message).is_some(), "{message:?} is not kept");
+            Action::FreeUnexpected { message } => {
+                assert!(
+                    self.ranks[rank as usize].unexpected.remove(&message).is_some(),
+                    "{message:?} is not kept"
+                );
             }
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
                 let result = if self.plan.copies_forbidden {
                     Err(CopyFault::Forbidden)
-                } else if self.severed.contains(&(peer.0, node)) {
+                } else if self.dropped.contains(&(peer.0, rank)) {
                     Err(CopyFault::Gone)
                 } else {
-                    self.copy(node, request, peer, direction, address, offset, bytes);
+                    self.copy(rank, request, peer, direction, address, offset, bytes);
                     Ok(())
                 };
-                self.nodes[node as usize].events.push_back(Event::CopyDone { transfer, result });
+                self.ranks[rank as usize].events.push_back(Event::CopyDone { transfer, result });
             }
-            Action::Sever { peer } => {
-                self.severed.insert((node, peer.0));
-                if self.nodes[peer.0 as usize].dead {
-                    self.lanes.remove(&(peer.0, node));
-                    self.nodes[node as usize].waiting.retain(|waiting| *waiting != peer.0);
-                } else if let Some(lanes) = self.lanes.get_mut(&(peer.0, node)) {
+            Action::DropPeer { peer } => {
+                self.dropped.insert((rank, peer.0));
+                if self.ranks[peer.0 as usize].dead {
+                    self.lanes.remove(&(peer.0, rank));
+                    self.ranks[rank as usize].waiting.retain(|waiting| *waiting != peer.0);
+                } else if let Some(lanes) = self.lanes.get_mut(&(peer.0, rank)) {
                     // One that lives may go on writing: nobody reads it.
                     lanes.retain(|lane| !lane.left);
                     for lane in lanes {
@@ -680,38 +694,36 @@ impl World {
                         (lane.data_slots, lane.credit_packets) = (0, 0);
                     }
                 }
-                self.let_in(node);
-                self.nodes[node as usize].asking.retain(|asking| *asking != peer);
+                self.grant_lanes(rank);
+                self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != peer);
             }
             Action::Notify { from, data, bytes } => {
-                self.nodes[node as usize].notices.push((from, data, bytes));
+                self.ranks[rank as usize].notices.push((from, data, bytes));
             }
             Action::Complete { request, outcome } => {
-                let node = &mut self.nodes[node as usize];
-                let buffer = node.buffers[request.0 as usize].clone().expect("completed once");
+                let rank = &mut self.ranks[rank as usize];
+                let buffer = rank.buffers[request.0 as usize].clone().expect("completed once");
                 if !matches!(outcome, Outcome::Received { last: false, .. }) {
-                    node.buffers[request.0 as usize] = None;
+                    rank.buffers[request.0 as usize] = None;
                 }
-                node.completions.push_back((request, outcome, buffer));
+                rank.completions.push_back((request, outcome, buffer));
             }
         }
     }
 
-    fn transmit(&mut self, node: u32, to: Peer, mut packet: Packet, payload: Source) {
-        let sender = &mut self.nodes[node as usize];
+    fn transmit(&mut self, rank: u32, to: Peer, mut packet: Packet, payload: Source) {
+        let sender = &mut self.ranks[rank as usize];
         *sender.kinds.entry(kind(&packet.body)).or_default() += 1;
         if !packet.body.is_free() {
             *sender.slots.entry(to).or_default() += self.plan.geometry.packet_slots(&packet);
         }
-        let from = &self.nodes[node as usize];
+        let from = &self.ranks[rank as usize];
         match (&mut packet.body, payload) {
             (Body::Rendezvous { address, .. }, Source::Request { request, .. }) if self.plan.cross_memory => {
                 *address = (u64::from(request.0) + 1) << 32;
             }
-            (Body::Rendezvous { address, .. }, Source::Retained { transfer, .. })
-                if self.plan.cross_memory =>
-            {
-                *address = u64::from(transfer.copy().expect("a copy")) + 1;
+            (Body::Rendezvous { address, .. }, Source::Bounce { transfer, .. }) if self.plan.cross_memory => {
+                *address = u64::from(transfer.bounce_buffer().expect("a copy")) + 1;
             }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
                 *address = (*key << 48) | *offset
@@ -726,25 +738,26 @@ impl World {
                 from.buffers[request.0 as usize].as_ref().expect("outstanding")[offset as usize..][..bytes]
                     .to_vec()
             }
-            Source::Retained { transfer, offset } => {
-                from.retained[&transfer.copy().expect("a copy")][offset as usize..][..bytes].to_vec()
+            Source::Bounce { transfer, offset } => {
+                from.bounce[&transfer.bounce_buffer().expect("a copy")][offset as usize..][..bytes].to_vec()
             }
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
         // What the packet grants is spent in the stay of the other direction that it speaks of.
-        let stays = self.lanes.entry((to.0, node)).or_default();
+        let stays = self.lanes.entry((to.0, rank)).or_default();
         if let Some(stay) = stays.iter_mut().find(|lane| lane.epoch == packet.epoch && lane.attached) {
             stay.granted_total = packet.granted_total;
         }
-        let lane = self.lanes.get_mut(&(node, to.0)).and_then(VecDeque::back_mut).expect("a lane");
+        let lane = self.lanes.get_mut(&(rank, to.0)).and_then(VecDeque::back_mut).expect("a lane");
         assert!(lane.connected && !lane.left, "{packet:?} from who has no lane");
-        let said_hold = std::mem::replace(&mut lane.says_hold, packet.marks.hold);
-        self.switched_on += u64::from(!said_hold && packet.marks.hold);
-        self.switched_off += u64::from(said_hold && !packet.marks.hold);
-        if packet.body == Body::Leave {
-            assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Leave));
+        let said_rendezvous_only =
+            std::mem::replace(&mut lane.says_rendezvous_only, packet.marks.rendezvous_only);
+        self.switched_on += u64::from(!said_rendezvous_only && packet.marks.rendezvous_only);
+        self.switched_off += u64::from(said_rendezvous_only && !packet.marks.rendezvous_only);
+        if packet.body == Body::Detach {
+            assert!(lane.packets.iter().all(|(packet, _)| packet.body != Body::Detach));
         } else if packet.body.is_credit() {
             lane.credit_packets += 1;
             assert!(lane.credit_packets <= self.plan.credit_slots, "I2: {} unread", lane.credit_packets);
@@ -757,7 +770,7 @@ impl World {
             let credited = self.plan.scheme.grants();
             assert!(!credited || lane.spent_total <= owned, "{} slots spent of {owned}", lane.spent_total);
         }
-        if !self.nodes[to.0 as usize].dead {
+        if !self.ranks[to.0 as usize].dead {
             lane.packets.push_back((packet, payload));
         }
         self.trace = (self.trace ^ u64::from(slots)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -766,7 +779,7 @@ impl World {
     #[expect(clippy::too_many_arguments, reason = "the fields of the action")]
     fn copy(
         &mut self,
-        node: u32,
+        rank: u32,
         request: Request,
         peer: Peer,
         direction: Direction,
@@ -774,12 +787,12 @@ impl World {
         offset: u64,
         bytes: u64,
     ) {
-        let there = &mut self.nodes[peer.0 as usize];
+        let there = &mut self.ranks[peer.0 as usize];
         let key = address >> 48;
         let (memory, at) = if key > 0 {
             (there.regions.get_mut(&key).expect("exposed"), (address & ((1 << 48) - 1)) as usize)
         } else if address >> 32 == 0 {
-            (there.retained.get_mut(&(address as u32 - 1)).expect("retained"), 0)
+            (there.bounce.get_mut(&(address as u32 - 1)).expect("retained"), 0)
         } else {
             let request = (address >> 32) as usize - 1;
             (there.buffers[request].as_mut().expect("announced"), 0)
@@ -789,15 +802,15 @@ impl World {
             Direction::Get => {
                 let data = memory[at..][..bytes].to_vec();
                 let into =
-                    self.nodes[node as usize].buffers[request.0 as usize].as_mut().expect("outstanding");
+                    self.ranks[rank as usize].buffers[request.0 as usize].as_mut().expect("outstanding");
                 into[offset..][..bytes].copy_from_slice(&data);
             }
             Direction::Put => {
-                let data = self.nodes[node as usize].buffers[request.0 as usize]
+                let data = self.ranks[rank as usize].buffers[request.0 as usize]
                     .as_ref()
                     .expect("outstanding")[offset..][..bytes]
                     .to_vec();
-                let there = &mut self.nodes[peer.0 as usize];
+                let there = &mut self.ranks[peer.0 as usize];
                 let memory = there.regions.get_mut(&key).expect("exposed");
                 memory[at..][..bytes].copy_from_slice(&data);
             }

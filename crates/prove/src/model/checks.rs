@@ -37,9 +37,9 @@ impl Setup {
     pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
         let waits =
             |who: u32| !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some();
-        if state.busy | state.asking | state.untold != 0
+        if state.busy | state.asking | state.unnotified != 0
             || (0..self.processes).any(waits)
-            || self.somebody_learns(state)
+            || self.any_unknown_loss(state)
         {
             return Ok(());
         }
@@ -47,8 +47,8 @@ impl Setup {
             let (from, to) = self.pairs[pair];
             return violation("I4", format!("{from} waits for credit of {to} and nothing is on its way"));
         }
-        if state.joining != 0 {
-            return violation("I4", format!("senders of lanes {:b} wait for ever", state.joining));
+        if state.attaching != 0 {
+            return violation("I4", format!("senders of lanes {:b} wait for ever", state.attaching));
         }
         for us in (0..self.processes).filter(|&us| !self.dead(state, us)) {
             let machine = &state.endpoints[us as usize];
@@ -89,18 +89,20 @@ impl Setup {
         let wanted = self.config.credit_slots as u8 + 1;
         let slots = self.config.geometry.packet_slots(packet);
         if let Body::Eager { .. } | Body::More { .. } = packet.body {
-            let earned = &mut Arc::make_mut(&mut state.earned)[lane];
-            *earned = (u32::from(*earned) + slots).min(u32::from(wanted)) as u8;
+            let data_since_promotion = &mut Arc::make_mut(&mut state.data_since_promotion)[lane];
+            *data_since_promotion = (u32::from(*data_since_promotion) + slots).min(u32::from(wanted)) as u8;
         }
         let Some((after, _)) = self.activity(state, from, to) else { return Ok(()) }; // it has left
         if after > before.0 {
-            if state.earned[lane] < wanted {
-                let earned = state.earned[lane];
-                let detail = format!("{from} becomes more active at {to} with {earned} slots of data");
+            if state.data_since_promotion[lane] < wanted {
+                let data_since_promotion = state.data_since_promotion[lane];
+                let detail =
+                    format!("{from} becomes more active at {to} with {data_since_promotion} slots of data");
                 return violation("activity", detail);
             }
             // At most so many thresholds were crossed beyond the one that counted, or can be without a further slot.
-            Arc::make_mut(&mut state.earned)[lane] = (before.1 + slots - 1).min(u32::from(wanted)) as u8;
+            Arc::make_mut(&mut state.data_since_promotion)[lane] =
+                (before.1 + slots - 1).min(u32::from(wanted)) as u8;
         }
         Ok(())
     }
@@ -111,7 +113,7 @@ impl Setup {
     /// I1, I3 and I6. While the two are not in the same stay, what the receiver believes is at least what is filled.
     pub(super) fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
         for peer in self.neighbours(acted) {
-            if self.dead(state, peer) || state.severed & 1 << self.lane(acted, peer) != 0 {
+            if self.dead(state, peer) || state.dropped & 1 << self.lane(acted, peer) != 0 {
                 continue;
             }
             for (from, to) in [(acted, peer), (peer, acted)] {
@@ -120,13 +122,13 @@ impl Setup {
                 let Some(books) = receiver.receiver_books(Peer(from), origin) else { continue };
                 let credits = state.endpoints[from as usize].sender_books(Peer(to)).credits;
                 let (filled, _) = self.filled(state, from, to);
-                let given_back = self.given_back(state, from, to);
+                let returned_credits = self.returned_credits(state, from, to);
                 let wanted = match (books.current, books.quota_slots) {
-                    (Some(current), _) => current.wrapping_sub(given_back),
+                    (Some(current), _) => current.wrapping_sub(returned_credits),
                     (None, Some(quota_slots)) => quota_slots.wrapping_sub(books.retrieved),
                     (None, None) => continue,
                 };
-                let agree = match self.share_a_stay(state, from, to) {
+                let agree = match self.share_a_lease(state, from, to) {
                     true => credits.wrapping_add(filled).wrapping_add(books.granted_unknown) == wanted,
                     false => filled <= wanted,
                 };
@@ -143,15 +145,15 @@ impl Setup {
     }
 
     /// Whether sender and receiver are in the same stay, and know it.
-    fn share_a_stay(&self, state: &State, from: u32, to: u32) -> bool {
+    fn share_a_lease(&self, state: &State, from: u32, to: u32) -> bool {
         let lane = self.lane(from, to);
-        state.stays[lane].lasts
-            && state.untold & 1 << lane == 0
+        state.leases[lane].is_active
+            && state.unnotified & 1 << lane == 0
             && !state.lanes[lane].iter().any(|item| matches!(item, Item::Attach { .. }))
     }
 
     /// Credits in responses on their way, in the stay that is read.
-    fn given_back(&self, state: &State, from: u32, to: u32) -> u32 {
+    fn returned_credits(&self, state: &State, from: u32, to: u32) -> u32 {
         let credits = |item: &Item| match item {
             Item::Packet(Packet { body: Body::ReturnResponse { credits }, .. }) => Some(*credits),
             Item::Packet(_) => Some(0),

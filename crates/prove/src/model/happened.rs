@@ -28,7 +28,7 @@ pub enum Happened {
     /// A threshold was reached by piggybacking, with no more returned than it says.
     Deficit,
     /// Quota moved from one sender to another.
-    Theft,
+    QuotaTransfer,
     /// Standing: a request or a response waits for a credit.
     ControlWaiting,
     /// A receiver was not ready.
@@ -38,13 +38,13 @@ pub enum Happened {
     /// The buffers of a connection grew.
     Growth,
     /// A sender left.
-    Left,
+    Detached,
     /// A sender that had come back read what was granted in an earlier stay.
     StaleGrant,
     /// A sender learned of a request for a stay that has not begun for it.
     EarlyRequest,
     /// Somebody died.
-    Died,
+    Crashed,
 }
 
 impl Happened {
@@ -57,15 +57,15 @@ impl Happened {
         Happened::ShortGrant,
         Happened::Excess,
         Happened::Deficit,
-        Happened::Theft,
+        Happened::QuotaTransfer,
         Happened::ControlWaiting,
         Happened::NotReady,
         Happened::GaveUp,
         Happened::Growth,
-        Happened::Left,
+        Happened::Detached,
         Happened::StaleGrant,
         Happened::EarlyRequest,
-        Happened::Died,
+        Happened::Crashed,
     ];
 
     /// How the table calls it.
@@ -78,15 +78,15 @@ impl Happened {
             Happened::ShortGrant => "short grant",
             Happened::Excess => "excess",
             Happened::Deficit => "deficit",
-            Happened::Theft => "theft",
+            Happened::QuotaTransfer => "quota transfer",
             Happened::ControlWaiting => "control waits",
             Happened::NotReady => "not ready",
             Happened::GaveUp => "gave up",
             Happened::Growth => "growth",
-            Happened::Left => "left",
+            Happened::Detached => "detached",
             Happened::StaleGrant => "stale grant",
             Happened::EarlyRequest => "early request",
-            Happened::Died => "died",
+            Happened::Crashed => "crashed",
         }
     }
 

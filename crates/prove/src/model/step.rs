@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_proto::canonical::Stay;
+use weir_proto::canonical::Lease;
 use weir_proto::{
     Action, Body, Command, Endpoint, Event, Instant, Outcome, Packet, Pattern, Peer, PeerFault,
     ReceiveCommand, Request, SendCommand, SendLevel, Space,
@@ -41,13 +41,13 @@ impl Setup {
                     Item::Attach { epoch } => {
                         let lane = self.lane(from, to);
                         self.pop(next, lane);
-                        Arc::make_mut(&mut next.earned)[lane] = 0;
+                        Arc::make_mut(&mut next.data_since_promotion)[lane] = 0;
                         self.handle(next, to, None, self.attached(to, from, epoch), &mut effect)?;
                         self.check_books(next, to)?;
                         return Ok(effect);
                     }
                 };
-                self.note_stay(next, from, to, &packet, &mut effect);
+                self.note_lease(next, from, to, &packet, &mut effect);
                 // Nobody hopes for a message of somebody who was given up.
                 let lost = next.endpoints[to as usize].fault(Peer(from)).is_some();
                 if let Body::Eager { .. } = packet.body
@@ -88,17 +88,17 @@ impl Setup {
                 self.handle(next, from, None, Event::Posted(Command::Send(send)), &mut effect)?;
                 from
             }
-            Move::Tell { from, to } => {
+            Move::Notify { from, to } => {
                 let lane = self.lane(from, to);
-                next.untold &= !(1 << lane);
-                let epoch = next.stays[lane].epoch;
+                next.unnotified &= !(1 << lane);
+                let epoch = next.leases[lane].epoch;
                 self.handle(next, from, None, self.connected(to, epoch), &mut effect)?;
                 from
             }
-            Move::Leave { from, to } => {
-                next.leaves += u8::from(self.most_leaves.is_some());
-                effect.happened |= Happened::Left.bit();
-                self.handle(next, from, None, Event::AskedToLeave { peer: Peer(to) }, &mut effect)?;
+            Move::Detach { from, to } => {
+                next.detaches += u8::from(self.max_detaches.is_some());
+                effect.happened |= Happened::Detached.bit();
+                self.handle(next, from, None, Event::DetachRequested { peer: Peer(to) }, &mut effect)?;
                 from
             }
             Move::Retry { who } => {
@@ -108,27 +108,27 @@ impl Setup {
                 })?;
                 who
             }
-            Move::Learn { who, of } => {
+            Move::LearnLoss { who, of } => {
                 let lost = Event::Lost { peer: Peer(of), fault: PeerFault::Unreachable };
                 self.handle(next, who, None, lost, &mut effect)?;
                 who
             }
             Move::Steal { at } => {
-                next.steals += u8::from(self.most_steals.is_some());
+                next.steals += u8::from(self.max_steals.is_some());
                 self.act(next, at, None, &mut effect, |machine, actions| {
-                    assert!(machine.stir(Instant(0), actions), "somebody is expected");
+                    assert!(machine.steal_for_absent_sender(Instant(0), actions), "somebody is expected");
                 })?;
                 at
             }
-            Move::Die { who } => {
+            Move::Crash { who } => {
                 next.dead |= 1 << who;
-                effect.happened |= Happened::Died.bit();
+                effect.happened |= Happened::Crashed.bit();
                 for peer in self.neighbours(who) {
                     for lane in [self.lane(who, peer), self.lane(peer, who)] {
                         next.lanes[lane] = Arc::default();
                         next.busy &= !(1 << lane);
-                        self.forget_lane(next, lane);
-                        Arc::make_mut(&mut next.earned)[lane] = 0;
+                        self.clear_lane_requests(next, lane);
+                        Arc::make_mut(&mut next.data_since_promotion)[lane] = 0;
                     }
                     let lost = Event::Lost { peer: Peer(who), fault: PeerFault::Died };
                     self.handle(next, peer, None, lost, &mut effect)?;
@@ -196,11 +196,11 @@ impl Setup {
         note(Happened::ShortGrant, tallied.short_grants > tally.short_grants);
         note(Happened::Excess, tallied.excesses > tally.excesses);
         note(Happened::Deficit, tallied.deficits > tally.deficits);
-        note(Happened::Theft, tallied.quota_transfers > tally.quota_transfers);
+        note(Happened::QuotaTransfer, tallied.quota_transfers > tally.quota_transfers);
         note(Happened::NotReady, now.rnr_naks > counters.rnr_naks);
         let grew = now.peak_quota_slots > counters.peak_quota_slots && counters.peak_quota_slots > 0;
         note(Happened::Growth, grew);
-        if tallied.put_off > tally.put_off {
+        if tallied.deferred_grants > tally.deferred_grants {
             return violation("I2", "a grant waits for room for credit packets".into());
         }
         for action in actions {
@@ -225,38 +225,38 @@ impl Setup {
                 // Of who was given up nobody says that it has left.
                 let from = lane as u32 / self.processes;
                 if state.endpoints[node as usize].fault(Peer(from)).is_some() {
-                    self.let_in(state, from, node);
+                    self.grant_lane(state, from, node);
                 }
                 Ok(())
             }
             Action::Connect { to } => {
-                state.joining |= 1 << self.lane(node, to.0);
-                self.let_in(state, node, to.0);
+                state.attaching |= 1 << self.lane(node, to.0);
+                self.grant_lane(state, node, to.0);
                 Ok(())
             }
             Action::Disconnect { to } => {
                 let lane = self.lane(node, to.0);
-                self.forget_lane(state, lane);
+                self.clear_lane_requests(state, lane);
                 Ok(())
             }
-            Action::Vacate { peer } => {
-                self.let_in(state, peer.0, node);
+            Action::FreeLane { peer } => {
+                self.grant_lane(state, peer.0, node);
                 Ok(())
             }
             Action::AskRoom { to, .. } => {
                 state.asking |= 1 << self.lane(node, to.0);
                 Ok(())
             }
-            Action::Sever { peer } if self.dead(state, peer.0) => Ok(()),
-            Action::Sever { peer }
+            Action::DropPeer { peer } if self.dead(state, peer.0) => Ok(()),
+            Action::DropPeer { peer }
                 if matches!(
                     state.endpoints[node as usize].fault(peer),
                     Some(PeerFault::NotReady | PeerFault::Unreachable)
                 ) =>
             {
                 let lane = self.lane(node, peer.0);
-                self.forget_lane(state, lane);
-                state.severed |= 1 << lane;
+                self.clear_lane_requests(state, lane);
+                state.dropped |= 1 << lane;
                 effect.happened |= Happened::GaveUp.bit();
                 Ok(())
             }
@@ -265,7 +265,7 @@ impl Setup {
             {
                 Ok(())
             }
-            Action::Sever { peer } => {
+            Action::DropPeer { peer } => {
                 violation("refused", format!("endpoint {node} takes what {} says for malformed", peer.0))
             }
             // Bytes and requests are the business of tests/worlds.rs.
@@ -284,7 +284,7 @@ impl Setup {
         effect: &mut Effect,
     ) -> Result<(), Violation> {
         let lane = self.lane(from, to);
-        if state.untold & 1 << lane != 0 || !state.stays[lane].lasts {
+        if state.unnotified & 1 << lane != 0 || !state.leases[lane].is_active {
             return violation("stay", format!("{from} has no lane at {to} for {packet:?}"));
         }
         if let Body::Eager { .. } | Body::More { .. } = packet.body {
@@ -292,7 +292,7 @@ impl Setup {
             // when both have left.
             let next = state.numbers[lane];
             let first = matches!(packet.body, Body::Eager { .. });
-            let again = packet.number == 0 && first && state.stays[lane].epoch > 0;
+            let again = packet.number == 0 && first && state.leases[lane].epoch > 0;
             if packet.number != next.wrapping_sub(u32::from(!first)) && !again {
                 return violation("I5", format!("message {} instead of {next}", packet.number));
             }
@@ -303,8 +303,8 @@ impl Setup {
             effect.sent = Some(pair);
         }
         self.push(state, lane, Item::Packet(packet));
-        if packet.body == Body::Leave {
-            Arc::make_mut(&mut state.stays)[lane].lasts = false;
+        if packet.body == Body::Detach {
+            Arc::make_mut(&mut state.leases)[lane].is_active = false;
             return Ok(());
         }
         let (data_slots, credit_packets) = self.filled_last(state, from, to);
@@ -325,41 +325,41 @@ impl Setup {
     }
 
     /// A packet of `from` is about to be read: what is to be counted of stays.
-    fn note_stay(&self, state: &State, from: u32, to: u32, packet: &Packet, effect: &mut Effect) {
-        let stay = state.stays[self.lane(to, from)];
-        let told = state.untold & 1 << self.lane(to, from) == 0;
-        if stay.lasts && told && stay.epoch != packet.epoch && packet.granted_total > 0 {
+    fn note_lease(&self, state: &State, from: u32, to: u32, packet: &Packet, effect: &mut Effect) {
+        let lease = state.leases[self.lane(to, from)];
+        let told = state.unnotified & 1 << self.lane(to, from) == 0;
+        if lease.is_active && told && lease.epoch != packet.epoch && packet.granted_total > 0 {
             effect.happened |= Happened::StaleGrant.bit();
         }
-        if !told && packet.body == Body::ReturnRequest && stay.epoch == packet.epoch {
+        if !told && packet.body == Body::ReturnRequest && lease.epoch == packet.epoch {
             effect.happened |= Happened::EarlyRequest.bit();
         }
     }
 
     /// `from` has a lane at `to`, if it wants one and no more earlier ones are left than may be.
-    fn let_in(&self, state: &mut State, from: u32, to: u32) {
+    fn grant_lane(&self, state: &mut State, from: u32, to: u32) {
         let lane = self.lane(from, to);
-        if state.joining & 1 << lane == 0 {
+        if state.attaching & 1 << lane == 0 {
             return;
         }
         let items = &state.lanes[lane];
-        let leaving = |item: &&Item| {
-            matches!(item, Item::Packet(Packet { body: Body::Leave, .. }) | Item::Attach { .. })
+        let detaching = |item: &&Item| {
+            matches!(item, Item::Packet(Packet { body: Body::Detach, .. }) | Item::Attach { .. })
         };
-        if items.iter().filter(leaving).count() > usize::from(self.overlap) {
+        if items.iter().filter(detaching).count() > usize::from(self.overlap) {
             return;
         }
-        let stay = &mut Arc::make_mut(&mut state.stays)[lane];
-        *stay = Stay { epoch: stay.epoch.wrapping_add(1), lasts: true };
-        let item = Item::Attach { epoch: stay.epoch };
+        let lease = &mut Arc::make_mut(&mut state.leases)[lane];
+        *lease = Lease { epoch: lease.epoch.wrapping_add(1), is_active: true };
+        let item = Item::Attach { epoch: lease.epoch };
         self.push(state, lane, item);
-        state.joining &= !(1 << lane);
-        state.untold |= 1 << lane;
+        state.attaching &= !(1 << lane);
+        state.unnotified |= 1 << lane;
     }
 
     /// The sender of a lane wants nothing more in it.
-    fn forget_lane(&self, state: &mut State, lane: usize) {
-        for bits in [&mut state.asking, &mut state.joining, &mut state.untold] {
+    fn clear_lane_requests(&self, state: &mut State, lane: usize) {
+        for bits in [&mut state.asking, &mut state.attaching, &mut state.unnotified] {
             *bits &= !(1 << lane);
         }
     }

@@ -19,12 +19,19 @@ pub enum Assumed {
     ReceiveCall,
     /// RNR timer of the scheme `hardware`. Unit: us.
     RnrTimer,
+    /// Mean of the random extra time of each send call and receive call. Unit: ns.
+    CallJitter,
 }
 
 impl Assumed {
     /// All of them.
-    pub const ALL: [Assumed; 4] =
-        [Assumed::CreditPrice, Assumed::UnexpectedCopyPrice, Assumed::ReceiveCall, Assumed::RnrTimer];
+    pub const ALL: [Assumed; 5] = [
+        Assumed::CreditPrice,
+        Assumed::UnexpectedCopyPrice,
+        Assumed::ReceiveCall,
+        Assumed::RnrTimer,
+        Assumed::CallJitter,
+    ];
 
     /// Name and unit, for tables.
     pub fn name(self) -> &'static str {
@@ -33,6 +40,7 @@ impl Assumed {
             Assumed::UnexpectedCopyPrice => "unexpected copy (x)",
             Assumed::ReceiveCall => "receive call (ns)",
             Assumed::RnrTimer => "RNR timer (us)",
+            Assumed::CallJitter => "call jitter (ns)",
         }
     }
 
@@ -43,6 +51,7 @@ impl Assumed {
             Assumed::UnexpectedCopyPrice => &[0.0, 0.5, 1.0, 2.0],
             Assumed::ReceiveCall => &[0.0, 100.0, 300.0, 1000.0],
             Assumed::RnrTimer => &[10.0, 20.0, 80.0, 320.0, 640.0],
+            Assumed::CallJitter => &[0.0, 1000.0, 10_000.0],
         }
     }
 
@@ -52,6 +61,7 @@ impl Assumed {
             Assumed::CreditPrice | Assumed::UnexpectedCopyPrice => 1.0,
             Assumed::ReceiveCall => 300.0,
             Assumed::RnrTimer => RNR_TIMER_NS as f64 / 1000.0,
+            Assumed::CallJitter => 0.0,
         }
     }
 
@@ -80,6 +90,14 @@ impl Assumed {
                 }
                 cost.receive_call_ps = (value * 1000.0) as u64;
                 keys.push(("receive_call_ns", cost.receive_call_ps));
+            }
+            Assumed::CallJitter => {
+                // LogGOPS has no price of a call: its `o` is the processor's.
+                if setup.network.model.kind() == Kind::Loggops {
+                    return None;
+                }
+                cost.call_jitter_ps = (value * 1000.0) as u64;
+                keys.push(("call_jitter_ns", cost.call_jitter_ps));
             }
             Assumed::RnrTimer => {
                 let timer_ns = &mut changed.settings.rnr_timer_ns;

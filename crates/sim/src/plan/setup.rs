@@ -271,7 +271,7 @@ impl Setup {
                     peers,
                     start_slots: start,
                     attach_policy: AttachPolicy::Start,
-                    hold_points: 0,
+                    grace_points: 0,
                 };
                 (quota_slots, start_slots) = (slots, start);
             }
@@ -279,7 +279,7 @@ impl Setup {
                 scheme = Scheme::Dynamic { piggyback: true };
                 let slots = data_slots * peers;
                 region = DataRegion::shared(slots, peers, credit_slots, AttachPolicy::FirstContact);
-                (quota_slots, start_slots) = (slots.min(DataRegion::MOST_LANE_SLOTS), region.start_slots);
+                (quota_slots, start_slots) = (slots.min(DataRegion::MAX_LANE_SLOTS), region.start_slots);
                 budget_bytes = UNEXPECTED_BUDGET_BYTES;
             }
         }
@@ -293,11 +293,12 @@ impl Setup {
             remote_inline_bytes: 64,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: budget_bytes,
-            retain_bytes: UNEXPECTED_BUDGET_BYTES,
+            bounce_bytes: UNEXPECTED_BUDGET_BYTES,
             planned_peers: peers,
             planned_quota_slots: quota_slots,
         };
-        world::Plan { ranks, config, quota_slots, start_slots, cost: self.network.cost(), event_limit: 0 }
+        let (cost, seed) = (self.network.cost(), self.settings.seed);
+        world::Plan { ranks, config, quota_slots, start_slots, cost, event_limit: 0, seed }
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) struct EarlyPacket {
 pub(super) enum AfterRetrieval {
     Nothing,
     /// Something is to be sent to its sender.
-    Settle(Peer),
+    SendDueCredits(Peer),
     /// It is a message, for this receive.
     Complete {
         request: Request,

@@ -66,10 +66,10 @@ mod tests {
             peers: 3,
             start_slots: 2,
             attach_policy: AttachPolicy::Start,
-            hold_points: 0,
+            grace_points: 0,
         };
         let mut pool = Pool::new(&region, 2, false);
-        let accounts = [0, 1, 2].map(|peer| pool.admit(Peer(peer), 24, 2));
+        let accounts = [0, 1, 2].map(|peer| pool.attach(Peer(peer), 24, 2));
         let equal = PoolReading {
             available_slots: 18,
             sharers: 3,

@@ -19,6 +19,7 @@ use super::peer_numbers::PeerNumbers;
 use super::rnr::{Attempt, HardwareEvent, PostedBuffers};
 use super::{Plan, PoolReading, Record};
 use crate::cost::Cost;
+use crate::jitter::Jitter;
 use crate::network::{Hold, TrainId};
 use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
@@ -165,6 +166,8 @@ pub(super) struct RankState {
     since: Picoseconds,
     /// The next packet to this rank is there already: it was an attempt.
     already_arrived: Option<u32>,
+    /// Extra time of calls.
+    jitter: Jitter,
 }
 
 impl RankState {
@@ -191,6 +194,7 @@ impl RankState {
             called_at: 0,
             since: 0,
             already_arrived: None,
+            jitter: Jitter::new(plan.seed, rank),
         }
     }
 
@@ -283,7 +287,7 @@ impl RankState {
             (self.next_at().is_some(), "packets in its mailbox"),
             (open, "open operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
-            (!self.machine.is_quiet(), "something under way in its machine"),
+            (!self.machine.is_quiescent(), "pending work in its machine"),
         ];
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
@@ -485,7 +489,7 @@ impl RankState {
                 self.called_at = self.free_at;
                 let begun = Begun { tag, bytes, called_at: self.called_at };
                 let request = self.begin(handle, begun);
-                self.free_at += cost.send_call_ps;
+                self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let checks = context.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
                 let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
@@ -494,10 +498,10 @@ impl RankState {
             }
             Call::Receive { handle, from, tag, bytes } => {
                 let request = self.begin(handle, Begun { called_at: self.free_at, ..Begun::default() });
-                self.free_at += cost.receive_call_ps;
+                self.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
-                if !self.machine.receive_now(request, &pattern, bytes) {
+                if !self.machine.try_post_receive(request, &pattern, bytes) {
                     let receive = ReceiveCommand { request, pattern, capacity_bytes: bytes, multi: None };
                     self.handle(Event::Posted(Command::Receive(receive)), context);
                 }
@@ -636,16 +640,19 @@ impl RankState {
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, context),
             // The copy that lets the send complete; what is kept under which name is not looked at.
-            Action::Retain { request, .. } => {
+            Action::FillBounce { request, .. } => {
                 let bytes = self.begun(request).bytes;
                 self.free_at += cost.unexpected_copy_ps(bytes);
             }
-            Action::Keep { .. } | Action::Forget { .. } | Action::Release { .. } => {}
-            Action::Sever { peer } if context.may_lose => context.left.severed.push(self.peers.rank(peer.0)),
-            Action::Sever { .. }
+            Action::AllocateUnexpected { .. } | Action::FreeUnexpected { .. } | Action::FreeBounce { .. } => {
+            }
+            Action::DropPeer { peer } if context.may_lose => {
+                context.left.severed.push(self.peers.rank(peer.0))
+            }
+            Action::DropPeer { .. }
             | Action::Notify { .. }
             | Action::Disconnect { .. }
-            | Action::Vacate { .. } => {
+            | Action::FreeLane { .. } => {
                 panic!("{action:?} in a world without losses, leaving and remote writes")
             }
         }

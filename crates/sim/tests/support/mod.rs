@@ -42,7 +42,7 @@ pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
         peers: ranks,
         start_slots: 2,
         attach_policy: AttachPolicy::Start,
-        hold_points: 0,
+        grace_points: 0,
     };
     let config = Config { planned_peers: ranks, planned_quota_slots: 20, region, ..plan.config };
     Plan { config, start_slots: 10, event_limit: 50_000_000, ..plan }

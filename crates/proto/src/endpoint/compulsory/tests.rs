@@ -15,7 +15,7 @@ struct Bench {
     granted: [u32; 3],
     credit_packets: [u16; 3],
     /// The budget is used up: every packet has to say so.
-    holds: bool,
+    says_rendezvous_only: bool,
 }
 
 fn config() -> Config {
@@ -28,14 +28,14 @@ fn config() -> Config {
             peers: 2,
             start_slots: 1,
             attach_policy: AttachPolicy::Start,
-            hold_points: 0,
+            grace_points: 0,
         },
         eager_bytes: 1000,
         cross_memory: true,
         remote_inline_bytes: 100,
         max_unexpected: 1000,
         unexpected_budget_bytes: 1 << 20,
-        retain_bytes: 1 << 20,
+        bounce_bytes: 1 << 20,
         planned_peers: 2,
         planned_quota_slots: 12,
     }
@@ -51,8 +51,12 @@ impl Bench {
         if let Some(mutant) = mutant {
             machine.mutate(mutant);
         }
-        let mut bench =
-            Bench { machine, granted: [0; 3], credit_packets: [0; 3], holds: unexpected_budget_bytes == 0 };
+        let mut bench = Bench {
+            machine,
+            granted: [0; 3],
+            credit_packets: [0; 3],
+            says_rendezvous_only: unexpected_budget_bytes == 0,
+        };
         for peer in [Peer(1), Peer(2)] {
             let (quota_slots, start_slots, credit_slots) = (12, 1, ONE_CREDIT_SLOT);
             bench.event(Event::Attached { peer, quota_slots, start_slots, epoch: 0 });
@@ -66,7 +70,7 @@ impl Bench {
         self.machine.handle(Instant(0), event, &mut actions);
         let sent = |action: &Action| match action {
             Action::Transmit { to, packet, .. } => {
-                assert_eq!(packet.marks.hold, self.holds, "{packet:?}");
+                assert_eq!(packet.marks.rendezvous_only, self.says_rendezvous_only, "{packet:?}");
                 Some((to.0, packet.body))
             }
             _ => None,
@@ -130,13 +134,13 @@ impl Bench {
 fn who_is_robbed_is_asked_and_answers_once() {
     let mut receiver = Bench::new(None);
     assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
-    assert!(!receiver.machine.is_quiet(), "an answer is awaited");
+    assert!(!receiver.machine.is_quiescent(), "an answer is awaited");
     let held = receiver.machine.pool().accounts().next().expect("peer 1").current;
     receiver.arrive(1, Body::ReturnResponse { credits: held - 1 });
     let account = receiver.machine.pool().accounts().next().expect("peer 1");
     assert_eq!((account.current, account.blocked), (1, false)); // granted again, as its slot came free
     receiver.machine.pool().assert_invariants();
-    assert!(receiver.machine.is_quiet());
+    assert!(receiver.machine.is_quiescent());
     receiver.arrive(1, Body::ReturnResponse { credits: 0 });
     assert!(receiver.is_lost(1), "nobody asked for that");
 }
@@ -212,7 +216,7 @@ fn gap_6_both_may_ask_at_once() {
     let answer = [(1, Body::ReturnResponse { credits: 0 })];
     assert_eq!(asked_while_asking(None).grant(1, 1), answer);
     // Two that wait for each other's answers wait for ever.
-    assert_eq!(asked_while_asking(Some(Mutant::AnswersWaitForAnswers)).grant(1, 1), []);
+    assert_eq!(asked_while_asking(Some(Mutant::ResponsesWaitForResponses)).grant(1, 1), []);
 }
 
 #[test]

@@ -32,26 +32,26 @@ impl Pool {
 
     /// An expected sender that has not come behaves as if it were at a monitoring point: it becomes more active, and
     /// takes quota from the least active when it is the most active already. Returns whether there is one.
-    pub(crate) fn stir(&mut self) -> bool {
+    pub(crate) fn steal_for_absent_sender(&mut self) -> bool {
         let Some(phantom) = self.placeholders.clone().next() else { return false };
         let account = &mut self.accounts[phantom as usize];
         account.crossed = self.credit_slots;
-        self.watch(phantom);
+        self.monitor(phantom);
         true
     }
 
     pub(crate) fn canonical(&self, base_of: impl Fn(Peer) -> Base, words: &mut Vec<u32>) {
         let Pool {
             credit_slots,
-            piggyback: _,   // as it was made
-            start_slots: _, // as it was made
-            hold_points: _, // as it was made
+            piggyback: _,    // as it was made
+            start_slots: _,  // as it was made
+            grace_points: _, // as it was made
             planned_senders,
             planned_slots,
             missing_slots,
             region_slots,
             free_slots,
-            owed_slots,
+            guaranteed_slots,
             reserved_slots,
             unassigned_slots,
             accounts,
@@ -62,7 +62,7 @@ impl Pool {
             tally: _,  // counted, never looked at
             mutant: _, // as it was made
         } = self;
-        words.extend([*region_slots, *free_slots, *owed_slots, *reserved_slots, *unassigned_slots]);
+        words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *unassigned_slots]);
         words.extend([*planned_senders, *planned_slots, *missing_slots]);
         words.extend([placeholders.start, placeholders.end, free.len() as u32, requests.len() as u32]);
         words.extend(free);
@@ -94,8 +94,8 @@ impl Account {
             packets_sent,
             packets_read,
             blocked,
-            spared,
-            used,
+            grace,
+            recently_active,
             crossed,
             control,
             thresholds,
@@ -103,7 +103,7 @@ impl Account {
         } = self;
         words.extend([*retrieved, *piggybacked, *current, *intended, *lane_slots, *piggyback_to]);
         words.extend(base.distances(*granted_total, *packets_sent, *packets_read));
-        words.push(u32::from(*used) << 9 | u32::from(*blocked) << 8 | u32::from(*spared));
+        words.push(u32::from(*recently_active) << 9 | u32::from(*blocked) << 8 | u32::from(*grace));
         words.extend([*crossed, *control]);
         words.extend(&thresholds[..=credit_slots as usize]);
         words.push(owner.map_or(u32::MAX, |owner| owner.0));

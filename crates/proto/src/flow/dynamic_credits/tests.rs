@@ -34,7 +34,13 @@ struct Star {
 const LANE: u32 = 1000;
 
 fn region(slots: u32, peers: u32, credit_slots: u32) -> DataRegion {
-    DataRegion { slots, peers, start_slots: credit_slots, attach_policy: AttachPolicy::Start, hold_points: 0 }
+    DataRegion {
+        slots,
+        peers,
+        start_slots: credit_slots,
+        attach_policy: AttachPolicy::Start,
+        grace_points: 0,
+    }
 }
 
 impl Star {
@@ -66,7 +72,7 @@ impl Star {
     /// A newcomer.
     fn side(&mut self, number: u32) -> Side {
         let start_slots = self.pool.start_slots;
-        let account = self.pool.admit(Peer(number), LANE, start_slots);
+        let account = self.pool.attach(Peer(number), LANE, start_slots);
         let sender = Sender::new(LANE, start_slots);
         let (lane, back) = (VecDeque::new(), VecDeque::new());
         Side { account, sender, lane, back, read: 0, asked: false, connected: true }
@@ -266,7 +272,7 @@ fn what_is_stolen_is_half_the_difference_and_never_the_guaranteed_credits() {
         .map(|_| {
             star.pool.activity.shift_if_low_is_empty();
             star.pool.activity.move_to_front(0, Level::High);
-            star.pool.gain(0);
+            star.pool.gain_quota(0);
             (star.account(0).intended, star.account(1).intended)
         })
         .collect();
@@ -423,8 +429,8 @@ fn gap_7_only_data_is_activity() {
 
 #[test]
 fn gap_7_two_that_take_turns_do_not_rob_each_other_every_time() {
-    let quota_transfers = |hold_points| {
-        let mut star = Star::new(DataRegion { hold_points, ..region(40, 2, 1) }, 1, 2, None);
+    let quota_transfers = |grace_points| {
+        let mut star = Star::new(DataRegion { grace_points, ..region(40, 2, 1) }, 1, 2, None);
         for side in 0..2 {
             star.flow(side, 200);
         }
@@ -444,8 +450,8 @@ fn gap_7_two_that_take_turns_do_not_rob_each_other_every_time() {
 #[test]
 fn gap_12_shares_of_equally_active_senders_become_equal() {
     // Senders that come one after the other and then send the same, in pieces, now this one first, now that one.
-    let spread = |attach_policy, hold_points| {
-        let contact = DataRegion { attach_policy, hold_points, start_slots: 4, ..region(8 * 57, 8, 2) };
+    let spread = |attach_policy, grace_points| {
+        let contact = DataRegion { attach_policy, grace_points, start_slots: 4, ..region(8 * 57, 8, 2) };
         let mut star = Star::new(contact, 2, 0, None);
         for side in 0..8 {
             star.attach();
@@ -470,7 +476,7 @@ fn gap_12_shares_of_equally_active_senders_become_equal() {
 
 #[test]
 fn gap_12_the_idle_lose_their_share_whether_they_are_richer_or_not() {
-    let contact = DataRegion { hold_points: 4, ..region(8 * 57, 8, 2) };
+    let contact = DataRegion { grace_points: 4, ..region(8 * 57, 8, 2) };
     let mut star = Star::new(contact, 2, 8, None);
     for side in 0..8 {
         star.flow(side, 200);
@@ -488,7 +494,7 @@ fn gap_8_more_than_n_starting_credits_need_a_larger_last_threshold() {
         let mut star = Star::new(start, 1, 2, mutant);
         (0..2).for_each(|_| star.send(0, 1));
         let sent = (0..2).filter(|_| star.retrieve(0).is_some()).count();
-        (sent, star.pool.tally().put_off)
+        (sent, star.pool.tally().deferred_grants)
     };
     assert_eq!(packets(None), (1, 0));
     // Only the totals, which the paper does not have, kept the second one back.
@@ -502,12 +508,12 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
         let mut star = Star::new(contact, 1, 2, mutant);
         star.flow(0, 300);
         let account = star.sides[0].account;
-        star.pool.release(account);
+        star.pool.remove(account);
         star.flow(1, 300);
         star.pool.available_slots() + star.account(1).current
     };
     assert_eq!(run(None), 40);
-    assert!(run(Some(Mutant::TheDeadKeepTheirShare)) < 10);
+    assert!(run(Some(Mutant::LostPeersKeepTheirShare)) < 10);
 
     let mut star = Star::published(4, 2, 2); // no dynamic region at all
     star.attach(); // a third one: the region grows by its guaranteed credits
@@ -515,7 +521,7 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
     assert_eq!(star.flow(2, 50), 50);
     star.pool.assert_invariants();
     let account = star.sides[0].account;
-    star.pool.release(account);
+    star.pool.remove(account);
     star.pool.assert_invariants();
     star.attach(); // in the place of the first
     assert_eq!(star.pool.region_slots(), 6);
@@ -550,8 +556,8 @@ fn gap_9_senders_that_come_and_go_do_not_make_the_region_grow_each_time() {
         }
         most
     };
-    assert!(run(Pool::leave) <= 20 + 4 * 4);
-    assert!(run(Pool::release) > 100, "nothing is kept for those who do not come back");
+    assert!(run(Pool::detach) <= 20 + 4 * 4);
+    assert!(run(Pool::remove) > 100, "nothing is kept for those who do not come back");
 }
 
 #[test]
@@ -635,8 +641,8 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
     let start_slots = credit_slots + [0, 0, 1, 4][draw.below(4) as usize];
     let slots = senders * start_slots + [0, 1, 3, 5, 20, 100][draw.below(6) as usize];
     let attach_policy = [AttachPolicy::FirstContact, AttachPolicy::Start][draw.below(2) as usize];
-    let hold_points = [0, 1, 4][draw.below(3) as usize];
-    let region = DataRegion { slots, peers: senders, start_slots, attach_policy, hold_points };
+    let grace_points = [0, 1, 4][draw.below(3) as usize];
+    let region = DataRegion { slots, peers: senders, start_slots, attach_policy, grace_points };
     let mut star = Star::new(region, credit_slots, senders, mutant);
     star.sides.iter_mut().for_each(|side| side.connected = draw.below(2) == 0);
     let mut favourite = 0;
@@ -665,7 +671,8 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
             star.pool.assert_invariants();
         }
         let unread = |side: &Side| side.back.iter().flatten().filter(|(_, credit)| *credit).count();
-        if star.pool.tally().put_off > 0 || star.sides.iter().any(|side| unread(side) > credit_slots as usize)
+        if star.pool.tally().deferred_grants > 0
+            || star.sides.iter().any(|side| unread(side) > credit_slots as usize)
         {
             return Err(format!("step {step}: more credit packets than slots for them"));
         }
@@ -685,19 +692,33 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
 fn stories_end_well_and_everything_happens_in_them() {
     let mut sum = Tally::default();
     for seed in 0..600 {
-        let Tally { quota_transfers, spared, requests, short_grants, excesses, deficits, put_off } =
-            story(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        let Tally {
+            quota_transfers,
+            victims_passed_over,
+            requests,
+            short_grants,
+            excesses,
+            deficits,
+            deferred_grants,
+        } = story(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         sum.quota_transfers += quota_transfers;
-        sum.spared += spared;
+        sum.victims_passed_over += victims_passed_over;
         sum.requests += requests;
         sum.short_grants += short_grants;
         sum.excesses += excesses;
         sum.deficits += deficits;
-        sum.put_off += put_off;
+        sum.deferred_grants += deferred_grants;
     }
-    let seen = [sum.quota_transfers, sum.spared, sum.requests, sum.short_grants, sum.excesses, sum.deficits];
+    let seen = [
+        sum.quota_transfers,
+        sum.victims_passed_over,
+        sum.requests,
+        sum.short_grants,
+        sum.excesses,
+        sum.deficits,
+    ];
     assert!(seen.into_iter().all(|count| count > 100), "{sum:?}");
-    assert_eq!(sum.put_off, 0);
+    assert_eq!(sum.deferred_grants, 0);
 }
 
 #[test]

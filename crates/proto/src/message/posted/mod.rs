@@ -1,9 +1,9 @@
 //! Posted receives, in MPI's order: of all receives that accept a message, the one posted first gets it.
 //!
-//! Receives of a space stand in one list, as long as a message finds its receive among the first [`WALK`] of them. When one does
+//! Receives of a space stand in one list, as long as a message finds its receive among the first [`LINEAR_SEARCH`] of them. When one does
 //! not, the list becomes an [`Index`] for each selector in use (with or without a sender, and the ignore mask). A message then
 //! asks each of them for the oldest receive with its key, and takes the oldest of the answers by the number given at
-//! posting. Selectors beyond [`INDEXES`] are walked; no MPI library has so many. A peer without receives costs nothing.
+//! posting. Selectors beyond [`MAX_INDEXES`] are walked; no MPI library has so many. A peer without receives costs nothing.
 
 #[cfg(test)]
 mod tests;
@@ -19,11 +19,11 @@ use crate::packet::Space;
 use crate::table::Number;
 
 /// Receives a search looks at before it turns to indexes.
-const WALK: usize = 16;
+const LINEAR_SEARCH: usize = 16;
 /// With so few receives left the indexes become a list again.
-const FEW: usize = 2;
+const MAX_LISTED: usize = 2;
 /// Selectors that have an index.
-const INDEXES: usize = 8;
+const MAX_INDEXES: usize = 8;
 
 /// A receive that waits.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ struct Indexed {
     count: usize,
     indexes: Vec<Index>,
     /// Slots of those whose selector has no index, in order.
-    rest: Vec<u32>,
+    unindexed: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,7 @@ struct SpaceQueue {
     list: VecDeque<Posted>,
     indexed: Option<Box<Indexed>>,
     /// Those that accept any peer.
-    open_count: u32,
+    any_source_count: u32,
 }
 
 /// All posted receives of an endpoint.
@@ -114,7 +114,7 @@ impl PostedQueue {
         let order = self.next_order;
         self.next_order += 1;
         let queue = self.space(pattern.space);
-        queue.open_count += u32::from(pattern.from.is_none());
+        queue.any_source_count += u32::from(pattern.from.is_none());
         let Pattern { space, from, tag, ignore } = pattern;
         let from = from.map(|peer| Number::of(peer.0));
         let multi = multi.map(Number::of);
@@ -130,10 +130,10 @@ impl PostedQueue {
     pub fn find(&mut self, space: Space, from: Peer, tag: u64) -> Option<(Place, Posted)> {
         let queue = self.space(space);
         let accepts = |(_, posted): &(usize, &Posted)| posted.accepts(from, tag);
-        if let Some((index, posted)) = queue.list.iter().enumerate().take(WALK).find(accepts) {
+        if let Some((index, posted)) = queue.list.iter().enumerate().take(LINEAR_SEARCH).find(accepts) {
             return Some((Place { space, index }, *posted));
         }
-        if queue.indexed.is_none() && queue.list.len() <= WALK {
+        if queue.indexed.is_none() && queue.list.len() <= LINEAR_SEARCH {
             return None;
         }
         let (slot, posted) = queue.index().find(from, tag)?;
@@ -176,7 +176,7 @@ impl PostedQueue {
             index => queue.list.remove(index),
         };
         let Some(Posted { from, .. }) = removed else { panic!("no receive at a place that was found") };
-        queue.open_count -= u32::from(from.is_none());
+        queue.any_source_count -= u32::from(from.is_none());
     }
 
     /// The receive at this place of the list.
@@ -195,9 +195,9 @@ impl PostedQueue {
         [&mut self.untagged, &mut self.tagged].into_iter().find_map(|queue| queue.take(wanted, 1).pop())
     }
 
-    /// Takes out all directed receives from `peer`, and, if `open_too`, those from anybody.
-    pub fn remove_waiting_for(&mut self, peer: Peer, open_too: bool) -> Vec<Posted> {
-        let waits = |posted: &Posted| posted.from().map_or(open_too, |from| from == peer);
+    /// Takes out all directed receives from `peer`, and, if `any_source_too`, those from anybody.
+    pub fn remove_for_peer(&mut self, peer: Peer, any_source_too: bool) -> Vec<Posted> {
+        let waits = |posted: &Posted| posted.from().map_or(any_source_too, |from| from == peer);
         let mut removed = self.untagged.take(waits, usize::MAX);
         removed.append(&mut self.tagged.take(waits, usize::MAX));
         removed.sort_by_key(|posted| posted.order);
@@ -205,7 +205,7 @@ impl PostedQueue {
     }
 
     /// The peers that some directed receive waits for. Cost: a look at every receive.
-    pub fn awaited_peers(&self) -> impl Iterator<Item = Peer> {
+    pub fn directed_sources(&self) -> impl Iterator<Item = Peer> {
         let mut peers = BTreeSet::new();
         for queue in [&self.untagged, &self.tagged] {
             peers.extend(queue.iter().filter_map(Posted::from));
@@ -214,8 +214,8 @@ impl PostedQueue {
     }
 
     /// Whether a receive waits that any peer could satisfy.
-    pub fn awaits_anybody(&self) -> bool {
-        self.untagged.open_count > 0 || self.tagged.open_count > 0
+    pub fn has_any_source_receive(&self) -> bool {
+        self.untagged.any_source_count > 0 || self.tagged.any_source_count > 0
     }
 
     /// What the queue itself occupies.
@@ -239,7 +239,7 @@ impl PostedQueue {
 impl SpaceQueue {
     #[inline(never)]
     fn find_behind_first(&self, from: Peer, tag: u64) -> Option<(usize, &Posted)> {
-        let mut listed = self.list.iter().enumerate().take(WALK).skip(1);
+        let mut listed = self.list.iter().enumerate().take(LINEAR_SEARCH).skip(1);
         listed.find(|(_, posted)| posted.accepts(from, tag))
     }
 
@@ -287,14 +287,14 @@ impl SpaceQueue {
     /// A receive is gone.
     #[inline]
     fn removed(&mut self, posted: &Posted) {
-        self.open_count -= u32::from(posted.from.is_none());
-        if self.indexed.as_ref().is_some_and(|indexed| indexed.count <= FEW) {
-            self.list_again();
+        self.any_source_count -= u32::from(posted.from.is_none());
+        if self.indexed.as_ref().is_some_and(|indexed| indexed.count <= MAX_LISTED) {
+            self.rebuild_list();
         }
     }
 
     #[cold]
-    fn list_again(&mut self) {
+    fn rebuild_list(&mut self) {
         let Some(indexed) = self.indexed.take() else { return };
         let mut left: Vec<Posted> = indexed.entries.iter().map(|(_, posted)| *posted).collect();
         left.sort_by_key(|posted| posted.order);
@@ -314,10 +314,10 @@ impl Indexed {
             Some(index) => index.append(slot, |slot| key(entries, selector, slot)),
             None => {
                 // One that nothing is in makes room, and its receives are no longer in the way of order.
-                if self.indexes.len() == INDEXES {
+                if self.indexes.len() == MAX_INDEXES {
                     match self.indexes.iter().position(Index::is_empty) {
                         Some(empty) => drop(self.indexes.swap_remove(empty)),
-                        None => return self.rest.push(slot),
+                        None => return self.unindexed.push(slot),
                     }
                 }
                 let mut index = Index::new(selector);
@@ -335,22 +335,22 @@ impl Indexed {
             let selector = index.selector();
             index.first(selector.key(from, tag), |slot| key(entries, selector, slot))
         });
-        let rest = self.rest.iter().copied().find(|&slot| posted(slot).accepts(from, tag));
-        indexed.chain(rest).map(|slot| (slot, posted(slot))).min_by_key(|(_, posted)| posted.order)
+        let unindexed = self.unindexed.iter().copied().find(|&slot| posted(slot).accepts(from, tag));
+        indexed.chain(unindexed).map(|slot| (slot, posted(slot))).min_by_key(|(_, posted)| posted.order)
     }
 
     fn bytes(&self) -> usize {
         let table = self.indexes.capacity() * size_of::<Index>();
         let indexes = table + self.indexes.iter().map(Index::bytes).sum::<usize>();
-        size_of::<Self>() + self.entries.bytes() + indexes + self.rest.capacity() * size_of::<u32>()
+        size_of::<Self>() + self.entries.bytes() + indexes + self.unindexed.capacity() * size_of::<u32>()
     }
 
     #[inline(never)]
     fn remove(&mut self, slot: u32) -> Posted {
         let selector = Selector::of(&self.entries.get(slot).expect("indexed receives exist").pattern());
         // A selector may have receives in the rest and an index, made later.
-        if let Some(place) = self.rest.iter().position(|&other| other == slot) {
-            self.rest.remove(place);
+        if let Some(place) = self.unindexed.iter().position(|&other| other == slot) {
+            self.unindexed.remove(place);
         } else {
             let index = self.indexes.iter_mut().find(|index| index.selector() == selector);
             let entries = &self.entries;

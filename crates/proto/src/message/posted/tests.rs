@@ -54,13 +54,13 @@ fn a_peer_that_nothing_is_posted_for_costs_nothing() {
     let bytes = queue.bytes();
     queue.post(Request(2), pattern(Some(u32::MAX - 1), 0, 0), 8, None);
     assert_eq!(queue.bytes(), bytes, "the same list has room for all");
-    assert_eq!(queue.awaited_peers().collect::<Vec<_>>(), [Peer(1), Peer(u32::MAX - 1)]);
+    assert_eq!(queue.directed_sources().collect::<Vec<_>>(), [Peer(1), Peer(u32::MAX - 1)]);
 }
 
 /// Random traffic against a plain list: few selectors and more than have an index, short queues and long.
 #[test]
 fn the_queue_does_what_a_naive_list_does() {
-    let (mut indexed_steps, mut rest_steps) = (0, 0);
+    let (mut indexed_steps, mut unindexed_steps) = (0, 0);
     for seed in 0..80 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (senders, tags) = (1 << random.u32(0..8), 1 << random.u64(0..10));
@@ -84,10 +84,10 @@ fn the_queue_does_what_a_naive_list_does() {
                     assert!(queue.remove_request(request).is_none());
                 }
                 13 if random.u32(0..20) == 0 => {
-                    let (peer, open_too) = (Peer(random.u32(0..senders)), random.bool());
-                    let waits = |pattern: &Pattern| pattern.from.map_or(open_too, |from| from == peer);
+                    let (peer, any_source_too) = (Peer(random.u32(0..senders)), random.bool());
+                    let waits = |pattern: &Pattern| pattern.from.map_or(any_source_too, |from| from == peer);
                     let lost: Vec<Request> = queue
-                        .remove_waiting_for(peer, open_too)
+                        .remove_for_peer(peer, any_source_too)
                         .iter()
                         .map(|posted| posted.request)
                         .collect();
@@ -112,16 +112,22 @@ fn the_queue_does_what_a_naive_list_does() {
                     }
                 }
             }
-            assert_eq!(queue.awaits_anybody(), naive.iter().any(|(_, pattern)| pattern.from.is_none()));
+            assert_eq!(
+                queue.has_any_source_receive(),
+                naive.iter().any(|(_, pattern)| pattern.from.is_none())
+            );
             if let Some(indexed) = &queue.tagged.indexed {
                 indexed_steps += 1;
-                rest_steps += usize::from(!indexed.rest.is_empty());
+                unindexed_steps += usize::from(!indexed.unindexed.is_empty());
             }
             if step % 50 == 0 {
                 let peers: BTreeSet<Peer> = naive.iter().filter_map(|(_, pattern)| pattern.from).collect();
-                assert!(queue.awaited_peers().eq(peers));
+                assert!(queue.directed_sources().eq(peers));
             }
         }
     }
-    assert!(indexed_steps > 10_000 && rest_steps > 1000, "{indexed_steps} indexed, {rest_steps} with a rest");
+    assert!(
+        indexed_steps > 10_000 && unindexed_steps > 1000,
+        "{indexed_steps} indexed, {unindexed_steps} with a rest"
+    );
 }

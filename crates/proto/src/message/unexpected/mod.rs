@@ -2,12 +2,12 @@
 //!
 //! The payload is the driver's, named by [`MessageId`]; here are the envelopes, at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) each.
 //!
-//! *Search.* A pattern is tried on the first [`WALK`] messages of its space. If none of them is it, the space gets an
+//! *Search.* A pattern is tried on the first [`LINEAR_SEARCH`] messages of its space. If none of them is it, the space gets an
 //! [`Index`] for the pattern's selector (with or without a sender, and the ignore mask), and from then on such a pattern
 //! costs a look-up, however many messages wait: those that match stand in a queue of their own, the oldest first. An
 //! index is built once, in one pass, kept up by every message that comes or goes, and dropped when only a few are left.
 //!
-//! *Bound.* A space has at most [`INDEXES`] of them; that is what the bytes of a message pay for. A program that uses more selectors
+//! *Bound.* A space has at most [`MAX_INDEXES`] of them; that is what the bytes of a message pay for. A program that uses more selectors
 //! than that walks its queue in turn with the pass that builds an index in place of the least used one: each search
 //! looks at every message once at the worst, and all of them together at most five quarters of that.
 
@@ -31,11 +31,11 @@ use entry::{Entry, WIDE_BYTES, Wide};
 const FIXED_BYTES: usize = 512 * 1024;
 
 /// Indexes of a space: two ignore masks, with and without a sender.
-const INDEXES: usize = 4;
+const MAX_INDEXES: usize = 4;
 /// Messages a search looks at before it turns to an index.
-const WALK: usize = 32;
+const LINEAR_SEARCH: usize = 32;
 /// With so few messages left the indexes go.
-const FEW: u32 = 8;
+const MIN_INDEXED: u32 = 8;
 /// Messages walked past for want of an index, for each message waiting, that pay for another index.
 const WALKED_BEFORE_EXCHANGE: u64 = 4;
 
@@ -66,7 +66,7 @@ pub(crate) struct Unexpected {
 
 impl Unexpected {
     /// Payload bytes that the driver keeps for it.
-    fn kept_bytes(&self) -> u64 {
+    fn buffered_bytes(&self) -> u64 {
         match self.payload {
             Payload::WithSender { .. } => 0,
             Payload::Whole | Payload::Arriving { .. } => self.envelope.length,
@@ -79,31 +79,31 @@ type Entries = Slab<Entry, 1024>;
 
 /// An index, and when a search last used it.
 #[derive(Clone, Debug)]
-struct Used {
+struct UsedIndex {
     index: Index,
     search: u64,
 }
 
 /// The messages of a space that can be found, in order of arrival.
 #[derive(Clone, Debug)]
-struct Listed {
+struct SpaceList {
     first: Link,
     last: Link,
     count: u32,
-    /// At most [`INDEXES`].
-    indexes: Vec<Used>,
+    /// At most [`MAX_INDEXES`].
+    indexes: Vec<UsedIndex>,
     /// Searches that an index answered, to tell the least used one.
     searches: u64,
-    /// Messages walked past beyond [`WALK`] since the last exchange.
+    /// Messages walked past beyond [`LINEAR_SEARCH`] since the last exchange.
     walked: u64,
     /// Messages walked past in all, for tests that count instead of timing.
     #[cfg(test)]
     visits: u64,
 }
 
-impl Default for Listed {
-    fn default() -> Listed {
-        Listed {
+impl Default for SpaceList {
+    fn default() -> SpaceList {
+        SpaceList {
             first: Link::NONE,
             last: Link::NONE,
             count: 0,
@@ -122,7 +122,7 @@ pub(crate) struct UnexpectedQueue {
     /// Only if there were ever any: thousands of endpoints in one process may never see one.
     waiting: Option<Box<Waiting>>,
     count: u32,
-    kept_bytes: u64,
+    buffered_bytes: u64,
 }
 
 /// Those that wait, and those that are claimed.
@@ -130,7 +130,7 @@ pub(crate) struct UnexpectedQueue {
 struct Waiting {
     entries: Entries,
     wide: Wide,
-    spaces: [Listed; 2],
+    spaces: [SpaceList; 2],
 }
 
 fn space_index(space: Space) -> usize {
@@ -149,15 +149,15 @@ impl UnexpectedQueue {
 
     /// Payload bytes that the driver keeps for them.
     #[inline]
-    pub fn kept_bytes(&self) -> u64 {
-        self.kept_bytes
+    pub fn buffered_bytes(&self) -> u64 {
+        self.buffered_bytes
     }
 
     /// What the queue itself occupies: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) for each of the most messages that have waited at a
     /// time since it was empty, and at most 512 KiB for chunks that are begun. Empty chunks go back.
     pub fn bytes(&self) -> usize {
-        let indexes = |listed: &Listed| -> usize {
-            let table = listed.indexes.capacity() * size_of::<Used>();
+        let indexes = |listed: &SpaceList| -> usize {
+            let table = listed.indexes.capacity() * size_of::<UsedIndex>();
             table + listed.indexes.iter().map(|used| used.index.bytes()).sum::<usize>()
         };
         let waiting = |waiting: &Waiting| {
@@ -190,7 +190,7 @@ impl UnexpectedQueue {
             used.index.append(slot, |slot| key(entries, wide, selector, slot));
         }
         self.count += 1;
-        self.kept_bytes += message.kept_bytes();
+        self.buffered_bytes += message.buffered_bytes();
         MessageId(slot)
     }
 
@@ -230,7 +230,7 @@ impl UnexpectedQueue {
         if entry.is_wide() {
             wide.insert(slot, after);
         }
-        self.kept_bytes = self.kept_bytes - before.kept_bytes() + after.kept_bytes();
+        self.buffered_bytes = self.buffered_bytes - before.buffered_bytes() + after.buffered_bytes();
         Some(result)
     }
 
@@ -256,7 +256,7 @@ impl UnexpectedQueue {
             waiting.wide.remove(&message.0);
         }
         self.count -= 1;
-        self.kept_bytes -= removed.kept_bytes();
+        self.buffered_bytes -= removed.buffered_bytes();
         removed
     }
 
@@ -269,7 +269,7 @@ impl UnexpectedQueue {
         waiting.unlink(message.0, pattern.space);
         waiting.entries.remove(message.0);
         self.count -= 1;
-        self.kept_bytes -= envelope.length;
+        self.buffered_bytes -= envelope.length;
         Some((message, envelope))
     }
 
@@ -308,7 +308,7 @@ impl Waiting {
         let mut link = listed.first;
         let mut walked = 0;
         while let Some(slot) = link.slot() {
-            if walked == WALK && self.index(pattern.space, selector) {
+            if walked == LINEAR_SEARCH && self.index(pattern.space, selector) {
                 return self.look_up(pattern, selector).expect("an index was made").map(MessageId);
             }
             let entry = self.entries.get(slot).expect("listed messages exist");
@@ -321,7 +321,7 @@ impl Waiting {
             link = entry.next;
         }
         let listed = &mut self.spaces[space_index(pattern.space)];
-        listed.walked += walked.saturating_sub(WALK) as u64;
+        listed.walked += walked.saturating_sub(LINEAR_SEARCH) as u64;
         #[cfg(test)]
         {
             listed.visits += walked as u64;
@@ -344,11 +344,11 @@ impl Waiting {
     #[cold]
     fn index(&mut self, space: Space, selector: Selector) -> bool {
         let listed = &mut self.spaces[space_index(space)];
-        if listed.indexes.len() == INDEXES {
+        if listed.indexes.len() == MAX_INDEXES {
             if listed.walked < WALKED_BEFORE_EXCHANGE * u64::from(listed.count) {
                 return false;
             }
-            let least_used = (0..INDEXES).min_by_key(|&number| listed.indexes[number].search);
+            let least_used = (0..MAX_INDEXES).min_by_key(|&number| listed.indexes[number].search);
             listed.indexes.swap_remove(least_used.expect("there are some"));
         }
         listed.walked = 0;
@@ -358,7 +358,7 @@ impl Waiting {
             index.append(slot, |slot| key(&self.entries, &self.wide, selector, slot));
             link = self.entries.get(slot).expect("listed messages exist").next;
         }
-        listed.indexes.push(Used { index, search: listed.searches });
+        listed.indexes.push(UsedIndex { index, search: listed.searches });
         true
     }
 
@@ -378,7 +378,7 @@ impl Waiting {
             Some(next) => self.entries.get_mut(next).expect("listed messages exist").previous = previous,
         }
         listed.count -= 1;
-        if listed.count <= FEW && !listed.indexes.is_empty() {
+        if listed.count <= MIN_INDEXED && !listed.indexes.is_empty() {
             listed.indexes = Vec::new();
         }
     }

@@ -25,7 +25,7 @@ fn pattern(from: Option<u32>, tag: u64, ignore: u64) -> Pattern {
 }
 
 /// The four kinds that MPI libraries use: with and without a sender, the tag wanted and any.
-fn kinds(from: u32, tag: u64) -> [Pattern; INDEXES] {
+fn kinds(from: u32, tag: u64) -> [Pattern; MAX_INDEXES] {
     [(Some(from), PROTOCOL), (None, PROTOCOL), (Some(from), ANY_TAG), (None, ANY_TAG)]
         .map(|(from, ignore)| pattern(from, tag, ignore))
 }
@@ -34,7 +34,7 @@ fn fill(queue: &mut UnexpectedQueue, count: u64, message: impl Fn(u64) -> Unexpe
     (0..count).map(|number| queue.push(message(number))).collect()
 }
 
-fn tagged(queue: &UnexpectedQueue) -> &Listed {
+fn tagged(queue: &UnexpectedQueue) -> &SpaceList {
     &queue.waiting.as_ref().expect("a message has waited").spaces[space_index(Space::Tagged)]
 }
 
@@ -82,7 +82,11 @@ fn an_entry_comes_out_as_it_went_in() {
         assert_eq!(queue.remove(name), message);
     }
     assert_eq!(
-        (queue.count(), queue.kept_bytes(), queue.waiting.as_ref().map_or(0, |waiting| waiting.wide.len())),
+        (
+            queue.count(),
+            queue.buffered_bytes(),
+            queue.waiting.as_ref().map_or(0, |waiting| waiting.wide.len())
+        ),
         (0, 0, 0)
     );
 }
@@ -97,7 +101,7 @@ fn a_million_messages_take_64_bytes_each_and_give_them_back() {
         for pattern in kinds(1, 1 << 40) {
             assert_eq!(queue.find(&pattern), None);
         }
-        assert_eq!(tagged(&queue).indexes.len(), INDEXES, "every kind has its index");
+        assert_eq!(tagged(&queue).indexes.len(), MAX_INDEXES, "every kind has its index");
         let bytes = queue.bytes();
         std::println!("{count} messages, {tags} tags: {:.2} bytes each", bytes as f64 / count as f64);
         assert!(bytes <= count as usize * ENVELOPE_BYTES as usize, "{bytes} bytes");
@@ -207,8 +211,8 @@ fn more_selectors_than_indexes_walk_and_exchange_within_the_stated_bound() {
         builds += u64::from(now != selectors);
         selectors = now;
     }
-    assert!(tagged(&queue).indexes.len() == INDEXES && builds > INDEXES as u64);
-    assert!(builds <= INDEXES as u64 + SEARCHES / WALKED_BEFORE_EXCHANGE, "{builds} indexes built");
+    assert!(tagged(&queue).indexes.len() == MAX_INDEXES && builds > MAX_INDEXES as u64);
+    assert!(builds <= MAX_INDEXES as u64 + SEARCHES / WALKED_BEFORE_EXCHANGE, "{builds} indexes built");
     assert!(tagged(&queue).visits <= SEARCHES * (COUNT + 1));
 }
 
@@ -303,11 +307,11 @@ fn the_queue_does_what_a_naive_list_does() {
                 }
             }
             longest = longest.max(naive.len());
-            exchanges += usize::from(queue.waiting.is_some() && tagged(&queue).indexes.len() == INDEXES);
+            exchanges += usize::from(queue.waiting.is_some() && tagged(&queue).indexes.len() == MAX_INDEXES);
             let all = || naive.iter().chain(&claimed).map(|(_, message)| message);
             assert_eq!(queue.count() as usize, naive.len() + claimed.len());
             if step % 64 == 0 {
-                assert_eq!(queue.kept_bytes(), all().map(Unexpected::kept_bytes).sum());
+                assert_eq!(queue.buffered_bytes(), all().map(Unexpected::buffered_bytes).sum());
                 let lost = Peer(random.u32(0..senders));
                 let incomplete = |(_, message): &&(MessageId, Unexpected)| {
                     message.envelope.from == lost && message.payload != Payload::Whole

@@ -131,5 +131,10 @@ pub const COSTS: Section = Section {
         time("unexpected_copy_ns_per_kib", "Copying one KiB of an unexpected message out of the slots."),
         time("get_ns", "Starting a remote get."),
         time("poll_ns", "Time between two polls of a waiting processor; 0: it sees at once what arrives."),
+        time(
+            "call_jitter_ns",
+            "Mean of the random extra time of each send call and receive call. It is exponentially distributed and drawn \
+             from the seed; 0: none, and all seeds give the same world.",
+        ),
     ],
 };

@@ -3,7 +3,8 @@
 use std::hint::black_box;
 
 use weir_proto::{
-    Body, CopyFault, Destination, Event, Outcome, Packet, Part, Peer, PeerFault, Shortcut, Space, Transfer,
+    Body, CopyFault, Destination, Event, FastArrival, MessagePart, Outcome, Packet, Peer, PeerFault, Space,
+    Transfer,
 };
 
 use super::super::flight::Taken;
@@ -33,7 +34,7 @@ impl RankState {
             let peers = &mut self.peers;
             let taken = context.flights.take(train, index, |rank| Peer(peers.number(rank)));
             self.take(taken, context);
-        } else if self.machine.has_company_waiting() {
+        } else if self.machine.has_pending_acks() {
             self.handle(Event::Idle, context);
         }
     }
@@ -75,7 +76,7 @@ impl RankState {
         true
     }
 
-    /// Deals with a packet, by a shortcut if the machine knows one.
+    /// Deals with a packet, on the fast path if the machine has one.
     fn take(&mut self, taken: Taken, context: &mut StepContext<'_>) {
         let Taken { from, peer, packet, called_at } = taken;
         let cost = context.cost;
@@ -87,18 +88,23 @@ impl RankState {
             checks.taken(from, self.rank, &packet);
         }
         let now = instant(self.free_at);
-        let settle = if let Some(Part { to, bytes, settle }) = self.machine.part_now(peer, &packet) {
+        let credits_due = if let Some(MessagePart { to, bytes, credits_due }) =
+            self.machine.try_part_arrival(peer, &packet)
+        {
             self.free_at += place_ps(to, bytes, cost);
-            settle
+            credits_due
         } else {
-            match self.machine.arrived_now(peer, &packet) {
-                Some(Shortcut::Message { taken: weir_proto::Taken { request, envelope, bytes }, settle }) => {
+            match self.machine.try_arrival(peer, &packet) {
+                Some(FastArrival::Message {
+                    received: weir_proto::ReceivedMessage { request, envelope, bytes },
+                    credits_due,
+                }) => {
                     self.free_at += place_ps(Destination::Request { request, offset: 0 }, bytes, cost);
                     let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
                     self.complete(request, outcome, context);
-                    settle
+                    credits_due
                 }
-                Some(Shortcut::Credits { settle }) => settle,
+                Some(FastArrival::Credits { credits_due }) => credits_due,
                 None => {
                     context.left.arrived = Some((from, packet));
                     return self.handle(Event::Arrived { from: peer, packet }, context);
@@ -106,8 +112,8 @@ impl RankState {
             }
         };
         self.retire(from, &packet, context);
-        if settle {
-            self.act(context, |machine, actions| machine.settle(now, peer, actions));
+        if credits_due {
+            self.act(context, |machine, actions| machine.send_due_credits(now, peer, actions));
         }
     }
 
@@ -129,8 +135,8 @@ impl RankState {
         self.free_at += place_ps;
         match then {
             AfterRetrieval::Nothing => {}
-            AfterRetrieval::Settle(peer) => {
-                self.act(context, |machine, actions| machine.settle(now, peer, actions))
+            AfterRetrieval::SendDueCredits(peer) => {
+                self.act(context, |machine, actions| machine.send_due_credits(now, peer, actions))
             }
             AfterRetrieval::Complete { request, tag, bytes } => {
                 let status = Status { source: from, tag, bytes: bytes.into(), fault: None };
@@ -213,7 +219,7 @@ impl RankState {
     #[inline]
     fn process_early(&mut self, train: TrainId, context: &mut StepContext<'_>) -> Option<bool> {
         let Taken { from, peer, packet, called_at } = context.flights.next(train);
-        let Part { to, bytes, settle } = self.machine.part_now(peer, &packet)?;
+        let MessagePart { to, bytes, credits_due } = self.machine.try_part_arrival(peer, &packet)?;
         context.flights.discard(train);
         self.lookahead.push(EarlyPacket {
             from,
@@ -221,9 +227,9 @@ impl RankState {
             payload_bytes: packet.payload_bytes,
             called_at,
             place_ps: place_ps(to, bytes, context.cost),
-            then: if settle { AfterRetrieval::Settle(peer) } else { AfterRetrieval::Nothing },
+            then: if credits_due { AfterRetrieval::SendDueCredits(peer) } else { AfterRetrieval::Nothing },
         });
-        Some(!settle)
+        Some(!credits_due)
     }
 
     /// Tells the machine of messages of one packet each, as far as each has a receive. Returns whether there are any.
@@ -237,11 +243,13 @@ impl RankState {
             if !matches!(packet.body, Body::Eager { .. }) {
                 break;
             }
-            let Some(Shortcut::Message { taken, settle }) = self.machine.arrived_now(peer, &packet) else {
+            let Some(FastArrival::Message { received, credits_due }) =
+                self.machine.try_arrival(peer, &packet)
+            else {
                 break;
             };
-            assert!(!settle, "nobody returns credits");
-            let weir_proto::Taken { request, envelope, bytes } = taken;
+            assert!(!credits_due, "nobody returns credits");
+            let weir_proto::ReceivedMessage { request, envelope, bytes } = received;
             context.flights.discard(train);
             self.mailbox.set_aside(context.chunks);
             self.lookahead.push(EarlyPacket {
@@ -284,7 +292,7 @@ impl RankState {
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         match self.next_at() {
             Some(at) => Some(cost.seen_ps(self.free_at, at)),
-            None => self.machine.has_company_waiting().then_some(self.free_at + IDLE_PS),
+            None => self.machine.has_pending_acks().then_some(self.free_at + IDLE_PS),
         }
     }
 

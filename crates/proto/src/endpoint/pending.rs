@@ -1,7 +1,7 @@
 //! What is under way with a peer, apart from what there is of every peer.
 //!
 //! An endpoint may know thousands of peers, and most of them are at rest: connected, with credits on both sides, and nothing
-//! waits. So what is there of all of them has to be small ([`PeerState`](super::PeerState)), and the rest stands by itself while there is any
+//! waits. So what is there of all of them has to be small ([`PeerEntry`](super::PeerEntry)), and the rest stands by itself while there is any
 //! of it. The memory of the last one that was over is kept for the next: a peer's first message waits for its connection, so
 //! that every peer has something under way once.
 
@@ -9,18 +9,18 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use super::compulsory::Compulsory;
-use super::holding::Ended;
-use super::sending::Job;
+use super::receiver_memory::PendingAcks;
+use super::sending::BacklogEntry;
 use crate::time::Instant;
 
 /// Room for a backlog that is kept when none waits, for all peers together.
-const MAX_SPARE_JOBS: usize = 256;
+const MAX_SPARE_ENTRIES: usize = 256;
 
 /// What is under way with one peer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnderWay {
+pub(super) struct PendingWork {
     /// What waits to be sent, in order.
-    pub backlog: VecDeque<Job>,
+    pub backlog: VecDeque<BacklogEntry>,
     /// What leaves before that.
     pub compulsory: Compulsory,
     /// Since when the head of the backlog waits for credit.
@@ -31,31 +31,31 @@ pub(super) struct UnderWay {
     pub write_refused: bool,
     /// Bytes of the remote write that have arrived.
     pub write_bytes: u64,
-    /// Copies of our messages that it has not taken.
-    pub copies: u32,
+    /// BounceBuffers of our messages that it has not taken.
+    pub bounce_buffers: u32,
     /// Its transfers that have ended here, of which it has not been told.
-    pub ended: Ended,
+    pub acks: PendingAcks,
 }
 
-impl UnderWay {
+impl PendingWork {
     /// Whether nothing waits to be sent, with or without credit.
     #[inline]
-    pub fn is_sent_out(&self) -> bool {
-        self.backlog.is_empty() && !self.ended.is_due() && !self.compulsory.waits()
+    pub fn has_nothing_to_send(&self) -> bool {
+        self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
     }
 
     /// Whether nothing is to happen any more that depends on it.
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
-            && !self.compulsory.is_under_way()
-            && self.ended.is_idle()
-            && self.copies == 0
+            && !self.compulsory.is_pending()
+            && self.acks.is_idle()
+            && self.bounce_buffers == 0
             && !self.write_refused
             && self.write_bytes == 0
     }
 
     /// Whether it says nothing at all any more.
-    fn is_over(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.stalled_ns == 0
             && self.stalled_since.is_none()
             && self.compulsory == Compulsory::default()
@@ -64,51 +64,51 @@ impl UnderWay {
 
     /// What it occupies beside itself. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        self.backlog.capacity() * size_of::<Job>() + self.ended.bytes()
+        self.backlog.capacity() * size_of::<BacklogEntry>() + self.acks.bytes()
     }
 }
 
 /// Memory of what is over, for what begins: of the many peers few have something under way at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spare {
-    under_way: Option<Box<UnderWay>>,
-    backlog: VecDeque<Job>,
+    pending: Option<Box<PendingWork>>,
+    backlog: VecDeque<BacklogEntry>,
 }
 
 impl Spare {
     /// What is under way with a peer, from now on if nothing was.
     #[inline]
-    pub fn begin<'peer>(&mut self, under_way: &'peer mut Option<Box<UnderWay>>) -> &'peer mut UnderWay {
-        under_way.get_or_insert_with(|| self.under_way.take().unwrap_or_default())
+    pub fn begin<'peer>(&mut self, pending: &'peer mut Option<Box<PendingWork>>) -> &'peer mut PendingWork {
+        pending.get_or_insert_with(|| self.pending.take().unwrap_or_default())
     }
 
     /// Takes back what says nothing any more.
     #[inline]
-    pub fn end(&mut self, under_way: &mut Option<Box<UnderWay>>) {
-        if let Some(over) = under_way.take_if(|under_way| under_way.is_over()) {
-            self.under_way = Some(over);
+    pub fn end(&mut self, pending: &mut Option<Box<PendingWork>>) {
+        if let Some(over) = pending.take_if(|pending| pending.is_empty()) {
+            self.pending = Some(over);
         }
     }
 
     /// Adds to a backlog.
     #[inline]
-    pub fn push(&mut self, backlog: &mut VecDeque<Job>, job: Job) {
+    pub fn push(&mut self, backlog: &mut VecDeque<BacklogEntry>, entry: BacklogEntry) {
         if backlog.is_empty() {
             *backlog = core::mem::take(&mut self.backlog);
             if backlog.capacity() == 0 {
                 backlog.reserve_exact(1); // often there is never a second one
             }
         }
-        backlog.push_back(job);
+        backlog.push_back(entry);
     }
 
     /// Takes the first job out of a backlog, and its memory if that was the last.
     #[inline]
-    pub fn pop(&mut self, backlog: &mut VecDeque<Job>) {
+    pub fn pop(&mut self, backlog: &mut VecDeque<BacklogEntry>) {
         backlog.pop_front();
         if backlog.is_empty() {
             let emptied = core::mem::take(backlog);
-            if emptied.capacity() <= MAX_SPARE_JOBS {
+            if emptied.capacity() <= MAX_SPARE_ENTRIES {
                 self.backlog = emptied; // else a burst is over
             }
         }
@@ -116,7 +116,7 @@ impl Spare {
 
     /// What it occupies beside itself. Unit: bytes.
     pub fn bytes(&self) -> usize {
-        let under_way = |under_way: &UnderWay| size_of::<UnderWay>() + under_way.bytes();
-        self.backlog.capacity() * size_of::<Job>() + self.under_way.as_deref().map_or(0, under_way)
+        let pending = |pending: &PendingWork| size_of::<PendingWork>() + pending.bytes();
+        self.backlog.capacity() * size_of::<BacklogEntry>() + self.pending.as_deref().map_or(0, pending)
     }
 }

@@ -2,24 +2,24 @@
 
 /// One line.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct ResultLine<'a> {
     word: &'a str,
     rest: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ResultLine<'a> {
     /// The first line that begins with `word`; others may have printed too.
     ///
     /// # Errors
     /// One line: there is none.
-    pub fn find(output: &'a str, word: &'a str) -> Result<Line<'a>, String> {
-        Line::all(output, word).next().ok_or_else(|| String::from("it printed no result"))
+    pub fn find(output: &'a str, word: &'a str) -> Result<ResultLine<'a>, String> {
+        ResultLine::all(output, word).next().ok_or_else(|| String::from("it printed no result"))
     }
 
     /// All lines that begin with `word`.
-    pub fn all(output: &'a str, word: &'a str) -> impl Iterator<Item = Line<'a>> {
+    pub fn all(output: &'a str, word: &'a str) -> impl Iterator<Item = ResultLine<'a>> {
         let rest = move |line: &'a str| line.strip_prefix(word)?.strip_prefix(' ');
-        output.lines().filter_map(rest).map(move |rest| Line { word, rest })
+        output.lines().filter_map(rest).map(move |rest| ResultLine { word, rest })
     }
 
     /// The value of a key.
@@ -44,7 +44,7 @@ impl<'a> Line<'a> {
     /// The value of a key as a positive number.
     ///
     /// # Errors
-    /// As for [`Line::number`].
+    /// As for [`ResultLine::number`].
     pub fn positive(&self, key: &str) -> Result<f64, String> {
         let number = self.number(key)?;
         if number > 0.0 { Ok(number) } else { Err(format!("its result has {}: {key}={number}", self.word)) }
@@ -60,18 +60,18 @@ mod tests {
 
     #[test]
     fn values_are_found_by_key() {
-        let line = Line::find(OUTPUT, "latency").unwrap();
+        let line = ResultLine::find(OUTPUT, "latency").unwrap();
         assert_eq!((line.value("bytes"), line.number("us")), (Ok("8"), Ok(0.59)));
         assert_eq!(line.number("u").unwrap_err(), "its result has no u");
-        assert_eq!(Line::all(OUTPUT, "latency").count(), 2);
-        assert_eq!(Line::find(OUTPUT, "rate").unwrap_err(), "it printed no result");
+        assert_eq!(ResultLine::all(OUTPUT, "latency").count(), 2);
+        assert_eq!(ResultLine::find(OUTPUT, "rate").unwrap_err(), "it printed no result");
     }
 
     #[test]
     fn invalid_numbers_are_rejected() {
-        let line = Line::all(OUTPUT, "latency").nth(1).unwrap();
+        let line = ResultLine::all(OUTPUT, "latency").nth(1).unwrap();
         assert_eq!(line.positive("us").unwrap_err(), "its result has latency: us=0");
-        let line = Line::find("a x=nan y=z", "a").unwrap();
+        let line = ResultLine::find("a x=nan y=z", "a").unwrap();
         assert_eq!(line.number("x").unwrap_err(), "its result has x=nan");
         assert_eq!(line.number("y").unwrap_err(), "its result has y=z");
     }

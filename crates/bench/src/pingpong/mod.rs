@@ -6,32 +6,26 @@
 //! Expected cost of a round on 2 cores: 15 short jobs, 6 s, of which MPICH's own barrier with more ranks than cores takes
 //! 2 s; five rounds half a minute.
 
-use super::imb::{self, Measure};
-use super::jobs::{self, Jobs};
-use super::summary::{self, Machine, Results};
-use super::transport::Transport;
+mod measure;
+mod table;
+
+pub use measure::Group;
+
+use crate::jobs::{self, Jobs};
+use crate::machine::Machine;
+use crate::transport::Transport;
 use clap::{Args, ValueEnum};
+use measure::Measure;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use table::Results;
 use weir_engine::config::Settings;
 use weir_mpi::find::{self, Kind, Mpi, Surroundings};
 use weir_mpi::launch::Launch;
 use weir_mpi::{program, provider_file, scratch};
 use weir_output::Failure;
-
-/// What is measured, as chosen on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Group {
-    /// Half round trip between two ranks (IMB-MPI1 PingPong).
-    Pingpong,
-    /// Rate of 8 B messages from one rank to another, 64 outstanding (IMB-MPI1 Uniband).
-    Rate,
-    /// Barrier (IMB-MPI1 Barrier).
-    Barrier,
-}
 
 /// Options of `weir bench pingpong`.
 #[derive(Args, Debug)]
@@ -122,7 +116,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     };
     let bench = Bench {
         lengths: write_lengths("lengths", &arguments.sizes)?,
-        rate_length: write_lengths("rate-length", &[imb::RATE_BYTES])?,
+        rate_length: write_lengths("rate-length", &[measure::RATE_BYTES])?,
         arguments,
         mpi,
         imb,
@@ -131,7 +125,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     };
     let machine = Machine::of_this();
     let results = bench.measure()?;
-    println!("{}", summary::render(&results, &machine, &bench.mpi, arguments.repeat));
+    println!("{}", table::render(&results, &machine, &bench.mpi, arguments.repeat));
     if let Some(target) = &arguments.json {
         weir_output::write::write_json(&bench.record(&results, &machine, &settings), target)?;
     }
@@ -240,20 +234,9 @@ impl Bench<'_> {
 
     fn samples(&self, group: Group, output: &str) -> Result<Vec<(Measure, f64)>, String> {
         match group {
-            Group::Pingpong => imb::half_round_trips(output, &self.arguments.sizes),
-            Group::Rate => imb::message_rate(output),
-            Group::Barrier => imb::barrier(output, self.arguments.ranks_barrier),
-        }
-    }
-}
-
-impl Group {
-    /// Its word on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Group::Pingpong => "pingpong",
-            Group::Rate => "rate",
-            Group::Barrier => "barrier",
+            Group::Pingpong => measure::half_round_trips(output, &self.arguments.sizes),
+            Group::Rate => measure::message_rate(output),
+            Group::Barrier => measure::barrier(output, self.arguments.ranks_barrier),
         }
     }
 }

@@ -1,46 +1,15 @@
-//! From samples to a table: medians, spreads, ratios to weir, and what lies within noise.
+//! The samples of `weir bench pingpong`, and their table: medians, spreads, ratios to weir.
 
-use super::imb::Measure;
-use super::pingpong::Group;
-use super::statistics::Spread;
-use super::transport::Transport;
+use super::measure::{Group, Measure};
+use crate::comparison::{Compared, busy_warning, notes};
+use crate::machine::Machine;
+use crate::statistics::Spread;
+use crate::transport::Transport;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use weir_mpi::find::Mpi;
-use weir_output::quantity;
-
-/// The machine, as far as it explains the numbers.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
-    /// As the kernel names it.
-    pub processor: String,
-    /// Cores that we may use.
-    pub cores: usize,
-    /// Kernel release.
-    pub kernel: String,
-    /// Processes that ran or waited for a core before the benchmark began, mean over a minute.
-    pub load: f64,
-}
-
-impl Machine {
-    /// This one, now.
-    pub fn of_this() -> Machine {
-        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = read("/proc/cpuinfo");
-        let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-        Machine {
-            processor: processor.map_or_else(|| String::from("unknown"), |(_, name)| name.trim().to_owned()),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load: read("/proc/loadavg")
-                .split_whitespace()
-                .next()
-                .and_then(|load| load.parse().ok())
-                .unwrap_or(0.0),
-        }
-    }
-}
+use weir_output::quantity::{self, exact_bytes};
 
 /// All samples, and what went wrong.
 #[derive(Clone, Debug, Serialize)]
@@ -113,55 +82,6 @@ impl Results {
     }
 }
 
-/// A spread beside weir's, for a cell.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
-    /// Median.
-    pub median: String,
-    /// Least and greatest.
-    pub range: String,
-    /// Ratio of the medians.
-    pub ratio: Option<String>,
-    /// Whether that means nothing, since the spreads overlap.
-    pub within_noise: bool,
-}
-
-impl Compared {
-    /// `weirs`: none for weir itself.
-    pub fn new(spread: &Spread, weirs: Option<&Spread>, show: impl Fn(f64) -> String) -> Compared {
-        let ratio = |weir: &Spread| format!("{} x weir", quantity::three_digits(spread.median / weir.median));
-        Compared {
-            median: show(spread.median),
-            range: format!("{} .. {}", show(spread.min), show(spread.max)),
-            ratio: weirs.map(ratio),
-            within_noise: weirs.is_some_and(|weir| spread.overlaps(weir)),
-        }
-    }
-}
-
-/// What to know about interleaved rounds on a machine. `mpis`: who they are, with their versions.
-pub fn notes(machine: &Machine, mpis: &str, rounds: u32) -> [String; 2] {
-    [
-        format!(
-            "Median, least .. greatest of {rounds} interleaved rounds; {mpis}, {}, {} cores, Linux {}, load before {}.",
-            machine.processor, machine.cores, machine.kernel, machine.load
-        ),
-        String::from(
-            "Within noise: the spreads overlap, so these rounds do not tell the two apart. Other work on the machine widens them.",
-        ),
-    ]
-}
-
-/// That other work has spoilt the numbers, if it has.
-pub fn busy(machine: &Machine) -> Option<String> {
-    (machine.load > 0.5).then(|| {
-        format!(
-            "The machine was not idle (load {}): on {} cores the numbers say more about the other work than about transports.",
-            machine.load, machine.cores
-        )
-    })
-}
-
 /// The table, and what to know about it.
 pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> String {
     let mut measures: Vec<Measure> = results.samples.keys().map(|(measure, _)| *measure).collect();
@@ -177,7 +97,7 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
     }
     let mut lines = vec![table.to_string()];
     lines.extend(notes(machine, &format!("{} {}", mpi.kind.name(), mpi.version), rounds));
-    lines.extend(busy(machine));
+    lines.extend(busy_warning(machine));
     lines.extend(results.missing.iter().map(|(transport, why)| format!("{}: {why}", transport.word())));
     let failures = results.failures.iter();
     lines.extend(
@@ -188,18 +108,10 @@ pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> S
 
 fn name(measure: Measure) -> String {
     match measure {
-        Measure::HalfRoundTripUs { bytes } => format!("half round trip\n{}", size(bytes)),
-        Measure::MessagesPerSecond { bytes } => format!("messages of {}\none way", size(bytes)),
+        Measure::HalfRoundTripUs { bytes } => format!("half round trip\n{}", exact_bytes(bytes)),
+        Measure::MessagesPerSecond { bytes } => format!("messages of {}\none way", exact_bytes(bytes)),
         Measure::BarrierUs { ranks } => format!("barrier\n{ranks} ranks"),
     }
-}
-
-/// `64 KiB`, without decimals where there are none.
-pub fn size(bytes: u64) -> String {
-    let unit = [(30, "GiB"), (20, "MiB"), (10, "KiB")]
-        .into_iter()
-        .find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift));
-    unit.map_or_else(|| format!("{bytes} B"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
 }
 
 #[derive(Serialize)]
@@ -288,10 +200,5 @@ mod tests {
         assert_eq!((&first["bytes"], &first["transport"]), (&2048.into(), &"weir".into()));
         assert_eq!(first["samples"], serde_json::json!([1.0, 1.2, 0.9]));
         assert_eq!(first["median"], 1.0);
-    }
-
-    #[test]
-    fn sizes_are_exact() {
-        assert_eq!([8, 2048, 65536, 1 << 20, 3000].map(size), ["8 B", "2 KiB", "64 KiB", "1 MiB", "3000 B"]);
     }
 }

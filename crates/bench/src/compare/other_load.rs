@@ -13,7 +13,7 @@ use std::time::Instant;
 pub const MAX_OTHER_LOAD: f64 = 0.1;
 
 /// What was used before a job.
-pub struct LoadWatch {
+pub struct OtherLoad {
     began: Instant,
     /// By everybody, since the machine was started. Unit: s.
     all_s: Option<f64>,
@@ -21,18 +21,18 @@ pub struct LoadWatch {
     ours_s: f64,
 }
 
-impl LoadWatch {
+impl OtherLoad {
     /// From now on.
-    pub fn begin() -> LoadWatch {
-        LoadWatch { began: Instant::now(), all_s: busy().map(|(all_s, _)| all_s), ours_s: ours_s() }
+    pub fn begin() -> OtherLoad {
+        OtherLoad { began: Instant::now(), all_s: busy().map(|(all_s, _)| all_s), ours_s: ours_s() }
     }
 
     /// The share of all cores that others have taken since; from 0 to 1. `None`: the kernel does not tell.
     pub fn share(&self) -> Option<f64> {
         let (all_s, cores) = busy()?;
-        let others_s = (all_s - self.all_s?) - (ours_s() - self.ours_s);
+        let other_s = (all_s - self.all_s?) - (ours_s() - self.ours_s);
         let there_was_s = self.began.elapsed().as_secs_f64() * cores as f64;
-        Some((others_s / there_was_s).clamp(0.0, 1.0))
+        Some((other_s / there_was_s).clamp(0.0, 1.0))
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn load_share_is_between_0_and_1() {
-        let watch = LoadWatch::begin();
+        let watch = OtherLoad::begin();
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(watch.share().is_some_and(|share| (0.0..=1.0).contains(&share)));
     }

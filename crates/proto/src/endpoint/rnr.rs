@@ -22,11 +22,11 @@ impl Endpoint {
                 NotReady::AskAgain => {}
                 NotReady::RetryAt(at) => {
                     counters.rnr_naks += 1;
-                    if let Some(under_way) = state.under_way.as_deref_mut()
-                        && under_way.stalled_since.is_none()
-                        && !under_way.backlog.is_empty()
+                    if let Some(pending) = state.pending.as_deref_mut()
+                        && pending.stalled_since.is_none()
+                        && !pending.backlog.is_empty()
                     {
-                        under_way.stalled_since = Some(now);
+                        pending.stalled_since = Some(now);
                         counters.stalls += 1;
                     }
                     // Nobody asks before the time: what comes to be sent meanwhile waits behind the refused packet.
@@ -51,8 +51,8 @@ impl Endpoint {
             if !state.has_backlog() && !state.is_due() {
                 // What was refused is void (a goodbye): the next message asks for itself.
                 state.asked_room = false;
-                if let Some(under_way) = &mut state.under_way {
-                    under_way.stalled_since = None;
+                if let Some(pending) = &mut state.pending {
+                    pending.stalled_since = None;
                 }
                 continue;
             }

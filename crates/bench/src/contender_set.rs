@@ -1,6 +1,6 @@
 //! The contenders that can run here: their MPIs, the programs made for each, and what is missing.
 
-use super::contender::{Contender, Foreign};
+use super::contender::{Contender, OtherMpi};
 use super::jobs::{self, chosen};
 use super::program::{self, Source};
 use super::transport::Transport;
@@ -26,20 +26,20 @@ impl PreparedMpi {
 }
 
 /// Contenders, ready to run.
-pub struct Field {
+pub struct ContenderSet {
     mpich: PreparedMpi,
-    foreign: BTreeMap<Foreign, PreparedMpi>,
+    other_mpis: BTreeMap<OtherMpi, PreparedMpi>,
     /// Directory that holds the plug-in; why not, if it is missing.
     provider: Result<PathBuf, String>,
     /// The plug-in itself.
     plug_in: Option<PathBuf>,
     /// Those that can be measured, in the order of [`Contender::all`].
-    pub contenders: Vec<Contender>,
+    pub ready: Vec<Contender>,
     /// Those that cannot, and why.
     pub missing: Vec<(Contender, String)>,
 }
 
-impl Field {
+impl ContenderSet {
     /// Finds the MPIs and compiles `sources` for each. `mpich`: the MPICH to use, as on the command line; `only`: those that
     /// are wanted, all if it is empty.
     ///
@@ -50,7 +50,7 @@ impl Field {
         only: &[Contender],
         sources: &[Source],
         scratch: &Path,
-    ) -> Result<Field, Failure> {
+    ) -> Result<ContenderSet, Failure> {
         let surroundings = Surroundings::of_process();
         let mpi = find::choose(Some(mpich), &surroundings)?;
         if mpi.kind != Kind::Mpich {
@@ -64,21 +64,21 @@ impl Field {
             }
             Err(failure) => (None, Err(failure.to_string())),
         };
-        let mut field = Field {
+        let mut set = ContenderSet {
             mpich,
-            foreign: BTreeMap::new(),
+            other_mpis: BTreeMap::new(),
             provider,
             plug_in,
-            contenders: Vec::new(),
+            ready: Vec::new(),
             missing: Vec::new(),
         };
         for contender in chosen(&Contender::all(), only) {
-            match field.add(contender, &surroundings, sources, scratch) {
-                Ok(()) => field.contenders.push(contender),
-                Err(why) => field.missing.push((contender, why)),
+            match set.add(contender, &surroundings, sources, scratch) {
+                Ok(()) => set.ready.push(contender),
+                Err(why) => set.missing.push((contender, why)),
             }
         }
-        Ok(field)
+        Ok(set)
     }
 
     fn add(
@@ -91,30 +91,30 @@ impl Field {
         let which = match contender {
             Contender::Mpich(Transport::Weir) => return self.provider.clone().map(|_| ()),
             Contender::Mpich(_) => return Ok(()),
-            Contender::Foreign(which) => which,
+            Contender::OtherMpi(which) => which,
         };
-        let kind = if which == Foreign::OpenMpi { Kind::OpenMpi } else { Kind::Intel };
+        let kind = if which == OtherMpi::OpenMpi { Kind::OpenMpi } else { Kind::Intel };
         let mpi = find::choose(Some(kind.word()), surroundings).map_err(|failure| failure.to_string())?;
-        let ready = match which {
-            Foreign::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
+        let prepared = match which {
+            OtherMpi::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
             // Its runtime comes without a compiler; MPICH's has the same binary interface.
-            Foreign::IntelMpi => PreparedMpi { mpi, programs: self.mpich.programs.clone() },
+            OtherMpi::IntelMpi => PreparedMpi { mpi, programs: self.mpich.programs.clone() },
         };
-        self.foreign.insert(which, ready);
+        self.other_mpis.insert(which, prepared);
         Ok(())
     }
 
     /// A job of one of the programs.
     ///
     /// # Panics
-    /// If the contender is none of [`Field::contenders`], or the program none of those that were prepared.
+    /// If the contender is none of [`ContenderSet::ready`], or the program none of those that were prepared.
     pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
-        let (ready, carrier) = match contender {
+        let (prepared, carrier) = match contender {
             Contender::Mpich(transport) => (&self.mpich, jobs::carrier(transport, &self.provider)),
-            Contender::Foreign(which) => (&self.foreign[&which], Carrier::OwnSharedMemory),
+            Contender::OtherMpi(which) => (&self.other_mpis[&which], Carrier::OwnSharedMemory),
         };
-        let mut launch = Launch::new(&ready.mpi, ranks, carrier, &[]);
-        launch.program(&ready.programs[program.name], words);
+        let mut launch = Launch::new(&prepared.mpi, ranks, carrier, &[]);
+        launch.program(&prepared.programs[program.name], words);
         launch
     }
 
@@ -125,7 +125,7 @@ impl Field {
 
     /// The other MPIs.
     pub fn other_mpis(&self) -> Vec<&Mpi> {
-        self.foreign.values().map(|ready| &ready.mpi).collect()
+        self.other_mpis.values().map(|prepared| &prepared.mpi).collect()
     }
 
     /// All of them with their versions, for people.

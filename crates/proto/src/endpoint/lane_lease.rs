@@ -6,7 +6,7 @@
 //! an earlier stay is ignored. The machine does not know who is idle or who waits: its driver asks.
 //! ```text
 //! driver of B -> driver of A   leave                            (a word in shared memory: no packet, no credit)
-//! driver  -> A: AskedToLeave { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
+//! driver  -> A: DetachRequested { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
 //! driver  -> B: Arrived { Leave }        Retire, Vacate { A }
 //! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
 //! B -> A   credit, granted total 9, epoch 6: sent before B read the `Leave`         ignored, epoch 7 has its own
@@ -21,7 +21,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Endpoint, Outbound, PeerState, UnderWay};
+use super::{Endpoint, Outbound, PeerEntry, PendingWork};
 use crate::action::{Action, Source};
 use crate::event::Peer;
 use crate::flow;
@@ -30,11 +30,11 @@ use crate::time::Instant;
 
 /// One pair's stays, in both directions, and the credit packets that travel in our lane there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stays {
+pub(super) struct Leases {
     /// Number of our stay in its mailbox.
-    pub there: u16,
+    pub outgoing: u16,
     /// Number of its stay in ours.
-    pub here: u16,
+    pub incoming: u16,
     /// Credit packets that we have sent in this stay there, modulo 2^16.
     credit_packets_sent: u16,
     /// Of those, read.
@@ -43,7 +43,7 @@ pub(super) struct Stays {
     receiver_offset: u16,
 }
 
-impl Stays {
+impl Leases {
     /// A credit packet leaves.
     #[inline]
     pub(super) fn credit_packet_sent(&mut self) {
@@ -72,32 +72,33 @@ impl Stays {
     /// there, neither is looked at any more.
     #[cfg(feature = "explore")]
     pub(super) fn canonical(&self, connected: bool, origin: super::canonical::Origin) -> [u32; 3] {
-        let Stays { there: _, here, credit_packets_sent, credit_packets_read, receiver_offset: _ } = *self;
-        let here = u32::from(origin.there.is(here));
+        let Leases { outgoing: _, incoming, credit_packets_sent, credit_packets_read, receiver_offset: _ } =
+            *self;
+        let incoming = u32::from(origin.outgoing.is(incoming));
         if !connected {
-            return [here, u32::MAX, u32::MAX];
+            return [incoming, u32::MAX, u32::MAX];
         }
         let unread = credit_packets_sent.wrapping_sub(credit_packets_read);
         let unknown = origin.credit_packets_read.wrapping_sub(credit_packets_read);
-        [here, u32::from(unread), u32::from(unknown)]
+        [incoming, u32::from(unread), u32::from(unknown)]
     }
 
     /// We begin a stay there, where all credit slots are free.
-    fn begin_there(&mut self, epoch: u16) {
+    fn begin_outgoing(&mut self, epoch: u16) {
         self.receiver_offset = self.receiver_offset.wrapping_add(self.credit_packets_sent);
-        (self.there, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
+        (self.outgoing, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
     }
 
     /// It begins a stay here, with a new receiver half.
-    fn begin_here(&mut self, epoch: u16) {
-        self.here = epoch;
+    fn begin_incoming(&mut self, epoch: u16) {
+        self.incoming = epoch;
         self.receiver_offset = self.credit_packets_sent.wrapping_neg();
     }
 }
 
 impl Endpoint {
     /// How many peers something is kept for.
-    pub fn peers_kept(&self) -> u64 {
+    pub fn peer_entries(&self) -> u64 {
         self.peers.count() as u64
     }
 
@@ -110,20 +111,20 @@ impl Endpoint {
         epoch: u16,
         actions: &mut Vec<Action>,
     ) {
-        self.peers.acquaint(peer);
+        self.peers.note_contact(peer);
         self.peer(peer);
-        self.peers.stay(peer);
+        self.peers.note_lease(peer);
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if matches!(state.outbound, Outbound::Connecting | Outbound::Absent) {
             state.outbound = Outbound::Connected(sender);
             state.credit_slots = credit_slots.min(u16::MAX.into()) as u16;
-            state.stays.begin_there(epoch);
+            state.leases.begin_outgoing(epoch);
             if let Some(receiver) = &mut state.receiver {
-                receiver.credit_packets_read(state.stays.credit_packets_read(), pool);
+                receiver.credit_packets_read(state.leases.credit_packets_read(), pool);
             }
-            if let Some(under_way) = &mut state.under_way {
-                under_way.compulsory.connected(epoch);
+            if let Some(pending) = &mut state.pending {
+                pending.compulsory.connected(epoch);
             }
         }
         self.return_credits(peer, actions);
@@ -138,23 +139,23 @@ impl Endpoint {
         epoch: u16,
         actions: &mut Vec<Action>,
     ) {
-        self.peers.acquaint(peer);
+        self.peers.note_contact(peer);
         let state = self.peer(peer);
         // One that was lost before we heard of it is not read.
         if matches!(state.outbound, Outbound::Lost(_)) {
             return;
         }
-        let Stays { credit_packets_sent, credit_packets_read, .. } = state.stays;
+        let Leases { credit_packets_sent, credit_packets_read, .. } = state.leases;
         if credit_packets_sent != credit_packets_read {
-            self.leave(now, peer, actions); // see the top of this file
+            self.detach(now, peer, actions); // see the top of this file
         }
         self.peer(peer); // leaving may have forgotten it
         let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(before) = state.receiver.take() {
-            before.leave(pool);
+            before.detach(pool);
         }
-        state.stays.begin_here(epoch);
+        state.leases.begin_incoming(epoch);
         state.receiver = Some(flow::Receiver::new(config, peer, quota_slots, start_slots, pool));
         state.credit_packets_read = 0;
         self.owned(start_slots);
@@ -162,42 +163,42 @@ impl Endpoint {
     }
 
     /// Leaves the mailbox of `peer`, and comes back if there is something to send.
-    pub(super) fn leave(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
+    pub(super) fn detach(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
         let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
         if !matches!(state.outbound, Outbound::Connected(_)) {
             return; // asked twice, or lost
         }
         let mut packet = Packet {
-            epoch: state.stays.here,
+            epoch: state.leases.incoming,
             credit_packets_read: state.credit_packets_read,
-            ..Packet::new(Body::Leave, 0)
+            ..Packet::new(Body::Detach, 0)
         };
         if let Some(receiver) = &state.receiver {
             packet.granted_total = receiver.granted_total(&self.pool);
         }
-        packet.marks.hold = state.to_hold || self.budget.is_pressed();
+        packet.marks.rendezvous_only = state.unreserved || self.budget.is_over_limit();
         self.counters.packets_sent += 1;
         self.counters.slots_sent += 1;
-        self.counters.stays_ended += 1;
+        self.counters.lanes_returned += 1;
         self.counters.count_kind(&packet.body);
         actions.push(Action::Transmit { to: peer, packet, payload: Source::None });
         actions.push(Action::Disconnect { to: peer });
         state.asked_room = false;
         self.timers.cancel(peer);
         // What is reserved for us there is for one stay, and we may not know what was said in it.
-        state.held = self.budget.bounds();
-        if let Some(under_way) = state.under_way.as_deref_mut() {
-            under_way.compulsory.we_left();
-            if under_way.backlog.is_empty() {
-                under_way.stalled_since = None; // what was refused is void
-            } else if under_way.stalled_since.is_none() {
-                under_way.stalled_since = Some(now);
+        state.rendezvous_only = self.budget.enforced();
+        if let Some(pending) = state.pending.as_deref_mut() {
+            pending.compulsory.we_detached();
+            if pending.backlog.is_empty() {
+                pending.stalled_since = None; // what was refused is void
+            } else if pending.stalled_since.is_none() {
+                pending.stalled_since = Some(now);
                 self.counters.stalls += 1;
             }
         }
-        if state.is_sent_out() {
+        if state.has_nothing_to_send() {
             state.outbound = Outbound::Absent;
-            self.forget_if_idle(peer);
+            self.remove_if_idle(peer);
         } else {
             state.outbound = Outbound::Connecting;
             actions.push(Action::Connect { to: peer });
@@ -205,15 +206,15 @@ impl Endpoint {
     }
 
     /// `peer` has left our mailbox; everything that it sent there is handled.
-    pub(super) fn left(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        actions.push(Action::Vacate { peer });
+    pub(super) fn peer_detached(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        actions.push(Action::FreeLane { peer });
         let Endpoint { peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(receiver) = state.receiver.take() {
-            receiver.leave(pool);
+            receiver.detach(pool);
         }
-        if let Some(under_way) = &mut state.under_way {
-            under_way.compulsory.it_left();
+        if let Some(pending) = &mut state.pending {
+            pending.compulsory.peer_detached();
         }
         state.credit_packets_read = 0;
         let reserved = state.reserved.take();
@@ -221,19 +222,19 @@ impl Endpoint {
     }
 
     /// Gives back what is kept for a peer if neither side has a lane or anything under way.
-    pub(super) fn forget_if_idle(&mut self, peer: Peer) {
+    pub(super) fn remove_if_idle(&mut self, peer: Peer) {
         let cross_memory = self.config.cross_memory;
-        let idle = |state: &PeerState| {
+        let idle = |state: &PeerEntry| {
             matches!(state.outbound, Outbound::Absent)
                 && state.receiver.is_none()
-                && state.under_way.as_deref().is_none_or(UnderWay::is_idle)
+                && state.pending.as_deref().is_none_or(PendingWork::is_idle)
                 && state.inbound.is_none()
                 && !state.said_goodbye
                 && state.cross_memory == cross_memory
         };
-        if let Some(state) = self.peers.kept(peer.0 as usize).filter(|state| idle(state)) {
-            let stalled_ns = state.under_way.as_deref().map_or(0, |under_way| under_way.stalled_ns);
-            self.peers.forgotten_stalled_ns += stalled_ns;
+        if let Some(state) = self.peers.full_entry(peer.0 as usize).filter(|state| idle(state)) {
+            let stalled_ns = state.pending.as_deref().map_or(0, |pending| pending.stalled_ns);
+            self.peers.removed_stalled_ns += stalled_ns;
             self.peers.remove(peer.0 as usize);
         }
     }

@@ -1,6 +1,6 @@
 //! Who floods, pays: a receiver's budget for unexpected payload, and what senders keep for receivers without room.
 //!
-//! Here are the calculators: [`Budget`] says whether to hold, [`Copies`] what a sender keeps, [`Ended`] of what it is to
+//! Here are the calculators: [`Budget`] says whether to hold, [`BounceBuffers`] what a sender keeps, [`PendingAcks`] of what it is to
 //! be told. `docs/explanation/receiver-memory.md` has the argument why the budget holds. It does not know messages or packets.
 //!
 //! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
@@ -9,7 +9,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Endpoint, Outbound, UnderWay};
+use super::{Endpoint, Outbound, PendingWork};
 use crate::action::{Action, Source};
 use crate::config::{Config, Scheme};
 use crate::event::{Peer, SendLevel, Transfer};
@@ -21,29 +21,29 @@ use crate::transfer::State;
 /// What the link from a block of kept payload to the next one costs. Unit: bytes.
 const LINK_BYTES: u64 = 4;
 /// What a kept message costs besides: the driver's note where the payload begins, 8 B in a table that may be half empty. Unit: bytes.
-const NOTE_BYTES: u64 = 16;
+const RECORD_BYTES: u64 = 16;
 
 /// Unexpected payload of `bytes` bytes is kept in blocks of this size: small ones where a large one would be nearly empty.
 /// Unit: bytes.
 #[inline]
-pub fn kept_block_bytes(bytes: u64) -> u64 {
+pub fn unexpected_block_bytes(bytes: u64) -> u64 {
     if bytes <= 48 { 16 } else { 64 }
 }
 
 /// What keeping a message of `bytes` bytes costs; drivers keep within it. Envelopes are not counted: every unmatched message
 /// has one, whether its payload is here or with its sender, and the bound on memory has 64 bytes for each.
 #[inline]
-pub fn kept_cost_bytes(bytes: u64) -> u64 {
-    let block_bytes = kept_block_bytes(bytes);
-    if bytes == 0 { 0 } else { NOTE_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
+pub fn unexpected_cost_bytes(bytes: u64) -> u64 {
+    let block_bytes = unexpected_block_bytes(bytes);
+    if bytes == 0 { 0 } else { RECORD_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
 }
 
 /// What the payload in one data slot costs at most when it is kept. No message that travels whole is longer than `eager_bytes`,
 /// however large slots are.
-fn dearest_slot_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
+fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
     let cost = |slots| {
         let bytes = geometry.payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes - 1), slots);
-        kept_cost_bytes(u64::from(bytes).min(eager_bytes)).div_ceil(u64::from(slots))
+        unexpected_cost_bytes(u64::from(bytes).min(eager_bytes)).div_ceil(u64::from(slots))
     };
     // Messages of one packet are the dearest by slot: further packets bring payload, and no message.
     (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0)
@@ -52,8 +52,8 @@ fn dearest_slot_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
 /// What a sender with `quota_slots` data slots of its own can make us keep before it reads what we say.
 fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
     // The message that the last credit begins is charged whole.
-    u64::from(quota_slots) * dearest_slot_bytes(&config.geometry, config.eager_bytes)
-        + kept_cost_bytes(config.eager_bytes)
+    u64::from(quota_slots) * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
+        + unexpected_cost_bytes(config.eager_bytes)
 }
 
 /// What all senders that share a data region can make us keep so, beside the messages that their last credits begin.
@@ -64,7 +64,7 @@ fn region_bytes(config: &Config) -> u64 {
             let first = u64::from(config.region.start_slots)
                 * u64::from(config.planned_peers.max(config.region.peers));
             (u64::from(config.region.slots) + first)
-                * dearest_slot_bytes(&config.geometry, config.eager_bytes)
+                * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
         }
         _ => 0,
     }
@@ -91,9 +91,9 @@ pub(super) struct Budget {
     attached: u32,
     used_bytes: u64,
     /// Everybody is to hold.
-    pressed: bool,
+    over_limit: bool,
     /// The scheme grants credits: what was granted bounds what comes.
-    bounds: bool,
+    enforced: bool,
 }
 
 impl Budget {
@@ -102,7 +102,7 @@ impl Budget {
         let own_slots = if shared_bytes > 0 { 0 } else { config.planned_quota_slots };
         let one = reservation_bytes(config, own_slots);
         let all_bytes = one.saturating_mul(u64::from(config.planned_peers)).saturating_add(shared_bytes);
-        let bounds = config.scheme.grants();
+        let enforced = config.scheme.grants();
         let fits = config.planned_peers > 0 && all_bytes <= config.unexpected_budget_bytes;
         Budget {
             limit_bytes: config.unexpected_budget_bytes,
@@ -110,14 +110,14 @@ impl Budget {
             attached_bytes: shared_bytes,
             attached: 0,
             used_bytes: 0,
-            pressed: false,
-            bounds,
+            over_limit: false,
+            enforced,
         }
     }
 
     /// Whether everybody begins with hold, ourselves as senders among them.
-    pub fn begins_with_hold(&self) -> bool {
-        self.bounds && self.planned_bytes.is_none()
+    pub fn starts_rendezvous_only(&self) -> bool {
+        self.enforced && self.planned_bytes.is_none()
     }
 
     /// What is reserved: the most that may still come without hold.
@@ -136,36 +136,36 @@ impl Budget {
         };
         let reservation = Reservation(Number::of(own_slots));
         let bytes = reservation.bytes(config);
-        if !self.bounds || self.attached_bytes + bytes > self.limit_bytes {
+        if !self.enforced || self.attached_bytes + bytes > self.limit_bytes {
             return None;
         }
         self.attached_bytes += bytes;
         self.attached += 1;
-        self.look();
+        self.update();
         Some(reservation)
     }
 
     /// Whether anybody is ever told to hold.
     #[inline]
-    pub fn bounds(&self) -> bool {
-        self.bounds
+    pub fn enforced(&self) -> bool {
+        self.enforced
     }
 
     /// A sender has left or is lost.
     pub fn detach(&mut self, config: &Config, reserved: Option<Reservation>) {
         self.attached_bytes -= reserved.map_or(0, |reservation| reservation.bytes(config));
         self.attached -= u32::from(reserved.is_some());
-        self.look();
+        self.update();
     }
 
     pub fn charge(&mut self, bytes: u64) {
-        self.used_bytes += kept_cost_bytes(bytes);
-        self.look();
+        self.used_bytes += unexpected_cost_bytes(bytes);
+        self.update();
     }
 
-    pub fn credit(&mut self, bytes: u64) {
-        self.used_bytes -= kept_cost_bytes(bytes);
-        self.look();
+    pub fn refund(&mut self, bytes: u64) {
+        self.used_bytes -= unexpected_cost_bytes(bytes);
+        self.update();
     }
 
     pub fn used_bytes(&self) -> u64 {
@@ -173,23 +173,23 @@ impl Budget {
     }
 
     #[inline]
-    pub fn is_pressed(&self) -> bool {
-        self.pressed
+    pub fn is_over_limit(&self) -> bool {
+        self.over_limit
     }
 
-    fn look(&mut self) {
+    fn update(&mut self) {
         let free_bytes = self.limit_bytes.saturating_sub(self.reserved_bytes());
         if self.used_bytes > free_bytes {
-            self.pressed = self.bounds;
+            self.over_limit = self.enforced;
         } else if self.used_bytes <= free_bytes / 2 {
-            self.pressed = false;
+            self.over_limit = false;
         }
     }
 }
 
 /// A copy of a message of ours that waits to be taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Retained {
+pub(super) struct BounceBuffer {
     peer: Peer,
     bytes: u32,
     stage: Stage,
@@ -208,26 +208,26 @@ pub(super) enum Stage {
 
 /// The sender's side: what is copied for receivers without room.
 #[derive(Clone, Debug)]
-pub(super) struct Copies {
-    table: Table<Retained>,
+pub(super) struct BounceBuffers {
+    table: Table<BounceBuffer>,
     limit_bytes: u64,
     used_bytes: u64,
 }
 
-impl Copies {
+impl BounceBuffers {
     /// What a copy costs besides its payload, which is rounded up to 16 bytes. Unit: bytes.
-    const NOTE_BYTES: u64 = 32;
+    const RECORD_BYTES: u64 = 32;
 
-    pub fn new(limit_bytes: u64) -> Copies {
-        Copies { table: Table::default(), limit_bytes, used_bytes: 0 }
+    pub fn new(limit_bytes: u64) -> BounceBuffers {
+        BounceBuffers { table: Table::default(), limit_bytes, used_bytes: 0 }
     }
 
     fn cost_bytes(bytes: u64) -> u64 {
-        bytes.next_multiple_of(16) + Copies::NOTE_BYTES
+        bytes.next_multiple_of(16) + BounceBuffers::RECORD_BYTES
     }
 
     pub fn fits(&self, bytes: u64) -> bool {
-        self.used_bytes + Copies::cost_bytes(bytes) <= self.limit_bytes && self.table.count() < 1 << 31
+        self.used_bytes + BounceBuffers::cost_bytes(bytes) <= self.limit_bytes && self.table.count() < 1 << 31
     }
 
     pub fn is_empty(&self) -> bool {
@@ -245,49 +245,49 @@ impl Copies {
     /// Names a copy of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`].
     #[inline]
     pub fn begin(&mut self, peer: Peer, bytes: u64, stage: Stage) -> Transfer {
-        self.used_bytes += Copies::cost_bytes(bytes);
-        Transfer::of_copy(self.table.insert(Retained { peer, bytes: bytes as u32, stage }))
+        self.used_bytes += BounceBuffers::cost_bytes(bytes);
+        Transfer::of_bounce_buffer(self.table.insert(BounceBuffer { peer, bytes: bytes as u32, stage }))
     }
 
     /// A copy that waited is announced.
     fn announce(&mut self, transfer: Transfer) {
-        if let Some(retained) = transfer.copy().and_then(|number| self.table.get_mut(number)) {
-            retained.stage = Stage::Announced;
+        if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.get_mut(number)) {
+            buffer.stage = Stage::Announced;
         }
     }
 
     /// What `peer` knows of the copy of this number, if it can know of it.
-    fn known(&mut self, number: u32, peer: Peer) -> Option<&mut Retained> {
-        let known = |retained: &&mut Retained| retained.peer == peer && retained.stage != Stage::Waiting;
+    fn known(&mut self, number: u32, peer: Peer) -> Option<&mut BounceBuffer> {
+        let known = |buffer: &&mut BounceBuffer| buffer.peer == peer && buffer.stage != Stage::Waiting;
         self.table.get_mut(number).filter(known)
     }
 
     /// The length of a copy for `peer`, which asks for it in packets.
     pub fn fetch(&mut self, number: u32, peer: Peer) -> Option<u64> {
-        let retained = self.known(number, peer)?;
-        retained.stage = Stage::Fetched;
-        Some(u64::from(retained.bytes))
+        let buffer = self.known(number, peer)?;
+        buffer.stage = Stage::Fetched;
+        Some(u64::from(buffer.bytes))
     }
 
     pub fn end(&mut self, transfer: Transfer) {
-        if let Some(retained) = transfer.copy().and_then(|number| self.table.remove(number)) {
-            self.used_bytes -= Copies::cost_bytes(u64::from(retained.bytes));
+        if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.remove(number)) {
+            self.used_bytes -= BounceBuffers::cost_bytes(u64::from(buffer.bytes));
         }
     }
 
     fn with_peer(&self, peer: Peer) -> Vec<Transfer> {
-        let of_peer = self.table.iter().filter(|(_, retained)| retained.peer == peer);
-        of_peer.map(|(number, _)| Transfer::of_copy(number)).collect()
+        let of_peer = self.table.iter().filter(|(_, buffer)| buffer.peer == peer);
+        of_peer.map(|(number, _)| Transfer::of_bounce_buffer(number)).collect()
     }
 }
 
 /// Transfers of one peer that have ended here and of which it has not been told. They are told before anything else
 /// that waits to be sent, several in one packet where their names allow.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct PendingAcks {
     /// The first of each range, and how many.
     ranges: VecDeque<(u32, u32)>,
-    copies: u32,
+    bounce_buffers: u32,
     copied_bytes: u64,
     /// They leave as soon as there is credit.
     due: bool,
@@ -295,8 +295,8 @@ pub(super) struct Ended {
     listed: bool,
 }
 
-impl Ended {
-    /// Copies that are told together, at least: a copy costs its sender memory, and nobody waits for it.
+impl PendingAcks {
+    /// BounceBuffers that are told together, at least: a copy costs its sender memory, and nobody waits for it.
     const COPIES: u32 = 16;
     /// Their payload, at most. Unit: bytes.
     const COPIED_BYTES: u64 = 1 << 16;
@@ -322,18 +322,19 @@ impl Ended {
 
     #[inline]
     fn add(&mut self, transfer: Transfer, bytes: u64) {
-        if transfer.copy().is_none() {
+        if transfer.bounce_buffer().is_none() {
             self.ranges.push_back((transfer.0, 1)); // its sender waits for it
             self.due = true;
             return;
         }
-        self.copies += 1;
+        self.bounce_buffers += 1;
         self.copied_bytes += bytes;
-        self.due |= self.copies >= Ended::COPIES || self.copied_bytes >= Ended::COPIED_BYTES;
+        self.due |=
+            self.bounce_buffers >= PendingAcks::COPIES || self.copied_bytes >= PendingAcks::COPIED_BYTES;
         match self.ranges.back_mut() {
             Some((first, count)) if transfer.0 == first.wrapping_add(*count) => *count += 1,
             Some((first, count))
-                if transfer.0.wrapping_add(1) == *first && Transfer(*first).copy().is_some() =>
+                if transfer.0.wrapping_add(1) == *first && Transfer(*first).bounce_buffer().is_some() =>
             {
                 (*first, *count) = (transfer.0, *count + 1);
             }
@@ -346,7 +347,7 @@ impl Ended {
     pub fn next(&mut self) -> Option<(Transfer, u32)> {
         let (first, count) = self.ranges.pop_front()?;
         if self.ranges.is_empty() {
-            (self.copies, self.copied_bytes, self.due) = (0, 0, false);
+            (self.bounce_buffers, self.copied_bytes, self.due) = (0, 0, false);
             if self.ranges.capacity() > 1024 {
                 self.ranges = VecDeque::new();
             }
@@ -363,9 +364,9 @@ impl Endpoint {
         let reserved = self.budget.attach(&self.config, quota_slots);
         let state = self.peer(peer);
         state.reserved = reserved;
-        state.to_hold = reserved.is_none();
-        if !self.budget.bounds {
-            self.peer(peer).to_hold = false;
+        state.unreserved = reserved.is_none();
+        if !self.budget.enforced {
+            self.peer(peer).unreserved = false;
         }
     }
 
@@ -373,33 +374,35 @@ impl Endpoint {
     pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         let state = self.peer(peer);
         let reserved = state.reserved.take();
-        if let Some(UnderWay { ended, .. }) = state.under_way.as_deref_mut() {
-            *ended = Ended { listed: ended.listed, ..Ended::default() };
+        if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
+            *acks = PendingAcks { listed: acks.listed, ..PendingAcks::default() };
         }
         self.budget.detach(&self.config, reserved);
-        self.release_all(peer, actions);
+        self.free_bounce_buffers(peer, actions);
     }
 
     /// Drops what is kept for `peer`, which will not take it.
-    pub(super) fn release_all(&mut self, peer: Peer, actions: &mut Vec<Action>) {
-        let Some(UnderWay { copies, .. }) = self.peer(peer).under_way.as_deref_mut() else { return };
-        if core::mem::take(copies) == 0 {
+    pub(super) fn free_bounce_buffers(&mut self, peer: Peer, actions: &mut Vec<Action>) {
+        let Some(PendingWork { bounce_buffers, .. }) = self.peer(peer).pending.as_deref_mut() else { return };
+        if core::mem::take(bounce_buffers) == 0 {
             return;
         }
-        for transfer in self.copies.with_peer(peer) {
-            self.copies.end(transfer);
-            actions.push(Action::Release { transfer });
+        for transfer in self.bounce_buffers.with_peer(peer) {
+            self.bounce_buffers.end(transfer);
+            actions.push(Action::FreeBounce { transfer });
         }
     }
 
     /// Whether a send that the peer wants announced would have to be announced with the program's own buffer: for drivers
     /// that have promised that buffer back.
     #[inline]
-    pub fn announces_own_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
+    pub fn announces_user_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
         if bytes > self.config.eager_bytes {
             return true;
         }
-        bytes > 0 && self.is_held(to) && (level == SendLevel::Matched || !self.copies.fits(bytes))
+        bytes > 0
+            && self.is_rendezvous_only(to)
+            && (level == SendLevel::Matched || !self.bounce_buffers.fits(bytes))
     }
 
     /// Whether waiting could make room for a copy of `bytes` bytes that does not fit now and that we must keep: because `to`
@@ -407,34 +410,36 @@ impl Endpoint {
     #[inline]
     pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
         (1..=self.config.eager_bytes).contains(&bytes)
-            && (self.is_held(to) || self.would_wait(to, bytes))
-            && !self.copies.fits(bytes)
-            && !self.copies.is_empty()
+            && (self.is_rendezvous_only(to) || self.would_wait(to, bytes))
+            && !self.bounce_buffers.fits(bytes)
+            && !self.bounce_buffers.is_empty()
     }
 
     /// How many messages to `to` lie in copies of ours because it has not taken them.
     #[inline]
-    pub fn copies_for(&self, to: Peer) -> u32 {
-        let under_way = self.peers.kept(to.0 as usize).and_then(|state| state.under_way.as_deref());
-        under_way.map_or(0, |under_way| under_way.copies)
+    pub fn bounce_buffers_for(&self, to: Peer) -> u32 {
+        let pending = self.peers.full_entry(to.0 as usize).and_then(|state| state.pending.as_deref());
+        pending.map_or(0, |pending| pending.bounce_buffers)
     }
 
     #[inline]
-    fn is_held(&self, to: Peer) -> bool {
-        match self.peers.kept(to.0 as usize) {
-            Some(state) => state.held && !matches!(state.outbound, Outbound::Lost(_)),
-            None => self.budget.begins_with_hold() || (self.budget.bounds() && self.peers.has_stayed(to)),
+    fn is_rendezvous_only(&self, to: Peer) -> bool {
+        match self.peers.full_entry(to.0 as usize) {
+            Some(state) => state.rendezvous_only && !matches!(state.outbound, Outbound::Lost(_)),
+            None => {
+                self.budget.starts_rendezvous_only() || (self.budget.enforced() && self.peers.has_leased(to))
+            }
         }
     }
 
     /// Whether [`crate::Event::Idle`] would make something leave.
     #[inline]
-    pub fn has_company_waiting(&self) -> bool {
-        !self.waiting_for_company.is_empty()
+    pub fn has_pending_acks(&self) -> bool {
+        !self.pending_acks.is_empty()
     }
 
     /// Tells `to` that its `transfer`, with `bytes` bytes of payload, has ended well.
-    pub(super) fn finish(
+    pub(super) fn acknowledge_transfer(
         &mut self,
         now: Instant,
         to: Peer,
@@ -453,33 +458,33 @@ impl Endpoint {
             Outbound::Lost(_) => return,
             Outbound::Connecting | Outbound::Connected(_) => {}
         }
-        let ended = &mut spare.begin(&mut state.under_way).ended;
-        ended.add(transfer, bytes);
-        if ended.is_due() {
+        let acks = &mut spare.begin(&mut state.pending).acks;
+        acks.add(transfer, bytes);
+        if acks.is_due() {
             self.send_while_credited(now, to, actions);
-        } else if !core::mem::replace(&mut ended.listed, true) {
-            self.waiting_for_company.push(to);
+        } else if !core::mem::replace(&mut acks.listed, true) {
+            self.pending_acks.push(to);
         }
     }
 
     /// What waits for company leaves without.
-    pub(super) fn tell_all_ended(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        for peer in core::mem::take(&mut self.waiting_for_company) {
+    pub(super) fn flush_acks(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        for peer in core::mem::take(&mut self.pending_acks) {
             let state = self.peer(peer);
-            if let Some(UnderWay { ended, .. }) = state.under_way.as_deref_mut() {
-                (ended.due, ended.listed) = (!ended.is_empty(), false);
+            if let Some(PendingWork { acks, .. }) = state.pending.as_deref_mut() {
+                (acks.due, acks.listed) = (!acks.is_empty(), false);
             }
             if state.is_due() && matches!(state.outbound, Outbound::Absent) {
                 state.outbound = Outbound::Connecting; // we have left it meanwhile
                 actions.push(Action::Connect { to: peer });
             }
             self.send_while_credited(now, peer, actions);
-            self.forget_if_idle(peer);
+            self.remove_if_idle(peer);
         }
     }
 
     /// `peer` has taken `count` copies, or knows that nobody will, from number `first` on. Returns whether that can be.
-    pub(super) fn copies_ended(
+    pub(super) fn bounce_buffers_finished(
         &mut self,
         peer: Peer,
         first: u32,
@@ -487,20 +492,21 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         for number in (first..).take(count as usize) {
-            let Some(&mut Retained { stage, .. }) = self.copies.known(number, peer) else {
+            let Some(&mut BounceBuffer { stage, .. }) = self.bounce_buffers.known(number, peer) else {
                 // A goodbye has ended it already; the peer still tells us of what it had taken before.
                 return self.peer(peer).said_goodbye;
             };
-            let transfer = Transfer::of_copy(number);
-            let under_way = self.peer(peer).under_way.as_deref_mut();
-            let UnderWay { backlog, copies, .. } = under_way.expect("its copies are under way");
-            let unsent = |payload| matches!(payload, Source::Retained { transfer: of, .. } if of == transfer);
-            if stage == Stage::Fetched && backlog.iter().any(|job| unsent(job.payload)) {
+            let transfer = Transfer::of_bounce_buffer(number);
+            let pending = self.peer(peer).pending.as_deref_mut();
+            let PendingWork { backlog, bounce_buffers, .. } =
+                pending.expect("a peer with bounce buffers has pending work");
+            let unsent = |payload| matches!(payload, Source::Bounce { transfer: of, .. } if of == transfer);
+            if stage == Stage::Fetched && backlog.iter().any(|entry| unsent(entry.payload)) {
                 return false; // pieces that it has asked for have not left
             }
-            *copies -= 1;
-            self.copies.end(transfer);
-            actions.push(Action::Release { transfer });
+            *bounce_buffers -= 1;
+            self.bounce_buffers.end(transfer);
+            actions.push(Action::FreeBounce { transfer });
         }
         count > 0
     }
@@ -508,30 +514,30 @@ impl Endpoint {
 
 /// How a message that its receiver wants announced is announced: by what name, and where its payload lies.
 pub(super) fn announce(
-    job: &super::sending::Job,
+    entry: &super::sending::BacklogEntry,
     acknowledge: Option<Transfer>,
     to: Peer,
-    copies: &mut Copies,
+    bounce_buffers: &mut BounceBuffers,
     transfers: &mut crate::transfer::Transfers,
 ) -> Option<(Transfer, Source)> {
-    let request = match job.payload {
+    let request = match entry.payload {
         Source::Request { request, .. } => request,
-        Source::Retained { transfer, .. } => {
-            copies.announce(transfer); // it was copied while it waited
-            return Some((transfer, job.payload));
+        Source::Bounce { transfer, .. } => {
+            bounce_buffers.announce(transfer); // it was copied while it waited
+            return Some((transfer, entry.payload));
         }
         Source::None | Source::Region { .. } => return None,
     };
     if let Some(transfer) = acknowledge {
         // Its sender waits for the match anyway, so the payload can wait in the program's buffer.
         if let Some(State::Send { length, .. }) = transfers.get(transfer, to) {
-            *length = job.bytes;
+            *length = entry.bytes;
         }
-        return Some((transfer, job.payload));
+        return Some((transfer, entry.payload));
     }
-    if copies.fits(job.bytes) {
-        let transfer = copies.begin(to, job.bytes, Stage::Announced);
-        return Some((transfer, Source::Retained { transfer, offset: 0 }));
+    if bounce_buffers.fits(entry.bytes) {
+        let transfer = bounce_buffers.begin(to, entry.bytes, Stage::Announced);
+        return Some((transfer, Source::Bounce { transfer, offset: 0 }));
     }
-    Some((transfers.begin(to, State::Send { request, length: job.bytes }), job.payload))
+    Some((transfers.begin(to, State::Send { request, length: entry.bytes }), entry.payload))
 }
