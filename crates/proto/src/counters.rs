@@ -29,15 +29,15 @@ macro_rules! counters {
 counters! {
     /// Messages sent (two-sided), counted when posted.
     messages_sent,
-    /// Their bytes.
+    /// Payload of the messages sent. Unit: bytes.
     bytes_sent,
     /// Messages received into a buffer of the program.
     messages_received,
-    /// Their bytes.
+    /// Payload of the messages received. Unit: bytes.
     bytes_received,
     /// Remote reads and writes begun.
     remote_operations,
-    /// Their bytes.
+    /// Payload of remote reads and writes. Unit: bytes.
     remote_bytes,
     /// Packets sent, credit packets included.
     packets_sent,
@@ -78,7 +78,7 @@ counters! {
     peak_budget_used_bytes,
     /// BounceBuffers between processes without the mailbox.
     cross_memory_copies,
-    /// Their bytes.
+    /// Payload of copies between processes without the mailbox. Unit: bytes.
     cross_memory_bytes,
     /// The most unexpected messages at a time.
     peak_unexpected_messages,
