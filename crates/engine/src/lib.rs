@@ -215,7 +215,7 @@ pub enum OpenError {
     },
 }
 
-/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::owner`].
+/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::biased_lock`].
 pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
     link: L,

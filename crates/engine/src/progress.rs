@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
-use weir_link::yields;
+use weir_link::sched_yield;
 use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
 use weir_proto::{
     Action, Body, Command, Destination, Early, Event, Instant, Outcome, Packet, Peer, PeerFault, Request,
@@ -188,7 +188,7 @@ impl<L: Link> Engine<L> {
         self.read_spin.read_ended(weir_link::cores::ticks);
         if self.skips_yields {
             self.skipped_yields = 0;
-            yields::next_is_needless(self.core_per_rank && self.single_threaded);
+            sched_yield::skip_next_yield(self.core_per_rank && self.single_threaded);
         }
     }
 
@@ -200,14 +200,14 @@ impl<L: Link> Engine<L> {
         if self.skips_yields {
             self.skipped_yields =
                 if self.skipped_yields < MAX_SKIPPED_YIELDS { self.skipped_yields + 1 } else { 0 };
-            yields::next_is_needless(self.single_threaded && self.skipped_yields > 0);
+            sched_yield::skip_next_yield(self.single_threaded && self.skipped_yields > 0);
         }
     }
 
     /// We have ceased to spin: from here on a yield of the program is real. It may be made without a lock that we are called with.
     fn allow_yield(&self) {
         if self.skips_yields {
-            yields::next_is_needless(false);
+            sched_yield::skip_next_yield(false);
         }
     }
 
@@ -245,7 +245,7 @@ impl<L: Link> Engine<L> {
         // Not for a lane, nor for a time (hardware retries): no credit would end the sleep.
         let wakes = self.connecting.is_empty() && self.machine.next_deadline().is_none();
         let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
-            self.waiting.pause_for_credit(yields::has_just_yielded(MAX_GAP_TICKS), Clock::now)
+            self.waiting.pause_for_credit(sched_yield::has_just_yielded(MAX_GAP_TICKS), Clock::now)
         } else {
             self.waiting.pause(Clock::now)
         };

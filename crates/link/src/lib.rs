@@ -4,15 +4,15 @@
 //! writes a packet where the machine says that there is room, and hands up what arrives, checked.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod biased_lock;
 pub mod cores;
 pub mod counted_heap;
+pub mod counter_page;
 pub mod memory;
-pub mod owner;
-pub mod page;
-pub mod pages;
+pub mod page_allocator;
 pub mod probe;
+pub mod sched_yield;
 pub mod shm;
-pub mod yields;
 
 use memory::UserMemory;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
