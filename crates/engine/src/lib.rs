@@ -308,7 +308,7 @@ impl Engine<ShmLink> {
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
             full_fences: oversubscribed,
-            together: !oversubscribed,
+            cooperative_copy: !oversubscribed,
             conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
 use weir_link::sched_yield;
-use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
+use weir_link::{Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled, Quota};
 use weir_proto::{
     Action, Body, Command, Destination, Early, Event, Instant, Outcome, Packet, Peer, PeerFault, Request,
     Shortcut, Source, Space, Taken, Transfer,
@@ -137,7 +137,7 @@ impl<L: Link> Engine<L> {
             found += self.poll_lanes();
         }
         if !self.sent_rts.is_empty() {
-            found += self.help();
+            found += self.help_copies();
         }
         if !self.copying.is_empty() {
             found += self.poll_copies();
@@ -567,8 +567,8 @@ impl<L: Link> Engine<L> {
                     Ok(())
                 } else {
                     match self.link.copy(peer, direction, address, &outstanding.memory, offset, bytes) {
-                        Ok(Copied::Pending) => return self.copying.push((peer, transfer)),
-                        Ok(Copied::Done) => Ok(()),
+                        Ok(CopyStatus::Pending) => return self.copying.push((peer, transfer)),
+                        Ok(CopyStatus::Done) => Ok(()),
                         Err(fault) => Err(fault),
                     }
                 };
@@ -596,7 +596,9 @@ impl<L: Link> Engine<L> {
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
         if let Body::Rendezvous { .. } | Body::Located { refused: false, .. } = packet.body {
             let packet = self.addressed(*packet, payload);
-            if let Body::Rendezvous { length: TOGETHER_BYTES.., address: 1.., transfer, .. } = packet.body {
+            if let Body::Rendezvous { length: COOPERATIVE_COPY_BYTES.., address: 1.., transfer, .. } =
+                packet.body
+            {
                 self.sent_rts.push_back((to, transfer));
             }
             return put(&mut self.link, to, &packet, None);
@@ -698,11 +700,11 @@ impl<L: Link> Engine<L> {
     }
 
     /// Takes a part in copies that receivers of ours are making. Returns with how many.
-    fn help(&mut self) -> usize {
+    fn help_copies(&mut self) -> usize {
         let mut helped = 0;
         for _ in 0..self.sent_rts.len().min(MAX_HELP_POLLS) {
             let Some(rendezvous) = self.sent_rts.pop_front() else { break };
-            helped += usize::from(self.link.help(rendezvous.0));
+            helped += usize::from(self.link.help_copy(rendezvous.0));
             self.sent_rts.push_back(rendezvous);
         }
         helped
@@ -712,7 +714,7 @@ impl<L: Link> Engine<L> {
     fn poll_copies(&mut self) -> usize {
         let (mut found, mut index) = (0, 0);
         while let Some(&(peer, transfer)) = self.copying.get(index) {
-            let Some(result) = self.link.copied(peer) else {
+            let Some(result) = self.link.copy_result(peer) else {
                 index += 1;
                 continue;
             };

@@ -27,7 +27,7 @@ fn open() -> ShmLink {
         max_lanes: 4096,
         cross_memory: true,
         full_fences: false,
-        together: true,
+        cooperative_copy: true,
         conditional: false,
     })
     .expect("a mailbox in /dev/shm")
