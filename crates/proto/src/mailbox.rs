@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_are_the_published_ones() {
+    fn thresholds_equal_the_published_values() {
         let published = [
             ((100, 1), 51),
             ((100, 2), 34),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_goes_to_the_first_senders_or_to_nobody() {
+    fn the_remainder_goes_to_the_first_senders_or_to_none() {
         let shares = |rest| -> alloc::vec::Vec<u32> { (0..3).map(|i| quota(8, 3, i, rest)).collect() };
         assert_eq!(shares(true), [3, 3, 2]);
         assert_eq!(shares(false), [2, 2, 2]);

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_at_rest_is_unfolded_as_it_was() {
+    fn an_idle_entry_survives_compaction() {
         for number in [0, 1, (1 << 30) - 1] {
             for room in [None, Some(0), Some(7), Some(u32::MAX >> 1)] {
                 for attached in [false, true] {
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_at_rest_stays() {
+    fn an_active_entry_is_not_compacted() {
         let common = || at_rest(5, Some(9), true);
         assert!(CompactEntry::of(&common(), COMMON).is_some());
         let mut another_stay = common();
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn who_meets_many_keeps_few_unfolded_and_finds_all() {
+    fn few_entries_of_many_contacts_stay_expanded() {
         let mut peers = peers(Scheme::Unlimited);
         for index in 0..1000 {
             peers.insert(index, at_rest(index as u32, Some(1), false));
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_visited_stays_folded_unless_that_changes_more_than_folds() {
+    fn a_visited_entry_stays_compact_if_its_new_state_fits() {
         let mut peers = peers(Scheme::Unlimited);
         (0..20).for_each(|index| peers.insert(index, at_rest(index as u32, Some(1), false)));
         let (kept, spoken_to) = (peers.full_entries().count(), peers.compaction.expanded);
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_unfold_most_gives_it_up() {
+    fn frequent_expansion_disables_compaction() {
         let mut peers = peers(Scheme::Unlimited);
         for index in 0..1000 {
             peers.insert(index, at_rest(index as u32, Some(1), false));
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_with_credits_fold_nobody() {
+    fn schemes_with_credits_compact_no_entry() {
         let mut peers = peers(Scheme::Static { piggyback: true });
         (0..100).for_each(|index| peers.insert(index, at_rest(0, None, false)));
         assert_eq!(peers.full_entries().count(), 100);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_in_no_list_and_may_come_back() {
+    fn a_removed_sender_is_unlisted_and_can_be_inserted_again() {
         let mut activity = Activity::default();
         (0..3).for_each(|sender| activity.insert(sender));
         activity.remove(1);
@@ -196,7 +196,7 @@ mod tests {
 
     /// Against plain vectors, some thousand steps of a small generator.
     #[test]
-    fn linked_lists_behave_like_plain_ones() {
+    fn linked_lists_behave_like_vectors() {
         let levels = [Level::High, Level::Medium, Level::Low, Level::Null];
         let mut activity = Activity::default();
         let mut plain: [Vec<u32>; 4] = Default::default();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn new_buffers_are_new_credits_and_the_threshold_grows_with_them() {
+    fn new_buffers_become_credits_and_raise_the_threshold() {
         let mut receiver = Receiver::new(Growth::Exponential, None, 2, 16);
         receiver.credits.gather(1);
         assert_eq!(receiver.credits.grant(2), Some(1)); // threshold 1 of 2
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_that_was_set_holds_once_there_are_so_many_buffers() {
+    fn a_configured_threshold_applies_once_there_are_enough_buffers() {
         let mut receiver = Receiver::new(Growth::Exponential, NonZeroU32::new(3), 1, 16);
         receiver.credits.gather(1);
         assert_eq!(receiver.credits.grant(9), Some(1)); // one buffer: a threshold of 3 would never be reached

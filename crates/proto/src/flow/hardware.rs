@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_retried_after_the_timer_so_often_and_no_more() {
+    fn a_refusal_is_retried_after_the_timer_until_the_retries_are_used_up() {
         let mut sender = Sender::default();
         assert_eq!(sender.refused(us(0), TIMER_NS, 2), NotReady::RetryAt(us(10)));
         assert_eq!(sender.refused(us(12), TIMER_NS, 2), NotReady::RetryAt(us(22)));
@@ -91,12 +91,12 @@ mod tests {
     }
 
     #[test]
-    fn without_retries_the_first_refusal_is_the_end() {
+    fn without_retries_the_first_refusal_gives_up() {
         assert_eq!(Sender::default().refused(us(0), TIMER_NS, 0), NotReady::GiveUp);
     }
 
     #[test]
-    fn what_is_accepted_starts_the_count_again() {
+    fn an_accepted_packet_resets_the_refusal_count() {
         let mut sender = Sender::default();
         for round in 0..10 {
             assert_eq!(sender.refused(us(round), TIMER_NS, 1), NotReady::RetryAt(us(round + 10)));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_retries_are_without_limit() {
+    fn seven_retries_mean_no_limit() {
         let mut sender = Sender::default();
         let mut refused = |round| sender.refused(us(round), TIMER_NS, WITHOUT_LIMIT);
         assert!((0..1000).all(|round| refused(round) == NotReady::RetryAt(us(round + 10))));

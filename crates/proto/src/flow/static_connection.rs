@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_half_of_the_buffers_or_what_was_set_and_never_beyond_them() {
+    fn the_ecm_threshold_defaults_to_half_and_never_exceeds_the_buffers() {
         assert_eq!([1, 2, 5, 256].map(|q| ecm_threshold(q, None)), [1, 1, 3, 128]);
         assert_eq!([1, 2, 5, 256].map(|q| ecm_threshold(q, slots(4))), [1, 2, 4, 4]);
         assert_eq!([1, 2, 5, 256].map(|q| ecm_slots(q, None)), [1, 2, 1, 2]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_gather_until_a_packet_or_the_threshold_takes_them_back() {
+    fn credits_return_with_a_packet_or_at_the_threshold() {
         let mut receiver = Receiver::new(4, slots(2));
         receiver.gather(1);
         assert_eq!(receiver.grant(2), None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_spend_their_last_credit_on_messages_that_return_none() {
+    fn crossing_messages_without_credits_deadlock_only_under_the_wrong_rules() {
         for q in 1..20 {
             assert_eq!(crossing(q, Rule::Free), None, "q={q}");
             assert_eq!(crossing(q, Rule::CostsCredit), Some(1), "q={q}: the known deadlock");

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credits_come_back_at_the_threshold_all_that_were_counted() {
+    fn a_grant_at_the_threshold_returns_all_retrieved_slots() {
         const N: u32 = 1;
         let mut receiver = Receiver::new(3, N, false);
         receiver.retrieved(1);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn piggybacked_credits_start_the_count_again() {
+    fn piggybacked_credits_reset_the_retrieved_count() {
         const N: u32 = 2;
         let mut receiver = Receiver::new(10, N, true);
         receiver.retrieved(3);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_was_never_earned_is_refused_and_changes_nothing() {
+    fn a_grant_above_the_quota_is_rejected_and_changes_nothing() {
         let mut sender = Sender::new(4);
         sender.spend(2);
         assert_eq!(sender.granted(3), Err(GrantError { granted_total: 3, credits: 5, quota_slots: 4 }));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_begins_with_few_credits_can_be_granted_up_to_the_quota_and_no_more() {
+    fn a_sender_with_few_starting_credits_can_be_granted_up_to_the_quota() {
         let mut sender = Sender::starting_with(1, 4);
         assert_eq!(sender.credits(), 1);
         assert_eq!(sender.granted(3), Ok(()));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_wrap() {
+    fn granted_totals_wrap_at_32_bits() {
         let mut sender = Sender::new(4);
         let mut total = 0u32;
         for _ in 0..5 {
