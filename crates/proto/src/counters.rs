@@ -74,7 +74,7 @@ counters! {
     peak_bounce_bytes,
     /// Maximum cost of unexpected payload at a time, with overhead. Unit: bytes.
     peak_budget_used_bytes,
-    /// BounceBuffers between processes without the mailbox.
+    /// Copies between processes, without the mailbox.
     cross_memory_copies,
     /// Their bytes.
     cross_memory_bytes,
