@@ -149,6 +149,12 @@ docs: out/tools/bin/mdbook-$(MDBOOK_VERSION) out/tools/bin/hyperlink-$(HYPERLINK
 	out/tools/bin/hyperlink out/docs --check-anchors
 	@echo "documentation: out/docs/index.html"
 
+## reference: write the generated pages of docs/reference again, after a change to settings, commands, plan keys or counters
+.PHONY: reference
+reference:
+	$(call say,generated pages of the reference)
+	$(CARGO) run --quiet --locked -p weir-cli -- reference pages docs/reference
+
 # Installs a tool from crates.io into out/tools: name, version, further flags. The tools run for seconds, so an unoptimised
 # build is the cheapest.
 define install_tool
@@ -187,7 +193,8 @@ install: build
 	install -D -m 755 out/lib/libweir-fi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-fi.so"
 	install -D -m 755 out/lib/libweir-session.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-session.so"
 	find experiments -type f -print0 | xargs -0 -I{} install -D -m 644 {} "$(DESTDIR)$(PREFIX)/share/weir/{}"
-	@echo "installed: $(PREFIX)/bin/weir (see weir --help), libweir-fi.so and libweir-session.so in $(PREFIX)/lib/weir, experiments in $(PREFIX)/share/weir"
+	umask 022 && out/bin/weir reference share "$(DESTDIR)$(PREFIX)/share"
+	@echo "installed: $(PREFIX)/bin/weir (see weir --help and man weir), libweir-fi.so and libweir-session.so in $(PREFIX)/lib/weir, experiments in $(PREFIX)/share/weir"
 
 ## clean: remove out/ and target/
 .PHONY: clean

@@ -13,6 +13,7 @@ use weir_output::Failure;
 /// Runs unmodified MPI programs over weir, a libfabric provider with credit-based flow control.
 #[derive(Parser)]
 #[command(
+    name = "weir",
     version,
     max_term_width = 110,
     after_help = "\

@@ -96,13 +96,7 @@ fn describe(argument: &Arg) -> String {
 /// clap takes the last full stop of a doc comment away.
 fn sentence(text: &str) -> String {
     let text = text.trim_end();
-    if text.is_empty()
-        || text.ends_with(['.', ':', '?', ')']) && !text.ends_with("etc)") && text.ends_with('.')
-    {
-        String::from(text)
-    } else {
-        format!("{text}.")
-    }
+    if text.is_empty() || text.ends_with('.') { String::from(text) } else { format!("{text}.") }
 }
 
 /// Paragraphs; indented lines are commands.

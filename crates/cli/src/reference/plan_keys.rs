@@ -27,7 +27,8 @@ pub fn page() -> String {
     page += "\n## Workloads\n\n";
     page += &paragraph(
         "A workload is a table with the name of the workload, for example \
-         `workload.latency = { message_bytes = 8, round_trips = 100 }`.",
+         `workload.latency = { message_bytes = 8, round_trips = 100 }`. The first name that it records is the \
+         time of a world in tables and figures; it is the mean over the ranks.",
     );
     for section in WORKLOADS.iter().chain([&GOAL]) {
         page += &part(&format!("### {}", section.name), section);
@@ -45,7 +46,12 @@ pub fn page() -> String {
 }
 
 fn part(heading: &str, section: &Section) -> String {
-    format!("\n{heading}\n\n{}\n{}", paragraph(section.about), list(section.keys))
+    let records: Vec<String> = section.records().iter().map(|name| format!("`{name}`")).collect();
+    let records = match records.as_slice() {
+        [] => String::new(),
+        records => format!(" Records {}.", records.join(", ")),
+    };
+    format!("\n{heading}\n\n{}\n{}", paragraph(&(section.about.to_owned() + &records)), list(section.keys))
 }
 
 fn list(keys: &[KeyInfo]) -> String {

@@ -56,6 +56,12 @@ pub struct Section {
 }
 
 impl Section {
+    /// Names of what a workload of this name records, the one that tables call *time* first; empty for other sections.
+    pub fn records(&self) -> &'static [&'static str] {
+        let example = format!("[{}]\n{}", self.name, self.example());
+        toml::from_str::<crate::workload::Workload>(&example).map_or(&[], |workload| workload.records())
+    }
+
     /// Its required keys with their examples, as TOML.
     pub fn example(&self) -> String {
         let required = self.keys.iter().filter(|key| key.presence == Presence::Required);

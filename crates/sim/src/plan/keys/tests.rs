@@ -124,6 +124,7 @@ fn workloads_and_their_keys_are_documented() {
         let unknown = workload(name, "no_such_key = 1").unwrap_err();
         assert_same_names(names(section.keys), &unknown);
         let minimal = workload(name, &section.example()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(section.records(), minimal.records());
         minimal.check(8).unwrap_or_else(|error| panic!("{name}: {error}"));
         for key in section.keys {
             let line = |value: &str| format!("{} = {value}\n", key.name);
