@@ -112,8 +112,8 @@ struct Look {
     curve: u32,
 }
 
-/// On a page, which has room for charts at their full size.
-const ON_PAGE: Look = Look { label: 12, mark: 11, x_area: 34, y_area: 50, curve: 2 };
+/// On a page, where [`MIN_SCALE`](super::figures::MIN_SCALE) bounds how far a chart shrinks.
+const ON_PAGE: Look = Look { label: FONT, mark: FONT, x_area: 40, y_area: 62, curve: 2 };
 /// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
 const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve: 3 };
 
@@ -312,16 +312,16 @@ impl Chart {
         let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .x_label_area_size(40)
-            .y_label_area_size(62)
+            .x_label_area_size(look.x_area)
+            .y_label_area_size(look.y_area)
             .build_cartesian_2d(x.0..x.1, bottom..top + room)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font())
-            .axis_desc_style(font())
+            .label_style(font(look.label))
+            .axis_desc_style(font(look.label))
             .x_labels(7)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -353,22 +353,22 @@ impl Chart {
                     let ends = [(x.0, at), (x.1, at)];
                     chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
                     let (left, height) = chart.backend_coord(&(x.0, at));
-                    let style = font().pos(Pos::new(HPos::Left, VPos::Bottom));
+                    let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
                 Mark::Words { text } => {
                     let (right, height) = chart.backend_coord(&(x.1, top + room));
-                    let style = font().pos(Pos::new(HPos::Right, VPos::Top));
-                    area.draw(&Text::new(text, (right - 4, height + 2 + FONT as i32 * line), style))?;
+                    let style = font(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
+                    area.draw(&Text::new(text, (right - 4, height + 2 + look.mark as i32 * line), style))?;
                     line += 1;
                     continue;
                 }
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
-            let style = font().pos(Pos::new(HPos::Left, VPos::Top));
-            area.draw(&Text::new(label, (left + 3, height + 2 + FONT as i32 * line), style))?;
+            let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
+            area.draw(&Text::new(label, (left + 3, height + 2 + look.mark as i32 * line), style))?;
             line = (line + 1) % 3;
         }
         self.draw_curves(&mut chart, look)
@@ -377,7 +377,7 @@ impl Chart {
     fn draw_by_powers(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
         let [x, y] = self.range();
         let mut builder = ChartBuilder::on(area);
-        builder.margin(6).x_label_area_size(40).y_label_area_size(62);
+        builder.margin(6).x_label_area_size(look.x_area).y_label_area_size(look.y_area);
         let x = (x.0..x.1).log_scale().base(self.x_base);
         if y.0 >= 0.0 && y.1 < y.0 * BY_POWERS_FROM {
             return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
@@ -400,8 +400,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font())
-            .axis_desc_style(font())
+            .label_style(font(look.label))
+            .axis_desc_style(font(look.label))
             .x_labels(6)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))

@@ -279,6 +279,11 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
     let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
     let values: Vec<Series> =
         series.iter().map(|slots| slots.iter().map(|slots| shown(*slots)).collect()).collect();
+    if figures::top(values.iter().map(Vec::as_slice)) == 0.0 {
+        html.figure(&format!("each peer: {top:.0} slots all the time"), "");
+        html.end_block();
+        return;
+    }
     let (colour, scale) = match of {
         Of::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0}")),
         Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots")),
