@@ -1,6 +1,6 @@
 //! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
 
-use super::figures::{COLOURS, FONT, font, hex, short};
+use super::figures::{COLOURS, FONT, font_of, hex, short};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -112,7 +112,7 @@ struct Look {
     curve: u32,
 }
 
-/// On a page, where [`MIN_SCALE`](super::figures::MIN_SCALE) bounds how far a chart shrinks.
+/// On a page, which has room for charts at their full size.
 const ON_PAGE: Look = Look { label: FONT, mark: FONT, x_area: 40, y_area: 62, curve: 2 };
 /// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
 const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve: 3 };
@@ -256,8 +256,8 @@ impl Chart {
         let (head, rest) = area.split_vertically(2 * LINE_PIXELS + 10);
         let (chart, legend) =
             rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
-        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font(IN_FILE.label + 3)))?;
-        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font(IN_FILE.mark)))?;
+        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font_of(IN_FILE.label + 3)))?;
+        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font_of(IN_FILE.mark)))?;
         self.draw_on(&chart, IN_FILE)?;
         let colours = self.curves.iter().map(|drawn| (drawn.name.as_str(), drawn.colour));
         let published = self.published.iter().zip(SHADES.into_iter().cycle());
@@ -265,7 +265,7 @@ impl Chart {
         for (index, (name, colour)) in entries.enumerate() {
             let (left, top) = (EDGE_PIXELS, (index as u32 * LINE_PIXELS) as i32);
             legend.draw(&Rectangle::new([(left, top + 3), (left + 14, top + 17)], colour.filled()))?;
-            legend.draw(&Text::new(name, (left + 22, top), font(IN_FILE.label)))?;
+            legend.draw(&Text::new(name, (left + 22, top), font_of(IN_FILE.label)))?;
         }
         Ok(())
     }
@@ -320,8 +320,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(look.label))
-            .axis_desc_style(font(look.label))
+            .label_style(font_of(look.label))
+            .axis_desc_style(font_of(look.label))
             .x_labels(7)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -353,13 +353,13 @@ impl Chart {
                     let ends = [(x.0, at), (x.1, at)];
                     chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
                     let (left, height) = chart.backend_coord(&(x.0, at));
-                    let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
                 Mark::Words { text } => {
                     let (right, height) = chart.backend_coord(&(x.1, top + room));
-                    let style = font(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
+                    let style = font_of(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
                     area.draw(&Text::new(text, (right - 4, height + 2 + look.mark as i32 * line), style))?;
                     line += 1;
                     continue;
@@ -367,7 +367,7 @@ impl Chart {
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
-            let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
+            let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
             area.draw(&Text::new(label, (left + 3, height + 2 + look.mark as i32 * line), style))?;
             line = (line + 1) % 3;
         }
@@ -400,8 +400,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(look.label))
-            .axis_desc_style(font(look.label))
+            .label_style(font_of(look.label))
+            .axis_desc_style(font_of(look.label))
             .x_labels(6)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))

@@ -90,7 +90,12 @@ fn draw(size: (u32, u32), figure: impl FnOnce(&Area<'_>) -> Result<(), DrawError
 
 type DrawError = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
 
-pub(crate) fn font(pixels: u32) -> TextStyle<'static> {
+fn font() -> TextStyle<'static> {
+    font_of(FONT)
+}
+
+/// Text of this size. Unit: pixels.
+pub(crate) fn font_of(pixels: u32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", pixels).into_font()).color(&INK)
 }
 
@@ -123,14 +128,14 @@ pub fn lines(
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(FONT))
+            .label_style(font())
             .x_labels((size.0 / 90) as usize)
             .y_labels((size.1 / 40) as usize)
             .x_label_formatter(&|value| short(*value))
             .y_label_formatter(&|value| short(*value))
             .x_desc("time (s)")
             .y_desc(what)
-            .axis_desc_style(font(FONT))
+            .axis_desc_style(font())
             .draw()?;
         if let Some((lower, upper)) = band {
             for (from, to) in runs(upper) {
@@ -240,7 +245,7 @@ pub fn heat(width: u32, heat: &Heat<'_>) -> String {
             .y_label_area_size(left)
             .build_cartesian_2d(x_range, 0.0..rows as f64)?;
         let mut mesh = chart.configure_mesh();
-        mesh.disable_mesh().axis_style(INK).label_style(font(FONT)).axis_desc_style(font(FONT));
+        mesh.disable_mesh().axis_style(INK).label_style(font()).axis_desc_style(font());
         mesh.y_labels(0).y_desc(heat.row_title);
         match heat.columns {
             Columns::Time(_) => {
@@ -263,7 +268,7 @@ pub fn heat(width: u32, heat: &Heat<'_>) -> String {
         let every = FONT.div_ceil(row_pixels) as usize;
         for row in (0..cells.len()).step_by(every) {
             let (x, y) = chart.backend_coord(&(0.0, (rows - row) as f64 - 0.5));
-            let style = font(FONT).pos(Pos::new(HPos::Right, VPos::Center));
+            let style = font().pos(Pos::new(HPos::Right, VPos::Center));
             area.draw(&Text::new(heat.rows[row * row_step].clone(), (x - 6, y), style))?;
         }
         if let Columns::Names(names, _) = heat.columns {
@@ -271,7 +276,7 @@ pub fn heat(width: u32, heat: &Heat<'_>) -> String {
             let every = (36 / pixels + 1) as usize;
             for column in (0..columns.min(names.len())).step_by(every) {
                 let (x, y) = chart.backend_coord(&(column as f64 + 0.5, 0.0));
-                let style = font(FONT).pos(Pos::new(HPos::Center, VPos::Top));
+                let style = font().pos(Pos::new(HPos::Center, VPos::Top));
                 area.draw(&Text::new(names[column * column_step].clone(), (x, y + 5), style))?;
             }
         }
@@ -333,8 +338,8 @@ pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>])
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(FONT))
-            .axis_desc_style(font(FONT))
+            .label_style(font())
+            .axis_desc_style(font())
             .x_labels(0)
             .y_labels((size.1 / 40) as usize)
             .y_label_formatter(&|value| short(*value))
@@ -355,7 +360,7 @@ pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>])
         let pixels = ((size.0 - 80) / kept.len().max(1) as u32).max(1);
         for (place, &bar) in kept.iter().enumerate().step_by((36 / pixels + 1) as usize) {
             let (x, y) = chart.backend_coord(&(place as f64 + 0.5, 0.0));
-            let style = font(FONT).pos(Pos::new(HPos::Center, VPos::Top));
+            let style = font().pos(Pos::new(HPos::Center, VPos::Top));
             area.draw(&Text::new(names[bar].clone(), (x, y + 5), style))?;
         }
         Ok(())

@@ -6,7 +6,7 @@
 use crate::packet::Body;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),+ $(,)?) => {
         /// Totals since the endpoint was created. The machine adds, drivers read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters { $($(#[doc = $doc])* pub $name: u64),+ }
