@@ -325,7 +325,7 @@ mod tests {
         let refusal = |words: &str| chosen_settings(&parse(words)).unwrap_err().to_string();
         assert_eq!(
             refusal("-n 1 --flow static --set FI_WEIR_FLOW=unlimited -- p"),
-            "FI_WEIR_FLOW is given twice: static and unlimited"
+            "FI_WEIR_FLOW has two values: static and unlimited; give one"
         );
         assert_eq!(
             refusal("-n 1 --set FI_PROVIDER=tcp -- p"),
