@@ -176,10 +176,14 @@ out/tools/bin/hyperlink-$(HYPERLINK_VERSION):
 	$(call install_tool,hyperlink,$(HYPERLINK_VERSION))
 
 ## env: the private Python environments with MPICH, Intel MPI and Open MPI, in out/env
-.PHONY: env env-tools $(ENVS:%=env-%)
+.PHONY: env env-tools browser $(ENVS:%=env-%)
 env: $(ENVS:%=env-%) env-tools
 	@echo "env: ready in out/env"
 $(ENVS:%=env-%) env-tools: env-%: out/env/%/complete
+
+env-tools: browser
+browser:
+	@tools/install_chromium.sh
 
 # One environment per MPI: they would overwrite each other's mpiexec.
 out/env/%/complete: tools/requirements/%.txt tools/make_env.sh

@@ -81,7 +81,7 @@ def test_a_stall_of_two_seconds_is_explained_by_the_log_and_by_the_command(over_
         outcome, _ = run.result()
     waits = r"rank 1 has waited \d\.\d s for credit from rank 0: \d+ messages? \([\d.]+ [KM]?i?B\) behind, \d+ of \d+ credits left"
     away = r"\d+ granted since the start, \d+ spent; rank 0 has not polled for \d\.\d s"
-    cause = "in the end: rank 1, rank 2 wait for rank 0, which waits for nobody"
+    cause = "cause: rank 1, rank 2 wait for rank 0, which waits for no credit"
     assert re.search(waits + ".*" + away, told[1]), told
     assert cause in told[1], told
     (job,) = json.loads(text)["jobs"]

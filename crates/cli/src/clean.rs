@@ -1,4 +1,4 @@
-//! `weir clean`: removes mailboxes that crashed jobs have left behind.
+//! `weir clean`: removes the mailboxes of crashed jobs.
 
 use clap::Args;
 use std::path::PathBuf;
@@ -8,16 +8,20 @@ use weir_output::Failure;
 
 /// Options of `weir clean`.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+A mailbox is removed if its process has ended and it belongs to this user. Mailboxes in use remain.
+
+Exit status: 0 on success, 1 if the directory cannot be read, 2 for a wrong option.")]
 pub struct CleanArguments {
-    /// Where mailboxes live [default: FI_WEIR_SHM_DIR, or /dev/shm].
+    /// Directory of the mailboxes [default: FI_WEIR_SHM_DIR, or /dev/shm].
     #[arg(long, value_name = "DIR")]
     shm_dir: Option<PathBuf>,
 }
 
-/// Removes stale mailboxes of this user and says how many there were. Mailboxes in use are left alone.
+/// Removes stale mailboxes of this user and prints their number. Mailboxes in use remain.
 ///
 /// # Errors
-/// [`Failure`], if the directory is wrong.
+/// [`Failure`]: the directory cannot be read.
 pub fn run(arguments: &CleanArguments) -> Result<u8, Failure> {
     let directory = match &arguments.shm_dir {
         Some(directory) => directory.clone(),
@@ -28,6 +32,6 @@ pub fn run(arguments: &CleanArguments) -> Result<u8, Failure> {
     for path in &removed {
         println!("removed {}", path.display());
     }
-    println!("{} stale mailboxes in {}", removed.len(), directory.display());
+    println!("removed {} stale mailboxes from {}", removed.len(), directory.display());
     Ok(0)
 }

@@ -1,8 +1,8 @@
-//! `weir explain`: who waits for whose credit right now, and who they all wait for in the end.
+//! `weir explain`: which sender waits for credit from which receiver now, and which receivers cause the waits.
 //!
-//! It reads the pages that running endpoints keep up to date (`FI_WEIR_STATS`; `weir run` makes a directory for them). Nothing
-//! is asked of the ranks, so it works also while they are stuck. A page is as old as the last look of its endpoint: 200 ms
-//! while the program is inside the library, longer while it is elsewhere, and then its age is the explanation.
+//! The command reads the counter files of running endpoints (`FI_WEIR_STATS`; `weir run` creates a directory for them). It
+//! sends nothing to the ranks, so it works while they are stuck. An endpoint updates its file every 200 ms while the program
+//! is inside the library. An older file means that the program is outside, which often explains the stall.
 
 use crate::run::STATS;
 use clap::Args;
@@ -15,21 +15,28 @@ use weir_mpi::scratch;
 use weir_output::Failure;
 use weir_output::write::write_json;
 
-/// Version of the JSON; changes when a reader would have to.
+/// Version of the JSON. It changes when readers have to change.
 const SCHEMA: &str = "weir-explain-1";
 
 /// Options of `weir explain`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 if nobody waits for long, 3 if somebody does; 1 and 2 as for other commands.")]
+Exit status:
+  0      no send has waited for SECONDS
+  1      a failure of the system
+  2      a wrong option
+  3      at least one send has waited for SECONDS; a stall is not necessarily a problem
+
+Example:
+  weir explain --after 5")]
 pub struct ExplainArguments {
-    /// Where the job leaves its counters (FI_WEIR_STATS) [default: all jobs that `weir run` is running].
+    /// Directory of the job's counters (its FI_WEIR_STATS) [default: all running jobs of `weir run`].
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Tell of sends that have waited for at least so long.
+    /// Report sends that have waited for at least SECONDS.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     after: f64,
-    /// Write what is known as JSON to FILE, or to standard output instead of the text.
+    /// Write the result as JSON to FILE. Without FILE: to standard output, instead of the text.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
 }
@@ -40,24 +47,24 @@ struct Record {
     jobs: Vec<Explanation>,
 }
 
-/// What can be told of one job.
+/// The stalls of one job and their causes.
 #[derive(Debug, Serialize)]
 struct Explanation {
     directory: PathBuf,
     endpoints: Vec<EndpointStatus>,
     stalls: Vec<StallEntry>,
-    /// Who is waited for in the end, one line each.
+    /// The receivers that cause the stalls, one line each.
     causes: Vec<String>,
 }
 
-/// How one endpoint stands.
+/// State of one endpoint.
 #[derive(Debug, Serialize)]
 struct EndpointStatus {
     name: String,
     pid: u64,
-    /// Its process is there, and it was not closed.
+    /// Whether its process runs and has not closed it.
     lives: bool,
-    /// How long ago it last worked in the library.
+    /// Time since it last polled.
     last_poll_s: f64,
     backlog: u64,
     unexpected_messages: u64,
@@ -66,7 +73,7 @@ struct EndpointStatus {
     stalled_peers: u64,
 }
 
-/// One pair that waits.
+/// One sender that waits for one receiver.
 #[derive(Debug, Serialize)]
 struct StallEntry {
     sender: String,
@@ -78,17 +85,17 @@ struct StallEntry {
     spent_total: Option<u64>,
     backlog_messages: u64,
     backlog_bytes: u64,
-    /// What the receiver's page says of this sender.
+    /// The receiver's counters for this sender.
     receiver_retrieved: Option<u64>,
     receiver_threshold: Option<u64>,
     receiver_last_poll_s: Option<f64>,
     text: String,
 }
 
-/// Explains. The result is the exit status.
+/// Explains all stalls. Returns the exit status.
 ///
 /// # Errors
-/// [`Failure`], if there is nothing to look at.
+/// [`Failure`]: a directory cannot be read, or the JSON not written.
 pub fn run(arguments: &ExplainArguments) -> Result<u8, Failure> {
     let directories = match &arguments.directory {
         Some(directory) => vec![directory.clone()],
@@ -117,15 +124,15 @@ pub fn run(arguments: &ExplainArguments) -> Result<u8, Failure> {
 fn text(jobs: &[Explanation], after_s: f64) -> String {
     if jobs.is_empty() {
         return String::from(
-            "no job of `weir run` is running here; give the directory of another job (its FI_WEIR_STATS)\n",
+            "no job of `weir run` is running on this host; for another job, give its directory FI_WEIR_STATS\n",
         );
     }
     let mut text = String::new();
     for job in jobs {
         let living = job.endpoints.iter().filter(|endpoint| endpoint.lives).count();
-        text += &format!("{}: {living} of {} endpoints live\n", job.directory.display(), job.endpoints.len());
+        text += &format!("{}: {living} of {} endpoints open\n", job.directory.display(), job.endpoints.len());
         if job.stalls.is_empty() {
-            text += &format!("  nobody has waited for credit for {after_s} s\n");
+            text += &format!("  no send has waited for credit for {after_s} s\n");
         }
         for line in job.stalls.iter().map(|stall| &stall.text).chain(&job.causes) {
             text += &format!("  {line}\n");
@@ -148,7 +155,7 @@ fn explain(directory: &Path, pages: &[EndpointReport], after_ns: u64, now_ns: u6
         pages.iter().map(|page| (page.identity, page)).collect();
     let lasts = |stall: &Stall| now_ns.saturating_sub(stall.since_ns) >= after_ns;
     let mut stalls = Vec::new();
-    // By place in the order of ranks; endpoints that left no page come last.
+    // Endpoints are numbered in the order of ranks. Endpoints without a file come last.
     let mut order: Vec<u64> = pages.iter().map(|page| page.identity).collect();
     let mut place = |identity: u64| {
         order.iter().position(|known| *known == identity).unwrap_or_else(|| {
@@ -211,7 +218,8 @@ fn waiting(
     }
 }
 
-/// Whom everybody waits for in the end: those who wait for nobody, with who reaches them; and circles, who reach none.
+/// The causes of stalls. A cause is a receiver that waits for nobody itself, and the line names all senders whose chains of
+/// waits end there. Senders whose chains end nowhere wait for each other in a cycle.
 fn causes(waits: &BTreeMap<usize, BTreeSet<usize>>, name: impl Fn(usize) -> String) -> Vec<String> {
     let roots: BTreeSet<usize> =
         waits.values().flatten().copied().filter(|receiver| !waits.contains_key(receiver)).collect();
@@ -232,16 +240,15 @@ fn causes(waits: &BTreeMap<usize, BTreeSet<usize>>, name: impl Fn(usize) -> Stri
         }
         behind.remove(&root);
         lines.push(format!(
-            "in the end: {} for {}, which waits for nobody",
+            "cause: {} for {}, which waits for no credit",
             subject(&behind, &name),
             name(root)
         ));
         explained.extend(behind);
     }
-    let circle: BTreeSet<usize> =
-        waits.keys().copied().filter(|sender| !explained.contains(sender)).collect();
-    if !circle.is_empty() {
-        lines.push(format!("in the end: {} for each other, in a circle", subject(&circle, &name)));
+    let cycle: BTreeSet<usize> = waits.keys().copied().filter(|sender| !explained.contains(sender)).collect();
+    if !cycle.is_empty() {
+        lines.push(format!("cause: {} for each other, in a cycle", subject(&cycle, &name)));
     }
     lines
 }
@@ -292,8 +299,8 @@ mod tests {
         assert_eq!(
             told.causes,
             [
-                "in the end: rank 1, rank 2 wait for rank 0, which waits for nobody",
-                "in the end: rank 3, rank 4 wait for each other, in a circle"
+                "cause: rank 1, rank 2 wait for rank 0, which waits for no credit",
+                "cause: rank 3, rank 4 wait for each other, in a cycle"
             ]
         );
         assert_eq!(told.stalls.len(), 4);
@@ -308,7 +315,7 @@ mod tests {
                 .contains("; rank 1 has not polled for 1.0 s, and has itself waited 3.0 s for 1 peer")
         );
         let text = text(&[told], 1.0);
-        assert!(text.starts_with("d: 5 of 5 endpoints live\n  rank 1 has waited"), "{text}");
+        assert!(text.starts_with("d: 5 of 5 endpoints open\n  rank 1 has waited"), "{text}");
     }
 
     #[test]
@@ -317,6 +324,6 @@ mod tests {
         let closed = EndpointReport { closed: true, ..page(2, &[0]) };
         let told = explain(Path::new("d"), &[page(0, &[]), dead, closed, page(3, &[0])], 5 * S, 13 * S);
         assert!(told.stalls.is_empty() && told.causes.is_empty());
-        assert!(text(&[told], 5.0).contains("nobody has waited for credit for 5 s"));
+        assert!(text(&[told], 5.0).contains("no send has waited for credit for 5 s"));
     }
 }

@@ -1,8 +1,9 @@
-//! `weir run`: an MPI program over weir, and a report of what weir did for it.
+//! `weir run`: runs an MPI program over weir and reports counters.
 //!
-//! All that can be wrong is found before anything starts. Then the MPI's own launcher runs the program with our standard
-//! streams; each endpoint leaves its counters in a directory of this run, which is read at the end, also if ranks were
-//! killed; with `--report` samples too, which become a page.
+//! Everything that can be checked is checked before the program starts. The MPI's own launcher then runs the program with
+//! the standard streams of this command. Each endpoint writes its counters into a directory of this run. With `--report`
+//! it also writes samples, from which the page is made. The files remain readable if ranks are killed. [`after`] has the
+//! steps after the program's end.
 
 mod after;
 
@@ -19,15 +20,15 @@ use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
 use weir_output::write::check_json_target;
 
-/// Where counters go in the directory of a run; `weir explain` looks there.
+/// Directory of the counters, inside the directory of a run. `weir explain` reads it.
 pub const STATS: &str = "stats";
 
-/// A switch on the command line.
+/// The value of an option that switches something on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// Yes.
+    /// On.
     On,
-    /// No.
+    /// Off.
     Off,
 }
 
@@ -41,14 +42,14 @@ Examples:
   weir run -n 8 --report out -- ./my_mpi_program      (then open out/report.html)
 
 Exit status, once the program has ended:
-  0          the program succeeded
-  1          the program succeeded, but weir cannot report (counters, JSON file or page); it prints why
-  otherwise  the exit status of the program, or 128 + N if signal N ended the launcher
+  0      the program succeeded
+  1      the program succeeded, but weir failed to report; an error line says why
+  other  the exit status of the program; 128 + N if signal N ended the launcher
 Exit status, if the program was not started:
-  1          a failure of the system
-  2          a wrong option or setting
-  126        the program is not executable
-  127        the program or an MPI was not found
+  1      a failure of the system
+  2      a wrong option or setting
+  126    the program is not executable
+  127    the program or an MPI was not found
 
 Where settings come from, first to last:
   1. options: --flow, --piggyback, --mailbox-slots, --credit-slots, --set
@@ -65,40 +66,42 @@ Where weir searches for the MPI, first to last:
   5. weir's own environments: WEIR_ENV_PATH, or ../env relative to the command
 In 2 to 5, an MPI whose library the program is linked with comes before the others.
 
-Where weir searches for the program, first to last: PATH, the directory of the MPI's mpiexec, weir's own environments.
-Where weir searches for libweir-fi.so, first to last: WEIR_PROVIDER_PATH, ../lib and ../lib/weir relative to the command.")]
+Where weir searches for the program, first to last:
+  PATH, the directory of mpiexec, weir's own environments
+Where weir searches for libweir-fi.so, first to last:
+  WEIR_PROVIDER_PATH, then ../lib and ../lib/weir relative to the command")]
 pub struct RunArguments {
-    /// Number of ranks.
+    /// Number of ranks to start.
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
-    /// The MPI: mpich, openmpi, intel, the prefix of an installation, or an mpiexec.
+    /// The MPI: mpich, openmpi, intel, an installation's prefix, or an mpiexec; default: see below.
     #[arg(long, value_name = "MPI")]
     mpi: Option<String>,
-    /// Flow control: unlimited, hardware, static, static-connection, adaptive or dynamic (FI_WEIR_FLOW).
+    /// Flow-control scheme: unlimited, hardware, static, static-connection, adaptive or dynamic (FI_WEIR_FLOW).
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
-    /// Return credits with messages of the other direction (FI_WEIR_PIGGYBACK).
+    /// Return credits with data packets of the other direction (FI_WEIR_PIGGYBACK).
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     piggyback: Option<Switch>,
-    /// Data slots of 64 bytes in each mailbox; 0: chosen by scheme and ranks, see `weir settings` (FI_WEIR_MAILBOX_SLOTS).
+    /// Data slots of 64 bytes in each mailbox (FI_WEIR_MAILBOX_SLOTS); 0: the scheme and the number of ranks decide.
     #[arg(long, value_name = "N")]
     mailbox_slots: Option<String>,
     /// Slots for credit packets, for each sender (FI_WEIR_CREDIT_SLOTS).
     #[arg(long, value_name = "N")]
     credit_slots: Option<String>,
-    /// Any setting, see `weir settings`. Can be repeated.
+    /// Set any setting (see `weir settings`). Can be repeated.
     #[arg(long, value_name = "FI_WEIR_X=VALUE")]
     set: Vec<String>,
-    /// Write the report as JSON to FILE, or to standard output after the program's.
+    /// Write the counters as JSON to FILE. Without FILE: to standard output, after the program's output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// Write a page with credits, stalls, memory and packets over time to DIR/report.html; DIR is made if it is not there.
+    /// Write DIR/report.html: a page with credits, stalls, memory and packets over time. Creates DIR.
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// No notes and no table (errors are still told).
+    /// Print errors and warnings only: no notes and no table.
     #[arg(long, short)]
     quiet: bool,
-    /// Give ARG to the MPI's launcher. Can be repeated.
+    /// Pass ARG to the MPI's launcher. Can be repeated.
     #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
     launcher_arg: Vec<String>,
     /// The program and its arguments.
@@ -110,17 +113,17 @@ pub struct RunArguments {
 struct Checked {
     settings: Settings,
     chosen: BTreeMap<String, String>,
-    /// What of that `weir tune` has saved, and where.
+    /// A note that names the settings saved by `weir tune`, if any apply.
     tuned: Option<String>,
     mpi: Mpi,
     provider: PathBuf,
     program: PathBuf,
 }
 
-/// Runs the job and reports. The result is the exit status.
+/// Runs the job and reports. Returns the exit status.
 ///
 /// # Errors
-/// [`Failure`], most often before anything was started.
+/// [`Failure`]: the program was not started.
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let checked = check(arguments)?;
     let note = |line: &str| {
@@ -200,7 +203,7 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     settings.quota(arguments.ranks)?;
 
     let mut surroundings = Surroundings::of_process();
-    // If it is not there, that is told below.
+    // The search below reports a program that is missing.
     surroundings.program = program::find(&arguments.command[0], surroundings.path.as_deref(), &[]).ok();
     let mpi = find::choose(arguments.mpi.as_deref(), &surroundings)?;
     let mut also = vec![mpi.bin_dir().to_owned()];
@@ -211,13 +214,13 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     Ok(Checked { settings, chosen, tuned, mpi, provider, program })
 }
 
-/// The settings that the options ask for, unchecked.
+/// The settings that the options give, unchecked.
 fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>, Failure> {
     let mut chosen = BTreeMap::new();
     let mut choose = |variable: &str, value: &str| match chosen.insert(variable.to_owned(), value.to_owned())
     {
         Some(other) if other != value => {
-            Err(Failure::Usage(format!("{variable} is given twice: {other} and {value}")))
+            Err(Failure::Usage(format!("{variable} has two values: {other} and {value}; give one")))
         }
         _ => Ok(()),
     };
@@ -238,7 +241,7 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
             Some((variable, value)) if variable.starts_with(PREFIX) => choose(variable, value)?,
             _ => {
                 return Err(Failure::Usage(format!(
-                    "--set {assignment}: a setting is given as FI_WEIR_NAME=VALUE (see `weir settings`)"
+                    "--set {assignment}: the form is --set FI_WEIR_NAME=VALUE; `weir settings` lists the names"
                 )));
             }
         }
@@ -246,8 +249,8 @@ fn chosen_settings(arguments: &RunArguments) -> Result<BTreeMap<String, String>,
     Ok(chosen)
 }
 
-/// Adds what `weir tune` has saved for this host, as far as neither the options nor the environment say something else. Returns
-/// a note of it.
+/// Adds the settings that `weir tune` has saved for this host, unless an option or the environment gives them. Returns a
+/// note that names them.
 fn add_tuned(chosen: &mut BTreeMap<String, String>) -> Result<Option<String>, Failure> {
     let Some(Saved { path, settings: saved }) = saved::of_this_host()? else { return Ok(None) };
     config::check_names(saved.keys().cloned())
@@ -268,7 +271,7 @@ fn files_in(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The directory that a setting names, or one of our own.
+/// The directory that a setting names, or a new one at `own`.
 fn existing_or_new_directory(given: &Option<PathBuf>, own: PathBuf) -> Result<PathBuf, Failure> {
     if let Some(directory) = given {
         return Ok(directory.clone());
@@ -322,11 +325,11 @@ mod tests {
         let refusal = |words: &str| chosen_settings(&parse(words)).unwrap_err().to_string();
         assert_eq!(
             refusal("-n 1 --flow static --set FI_WEIR_FLOW=unlimited -- p"),
-            "FI_WEIR_FLOW is given twice: static and unlimited"
+            "FI_WEIR_FLOW has two values: static and unlimited; give one"
         );
         assert_eq!(
             refusal("-n 1 --set FI_PROVIDER=tcp -- p"),
-            "--set FI_PROVIDER=tcp: a setting is given as FI_WEIR_NAME=VALUE (see `weir settings`)"
+            "--set FI_PROVIDER=tcp: the form is --set FI_WEIR_NAME=VALUE; `weir settings` lists the names"
         );
         assert!(refusal("-n 1 --set FI_WEIR_FLOW -- p").starts_with("--set FI_WEIR_FLOW: "));
     }

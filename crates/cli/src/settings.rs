@@ -6,7 +6,7 @@ use weir_engine::config::SETTINGS;
 /// All settings with default, allowed values and meaning, as plain text.
 pub fn text() -> String {
     let mut text =
-        String::from("Settings (environment variables; a variable that is not set has its default):\n");
+        String::from("Settings are environment variables. A variable that is not set has its default.\n");
     for setting in SETTINGS {
         let default = if setting.default.is_empty() { "not set" } else { setting.default };
         // Writing to a String cannot fail.
@@ -17,8 +17,8 @@ pub fn text() -> String {
         );
     }
     text.push_str(
-        "\n`weir run` takes them from its environment, from its own options and from --set, checks them before anything \
-         starts,\nand passes them on to all ranks. Under another launcher, set them for all ranks alike.\n",
+        "\n`weir run` reads settings from its options, --set and its environment. It checks them before the program starts, \
+         and\npasses them to all ranks. With another launcher, give all ranks the same settings.\n",
     );
     text
 }

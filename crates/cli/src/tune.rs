@@ -1,14 +1,16 @@
-//! `weir tune`: what is best on this host, measured instead of guessed.
+//! `weir tune`: measures which value of `FI_WEIR_EAGER_BYTES` is best on this host.
 //!
-//! A message can travel whole through the mailbox, which costs a copy on each side, or be announced and copied once by its
-//! receiver, which costs a system call and an answer. Where the second begins to win differs from host to host by a factor of ten (what
-//! a system call costs, how large the caches are). `weir run` takes what `--save` has left.
+//! A message can travel in two ways. Eager: the whole message goes through the mailbox, with one copy on each side.
+//! Rendezvous: the sender announces the message, and the receiver copies it once, which takes a system call and an answer.
+//! The size from which rendezvous is faster differs between hosts by a factor of ten, because system calls and caches
+//! differ.
 //!
-//! Which wins also differs with what the program does. In a round trip one side waits, and the two copies of a whole message are made by two cores at
-//! once. In an exchange both sides have all of that to do, and one copy each is less. So both are measured, and count alike.
+//! The size also depends on the traffic. In a round trip one side waits, so two cores make the two copies of an eager
+//! message at the same time. In an exchange each side has both copies to make, so one copy is less work. The command
+//! measures both kinds of traffic, and gives them the same weight.
 //!
-//! Measured is in turns by two pairs of processes, size by size and in rounds, so that what slows the machine down for a while slows
-//! down all. Expected cost: nine sizes, five rounds, four times 20 ms: four seconds.
+//! Two pairs of processes measure in turns, size by size, in rounds, so that a slow phase of the host affects all values.
+//! Expected cost: nine sizes, five rounds, four times 20 ms: four seconds.
 
 pub mod saved;
 
@@ -24,47 +26,53 @@ use weir_engine::config::Settings;
 use weir_output::Failure;
 use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 
-/// What is tuned.
+/// The setting.
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
-/// Message sizes: around any crossover that has been seen. Unit: bytes.
+/// Message sizes. They cover the crossover of all hosts measured so far. Unit: bytes.
 const SIZES: [u64; 9] = [2048, 4096, 8192, 12_288, 16_384, 24_576, 32_768, 65_536, 131_072];
-/// Of a size in a round, each way, of either traffic.
+/// Time for one size in one round, for each way and each kind of traffic.
 const TIME: Duration = Duration::from_millis(20);
-/// By so much announced messages must be better before a size changes sides: less is noise, and whole ones have an advantage that
-/// none of this shows (the sender need not wait for the receiver).
+/// Rendezvous must be faster by this factor before a size counts as faster. Smaller differences are noise. An eager message
+/// also has an advantage that the measurement does not show: the sender need not wait for the receiver.
 const MARGIN: f64 = 1.05;
 
 /// Options of `weir tune`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Up to FI_WEIR_EAGER_BYTES a message travels whole through its receiver's mailbox; longer ones are announced, and copied once by the \
-receiver. The table shows half a round trip, and an exchange (both sides send at the same time), both ways. The last line is the setting \
-that follows: the largest size up to which travelling whole is not slower by 5 % or more, in the geometric mean of the two. A program \
-that mostly exchanges, or has more ranks than cores, is better off with less; one that mostly sends one way with more.
+A message of up to FI_WEIR_EAGER_BYTES is eager: it travels whole through the mailbox of its receiver. A longer message \
+uses rendezvous: it is announced, and its receiver copies it once.
 
-With --save the setting is kept for this host, in $XDG_CONFIG_HOME/weir (or ~/.config/weir), and `weir run` takes it unless \
-the environment or an option says otherwise. Under another launcher, set the printed variable for all ranks. --forget removes it.
+The table shows both ways for half a round trip and for an exchange, in which both sides send at the same time. The last \
+line is the best setting: the largest size up to which eager is less than 5 % slower, in the geometric mean of the two. \
+A smaller value suits programs that mostly exchange, or with more ranks than cores. A larger value suits programs that \
+mostly send one way.
 
-Exit status: 0 if everything was measured (and saved), 1 if not (for instance with one core).")]
+--save writes the setting for this host to $XDG_CONFIG_HOME/weir (default: ~/.config/weir). `weir run` uses it unless \
+an option or the environment gives the setting. With another launcher, set the printed variable for all ranks.
+
+Exit status:
+  0      everything was measured, and saved if asked
+  1      a measurement failed, for instance with one core
+  2      a wrong option or setting")]
 pub struct TuneArguments {
-    /// Rounds.
+    /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Keep the setting for `weir run` on this host.
+    /// Save the setting for `weir run` on this host.
     #[arg(long, conflicts_with = "forget")]
     save: bool,
-    /// Remove what was kept for this host, and measure nothing.
+    /// Remove the saved setting of this host, without measuring.
     #[arg(long, conflicts_with_all = ["json", "repeat"])]
     forget: bool,
-    /// Write a record with all samples as JSON to FILE, or to standard output.
+    /// Write all samples as JSON to FILE. Without FILE: to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// What `--json` writes. All times in nanoseconds.
+/// The content of `--json`. Unit of all times: ns.
 #[derive(Serialize)]
 struct Record {
     schema: &'static str,
@@ -73,7 +81,7 @@ struct Record {
     time_s: u64,
     machine: Machine,
     sizes: Vec<Size>,
-    /// The setting that follows.
+    /// The best setting.
     eager_bytes: u64,
     default_eager_bytes: u32,
 }
@@ -89,19 +97,19 @@ struct Size {
 
 #[derive(Default, Serialize)]
 struct Times {
-    whole_ns: Vec<f64>,
-    announced_ns: Vec<f64>,
+    eager_ns: Vec<f64>,
+    rendezvous_ns: Vec<f64>,
 }
 
 impl Times {
-    /// How many times as long an announced message takes, by medians.
+    /// The time of rendezvous divided by that of eager, by medians.
     fn ratio(&self) -> f64 {
         let median = |samples: &[f64]| Spread::of(samples).map_or(f64::NAN, |spread| spread.median);
-        median(&self.announced_ns) / median(&self.whole_ns)
+        median(&self.rendezvous_ns) / median(&self.eager_ns)
     }
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -119,7 +127,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     let given = Settings::from_environment()?;
     if !given.cross_memory {
         return Err(Failure::Usage(String::from(
-            "FI_WEIR_CROSS_MEMORY=0: without copies between processes there is nothing to choose; unset it",
+            "FI_WEIR_CROSS_MEMORY=0 forbids copies between processes, so there is no choice to measure; unset it",
         )));
     }
     let machine = Machine::of_this();
@@ -127,7 +135,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     let eager_bytes = crossover(&sizes);
     let default_eager_bytes = Settings::default().eager_bytes;
     let record = Record {
-        schema: "weir-tune-2",
+        schema: "weir-tune-3",
         weir_version: env!("CARGO_PKG_VERSION"),
         time_s: jobs::now_s(),
         machine,
@@ -138,7 +146,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
     println!("{}", render(&record));
     if let Some(path) = &place {
         saved::write(path, &[(EAGER_BYTES, eager_bytes.to_string())])?;
-        println!("Saved in {}; `weir run` takes it from there.", path.display());
+        println!("Saved in {}; `weir run` reads it from there.", path.display());
     }
     if let Some(target) = &arguments.json {
         weir_output::write::write_json(&record, target)?;
@@ -149,8 +157,8 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
 fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Failure> {
     let longest = SIZES[SIZES.len() - 1];
     let with = |eager_bytes| Settings { eager_bytes, ..given.clone() };
-    let mut whole = Pair::start(&with(longest as u32), longest as usize)?;
-    let mut announced = Pair::start(&with(0), longest as usize)?;
+    let mut eager = Pair::start(&with(longest as u32), longest as usize)?;
+    let mut rendezvous = Pair::start(&with(0), longest as usize)?;
     let bar = jobs::bar(u64::from(arguments.repeat) * SIZES.len() as u64, arguments.quiet);
     let mut sizes: Vec<_> =
         SIZES.map(|bytes| Size { bytes, round_trip: Times::default(), exchange: Times::default() }).into();
@@ -161,43 +169,43 @@ fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Fai
             for (traffic, times) in
                 [(Traffic::RoundTrips, &mut size.round_trip), (Traffic::Exchanges, &mut size.exchange)]
             {
-                times.whole_ns.push(whole.time_ns_for(traffic, bytes, TIME)?);
-                times.announced_ns.push(announced.time_ns_for(traffic, bytes, TIME)?);
+                times.eager_ns.push(eager.time_ns_for(traffic, bytes, TIME)?);
+                times.rendezvous_ns.push(rendezvous.time_ns_for(traffic, bytes, TIME)?);
             }
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    whole.end()?;
-    announced.end()?;
+    eager.end()?;
+    rendezvous.end()?;
     Ok(sizes)
 }
 
-/// The largest size up to which no message is faster announced, in the geometric mean of round trips and exchanges.
+/// The largest size up to which rendezvous is not faster, in the geometric mean of round trips and exchanges.
 fn crossover(sizes: &[Size]) -> u64 {
     let mean = |size: &Size| (size.round_trip.ratio() * size.exchange.ratio()).sqrt();
-    let whole_is_best = |size: &&Size| mean(size) > 1.0 / MARGIN;
-    let last = sizes.iter().take_while(whole_is_best).last();
+    let eager_is_best = |size: &&Size| mean(size) > 1.0 / MARGIN;
+    let last = sizes.iter().take_while(eager_is_best).last();
     last.map_or(SIZES[0] / 2, |size| size.bytes)
 }
 
 fn render(record: &Record) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table.set_header(["half a round trip", "whole", "", "announced", "", "announced / whole"]);
+    table.set_header(["half a round trip", "eager", "", "rendezvous", "", "rendezvous / eager"]);
     for (name, times) in
         [("", (|size| &size.round_trip) as fn(&Size) -> &Times), ("exchange of ", |size| &size.exchange)]
     {
         for one in &record.sizes {
             let times = times(one);
-            let (Some(whole), Some(announced)) =
-                (Spread::of(&times.whole_ns), Spread::of(&times.announced_ns))
+            let (Some(eager), Some(rendezvous)) =
+                (Spread::of(&times.eager_ns), Spread::of(&times.rendezvous_ns))
             else {
                 continue;
             };
             let range = |spread: &Spread| format!("{} .. {}", time_ns(spread.min), time_ns(spread.max));
-            let (short, long) = (time_ns(whole.median), time_ns(announced.median));
-            let row = [short, range(&whole), long, range(&announced), three_digits(times.ratio())];
+            let (short, long) = (time_ns(eager.median), time_ns(rendezvous.median));
+            let row = [short, range(&eager), long, range(&rendezvous), three_digits(times.ratio())];
             let right = row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
             table.add_row(
                 std::iter::once(Cell::new(format!("{name}{}", exact_bytes(one.bytes)))).chain(right),
@@ -207,7 +215,7 @@ fn render(record: &Record) -> String {
     let mut text = table.to_string();
     if record.machine.load > 0.5 {
         text.push_str(&format!(
-            "\nThe machine was not idle (load {}): the choice may be another one on a quiet machine.",
+            "\nThe host was not idle (load {}): on an idle host another value may be best.",
             record.machine.load
         ));
     }
@@ -223,9 +231,10 @@ fn render(record: &Record) -> String {
 mod tests {
     use super::*;
 
-    /// Of both kinds of traffic; `tilt`: by so much the one is more in favour of whole messages, and the other less.
+    /// Sizes with these ratios of rendezvous to eager. `tilt`: factor by which round trips favour eager more, and exchanges
+    /// less.
     fn tilted(ratios: &[f64], tilt: f64) -> Vec<Size> {
-        let times = |ratio: f64| Times { whole_ns: vec![1000.0], announced_ns: vec![1000.0 * ratio] };
+        let times = |ratio: f64| Times { eager_ns: vec![1000.0], rendezvous_ns: vec![1000.0 * ratio] };
         let size = |(&bytes, &ratio): (&u64, &f64)| Size {
             bytes,
             round_trip: times(ratio * tilt),

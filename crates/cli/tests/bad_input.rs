@@ -26,7 +26,7 @@ fn wrong_options() {
     );
     check(
         &["run", "-n", "2", "--set", "FLOW=static", "--", "program"],
-        "--set FLOW=static: a setting is given as FI_WEIR_NAME=VALUE (see `weir settings`)",
+        "--set FLOW=static: the form is --set FI_WEIR_NAME=VALUE; `weir settings` lists the names",
     );
     check(&["bench", "pingpong", "--sizes", "2147483648"], "--sizes 2147483648: at most 1073741824 bytes");
     check(
@@ -78,7 +78,7 @@ fn wrong_settings_whatever_way_they_come() {
         &world,
         &mut run(&["--flow", "static", "--set", "FI_WEIR_FLOW=unlimited"]),
         2,
-        "FI_WEIR_FLOW is given twice: static and unlimited",
+        "FI_WEIR_FLOW has two values: static and unlimited; give one",
     );
     for command in [run(&[]).env("FI_WEIR_FLOWS", "static"), &mut run(&["--set", "FI_WEIR_FLOWS=static"])] {
         let (code, _, stderr) = output(command);

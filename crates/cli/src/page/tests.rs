@@ -6,7 +6,7 @@ use weir_engine::stats::Reports;
 use weir_engine::trace::{PairSample, Sample};
 use weir_proto::Counters;
 
-/// A job of `ranks` ranks in which everybody sends to `peers` others, and the last rank is slow.
+/// A job of `ranks` ranks in which each rank sends to `peers` others, and the last rank receives slowly.
 fn job(ranks: u64, peers: u64) -> (Vec<EndpointReport>, Vec<Trace>) {
     let slow = ranks - 1;
     let steps = if ranks > 64 { 25 } else { 100 };
@@ -107,7 +107,7 @@ fn the_page_has_all_figures_needs_nothing_else_and_is_well_formed() {
         ] {
             assert!(page.contains(heading), "{heading}");
         }
-        // Nothing is fetched: no reference of any kind, but the name of SVG's language.
+        // The page refers to no other file; SVG's namespace is a name, not a reference.
         let without_names = page.replace("http://www.w3.org/2000/svg", "");
         for reference in ["http:", "https:", "src=", "href=", "url(", "@import"] {
             assert!(!without_names.contains(reference), "{reference}");
@@ -133,7 +133,7 @@ fn the_page_data_equal_the_counters() {
         (&json!(1030 - 103 - 350), &json!(103), &json!(300))
     );
     assert_eq!(data["pairs_in_all"], 56);
-    // Everybody waits longest for the slow one.
+    // All ranks wait longest for the slow one.
     assert_eq!(
         (&data["pairs"][0]["receiver"], &data["pairs"][0]["stalled_ns"]),
         (&json!("7"), &json!(198_000_000))
@@ -141,7 +141,7 @@ fn the_page_data_equal_the_counters() {
     assert_eq!(data["times_s"].as_array().unwrap().len(), 240);
 }
 
-/// `WEIR_PAGES=DIR` keeps the pages there, for people who change them.
+/// `WEIR_PAGES=DIR` writes the pages into DIR, to look at them.
 #[test]
 fn pages_of_few_ranks_and_of_256_that_all_speak_to_each_other_stay_small() {
     for (ranks, peers, most_bytes) in [(2, 1, 1 << 20), (8, 7, 2 << 20), (256, 255, 12 << 20)] {
@@ -166,5 +166,5 @@ fn a_run_without_endpoints_has_a_page_too() {
         endpoints: &[],
         traces: vec![],
     });
-    assert!(page.contains("No endpoint left a trace") && page.ends_with("</html>\n"));
+    assert!(page.contains("No endpoint has a trace") && page.ends_with("</html>\n"));
 }

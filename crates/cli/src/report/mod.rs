@@ -1,4 +1,4 @@
-//! The report of `weir run`: what each rank's endpoints have counted, per rank and in sum.
+//! The report of `weir run`: the counters of all endpoints, for each rank and in total.
 
 mod table;
 
@@ -10,15 +10,15 @@ use weir_proto::Counters;
 /// Counters of one rank, or of all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// Endpoints that were opened.
+    /// Number of endpoints.
     pub endpoints: u64,
-    /// Shared memory that the mailboxes occupied. Unit: bytes.
+    /// Shared memory of their mailboxes at the end. Unit: bytes.
     pub mailbox_bytes: u64,
-    /// The most that they were found to occupy. Unit: bytes.
+    /// The highest value of that. Unit: bytes.
     pub peak_mailbox_bytes: u64,
-    /// What is kept for peers. Unit: bytes.
+    /// Memory for the state of peers. Unit: bytes.
     pub peer_state_bytes: u64,
-    /// Counters by name; peaks are the highest of any endpoint, the others are summed.
+    /// Counters by name. A peak is the maximum over the endpoints; all others are sums.
     #[serde(serialize_with = "counters_by_name")]
     pub counters: Counters,
 }
@@ -26,15 +26,15 @@ pub struct Share {
 /// One rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rank {
-    /// Its number; unknown if its launcher did not tell it.
+    /// Its number; `None` if the launcher does not provide it.
     pub rank: Option<u64>,
     /// Its process.
     pub pid: u64,
-    /// Whether all its endpoints were closed in good order.
+    /// Whether the program closed all its endpoints.
     pub closed: bool,
-    /// Peers it was in contact with.
+    /// Number of peers that it contacted.
     pub peers: u64,
-    /// What it counted.
+    /// Its counters.
     #[serde(flatten)]
     pub share: Share,
 }
@@ -44,14 +44,14 @@ pub struct Rank {
 pub struct Job {
     /// By rank.
     pub ranks: Vec<Rank>,
-    /// In sum.
+    /// The sum of all ranks.
     pub total: Share,
-    /// Counter files that could not be read, and why.
+    /// Counter files that cannot be read, with the reason.
     pub unreadable: Vec<String>,
 }
 
 impl Job {
-    /// Sums up what endpoints have left.
+    /// Sums up the counters of endpoints.
     pub fn new(reports: &Reports) -> Job {
         let mut ranks: Vec<Rank> = Vec::new();
         for endpoint in &reports.endpoints {
@@ -62,7 +62,7 @@ impl Job {
                 peer_state_bytes: endpoint.peer_state_bytes,
                 counters: endpoint.counters,
             };
-            // The endpoints are sorted by rank and process.
+            // Endpoints are sorted by rank and process.
             match ranks.last_mut() {
                 Some(rank) if (rank.rank, rank.pid) == (endpoint.rank, endpoint.pid) => {
                     rank.share.add(&share);
@@ -93,13 +93,13 @@ impl Job {
         Job { ranks, total, unreadable }
     }
 
-    /// What the user must know besides the numbers; one line each. `ranks`: how many were started.
+    /// Problems that the user must know about, one line each. `ranks`: the number of ranks started.
     pub fn remarks(&self, ranks: u32) -> Vec<String> {
         let mut remarks = Vec::new();
         let open = self.ranks.iter().filter(|rank| !rank.closed).map(Rank::name).collect::<Vec<_>>();
         if !open.is_empty() {
             remarks.push(format!(
-                "{} ended without closing the endpoint (killed, aborted, or no MPI_Finalize): the numbers are the last ones told",
+                "{} ended without closing the endpoint (killed, aborted, or no MPI_Finalize): the table has its last counters",
                 open.join(", ")
             ));
         }
@@ -107,22 +107,22 @@ impl Job {
             .filter(|number| !self.ranks.iter().any(|rank| rank.rank == Some(*number)))
             .map(|number| number.to_string())
             .collect();
-        // Ranks without a number cannot be told apart from absent ones.
+        // A rank without a number cannot be distinguished from an absent one.
         if !absent.is_empty() && !self.ranks.is_empty() && self.ranks.iter().all(|rank| rank.rank.is_some()) {
-            remarks.push(format!("no endpoint of weir was opened by rank {}", absent.join(", ")));
+            remarks.push(format!("these ranks opened no endpoint of weir: {}", absent.join(", ")));
         }
         let counters = &self.total.counters;
         if counters.malformed_packets > 0 {
-            remarks.push(format!("{} malformed packets were refused", counters.malformed_packets));
+            remarks.push(format!("{} malformed packets were rejected", counters.malformed_packets));
         }
         if counters.peers_lost > 0 {
-            remarks.push(format!("{} times a rank lost a peer", counters.peers_lost));
+            remarks.push(format!("ranks lost a peer {} times", counters.peers_lost));
         }
-        remarks.extend(self.unreadable.iter().map(|file| format!("counters not read: {file}")));
+        remarks.extend(self.unreadable.iter().map(|file| format!("cannot read the counters in {file}")));
         remarks
     }
 
-    /// The table for people.
+    /// The table that `weir run` prints.
     pub fn table(&self) -> String {
         table::render(self)
     }
@@ -138,7 +138,7 @@ impl Rank {
 impl Share {
     fn add(&mut self, other: &Share) {
         self.endpoints += other.endpoints;
-        // Numbers come from files: no overflow may stop the report.
+        // The numbers come from files, so an overflow must not stop the report.
         self.mailbox_bytes = self.mailbox_bytes.saturating_add(other.mailbox_bytes);
         self.peak_mailbox_bytes = self.peak_mailbox_bytes.saturating_add(other.peak_mailbox_bytes);
         self.peer_state_bytes = self.peer_state_bytes.saturating_add(other.peer_state_bytes);
@@ -156,7 +156,7 @@ fn counters_by_name<S: serde::Serializer>(counters: &Counters, serializer: S) ->
         .zip(counters.values())
         .map(|(name, value)| ((*name).to_owned(), value.into()))
         .collect();
-    // Not counted but the rest: readers need not know that.
+    // Eager packets have no counter of their own: they are all packets of no other kind.
     map.insert("eager_packets_sent".into(), counters.packets_by_kind()[0].into());
     map.serialize(serializer)
 }
@@ -223,8 +223,8 @@ pub(crate) mod tests {
         let remarks = Job::new(&reports).remarks(4);
         assert_eq!(remarks.len(), 3);
         assert!(remarks[0].starts_with("rank 2 ended without closing the endpoint"), "{remarks:?}");
-        assert_eq!(remarks[1], "no endpoint of weir was opened by rank 1, 3");
-        assert_eq!(remarks[2], "counters not read: d/y: it is no regular file");
+        assert_eq!(remarks[1], "these ranks opened no endpoint of weir: 1, 3");
+        assert_eq!(remarks[2], "cannot read the counters in d/y: it is no regular file");
     }
 
     #[test]

@@ -20,10 +20,10 @@ const COLUMNS: [Column; 13] = [
     ("unexpected\nbytes", |share| bytes(share.counters.peak_unexpected_bytes)),
     ("mailbox\nat the end", |share| bytes(share.mailbox_bytes)),
     ("mailbox\npeak", |share| bytes(share.peak_mailbox_bytes)),
-    ("state of\npeers", |share| bytes(share.peer_state_bytes)),
+    ("peer\nstate", |share| bytes(share.peer_state_bytes)),
 ];
 
-/// Ranks below each other, then the sum. Unexpected messages are peaks: the last line has the highest.
+/// One row for each rank, then the totals. Unexpected messages are peaks: the last row has their maximum.
 pub fn render(job: &Job) -> String {
     let mut table = Table::new();
     table
@@ -48,8 +48,8 @@ pub fn render(job: &Job) -> String {
     }
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
-        "{}\nUnexpected: the most at a time (all: the highest of any rank). Stalled: time in which some message \
-         waited for credit,\nsummed over peers. Bytes: of messages; packets: of 64 B slots, credit packets included.",
+        "{}\nunexpected: peak of the rank (all: maximum over the ranks). stalled: time in which a message waited for \
+         credit, summed\nover peers. bytes: payload of messages. packets: all kinds, credit packets included.",
         lines.join("\n")
     )
 }

@@ -1,31 +1,31 @@
-//! What `weir tune --save` leaves for `weir run`: a file for each host, with a setting in each line.
+//! The file of `weir tune --save`, with one setting in each line. `weir run` reads it.
 //!
-//! For each host, since home directories are shared and hosts differ. The file may be edited: everything in it is checked as settings
-//! from the environment are.
+//! Each host has a file of its own, because hosts that differ may share a home directory. Users may edit the file: `weir
+//! run` checks it like settings of the environment.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use weir_output::Failure;
 
-/// What was saved for this host.
+/// The saved settings of this host.
 #[derive(Debug)]
 pub struct Saved {
-    /// Where.
+    /// The file.
     pub path: PathBuf,
-    /// By variable.
+    /// Values by variable.
     pub settings: BTreeMap<String, String>,
 }
 
-/// Where the settings of this host are kept.
+/// The file of this host.
 ///
 /// # Errors
-/// There is no home directory, or the host has no name.
+/// [`Failure`]: there is no home directory, or the host has no name.
 pub fn path() -> Result<PathBuf, Failure> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let directory = variable("XDG_CONFIG_HOME").or_else(|| Some(variable("HOME")?.join(".config")));
     let directory = directory.ok_or_else(|| {
-        Failure::Usage(String::from("neither XDG_CONFIG_HOME nor HOME says where settings are kept"))
+        Failure::Usage(String::from("cannot tell where to save settings: set XDG_CONFIG_HOME or HOME"))
     })?;
     let host = nix::unistd::gethostname().map_err(|error| Failure::System {
         what: String::from("the name of this host"),
@@ -38,13 +38,13 @@ pub fn path() -> Result<PathBuf, Failure> {
 /// Replaces the file.
 ///
 /// # Errors
-/// It cannot be written; what was there stays then.
+/// [`Failure`]: the file cannot be written. The previous file then remains.
 pub fn write(path: &Path, settings: &[(&str, String)]) -> Result<(), Failure> {
     let failed = || Failure::system(format!("{}", path.display()));
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory).map_err(failed())?;
     let mut text =
-        String::from("# Measured by `weir tune --save` on this host; `weir run` takes it from here.\n");
+        String::from("# Measured by `weir tune --save` on this host. `weir run` reads this file.\n");
     settings.iter().for_each(|(variable, value)| text.push_str(&format!("{variable}={value}\n")));
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed())?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(failed())?;
@@ -55,7 +55,7 @@ pub fn write(path: &Path, settings: &[(&str, String)]) -> Result<(), Failure> {
 /// Removes the file. Returns whether there was one.
 ///
 /// # Errors
-/// It cannot be removed.
+/// [`Failure`]: the file cannot be removed.
 pub fn forget(path: &Path) -> Result<bool, Failure> {
     match std::fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -64,10 +64,10 @@ pub fn forget(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// What was saved for this host; `None` if nothing was.
+/// The saved settings of this host, if there are any.
 ///
 /// # Errors
-/// The file cannot be read, or has a line that is no setting.
+/// [`Failure`]: the file cannot be read, or has a line that is no setting.
 pub fn of_this_host() -> Result<Option<Saved>, Failure> {
     let Ok(path) = path() else { return Ok(None) };
     match std::fs::read_to_string(&path) {
@@ -84,7 +84,7 @@ fn parse(path: &Path, text: &str) -> Result<BTreeMap<String, String>, Failure> {
         .map(|(number, line)| match line.split_once('=') {
             Some((variable, value)) => Ok((variable.trim().to_owned(), value.trim().to_owned())),
             None => Err(Failure::Usage(format!(
-                "{}:{number}: {line}: a line has the form FI_WEIR_NAME=VALUE, or begins with #",
+                "{}:{number}: {line}: a line must have the form FI_WEIR_NAME=VALUE, or begin with #",
                 path.display()
             ))),
         })
@@ -110,6 +110,6 @@ mod tests {
     #[test]
     fn a_line_that_is_no_setting_is_told_with_its_number() {
         let error = parse(Path::new("f"), "# one\n\n eager \n").unwrap_err().to_string();
-        assert_eq!(error, "f:3: eager: a line has the form FI_WEIR_NAME=VALUE, or begins with #");
+        assert_eq!(error, "f:3: eager: a line must have the form FI_WEIR_NAME=VALUE, or begin with #");
     }
 }
