@@ -120,19 +120,9 @@ fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
 
 /// An address that nobody has; as random as real ones, and the same in every run.
 fn unused_address(number: u32) -> Address {
-    let mut state = u64::from(number) + 1;
-    let mut word = || {
-        // splitmix64
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    };
     let mut bytes = [0; ADDRESS_BYTES];
     (bytes[0], bytes[1]) = (1, 1);
-    for part in bytes[8..].chunks_exact_mut(8) {
-        part.copy_from_slice(&word().to_le_bytes());
-    }
+    fastrand::Rng::with_seed(u64::from(number)).fill(&mut bytes[8..]);
     Address(bytes)
 }
 

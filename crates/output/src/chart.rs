@@ -1,6 +1,6 @@
 //! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
 
-use super::figures::{COLOURS, FONT, font_of, hex, short};
+use super::figures::{COLOURS, FONT, hex, short};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -112,7 +112,7 @@ struct Look {
     curve: u32,
 }
 
-/// On a page, which has room for charts at their full size.
+/// On a page, which does not let a chart shrink until its text is too small.
 const ON_PAGE: Look = Look { label: FONT, mark: FONT, x_area: 40, y_area: 62, curve: 2 };
 /// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
 const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve: 3 };
@@ -122,8 +122,12 @@ const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve:
 const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
 /// Size of a chart on a page. Unit: pixels.
 const SIZE: (u32, u32) = (484, 300);
-/// Size of a chart in a file of its own. Unit: pixels.
-const FILE_SIZE: (u32, u32) = (600, 460);
+/// Size of a chart in a file of its own, without the lines of text above and below it. Unit: pixels.
+const FILE_SIZE: (u32, u32) = (600, 280);
+/// Height of a line of text in a file. Unit: pixels.
+const FILE_LINE: u32 = 24;
+/// Height of title and subtitle in a file. Unit: pixels.
+const FILE_HEAD: u32 = 2 * FILE_LINE + 10;
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
@@ -241,7 +245,9 @@ impl Chart {
     pub fn draw_file(&self, subtitle: &str) -> String {
         let mut text = String::new();
         {
-            let area = SVGBackend::with_string(&mut text, FILE_SIZE).into_drawing_area();
+            let legend = FILE_LINE * self.legend().len() as u32 + 8;
+            let size = (FILE_SIZE.0, FILE_HEAD + FILE_SIZE.1 + legend);
+            let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
             let drawn = self.draw_file_on(&area, subtitle);
             drawn.and_then(|()| area.present()).expect("a string takes everything");
         }
@@ -249,21 +255,18 @@ impl Chart {
     }
 
     fn draw_file_on(&self, area: &Area<'_>, subtitle: &str) -> Result<(), DrawError> {
-        const LINE_PIXELS: u32 = 24;
         const EDGE_PIXELS: i32 = 12;
         area.fill(&WHITE)?;
-        let legend_rows = self.legend().len() as u32;
-        let (head, rest) = area.split_vertically(2 * LINE_PIXELS + 10);
-        let (chart, legend) =
-            rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
-        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font_of(IN_FILE.label + 3)))?;
-        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font_of(IN_FILE.mark)))?;
+        let (head, rest) = area.split_vertically(FILE_HEAD);
+        let (chart, legend) = rest.split_vertically(FILE_SIZE.1);
+        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font(IN_FILE.label + 3)))?;
+        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + FILE_LINE as i32), font(IN_FILE.mark)))?;
         self.draw_on(&chart, IN_FILE)?;
         let colours = self.curves.iter().map(|drawn| (drawn.name.as_str(), drawn.colour));
         let published = self.published.iter().zip(SHADES.into_iter().cycle());
         let entries = colours.chain(published.map(|((name, _), shade)| (name.as_str(), shade)));
         for (index, (name, colour)) in entries.enumerate() {
-            let (left, top) = (EDGE_PIXELS, (index as u32 * LINE_PIXELS) as i32);
+            let (left, top) = (EDGE_PIXELS, (index as u32 * FILE_LINE) as i32);
             legend.draw(&Rectangle::new([(left, top + 3), (left + 14, top + 17)], colour.filled()))?;
             legend.draw(&Text::new(name, (left + 22, top), font_of(IN_FILE.label)))?;
         }
@@ -320,8 +323,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font_of(look.label))
-            .axis_desc_style(font_of(look.label))
+            .label_style(font(look.label))
+            .axis_desc_style(font(look.label))
             .x_labels(7)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -353,13 +356,13 @@ impl Chart {
                     let ends = [(x.0, at), (x.1, at)];
                     chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
                     let (left, height) = chart.backend_coord(&(x.0, at));
-                    let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
                 Mark::Words { text } => {
                     let (right, height) = chart.backend_coord(&(x.1, top + room));
-                    let style = font_of(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
+                    let style = font(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
                     area.draw(&Text::new(text, (right - 4, height + 2 + look.mark as i32 * line), style))?;
                     line += 1;
                     continue;
@@ -367,7 +370,7 @@ impl Chart {
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
-            let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
+            let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
             area.draw(&Text::new(label, (left + 3, height + 2 + look.mark as i32 * line), style))?;
             line = (line + 1) % 3;
         }
@@ -400,8 +403,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font_of(look.label))
-            .axis_desc_style(font_of(look.label))
+            .label_style(font(look.label))
+            .axis_desc_style(font(look.label))
             .x_labels(6)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -460,6 +463,10 @@ fn colour(index: usize) -> RGBColor {
     let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
     let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };
     RGBColor(pale(red), pale(green), pale(blue))
+}
+
+fn font(size: u32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
 }
 
 #[cfg(test)]

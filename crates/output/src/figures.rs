@@ -91,12 +91,7 @@ fn draw(size: (u32, u32), figure: impl FnOnce(&Area<'_>) -> Result<(), DrawError
 type DrawError = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
 
 fn font() -> TextStyle<'static> {
-    font_of(FONT)
-}
-
-/// Text of this size. Unit: pixels.
-pub(crate) fn font_of(pixels: u32) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", pixels).into_font()).color(&INK)
+    TextStyle::from(("sans-serif", FONT).into_font()).color(&INK)
 }
 
 /// The largest value there is; 0 if none is.

@@ -1,28 +1,19 @@
 //! Numbers with units, for people. Files get plain numbers.
 
+use indicatif::HumanCount;
+use unit_prefix::NumberPrefix;
+
 /// `1234567` as `1,234,567`.
 pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    HumanCount(number).to_string()
 }
 
 /// Bytes with a binary unit: `64 B`, `16.5 KiB`.
 pub fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = number as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
+    match NumberPrefix::binary(number as f64) {
+        NumberPrefix::Standalone(_) => format!("{number} B"),
+        NumberPrefix::Prefixed(prefix, value) => format!("{} {prefix}B", three_digits(value)),
     }
-    if unit == 0 { format!("{number} B") } else { format!("{} {}", three_digits(value), UNITS[unit]) }
 }
 
 /// Bytes with the largest binary unit that needs no decimals: `64 KiB`, `3000 B`.
@@ -45,9 +36,10 @@ pub fn time_ns(ns: f64) -> String {
 
 /// A rate per second with a decimal prefix: `2.76 M/s`.
 pub fn rate(per_s: f64) -> String {
-    let scales = [(1e9, "G/s"), (1e6, "M/s"), (1e3, "k/s"), (1.0, "/s")];
-    let (scale, unit) = scales.into_iter().find(|(scale, _)| per_s >= *scale).unwrap_or((1.0, "/s"));
-    format!("{} {unit}", three_digits(per_s / scale))
+    match NumberPrefix::decimal(per_s) {
+        NumberPrefix::Standalone(value) => format!("{} /s", three_digits(value)),
+        NumberPrefix::Prefixed(prefix, value) => format!("{} {prefix}/s", three_digits(value)),
+    }
 }
 
 /// Three significant digits for numbers from 1 to 999, all digits before the point for larger ones.
