@@ -99,15 +99,21 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with('.') { String::from(text) } else { format!("{text}.") }
 }
 
-/// Paragraphs; indented lines are commands.
+/// Paragraphs. Indented lines are commands if they begin with `weir`, otherwise items of a list.
 fn after_help(text: &str) -> String {
     let mut page = String::new();
     for block in text.split("\n\n") {
-        let (code, words): (Vec<&str>, Vec<&str>) = block.lines().partition(|line| line.starts_with("  "));
-        page += &format!("\n{}", paragraph(&escape(&words.join(" "))));
-        if !code.is_empty() {
-            let lines: Vec<&str> = code.iter().map(|line| line.trim()).collect();
-            page += &format!("\n```sh,no-test\n{}\n```\n", lines.join("\n"));
+        let (indented, words): (Vec<&str>, Vec<&str>) =
+            block.lines().partition(|line| line.starts_with("  "));
+        let indented: Vec<&str> = indented.iter().map(|line| line.trim()).collect();
+        if !words.is_empty() {
+            page += &format!("\n{}", paragraph(&escape(&words.join(" "))));
+        }
+        if indented.iter().any(|line| line.starts_with("weir ")) {
+            page += &format!("\n```sh,no-test\n{}\n```\n", indented.join("\n"));
+        } else if !indented.is_empty() {
+            page += "\n";
+            page += &indented.iter().map(|line| item(&escape(line))).collect::<String>();
         }
     }
     page
