@@ -1,6 +1,6 @@
 //! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
 
-use super::figures::{COLOURS, hex, short};
+use super::figures::{COLOURS, FONT, font_of, hex, short};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -108,12 +108,14 @@ struct Look {
     x_area: u32,
     /// Width of the area beside the y axis.
     y_area: u32,
+    /// Width of curves.
+    curve: u32,
 }
 
 /// On a page, which has room for charts at their full size.
-const ON_PAGE: Look = Look { label: 12, mark: 11, x_area: 34, y_area: 50 };
+const ON_PAGE: Look = Look { label: FONT, mark: FONT, x_area: 40, y_area: 62, curve: 2 };
 /// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
-const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78 };
+const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve: 3 };
 
 /// An axis by powers is labelled at powers of ten. From this ratio of the greatest to the least value on there are two of them for certain,
 /// as the axis goes on by half behind both.
@@ -121,9 +123,7 @@ const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
 /// Size of a chart on a page. Unit: pixels.
 const SIZE: (u32, u32) = (484, 300);
 /// Size of a chart in a file of its own. Unit: pixels.
-const FILE_SIZE: (u32, u32) = (600, 400);
-/// Columns of the legend in a file.
-const FILE_LEGEND_COLUMNS: usize = 2;
+const FILE_SIZE: (u32, u32) = (600, 460);
 const INK: RGBColor = RGBColor(60, 60, 60);
 const GRID: RGBColor = RGBColor(228, 228, 228);
 const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
@@ -252,23 +252,20 @@ impl Chart {
         const LINE_PIXELS: u32 = 24;
         const EDGE_PIXELS: i32 = 12;
         area.fill(&WHITE)?;
-        let legend_rows = self.legend().len().div_ceil(FILE_LEGEND_COLUMNS) as u32;
+        let legend_rows = self.legend().len() as u32;
         let (head, rest) = area.split_vertically(2 * LINE_PIXELS + 10);
         let (chart, legend) =
             rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
-        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font(IN_FILE.label + 3)))?;
-        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font(IN_FILE.mark)))?;
+        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font_of(IN_FILE.label + 3)))?;
+        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font_of(IN_FILE.mark)))?;
         self.draw_on(&chart, IN_FILE)?;
-        let column_pixels = FILE_SIZE.0 as i32 / FILE_LEGEND_COLUMNS as i32;
         let colours = self.curves.iter().map(|drawn| (drawn.name.as_str(), drawn.colour));
         let published = self.published.iter().zip(SHADES.into_iter().cycle());
         let entries = colours.chain(published.map(|((name, _), shade)| (name.as_str(), shade)));
         for (index, (name, colour)) in entries.enumerate() {
-            let (row, column) = (index / FILE_LEGEND_COLUMNS, index % FILE_LEGEND_COLUMNS);
-            let left = EDGE_PIXELS + column as i32 * column_pixels;
-            let top = (row as u32 * LINE_PIXELS) as i32;
+            let (left, top) = (EDGE_PIXELS, (index as u32 * LINE_PIXELS) as i32);
             legend.draw(&Rectangle::new([(left, top + 3), (left + 14, top + 17)], colour.filled()))?;
-            legend.draw(&Text::new(name, (left + 22, top), font(IN_FILE.label)))?;
+            legend.draw(&Text::new(name, (left + 22, top), font_of(IN_FILE.label)))?;
         }
         Ok(())
     }
@@ -323,9 +320,9 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(look.label))
-            .axis_desc_style(font(look.label))
-            .x_labels(8)
+            .label_style(font_of(look.label))
+            .axis_desc_style(font_of(look.label))
+            .x_labels(7)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
             .y_label_formatter(&|value| short(*value))
@@ -356,25 +353,25 @@ impl Chart {
                     let ends = [(x.0, at), (x.1, at)];
                     chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
                     let (left, height) = chart.backend_coord(&(x.0, at));
-                    let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
                     area.draw(&Text::new(text, (left + 4, height - 1), style))?;
                     continue;
                 }
                 Mark::Words { text } => {
                     let (right, height) = chart.backend_coord(&(x.1, top + room));
-                    let style = font(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
-                    area.draw(&Text::new(text, (right - 4, height + 2 + 12 * line), style))?;
+                    let style = font_of(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
+                    area.draw(&Text::new(text, (right - 4, height + 2 + look.mark as i32 * line), style))?;
                     line += 1;
                     continue;
                 }
             };
             // Labels of neighbours stand on lines of their own.
             let (left, height) = chart.backend_coord(&place);
-            let style = font(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
-            area.draw(&Text::new(label, (left + 3, height + 2 + 12 * line), style))?;
+            let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
+            area.draw(&Text::new(label, (left + 3, height + 2 + look.mark as i32 * line), style))?;
             line = (line + 1) % 3;
         }
-        self.draw_curves(&mut chart)
+        self.draw_curves(&mut chart, look)
     }
 
     fn draw_by_powers(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
@@ -403,8 +400,8 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(look.label))
-            .axis_desc_style(font(look.label))
+            .label_style(font_of(look.label))
+            .axis_desc_style(font_of(look.label))
             .x_labels(6)
             .y_labels(7)
             .x_label_formatter(&|value| self.x_label(*value))
@@ -412,20 +409,22 @@ impl Chart {
             .x_desc(self.x_title.as_str())
             .y_desc(self.y_title.as_str())
             .draw()?;
-        self.draw_curves(&mut chart)
+        self.draw_curves(&mut chart, look)
     }
 
     fn draw_curves<'a, X, Y>(
         &self,
         chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+        look: Look,
     ) -> Result<(), DrawError>
     where
         X: Ranged<ValueType = f64>,
         Y: Ranged<ValueType = f64>,
     {
-        for Drawn { curve, spread, colour, .. } in &self.curves {
+        // The first curve is drawn last, so that no other one covers it.
+        for Drawn { curve, spread, colour, .. } in self.curves.iter().rev() {
             if !self.apart {
-                chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(2))])?;
+                chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(look.curve))])?;
             }
             let ends = spread.iter().map(|&(x, low, high)| [(x, low), (x, high)]);
             chart.draw_series(ends.map(|ends| PathElement::new(ends, colour.mix(0.6).stroke_width(1))))?;
@@ -461,10 +460,6 @@ fn colour(index: usize) -> RGBColor {
     let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
     let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };
     RGBColor(pale(red), pale(green), pale(blue))
-}
-
-fn font(size: u32) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
 }
 
 #[cfg(test)]

@@ -31,7 +31,18 @@ const NARROW: u32 = 600;
 /// Shades of a heat map, so that neighbours of nearly the same value are one rectangle.
 const SHADES: f64 = 12.0;
 
+/// Size of all text. The SVG has it divided by 1.24: 12.1 CSS pixels. Unit: pixels.
+pub(crate) const FONT: u32 = 15;
+/// A figure shrinks to this part of its width and no further, so that text keeps 9 CSS pixels.
+pub(crate) const MIN_SCALE: f64 = 0.75;
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// The width of a figure, by its markup; 0 if it has none. Unit: pixels.
+pub(crate) fn width(svg: &str) -> u32 {
+    let digits = svg.split_once("width=\"").and_then(|(_, rest)| rest.split_once('"'));
+    digits.and_then(|(digits, _)| digits.parse().ok()).unwrap_or(0)
+}
 
 /// `#rrggbb`, for the legend.
 pub fn hex(colour: RGBColor) -> String {
@@ -79,8 +90,13 @@ fn draw(size: (u32, u32), figure: impl FnOnce(&Area<'_>) -> Result<(), DrawError
 
 type DrawError = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
 
-fn font(size: u32) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
+fn font() -> TextStyle<'static> {
+    font_of(FONT)
+}
+
+/// Text of this size. Unit: pixels.
+pub(crate) fn font_of(pixels: u32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", pixels).into_font()).color(&INK)
 }
 
 /// The largest value there is; 0 if none is.
@@ -104,22 +120,22 @@ pub fn lines(
     draw(size, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .x_label_area_size(32)
-            .y_label_area_size(52)
+            .x_label_area_size(40)
+            .y_label_area_size(62)
             .build_cartesian_2d(0.0..span_s, 0.0..top_value)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(12))
+            .label_style(font())
             .x_labels((size.0 / 90) as usize)
-            .y_labels((size.1 / 36) as usize)
+            .y_labels((size.1 / 40) as usize)
             .x_label_formatter(&|value| short(*value))
             .y_label_formatter(&|value| short(*value))
             .x_desc("time (s)")
             .y_desc(what)
-            .axis_desc_style(font(12))
+            .axis_desc_style(font())
             .draw()?;
         if let Some((lower, upper)) = band {
             for (from, to) in runs(upper) {
@@ -215,8 +231,8 @@ pub fn heat(width: u32, heat: &Heat<'_>) -> String {
     let cells: Vec<Vec<f64>> = heat.values.chunks(row_step).map(|rows| merge(rows, column_step)).collect();
     let (rows, columns) = (cells.len().max(1), cells.first().map_or(1, Vec::len).max(1));
     let row_pixels = (420 / rows as u32).clamp(3, 22);
-    let left = 12 + 7 * heat.rows.iter().map(String::len).max().unwrap_or(1) as u32 + 14;
-    let height = rows as u32 * row_pixels + 48;
+    let left = 12 + 8 * heat.rows.iter().map(String::len).max().unwrap_or(1) as u32 + 16;
+    let height = rows as u32 * row_pixels + 52;
     draw((width, height), |area| {
         let x_range = match heat.columns {
             Columns::Time(span_s) => 0.0..span_s,
@@ -225,11 +241,11 @@ pub fn heat(width: u32, heat: &Heat<'_>) -> String {
         let column_width = x_range.end / columns as f64;
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .x_label_area_size(36)
+            .x_label_area_size(40)
             .y_label_area_size(left)
             .build_cartesian_2d(x_range, 0.0..rows as f64)?;
         let mut mesh = chart.configure_mesh();
-        mesh.disable_mesh().axis_style(INK).label_style(font(12)).axis_desc_style(font(12));
+        mesh.disable_mesh().axis_style(INK).label_style(font()).axis_desc_style(font());
         mesh.y_labels(0).y_desc(heat.row_title);
         match heat.columns {
             Columns::Time(_) => {
@@ -248,19 +264,19 @@ pub fn heat(width: u32, heat: &Heat<'_>) -> String {
                 chart.draw_series([Rectangle::new(corners, blend(heat.colour, shade).filled())])?;
             }
         }
-        // Every row its name, or every so many rows: 12 pixels are a line.
-        let every = 12u32.div_ceil(row_pixels) as usize;
+        // Names of rows must not overlap.
+        let every = FONT.div_ceil(row_pixels) as usize;
         for row in (0..cells.len()).step_by(every) {
             let (x, y) = chart.backend_coord(&(0.0, (rows - row) as f64 - 0.5));
-            let style = font(12).pos(Pos::new(HPos::Right, VPos::Center));
+            let style = font().pos(Pos::new(HPos::Right, VPos::Center));
             area.draw(&Text::new(heat.rows[row * row_step].clone(), (x - 6, y), style))?;
         }
         if let Columns::Names(names, _) = heat.columns {
             let pixels = ((width - left) / columns as u32).max(1);
-            let every = (30 / pixels + 1) as usize;
+            let every = (36 / pixels + 1) as usize;
             for column in (0..columns.min(names.len())).step_by(every) {
                 let (x, y) = chart.backend_coord(&(column as f64 + 0.5, 0.0));
-                let style = font(12).pos(Pos::new(HPos::Center, VPos::Top));
+                let style = font().pos(Pos::new(HPos::Center, VPos::Top));
                 area.draw(&Text::new(names[column * column_step].clone(), (x, y + 5), style))?;
             }
         }
@@ -313,8 +329,8 @@ pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>])
     draw(size, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(6)
-            .x_label_area_size(36)
-            .y_label_area_size(56)
+            .x_label_area_size(40)
+            .y_label_area_size(66)
             .build_cartesian_2d(0.0..kept.len().max(1) as f64, 0.0..(highest * 1.05).max(1.0))?;
         chart
             .configure_mesh()
@@ -322,10 +338,10 @@ pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>])
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID)
             .axis_style(INK)
-            .label_style(font(12))
-            .axis_desc_style(font(12))
+            .label_style(font())
+            .axis_desc_style(font())
             .x_labels(0)
-            .y_labels((size.1 / 36) as usize)
+            .y_labels((size.1 / 40) as usize)
             .y_label_formatter(&|value| short(*value))
             .x_desc(title)
             .y_desc("packets sent")
@@ -341,10 +357,10 @@ pub fn bars(size: (u32, u32), names: &[String], title: &str, parts: &[Vec<f64>])
                 below += part;
             }
         }
-        let pixels = ((size.0 - 70) / kept.len().max(1) as u32).max(1);
-        for (place, &bar) in kept.iter().enumerate().step_by((30 / pixels + 1) as usize) {
+        let pixels = ((size.0 - 80) / kept.len().max(1) as u32).max(1);
+        for (place, &bar) in kept.iter().enumerate().step_by((36 / pixels + 1) as usize) {
             let (x, y) = chart.backend_coord(&(place as f64 + 0.5, 0.0));
-            let style = font(12).pos(Pos::new(HPos::Center, VPos::Top));
+            let style = font().pos(Pos::new(HPos::Center, VPos::Top));
             area.draw(&Text::new(names[bar].clone(), (x, y + 5), style))?;
         }
         Ok(())
@@ -432,6 +448,12 @@ mod tests {
     #[test]
     fn merged_cells_show_the_maximum() {
         assert_eq!(merge(&[vec![1.0, 2.0, 3.0], vec![f64::NAN, 7.0, 0.0]], 2), [7.0, 3.0]);
+    }
+
+    #[test]
+    fn the_width_of_a_figure_is_in_its_markup() {
+        assert_eq!(width(&lines((400, 200), 2.0, &[], None, Unit::Bytes)), 400);
+        assert_eq!(width("<svg>"), 0);
     }
 
     #[test]

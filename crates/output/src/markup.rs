@@ -1,18 +1,19 @@
 //! HTML by hand: a few kinds of blocks, everything that comes from outside escaped.
 
+use crate::figures;
 use serde_json::Value;
 use std::fmt::Write;
 
 const STYLE: &str = "\
-body{font:15px/1.45 system-ui,sans-serif;color:#222;background:#fff;max-width:1000px;margin:1.5em auto;padding:0 1em}\
+body{font:15px/1.45 system-ui,sans-serif;color:#222;background:#fff;max-width:1000px;margin:1.5em auto;padding:0 1em;overflow-wrap:break-word}\
 h1{font-size:1.35em;overflow-wrap:anywhere}h2{font-size:1.15em;margin:2em 0 .4em;border-bottom:1px solid #ccc}\
 h3{font-size:1em;margin:.8em 0 .2em}figure{margin:.4em 0}figcaption{font-size:.86em;color:#444}\
-svg{max-width:100%;height:auto;display:block}.note{font-size:.82em;color:#555;overflow-wrap:anywhere}\
+svg{max-width:100%;min-width:var(--least);height:auto;display:block}.note{font-size:.82em;color:#555;overflow-wrap:anywhere}\
 .warning{border-left:4px solid #d55e00;padding:.3em .7em;background:#fdf3ea}\
-.row{display:flex;flex-wrap:wrap;gap:8px;align-items:flex-start}.row>*{flex:1 1 470px;max-width:490px}\
+.row{display:flex;flex-wrap:wrap;gap:8px;align-items:flex-start}.row>*{flex:1 1 470px;min-width:0;max-width:490px}\
 .tiles{display:flex;flex-wrap:wrap;gap:10px;margin:1em 0}.tiles div{border:1px solid #ddd;border-radius:6px;padding:.5em .8em;flex:1 1 150px}\
 .tiles b{display:block;font-size:1.3em}.tiles span{font-size:.8em;color:#555;display:block}\
-.legend{font-size:.86em}.legend span{margin-right:1.1em;white-space:nowrap}.legend i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
+.legend{font-size:.86em}.legend span{margin-right:1.1em;display:inline-block}.legend i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
 .scale{font-size:.86em;color:#444}.scale i{display:inline-block;width:110px;height:.8em;margin:0 .5em;vertical-align:-.1em;border:1px solid #ccc}\
 pre{font-size:.8em;overflow-x:auto;background:#f6f6f6;padding:.6em}.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.85em;margin:.6em 0}td,th{padding:.18em .7em;text-align:right;border-bottom:1px solid #eee}\
 th{border-bottom:1px solid #999;font-weight:600}td:first-child,th:first-child,.text td,.text th{text-align:left}";
@@ -104,10 +105,16 @@ impl Html {
         ));
     }
 
-    /// A figure; `svg` is markup already.
+    /// A figure. `svg`: the markup of a figure of [`figures`] or [`chart`](crate::chart), or nothing. In a narrow window
+    /// the figure shrinks as far as its text stays readable, and scrolls.
     pub fn figure(&mut self, caption: &str, svg: &str) {
         let caption = escape(caption);
-        self.add(format_args!("<figure><figcaption>{caption}</figcaption>{svg}</figure>\n"));
+        self.add(format_args!("<figure><figcaption>{caption}</figcaption>"));
+        if !svg.is_empty() {
+            let min_width = f64::from(figures::width(svg)) * figures::MIN_SCALE;
+            self.add(format_args!("<div class=\"wide\" style=\"--least:{min_width:.0}px\">{svg}</div>"));
+        }
+        self.0.push_str("</figure>\n");
     }
 
     /// A table of statements, all of it text; a row that `stands_out` is not to be overlooked.

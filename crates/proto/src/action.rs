@@ -1,18 +1,22 @@
-//! What the endpoint wants done: the right border of the machine.
+//! Actions: what the endpoint asks its driver to do.
+//!
+//! An action names payloads by request, transfer, message or region. It does not know addresses or memory.
 
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::packet::Packet;
 
-/// What to do next, in this order. Payloads are named, never carried.
+/// What the driver does next, in the order of the list. Actions name payloads and do not carry them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Set up sending to `to`; answer with `Connected` (perhaps much later, if others come first) or `Lost`.
+    /// Prepare to send to `to`. The driver answers with `Connected` or `Lost`. The answer may be late if all lanes are
+    /// in use.
     Connect {
         /// The peer.
         to: Peer,
     },
-    /// Put `packet` on the link, with `packet.payload_bytes` bytes from `payload`. The slots are credited:
-    /// it always fits. For a rendezvous header and a `Located` reply the driver fills in the address.
+    /// Put `packet` on the link, with `packet.payload_bytes` bytes from `payload`. The machine has credits for the
+    /// slots, so the packet always fits. The driver fills in the address of a rendezvous header and of a `Located`
+    /// reply.
     Transmit {
         /// The peer.
         to: Peer,
@@ -21,28 +25,28 @@ pub enum Action {
         /// Where its payload comes from.
         payload: Source,
     },
-    /// We have left the mailbox of `to` with the packet before: its lane is written no more.
+    /// The packet before this action was `Detach`: write no more into our lane at `to`.
     Disconnect {
         /// The peer.
         to: Peer,
     },
-    /// `peer` has left our mailbox, and everything it sent there is retired: its lane is free.
+    /// `peer` has detached from our mailbox, and all its packets are retired: its lane is free.
     FreeLane {
         /// The peer.
         peer: Peer,
     },
-    /// Schemes that claim conditionally: answer with `Room` when at least one slot is free at `to`.
+    /// Schemes without credits: answer with `Room` when at least one slot is free at `to`.
     AskRoom {
         /// The peer.
         to: Peer,
-        /// Answer at once, also that there is none: the machine has a timer for that.
+        /// Answer at once, even if no slot is free. The machine has a timer for that case.
         at_once: bool,
     },
-    /// Make a buffer for an unexpected message of `bytes` bytes.
+    /// Allocate an unexpected buffer of `bytes` bytes.
     AllocateUnexpected {
-        /// Its name from now on.
+        /// The name of the buffer.
         message: MessageId,
-        /// Its whole length.
+        /// Length of the message.
         bytes: u64,
     },
     /// Copy the first `bytes` payload bytes of the packet that has just arrived.
@@ -52,10 +56,10 @@ pub enum Action {
         /// How many.
         bytes: u64,
     },
-    /// The packet that has just arrived is done with: its slots are free from here on. Comes exactly once after each
-    /// `Arrived`, before any credit for those slots leaves.
+    /// The machine needs the arrived packet no more: its slots are free. This action comes exactly once after each
+    /// `Arrived`, before any packet that returns credits for those slots.
     Retire,
-    /// Copy the first `bytes` bytes kept for `message` into the buffer of `request` at `offset`.
+    /// Copy the first `bytes` bytes of the unexpected buffer of `message` into the buffer of `request` at `offset`.
     Deliver {
         /// The message.
         message: MessageId,
@@ -66,25 +70,25 @@ pub enum Action {
         /// How many.
         bytes: u64,
     },
-    /// The buffer kept for `message` is no longer needed.
+    /// Free the unexpected buffer of `message`.
     FreeUnexpected {
         /// The message.
         message: MessageId,
     },
-    /// Copy the whole buffer of `request` into memory of the driver's, where `transfer` names it from now on and peers may
-    /// read it.
+    /// Copy the whole buffer of `request` into a bounce buffer of the driver. `transfer` names the bounce buffer, and
+    /// peers may read it.
     FillBounce {
-        /// Its name, with [`Transfer::copy`].
+        /// Its name, see [`Transfer::bounce_buffer`].
         transfer: Transfer,
         /// Whose buffer.
         request: Request,
     },
-    /// The copy made for `transfer` is no longer needed.
+    /// Free the bounce buffer of `transfer`.
     FreeBounce {
         /// Its name.
         transfer: Transfer,
     },
-    /// Copy between the buffer of `request` and the memory of `peer`'s process; answer with `CopyDone`.
+    /// Copy between the buffer of `request` and the memory of the peer's process. The driver answers with `CopyDone`.
     Copy {
         /// What `CopyDone` refers to.
         transfer: Transfer,
@@ -101,13 +105,13 @@ pub enum Action {
         /// How many.
         bytes: u64,
     },
-    /// `peer` is lost: read and write its lanes no more, and do not report copies with it that are under way: their names
-    /// may stand for something else by then.
+    /// `peer` is lost: read and write its lanes no more. Do not report pending copies with it, because their names may
+    /// be in use again by then.
     DropPeer {
         /// The peer.
         peer: Peer,
     },
-    /// A peer has written to our memory and wants us to know.
+    /// A peer has written to our memory and asks to notify the program.
     Notify {
         /// The writer.
         from: Peer,
@@ -116,7 +120,8 @@ pub enum Action {
         /// Bytes written.
         bytes: u64,
     },
-    /// Tell the program. The request is free again unless the outcome is `Received` with `last: false`.
+    /// Report a completion to the program. The request is free again unless the outcome is `Received` with `last:
+    /// false`.
     Complete {
         /// The request.
         request: Request,
@@ -134,26 +139,26 @@ pub enum Direction {
     Put,
 }
 
-/// Where the payload of a packet to be sent lies.
+/// Where the payload of an outgoing packet lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It has none.
+    /// The packet has no payload.
     None,
-    /// In the buffer of a request of ours.
+    /// In the buffer of one of our requests.
     Request {
         /// The request.
         request: Request,
         /// Offset in its buffer.
         offset: u64,
     },
-    /// In memory that we expose.
+    /// In a registered region of ours.
     Region {
         /// Its key.
         key: u64,
         /// Offset in it.
         offset: u64,
     },
-    /// In a copy that [`Action::FillBounce`] has made.
+    /// In a bounce buffer that [`Action::FillBounce`] has filled.
     Bounce {
         /// Its name.
         transfer: Transfer,
@@ -165,21 +170,21 @@ pub enum Source {
 /// Where the payload of an arrived packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Into the buffer of a request of ours.
+    /// Into the buffer of one of our requests.
     Request {
         /// The request.
         request: Request,
         /// Offset in its buffer.
         offset: u64,
     },
-    /// Into the buffer kept for an unexpected message.
+    /// Into the buffer of an unexpected message.
     Message {
         /// The message.
         message: MessageId,
         /// Offset in it.
         offset: u64,
     },
-    /// Into memory that we expose. Checked against the region's bounds and rights.
+    /// Into a registered region of ours. The machine has checked the bounds and the access rights.
     Region {
         /// Its key.
         key: u64,
@@ -188,7 +193,7 @@ pub enum Destination {
     },
 }
 
-/// What is known of a message before its payload is looked at.
+/// The metadata of a message, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// Who sent it.
@@ -197,14 +202,14 @@ pub struct Envelope {
     pub tag: u64,
     /// Remote completion data.
     pub data: Option<u64>,
-    /// Whole length as sent. Unit: bytes.
+    /// Length of the message as sent. Unit: bytes.
     pub length: u64,
 }
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A send or write reached its level, or a read has its data.
+    /// A send or write has reached its completion level, or a read has its data.
     Done,
     /// A message was received.
     Received {
@@ -214,10 +219,10 @@ pub enum Outcome {
         bytes: u64,
         /// Where they start in the receive buffer (multi-receive; otherwise 0).
         offset: u64,
-        /// The receive buffer is the program's again.
+        /// The program owns the receive buffer again.
         last: bool,
     },
-    /// A multi-receive buffer is the program's again; all its messages have been completed before.
+    /// The program owns a multi-receive buffer again. All messages in it have completed before.
     Released,
     /// A peek or a discard found this message.
     Found {
@@ -228,11 +233,11 @@ pub enum Outcome {
     },
     /// A peek found none.
     Absent,
-    /// A receive was taken back.
+    /// A receive was canceled.
     Canceled,
-    /// The peer is gone.
+    /// The peer is lost.
     Lost {
-        /// The peer; `None` for a receive that would have accepted any.
+        /// The peer. `None` for a receive from any source.
         peer: Option<Peer>,
         /// Why.
         fault: PeerFault,

@@ -1,13 +1,13 @@
 //! What the endpoint counts, for the report of `weir run`.
 //!
-//! Packets are counted once more by kind, all but the commonest: what is left of [`Counters::packets_sent`] is eager, so
-//! that a message that leaves in one packet costs no count more.
+//! Packets are counted by kind, except eager ones, which are the most common. Their number is the rest of
+//! [`Counters::packets_sent`], so that a message of one packet needs no further count.
 
 use crate::packet::Body;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident),+ $(,)?) => {
-        /// Totals since the endpoint was made. Plain numbers; the machine adds, drivers read.
+        /// Totals since the endpoint was created. The machine adds, drivers read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters { $($(#[doc = $doc])* pub $name: u64),+ }
         impl Counters {
@@ -53,54 +53,54 @@ counters! {
     explicit_credits_sent,
     /// Credits returned piggybacked. Unit: slots.
     piggybacked_credits_sent,
-    /// Peers that were told to give back credits.
+    /// Compulsory return requests sent.
     return_requests_sent,
-    /// Credits given back because a peer told us to. Unit: slots.
+    /// Credits returned in compulsory return responses. Unit: slots.
     credits_given_back,
-    /// Time in which some message waited for credit, summed over peers. Unit: ns.
+    /// Time in which a message waited for credit, summed over peers. Unit: ns.
     stalled_ns,
     /// How often a peer's queue began to wait for credit.
     stalls,
     /// How often a receiver had no buffer for a packet (hardware scheme: RNR NAK).
     rnr_naks,
-    /// How often a packet was tried again after the RNR timer.
+    /// How often a packet was sent again after the RNR timer.
     rnr_retries,
-    /// The most data slots that one sender owned here (adaptive backlog raises them; with dynamic credits what a sender
-    /// owns from the beginning, not what moved to it later).
+    /// Maximum of data slots that one sender owned here. Adaptive backlog raises them. With dynamic credits these are
+    /// the starting credits, without quota that moved later.
     peak_quota_slots,
-    /// Messages that were pulled instead of sent whole.
+    /// Messages sent by rendezvous because they exceed the eager limit.
     rendezvous_sent,
-    /// Messages that were announced because their receiver had no room for them.
+    /// Messages sent by rendezvous because their receiver had no memory for unexpected payload.
     forced_rendezvous,
-    /// The most bytes of our messages copied for receivers without room, at a time.
+    /// Maximum of bytes in bounce buffers at a time.
     peak_bounce_bytes,
-    /// The most that unexpected payload has cost at a time, overhead included. Unit: bytes.
+    /// Maximum cost of unexpected payload at a time, with overhead. Unit: bytes.
     peak_budget_used_bytes,
-    /// BounceBuffers between processes without the mailbox.
+    /// Copies between processes, without the mailbox.
     cross_memory_copies,
     /// Payload of copies between processes without the mailbox. Unit: bytes.
     cross_memory_bytes,
-    /// The most unexpected messages at a time.
+    /// Maximum of unexpected messages at a time.
     peak_unexpected_messages,
-    /// The most unexpected payload kept at a time. Unit: bytes.
+    /// Maximum of unexpected payload at a time. Unit: bytes.
     peak_unexpected_bytes,
-    /// Packets that were refused as malformed.
+    /// Packets that were rejected as malformed.
     malformed_packets,
     /// Peers lost.
     peers_lost,
-    /// Lanes that we have given back to their mailboxes' owners.
+    /// Lanes that this endpoint has returned to mailbox owners.
     lanes_returned,
-    /// Packets sent that go on with an eager message.
+    /// Packets sent that continue an eager message.
     more_packets_sent,
-    /// Packets sent that announce a message.
+    /// Packets sent that announce a rendezvous.
     rendezvous_packets_sent,
-    /// Packets sent that say that something is taken, matched or written.
+    /// Packets sent that acknowledge a received, matched or written message.
     finished_packets_sent,
-    /// Packets sent with payload that was asked for.
+    /// Packets sent with requested payload.
     piece_packets_sent,
-    /// Packets sent for remote reads and writes, the payload of reads excepted.
+    /// Packets sent for remote reads and writes, without the payload of reads.
     remote_packets_sent,
-    /// Packets sent for all other purposes: asking for payload, giving credits back when told to, goodbye, leaving a mailbox.
+    /// Packets sent for all other purposes: payload requests, compulsory returns, goodbye, detach.
     control_packets_sent,
 }
 
@@ -109,7 +109,7 @@ pub const PACKET_KINDS: [&str; 8] =
     ["eager", "more", "rendezvous", "credit", "finished", "piece", "remote", "control"];
 
 impl Counters {
-    /// Counts a packet by its kind, credit packets excepted: they are counted with their credits.
+    /// Counts a packet by its kind, except credit packets, which are counted with their credits.
     #[inline]
     pub(crate) fn count_kind(&mut self, body: &Body) {
         let count = match body {
@@ -143,7 +143,7 @@ impl Counters {
             self.remote_packets_sent,
             self.control_packets_sent,
         ];
-        // Totals may come from a file: no nonsense in it may stop a report.
+        // Totals may come from a damaged file, which must not stop a report.
         let sum = others.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
         let [more, rendezvous, credit, finished, piece, remote, control] = others;
         [self.packets_sent.saturating_sub(sum), more, rendezvous, credit, finished, piece, remote, control]

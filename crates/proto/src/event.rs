@@ -1,89 +1,91 @@
-//! What a driver tells the endpoint: the left border of the machine.
+//! Events: what a driver tells the endpoint.
+//!
+//! The types here are also the commands of the program. They do not know libfabric structures or addresses.
 
 use crate::packet::{Packet, Space};
 
-/// Another endpoint, as this endpoint numbers it. Dense from 0; the driver maps addresses to peers.
+/// Another endpoint, by the number that this endpoint uses. Dense from 0. The driver maps addresses to peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(pub u32);
 
-/// The program's handle for one operation. The driver gives it; the machine only hands it back.
+/// The handle of one operation of the program. The driver chooses it; the machine only returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Request(pub u32);
 
-/// Something between us and a peer that outlives a packet: a message that waits to be taken, a copy, a remote
-/// read or write. Names cross the wire, so that the other side can refer to them; each side has its own.
+/// Something between two endpoints that outlives a packet: a pending rendezvous, a copy, a remote read or write. The
+/// names cross the wire, so that the other side can refer to them. Each side has its own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Transfer(pub u32);
 
 impl Transfer {
-    /// Set in the names of transfers whose payload is a copy of the driver's ([`crate::Action::FillBounce`]): nobody waits for
-    /// word of their end.
+    /// Set in the names of transfers whose payload is in a bounce buffer ([`crate::Action::FillBounce`]). No operation
+    /// waits for the end of such a transfer.
     const BOUNCE: u32 = 1 << 31;
 
-    /// The name of a retained copy.
+    /// The name of the bounce buffer of this number.
     pub(crate) fn of_bounce_buffer(number: u32) -> Transfer {
         Transfer(number | Transfer::BOUNCE)
     }
 
-    /// The number of the retained copy that it names, if it does. Dense from 0.
+    /// The number of the bounce buffer that it names, if it names one. Dense from 0.
     #[inline]
     pub fn bounce_buffer(self) -> Option<u32> {
         (self.0 & Transfer::BOUNCE != 0).then_some(self.0 & !Transfer::BOUNCE)
     }
 }
 
-/// An unexpected message that the driver stores payload for, or that a peek has claimed.
+/// An unexpected message whose payload the driver stores, or that a peek has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(pub u32);
 
-/// What happened. The driver reports it; the endpoint never goes looking.
+/// What happened. The driver reports it; the endpoint does not poll.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The program asks for something.
     Posted(Command),
-    /// A packet is at the head of a lane. The driver frees its slots when the actions are performed.
+    /// A packet is at the head of a lane. The driver frees its slots when it performs `Retire`.
     Arrived {
-        /// Who sent it (the owner of the credits it used).
+        /// The sender: the owner of the credits that the packet used.
         from: Peer,
-        /// The checked header. The payload stays in the slots until an [`crate::Action::Place`] names it.
+        /// The checked header. The payload stays in the slots until a [`crate::Action::Place`] copies it.
         packet: Packet,
     },
-    /// The link to `peer` for sending stands (answer to [`crate::Action::Connect`]).
+    /// We can send to `peer` (answer to [`crate::Action::Connect`]).
     Connected {
         /// The peer.
         peer: Peer,
-        /// The most data slots we can ever own in its mailbox. Static credits: the quota. Unit: slots.
+        /// Maximum of data slots that we can own in its mailbox. Static credits: the quota. Unit: slots.
         quota_slots: u32,
-        /// Of those, the ones that we own from the beginning: all, unless the scheme grants the rest later. Both sides know the
-        /// same number.
+        /// Of those, our starting credits: all, unless the scheme grants the rest later. Both sides know the same
+        /// number.
         start_slots: u32,
-        /// Slots set aside in its mailbox for our explicit credit packets.
+        /// Slots in its mailbox that are reserved for our explicit credit packets.
         credit_slots: u32,
-        /// Number of this stay in its mailbox, not that of our last one there.
+        /// Number of this lease of a lane in its mailbox. It differs from the number of our previous lease there.
         epoch: u16,
     },
     /// `peer` has attached to our mailbox.
     Attached {
         /// The peer.
         peer: Peer,
-        /// The most data slots that it can ever own in our mailbox. Static credits: the quota. Dynamic credits: its lane.
+        /// Maximum of data slots that it can own in our mailbox. Static credits: the quota. Dynamic credits: its lane.
         quota_slots: u32,
-        /// Of those, the ones that it owns from the beginning.
+        /// Of those, its starting credits.
         start_slots: u32,
-        /// Number of this stay, the same as in its `Connected`.
+        /// Number of this lease, the same as in its `Connected`.
         epoch: u16,
     },
-    /// `peer` asks us to leave its mailbox, since we are idle there or have had our turn and others wait.
+    /// `peer` asks us to detach from its mailbox: we are idle there, or our lease has lasted long and others wait.
     DetachRequested {
         /// The peer.
         peer: Peer,
     },
-    /// Schemes that claim conditionally: `slots` more slots are free for us at `peer`, or none (answer to
+    /// Schemes without credits: `slots` more slots are free for us at `peer`, or none (answer to
     /// [`crate::Action::AskRoom`]).
     Room {
         /// The peer.
         peer: Peer,
-        /// Slots free beyond those known before.
+        /// Free slots beyond those known before.
         slots: u32,
     },
     /// A copy named by [`crate::Action::Copy`] has ended.
@@ -93,60 +95,60 @@ pub enum Event {
         /// How it ended.
         result: Result<(), CopyFault>,
     },
-    /// `peer` is dead, refused or gone. Nothing more arrives from it.
+    /// `peer` is dead, unreachable or closed. Nothing more arrives from it.
     Lost {
         /// The peer.
         peer: Peer,
         /// Why.
         fault: PeerFault,
     },
-    /// The time of [`crate::Endpoint::next_deadline`] has come.
+    /// The time of [`crate::Endpoint::next_deadline`] has passed.
     Deadline,
-    /// Nothing has happened for a while: what waits for company may leave.
+    /// Nothing has happened for a while: coalesced acknowledgements may leave.
     Idle,
 }
 
 /// Why a copy between processes failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyFault {
-    /// The kernel forbids it (no cross-memory attach): fall back to the mailbox.
+    /// The kernel forbids it (no cross-memory attach). The machine uses packets instead.
     Forbidden,
-    /// The other process is gone.
+    /// The other process has ended.
     Gone,
     /// The addresses were not valid there.
     BadAddress,
 }
 
-/// Why a peer is no longer one.
+/// Why a peer is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFault {
     /// Its process ended without closing the endpoint.
     Died,
-    /// It could not be reached at all (no such mailbox, other version, no free lane).
+    /// It could not be reached: no such mailbox, another version, or no free lane.
     Unreachable,
-    /// It sent something malformed; its lane is no longer read.
+    /// It sent a malformed packet. Its lane is no longer read.
     Malformed,
-    /// It closed its endpoint in good order while we still had something for it.
+    /// It closed its endpoint in good order while we still had something to send to it.
     Closed,
-    /// It had no buffer for us, for longer than the retries allow (hardware scheme).
+    /// It was not ready for longer than the retries allow (hardware scheme).
     NotReady,
 }
 
-/// When a send completes. Ordered from weakest to strongest.
+/// When a send completes, from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendLevel {
-    /// As `Buffered`, and the buffer is the program's again when the post returns: what cannot leave at once is copied,
-    /// as far as that is allowed. The driver copies what is not complete after the actions.
+    /// As `Buffered`, and the program may reuse the buffer when the post returns. The machine copies what cannot leave
+    /// at once, within its limit. The driver copies what is not complete after the actions.
     Injected,
-    /// Buffer reusable. On a reliable link the same as `Delivered` for eager messages.
+    /// The program may reuse the buffer. On a reliable link this equals `Delivered` for eager messages.
     Buffered,
-    /// Accounted for in weir's buffers at either end (libfabric: delivery complete).
+    /// The data is in buffers of weir at either end (libfabric: delivery complete).
     Delivered,
-    /// A receive has matched it.
+    /// A receive has matched the message (synchronous send).
     Matched,
 }
 
-/// What the program hands the engine.
+/// A request of the program to the engine.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Send a message of `bytes` bytes from the request's buffer.
@@ -159,7 +161,7 @@ pub enum Command {
         request: Request,
         /// What to look for.
         pattern: Pattern,
-        /// Whether a found message stays, is set aside for a later claim, or is thrown away.
+        /// What happens to a found message.
         then: PeekThen,
     },
     /// Receive a message that a peek has claimed, into a buffer of `capacity_bytes`.
@@ -171,14 +173,14 @@ pub enum Command {
         /// Size of the buffer.
         capacity_bytes: u64,
     },
-    /// Throw away a message that a peek has claimed. Completes with `Found`.
+    /// Discard a message that a peek has claimed. Completes with `Found`.
     DiscardClaimed {
         /// The request to complete.
         request: Request,
         /// The claimed message.
         message: MessageId,
     },
-    /// Take back a posted receive. It completes with `Canceled`, unless it has matched already.
+    /// Cancel a posted receive. It completes with `Canceled`, unless it has matched already.
     Cancel {
         /// The receive.
         request: Request,
@@ -187,7 +189,7 @@ pub enum Command {
     Read(RemoteCommand),
     /// Write the request's buffer to remote memory.
     Write(RemoteCommand),
-    /// Make memory readable or writable by peers under `key`. The driver has checked that the key is free.
+    /// Register memory that peers may read or write under `key`. The driver has checked that the key is free.
     RegisterMemory {
         /// The key.
         key: u64,
@@ -198,12 +200,13 @@ pub enum Command {
         /// Peers may write it.
         writable: bool,
     },
-    /// End the exposure of `key`.
+    /// Deregister the memory of `key`.
     DeregisterMemory {
         /// The key.
         key: u64,
     },
-    /// Tell every peer that we send to that we take nothing more. What we have announced to them we still serve.
+    /// First half of closing: send a goodbye to every peer that we send to. After it we receive nothing more. We still
+    /// serve the rendezvous that we have announced.
     Close,
 }
 
@@ -212,7 +215,7 @@ pub enum Command {
 pub struct SendCommand {
     /// The request to complete.
     pub request: Request,
-    /// Where to.
+    /// The receiver.
     pub to: Peer,
     /// Tagged or untagged.
     pub space: Space,
@@ -235,12 +238,12 @@ pub struct Pattern {
     pub from: Option<Peer>,
     /// Wanted tag.
     pub tag: u64,
-    /// Bits of the tag that do not matter.
+    /// Bits of the tag that the match ignores.
     pub ignore: u64,
 }
 
 impl Pattern {
-    /// Whether a message from `from` with `tag` is accepted.
+    /// Whether it accepts a message from `from` with `tag`.
     #[inline]
     pub fn accepts(&self, from: Peer, tag: u64) -> bool {
         (tag | self.ignore) == (self.tag | self.ignore) && self.from.is_none_or(|peer| peer == from)
@@ -256,22 +259,22 @@ pub struct ReceiveCommand {
     pub pattern: Pattern,
     /// Size of the buffer. Unit: bytes.
     pub capacity_bytes: u64,
-    /// `Some(min)`: a multi-receive buffer, filled by successive messages without gaps and released when
-    /// fewer than `min` bytes are free.
+    /// `Some(min)`: a multi-receive buffer. Successive messages fill it without gaps. It is released when fewer than
+    /// `min` bytes are free.
     pub multi: Option<u64>,
 }
 
-/// What becomes of a message that a peek finds.
+/// What happens to a message that a peek finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeekThen {
-    /// It stays where it is.
+    /// It stays in the queue.
     Leave,
-    /// It stays, and is reported only to the second peek of this kind that finds it; to the first the answer is that
-    /// there is none. For programs that have a second source of messages to look at in between.
+    /// It stays in the queue. The first peek of this kind that finds it reports `Absent`; the second one reports it. A
+    /// program with two sources of messages can look at the other one in between.
     LeaveUntilSeenTwice,
-    /// It leaves the queue and waits for its `ReceiveClaimed` or `DiscardClaimed`.
+    /// It leaves the queue until `ReceiveClaimed` or `DiscardClaimed`.
     Claim,
-    /// It is consumed.
+    /// It is removed.
     Discard,
 }
 
@@ -288,6 +291,6 @@ pub struct RemoteCommand {
     pub offset: u64,
     /// Unit: bytes.
     pub bytes: u64,
-    /// Writes only: tell the target, with this completion data.
+    /// Writes only: notify the target program with this completion data.
     pub data: Option<u64>,
 }

@@ -1,8 +1,8 @@
 //! The protocol of weir: state machines that decide, without I/O, clock or randomness.
 //!
-//! One machine, [`Endpoint`], takes the time and one [`Event`] and appends [`Action`]s. A driver (the
-//! engine, the simulator, a test) performs the actions. Payloads are named, never carried: the machine
-//! knows that bytes 0..2048 of request 7 go to peer 3, never what they are or where they lie.
+//! [`Endpoint`] is the machine. It takes the time and one [`Event`], and appends [`Action`]s. A driver performs the
+//! actions: the engine, the simulator or a test. The machine names payloads and does not carry them. It knows that
+//! bytes 0..2048 of request 7 go to peer 3. It does not know what these bytes are or where they lie in memory.
 #![no_std]
 #![forbid(unsafe_code)]
 

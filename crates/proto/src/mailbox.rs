@@ -1,26 +1,27 @@
-//! Mailbox arithmetic: how slots are shared out, and when credits go back. Numbers only; layouts are the links'.
+//! Mailbox arithmetic: how slots are divided and when credits are returned.
 //!
-//! Source: Prades, thesis, sections 5.1 to 5.3 (digest: `docs/explanation/flow-control.md`). A mailbox has a data region, the sum of
-//! the senders' quotas, and a credit region, `credit_slots` slots for each peer's explicit credit packets.
+//! This file has numbers only; layouts belong to the links. Source: Prades, thesis, sections 5.1 to 5.3 (digest:
+//! `docs/explanation/flow-control.md`). A mailbox has a data region and a credit region. The data region is the sum of the senders'
+//! quotas. The credit region has `credit_slots` slots for the explicit credit packets of each peer.
 //!
-//! Worked exchange, quota 20, two credit slots, threshold 7: the sender fills its 20 slots and stops. The receiver
-//! retrieves 7 and returns 7, retrieves 7 more and returns 7 more; now both credit slots may be full, and only 6
-//! slots are left to retrieve, so that the third return cannot come before the sender has read the first.
+//! Worked exchange, quota 20, two credit slots, threshold 7. The sender fills its 20 slots and stops. The receiver
+//! retrieves 7 slots and returns 7 credits, twice. Now both credit slots may be full, and 6 slots are left to retrieve.
+//! So the third return cannot come before the sender has read the first.
 
-/// Slots after whose retrieval credits are returned: `q div (n + 1) + 1` (5.1).
+/// Slots whose retrieval makes a credit return due: `q div (n + 1) + 1` (5.1).
 ///
 /// - `quota_slots`, `q`: data slots of the sender, at least 1.
 /// - `credit_slots`, `n`: its credit slots for us, at least 1.
 ///
-/// The result is between 1 and `q` (so it is reached), and `(n + 1) * threshold > q` (so that credit packet `n + 1`
-/// waits for the reading of an earlier one).
+/// The result is between 1 and `q`, so it is reached. Also `(n + 1) * threshold > q`, so credit packet `n + 1` waits
+/// until the sender has read an earlier one.
 #[inline]
 pub fn threshold(quota_slots: u32, credit_slots: u32) -> u32 {
     quota_slots / (credit_slots + 1) + 1
 }
 
-/// Slots of a data region that sender number `index` of `senders` owns, when `rest_to_first` says that what does
-/// not divide evenly goes to the first senders (else nobody owns it).
+/// Slots of a data region that sender number `index` of `senders` owns. If `rest_to_first`, the remainder of the
+/// division goes to the first senders; else no sender owns it.
 pub fn quota(data_slots: u32, senders: u32, index: u32, rest_to_first: bool) -> u32 {
     let rest = data_slots % senders;
     data_slots / senders + u32::from(rest_to_first && index < rest)
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thresholds_are_the_published_ones() {
+    fn thresholds_equal_the_published_values() {
         let published = [
             ((100, 1), 51),
             ((100, 2), 34),
@@ -55,8 +56,8 @@ mod tests {
         }
     }
 
-    /// A sender that always has something to send, a receiver that retrieves whenever it can, and a sender that reads
-    /// credit packets as late as it can. Returns the most unread credit packets, or `None` if it stops for ever.
+    /// Simulates a sender that always has something to send and reads credit packets as late as it can. The receiver
+    /// retrieves at once. Returns the maximum of unread credit packets, or `None` if the sender stops for ever.
     fn flow(q: u32, threshold: u32) -> Option<u32> {
         let (mut credits, mut unread, mut retrieved, mut worst) = (q, 0, 0, 0);
         for _ in 0..10 * q + 10 {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_goes_to_the_first_senders_or_to_nobody() {
+    fn the_remainder_goes_to_the_first_senders_or_to_none() {
         let shares = |rest| -> alloc::vec::Vec<u32> { (0..3).map(|i| quota(8, 3, i, rest)).collect() };
         assert_eq!(shares(true), [3, 3, 2]);
         assert_eq!(shares(false), [2, 2, 2]);

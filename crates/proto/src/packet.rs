@@ -1,4 +1,4 @@
-//! A packet as a value: what every link carries, whatever its bytes look like there.
+//! A packet as a value. Every link carries these fields; this file does not know their bytes on a link.
 
 use crate::event::Transfer;
 
@@ -14,40 +14,39 @@ pub enum Space {
 /// One packet. It fills [`Geometry::packet_slots`] slots of the receiver's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packet {
-    /// The destination's stay in our mailbox that `granted_total` and `credit_packets_read` speak of, as it numbers its
-    /// stays: what is said of an earlier one is ignored.
+    /// The lease of the destination in our mailbox that `granted_total` and `credit_packets_read` refer to, in its
+    /// numbers. The destination ignores both if they refer to an earlier lease.
     pub epoch: u16,
-    /// Explicit credit packets of the other direction that the sender has read, modulo 2^16.
+    /// Explicit credit packets that the sender of this packet has read, modulo 2^16.
     pub credit_packets_read: u16,
-    /// All credits ever granted to the destination for sending here, modulo 2^32. Unit: slots.
+    /// Credits granted to the destination for sending here, in all, modulo 2^32. Unit: slots.
     pub granted_total: u32,
-    /// Who the message is from, if not the owner of the credits (a proxy sends for another rank): that
-    /// rank's number plus one; 0 for the owner itself.
+    /// The rank that the message is from plus one, if a proxy owns the credits. 0: the owner of the credits.
     pub origin: u32,
-    /// Message number of the pair, modulo 2^32; 0 in packets that belong to no message.
+    /// Message number of the pair, modulo 2^32. 0 in packets that belong to no message.
     pub number: u32,
     /// Payload bytes in this packet.
     pub payload_bytes: u32,
-    /// What packets of every kind can say besides.
+    /// Flags of packets of every kind.
     pub marks: Marks,
-    /// The rest depends on the kind.
+    /// The fields of this kind of packet.
     pub body: Body,
 }
 
-/// What packets of every kind can say besides.
+/// Flags of packets of every kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// The sender of this packet has no room for unexpected payload: the destination is to announce its messages and keep
-    /// their payload, until a packet comes without this mark.
+    /// The sender of this packet has no memory for unexpected payload. The destination sends its messages by rendezvous
+    /// until a packet comes without this mark.
     pub rendezvous_only: bool,
-    /// The message of this packet has waited for credit (Liu & Panda: went through the backlog).
+    /// The packet has waited for credit (Liu & Panda: it went through the backlog).
     pub backlogged: bool,
 }
 
-/// What kind of packet, and what only that kind has.
+/// The kind of a packet, and the fields of this kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Body {
-    /// First packet of a message that travels whole.
+    /// First packet of an eager message.
     Eager {
         /// Tagged or untagged.
         space: Space,
@@ -57,15 +56,15 @@ pub enum Body {
         data: Option<u64>,
         /// Length of the whole message. Unit: bytes.
         length: u32,
-        /// The sender's transfer that waits for the match.
+        /// The sender's transfer that waits for the match (synchronous send).
         acknowledge: Option<Transfer>,
     },
-    /// Another packet of the message begun by the last `Eager` of this pair.
+    /// A further packet of the eager message that the last `Eager` of this pair started.
     More {
-        /// Where its payload goes in the message.
+        /// Offset of its payload in the message.
         offset: u32,
     },
-    /// A message whose payload stays with the sender until a receive matches.
+    /// A rendezvous announcement (RTS): the payload stays with the sender until a receive matches.
     Rendezvous {
         /// Tagged or untagged.
         space: Space,
@@ -75,104 +74,106 @@ pub enum Body {
         data: Option<u64>,
         /// Length of the message. Unit: bytes.
         length: u64,
-        /// Address of the payload in the sender's process; 0 if it may not be read there.
+        /// Address of the payload in the sender's process. 0: the receiver must not read it there.
         address: u64,
         /// The sender's transfer.
         transfer: Transfer,
     },
-    /// Credits, explicitly. Costs none itself, lands in a credit slot.
+    /// An explicit credit packet. It costs no credit and uses a credit slot.
     Credit,
-    /// The operations behind `count` transfers of the destination, from `transfer` on, have ended: a rendezvous was taken, an
-    /// eager message matched, a write was placed.
+    /// An acknowledgement (FIN) for `count` transfers of the destination, from `transfer` on. A rendezvous was
+    /// received, an eager message matched, or a write was placed.
     Finished {
-        /// The destination's transfer, the first of them.
+        /// The first of the destination's transfers.
         transfer: Transfer,
-        /// How many, at least 1.
+        /// Number of transfers, at least 1.
         count: u32,
-        /// It went wrong: bounds or rights.
+        /// The operation failed: bounds or access rights.
         refused: bool,
     },
-    /// Send the payload of your rendezvous through the mailbox.
+    /// A request (CTS) for the payload of a rendezvous in packets, because the receiver cannot copy it.
     Fetch {
-        /// The destination's transfer (the source of the payload).
+        /// The destination's transfer, which names the payload.
         transfer: Transfer,
-        /// Our transfer, to be named in the pieces.
+        /// The transfer of this packet's sender; the pieces name it.
         reply: Transfer,
-        /// How much of it. Unit: bytes.
+        /// Length of the requested payload. Unit: bytes.
         length: u64,
     },
-    /// A piece of what the destination asked for by `Fetch` or `Read`.
+    /// A piece of the payload that the destination requested with `Fetch` or `Read`.
     Piece {
         /// The destination's transfer.
         transfer: Transfer,
-        /// Where it goes in what was asked for.
+        /// Offset in the requested payload.
         offset: u64,
-        /// Nothing follows.
+        /// This is the last piece.
         last: bool,
     },
-    /// Put the payload into your memory.
+    /// A remote write in packets.
     Write {
-        /// Our transfer, named in `Finished` after the last packet.
+        /// The transfer of this packet's sender. `Finished` names it after the last packet.
         transfer: Transfer,
-        /// Your region.
+        /// Key of the destination's region.
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// Bytes of this write that follow in later packets, so that the first is refused if the last would be.
+        /// Bytes of this write in later packets. With it the target can refuse the first packet if the last would not
+        /// fit.
         left: u64,
-        /// Tell the program there (last packet only).
+        /// Completion data for the target program (last packet only).
         data: Option<u64>,
     },
-    /// Send me your memory in `Piece`s.
+    /// A remote read: the destination answers with `Piece`s.
     Read {
-        /// Our transfer.
+        /// The transfer of this packet's sender.
         transfer: Transfer,
-        /// Your region.
+        /// Key of the destination's region.
         key: u64,
         /// Offset in it.
         offset: u64,
         /// How much. Unit: bytes.
         length: u64,
     },
-    /// Check these bounds and tell me the address, I will copy myself.
+    /// A request to check these bounds and to return the address. The sender of this packet then copies by itself.
     Locate {
-        /// Our transfer.
+        /// The transfer of this packet's sender.
         transfer: Transfer,
-        /// Your region.
+        /// Key of the destination's region.
         key: u64,
         /// Offset in it.
         offset: u64,
         /// How much. Unit: bytes.
         length: u64,
-        /// For writing (else for reading).
+        /// The copy is a write (else a read).
         write: bool,
     },
     /// Answer to `Locate`.
     Located {
         /// The destination's transfer.
         transfer: Transfer,
-        /// Our region, for the driver to look up the address.
+        /// Key of the region at this packet's sender. Its driver looks up the address.
         key: u64,
         /// Offset in it.
         offset: u64,
-        /// Address in our process; the driver fills it in. 0 if refused.
+        /// Address in the process of this packet's sender; its driver fills it in. 0 if refused.
         address: u64,
-        /// Bounds or rights are wrong.
+        /// The bounds or the access rights do not allow it.
         refused: bool,
     },
-    /// The sender is closing: it takes nothing more, what was announced to it is void.
+    /// The sender closes: it receives nothing more and drops all rendezvous that were announced to it.
     Goodbye,
-    /// Compulsory return request (Prades, chapter 6): give back the credits you have beyond the guaranteed ones.
+    /// Compulsory return request (Prades, chapter 6): return the credits beyond the guaranteed ones.
     ReturnRequest,
-    /// Answer to `ReturnRequest`.
+    /// Compulsory return response.
     ReturnResponse {
-        /// Credits given back; may be 0. Unit: slots.
+        /// Returned credits; may be 0. Unit: slots.
         credits: u32,
     },
-    /// The last packet in this lane: its sender gives the lane and all its credits back. Costs no credit, has a slot of its
-    /// own set aside; the next packets, if any, come in another lane.
+    /// The last packet in this lane: its sender returns the lane and all its credits. It costs no credit, because the
+    /// lane has a reserved slot for it. Later packets use another lane.
     Detach,
-    /// We have written to your memory by ourselves (after `Locate`); tell the program there.
+    /// The sender has written to the destination's memory by itself (after `Locate`). The destination notifies its
+    /// program.
     Written {
         /// Completion data.
         data: u64,
@@ -182,7 +183,7 @@ pub enum Body {
 }
 
 impl Packet {
-    /// A packet with nothing in the common part.
+    /// A packet whose common fields are zero.
     pub fn new(body: Body, payload_bytes: u32) -> Packet {
         Packet {
             epoch: 0,
@@ -198,25 +199,25 @@ impl Packet {
 }
 
 impl Body {
-    /// Whether it is a credit packet: those land in credit slots.
+    /// Whether it is a credit packet. Credit packets use credit slots.
     #[inline]
     pub fn is_credit(&self) -> bool {
         matches!(self, Body::Credit)
     }
 
-    /// Credit packets and the last packet of a lane cost no credit; all others do.
+    /// Whether it costs no credit: credit packets and the last packet of a lane.
     #[inline]
     pub fn is_free(&self) -> bool {
         matches!(self, Body::Credit | Body::Detach)
     }
 }
 
-/// What a slot holds on a link. A packet fills one slot or, where the link allows, a run of them.
+/// The shape of slots on a link. A packet fills one slot or, where the link allows it, several consecutive slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a slot that packets can use.
     pub slot_bytes: u32,
-    /// The most slots that one packet may fill; 1 where a packet is a slot (EXTOLL).
+    /// Maximum of slots of one packet. 1 where every packet is one slot (EXTOLL).
     pub max_packet_slots: u32,
     /// Header of the first packet of an eager message. Unit: bytes.
     pub eager_header_bytes: u32,
@@ -224,13 +225,13 @@ pub struct Geometry {
     pub more_header_bytes: u32,
     /// Header of the packets of pieces, reads and writes. Unit: bytes.
     pub remote_header_bytes: u32,
-    /// Room that a piggybacked credit needs behind the payload; 0 where the header has a place for it.
+    /// Space that a piggybacked credit needs behind the payload. 0 where the header has a field for it.
     pub piggyback_bytes: u32,
 }
 
 impl Geometry {
-    /// Shared memory: a slot is a cache line, a packet a header and whole slots of payload behind it.
-    /// The header sizes are those of [`crate::wire`].
+    /// Shared memory: a slot is a cache line. A packet is a header followed by whole slots of payload. The header sizes
+    /// are those of [`crate::wire`].
     pub const SHARED_MEMORY: Geometry = Geometry {
         slot_bytes: 64,
         max_packet_slots: 64,
@@ -240,8 +241,9 @@ impl Geometry {
         piggyback_bytes: 0,
     };
 
-    /// EXTOLL VELO: 64 B slots with 56 B of payload, a packet a slot. The message header is 24 B in effect:
-    /// calibrated so that 2 KB go with 37 packets and leave no room for a piggybacked credit (thesis, 5.4).
+    /// EXTOLL VELO: slots of 64 B with 56 B of payload, one slot per packet. The message header has 24 B in effect.
+    /// This value is calibrated: a 2 KB message then has 37 packets and no space for a piggybacked credit (thesis,
+    /// 5.4).
     pub const EXTOLL: Geometry = Geometry {
         slot_bytes: 56,
         max_packet_slots: 1,
@@ -251,7 +253,7 @@ impl Geometry {
         piggyback_bytes: 2,
     };
 
-    /// Header bytes of a packet with this body.
+    /// Header size of a packet with this body. Unit: bytes.
     #[inline]
     pub fn header_bytes(&self, body: &Body) -> u32 {
         match body {
@@ -261,7 +263,7 @@ impl Geometry {
         }
     }
 
-    /// The most payload that fits behind a header of `header_bytes` in `slots` slots.
+    /// Maximum of payload bytes behind a header of `header_bytes` in `slots` slots.
     #[inline]
     pub fn payload_bytes(&self, header_bytes: u32, slots: u32) -> u32 {
         slots * self.slot_bytes - header_bytes
@@ -272,7 +274,8 @@ impl Geometry {
     pub fn slots(&self, header_bytes: u32, payload_bytes: u32) -> u32 {
         let bytes = header_bytes + payload_bytes;
         match self.slot_bytes {
-            // A shift; the divisor that the compiler does not know costs as much as all the rest of a packet's accounts.
+            // The compiler turns this constant into a shift. A division would cost as much as the rest of this
+            // function.
             64 => bytes.div_ceil(64).max(1),
             slot_bytes => bytes.div_ceil(slot_bytes).max(1),
         }

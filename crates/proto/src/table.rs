@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_of_a_row_are_found_until_they_are_removed_and_many_places_go_back() {
+    fn row_entries_are_found_until_removed_and_large_rows_are_freed() {
         let mut row = Row::default();
         for many in [3, 10_000, 50] {
             let numbers: Vec<u32> = (0..many).map(|value| row.insert(value)).collect();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_found_until_they_are_removed() {
+    fn table_entries_are_found_until_removed() {
         let mut table = Table::default();
         let numbers: Vec<u32> = (0..100_000u64).map(|value| table.insert(value)).collect();
         assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_pages_go_back_whatever_the_order() {
+    fn empty_pages_are_freed_in_any_order() {
         let held = |table: &Table<u64>| table.pages.iter().filter(|p| p.entries.capacity() > 0).count();
         for backwards in [false, true] {
             let mut table = Table::default();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_goes_up_and_down_uses_few_numbers() {
+    fn a_table_reuses_numbers() {
         let mut table = Table::default();
         let mut held = alloc::collections::VecDeque::new();
         for value in 0..1_000_000u64 {

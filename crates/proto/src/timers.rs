@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_come_in_order_and_only_when_due() {
+    fn timers_are_taken_in_order_and_only_when_due() {
         let mut timers = Timers::default();
         assert_eq!(timers.earliest(), None);
         timers.set(Peer(1), Instant(30));

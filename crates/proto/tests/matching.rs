@@ -296,13 +296,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn messages_go_where_two_naive_lists_send_them(steps in short()) {
+    fn matching_equals_two_naive_lists(steps in short()) {
         compare(&steps)?;
     }
 }
 
 #[test]
-fn long_queues_are_searched_as_two_naive_lists_are() {
+fn matching_in_long_queues_equals_two_naive_lists() {
     let mut runner = TestRunner::new(ProptestConfig::with_cases(100));
     let longest = std::cell::Cell::new(0);
     let outcome = runner.run(&long(), |steps| {

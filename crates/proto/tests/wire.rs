@@ -65,7 +65,7 @@ fn body() -> impl Strategy<Value = Body> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(
+    fn packets_survive_encoding(
         body in body(),
         (epoch, credit_packets_read, granted_total, origin, number) in any::<(u16, u16, u32, u32, u32)>(),
         (rendezvous_only, backlogged) in any::<(bool, bool)>(),
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_packet_or_refused(mut slot in any::<[u8; 64]>(), kind in 0u8..20) {
+    fn arbitrary_bytes_decode_or_are_rejected(mut slot in any::<[u8; 64]>(), kind in 0u8..20) {
         slot[4] = wire::VERSION << 4;
         slot[5] = kind;
         if let Ok(packet) = wire::decode(&slot, 4000) {
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn refusals_say_what_came_and_what_is_allowed() {
+fn malformed_headers_are_rejected() {
     let mut slot = [0; wire::SLOT_BYTES];
     assert_eq!(wire::decode(&slot, 0), Err(PacketError::Version { have: 0 }));
     slot[4] = wire::VERSION << 4;

@@ -238,8 +238,8 @@ fn compare_static_and_dynamic(seed: u64) -> u64 {
 }
 
 #[test]
-fn dynamic_credits_without_a_dynamic_region_are_static_credits() {
-    run("dynamic_credits_without_a_dynamic_region_are_static_credits", 400, compare_static_and_dynamic);
+fn dynamic_credits_without_a_dynamic_region_equal_static_credits() {
+    run("dynamic_credits_without_a_dynamic_region_equal_static_credits", 400, compare_static_and_dynamic);
 }
 
 /// Asked to leave, those at rest go, all lanes are free, and nothing is kept for anybody.
@@ -373,7 +373,7 @@ fn crash_world(seed: u64) -> u64 {
 
 /// What the worlds have come upon: a check of what never happens checks nothing.
 #[test]
-fn the_worlds_reach_what_they_are_to_check() {
+fn random_worlds_reach_the_events_that_they_check() {
     let mut reached = BTreeMap::new();
     for seed in 0..400 {
         let mut rng = Rng::with_seed(seed);
@@ -523,9 +523,9 @@ fn add(sum: &mut Tally, one: &Tally) {
 }
 
 #[test]
-fn credits_follow_activity_and_everybody_can_always_send() {
+fn credits_follow_activity_and_every_sender_can_send() {
     let seen = std::cell::Cell::new(Tally::default());
-    run("credits_follow_activity_and_everybody_can_always_send", 150, |seed| {
+    run("credits_follow_activity_and_every_sender_can_send", 150, |seed| {
         let (trace, tally) = busy_world(seed);
         let mut sum = seen.get();
         add(&mut sum, &tally);
@@ -675,9 +675,9 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
 }
 
 #[test]
-fn who_floods_pays() {
+fn a_flood_stays_within_the_memory_budgets() {
     let seen = std::cell::RefCell::new(Seen::default());
-    run("who_floods_pays", 500, |seed| flood_world(seed, &mut seen.borrow_mut()));
+    run("a_flood_stays_within_the_memory_budgets", 500, |seed| flood_world(seed, &mut seen.borrow_mut()));
     let seen = seen.into_inner();
     println!("{seen:?}");
     let Seen { forced_rendezvous, switched_on, switched_off, fetched, voided } = seen;
@@ -715,7 +715,7 @@ fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {
 
 /// FastPathCounts do what the long way does, action by action, and leave the same machine behind.
 #[test]
-fn shortcuts_lead_where_the_long_way_does() {
+fn fast_paths_equal_the_event_path() {
     let mut seen = FastPathCounts::default();
     for seed in 0..160 {
         let mut rng = Rng::with_seed(seed);
@@ -734,13 +734,13 @@ fn shortcuts_lead_where_the_long_way_does() {
 }
 
 #[test]
-fn legal_programs_end_with_every_byte_in_place() {
-    run("legal_programs_end_with_every_byte_in_place", 2000, world);
+fn legal_programs_complete_with_correct_bytes() {
+    run("legal_programs_complete_with_correct_bytes", 2000, world);
 }
 
 #[test]
-fn remote_reads_and_writes_keep_to_their_bounds() {
-    run("remote_reads_and_writes_keep_to_their_bounds", 2000, remote_world);
+fn remote_reads_and_writes_stay_within_their_region() {
+    run("remote_reads_and_writes_stay_within_their_region", 2000, remote_world);
 }
 
 #[test]

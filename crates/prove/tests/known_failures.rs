@@ -14,7 +14,7 @@ fn holds(name: &str) {
 }
 
 #[test]
-fn failure_1_both_may_spend_their_last_credit() {
+fn failure_1_both_sides_may_spend_their_last_credit() {
     holds("static: both ways q=1 n=1"); // every credit is the last one
 }
 
@@ -24,12 +24,12 @@ fn failure_2_a_grant_does_not_wait_behind_data_that_waits_for_credit() {
 }
 
 #[test]
-fn failure_3_and_5_no_state_is_left_in_which_a_grant_is_owed_and_nothing_brings_it() {
+fn failure_3_and_5_every_due_grant_arrives() {
     holds("dynamic: one way q=2 n=1, stealing");
 }
 
 #[test]
-fn failure_7_one_way_traffic_needs_no_message_back() {
+fn failure_7_one_way_traffic_needs_no_return_messages() {
     holds("static, explicit: star q=1 n=1");
     holds("dynamic: star q=1 n=1");
 }

@@ -13,7 +13,7 @@ fn small_worlds_hold_in_every_state() {
 }
 
 #[test]
-fn every_wrong_rule_is_caught() {
+fn every_mutant_is_caught() {
     assert!(table::catch_mutants(&suite::mutants(), false), "see the table above");
 }
 

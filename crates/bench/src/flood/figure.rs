@@ -4,6 +4,7 @@ use super::table::CaseResults;
 use crate::result_line::ResultLine;
 use serde::Serialize;
 use weir_output::chart::{Chart, Curve};
+use weir_output::quantity::{bytes, time_ns};
 
 /// How often the flooded rank samples its memory. Unit: ms.
 pub const SAMPLE_INTERVAL_MS: u64 = 10;
@@ -24,7 +25,9 @@ impl MemorySample {
     pub fn parse_all(output: &str) -> Vec<MemorySample> {
         let sample = |line: ResultLine<'_>| {
             let growth_kib = line.number("growth_kib").ok()?.max(0.0) as u64;
-            Some(MemorySample { s: line.number("s").ok()?, growth_bytes: growth_kib.saturating_mul(1024) })
+            // To the interval, so that the first sample is at 0.
+            let s = (line.number("s").ok()? * 100.0).round() / 100.0;
+            Some(MemorySample { s, growth_bytes: growth_kib.saturating_mul(1024) })
         };
         ResultLine::all(output, "memory").filter_map(sample).collect()
     }
@@ -36,10 +39,11 @@ impl MemorySample {
 pub fn draw(results: &CaseResults) -> Option<String> {
     let rows = || results.memory().filter(|row| !row.samples.is_empty());
     let end = |finished: bool| {
-        let ends = rows().filter(|row| row.finished == finished).filter_map(|row| row.samples.last());
+        let ends =
+            rows().filter(|row| row.seconds.is_some() == finished).filter_map(|row| row.samples.last());
         ends.map(|sample| sample.s).fold(0.0, f64::max)
     };
-    let end_s = if rows().any(|row| row.finished) { end(true) } else { end(false) };
+    let end_s = if rows().any(|row| row.seconds.is_some()) { end(true) } else { end(false) };
     let mut chart = Chart::new(
         "Memory of a flooded receiver",
         "time since the senders began (s)",
@@ -47,10 +51,12 @@ pub fn draw(results: &CaseResults) -> Option<String> {
     )
     .without_markers();
     for (number, row) in rows().enumerate() {
-        let name = match row.finished {
-            true => row.contender.heading(),
-            false => format!("{} (did not finish)", row.contender.heading()),
+        let most = row.samples.iter().map(|sample| sample.growth_bytes).max().unwrap_or(0);
+        let end = match row.seconds {
+            Some(seconds) => time_ns(seconds * 1e9),
+            None => String::from("did not finish"),
         };
+        let name = format!("{}: at most {}, {end}", row.contender.heading(), bytes(most));
         chart.spread_curve(number, name, curve(row.samples, end_s), Vec::new());
     }
     (!chart.is_empty()).then(|| chart.draw_file(&results.case.describe()))
@@ -123,9 +129,9 @@ mod tests {
             "3 senders x 100,000 messages of 2 KiB, blocking sends",
             "(s)",
             "(MiB)",
-            "weir",
-            "MPICH&apos;s own shared memory",
-            "libfabric tcp (did not finish)",
+            "weir: at most 20.0 MiB, 1.00 s",
+            "MPICH&apos;s own shared memory: at most 800 MiB, 1.00 s",
+            "libfabric tcp: at most 3.00 MiB, did not finish",
         ] {
             assert!(svg.contains(text) || svg.contains(&text.replace("&apos;", "'")), "{text}: {svg}");
         }

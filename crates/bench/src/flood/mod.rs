@@ -57,6 +57,7 @@ Exit status: 0 if weir finished every case within its memory bound in every repe
 
 Examples:
   weir bench flood --quick
+  weir bench flood --figure flood.svg
   weir bench flood --cases 1x100000x2048,3x100000x8-blocking --only weir,mpich-shm --repeat 10")]
 pub struct FloodArguments {
     /// Cases, as SENDERSxMESSAGESxBYTES or with -blocking or -nonblocking at the end; without it, both. Messages are each

@@ -53,8 +53,8 @@ pub struct Row {
 pub struct MemoryRow<'a> {
     /// Whose.
     pub contender: Contender,
-    /// Whether its flood finished.
-    pub finished: bool,
+    /// Time of its flood; `None` if it did not finish.
+    pub seconds: Option<f64>,
     /// By time.
     pub samples: &'a [MemorySample],
 }
@@ -145,7 +145,7 @@ impl CaseResults {
     pub fn memory(&self) -> impl Iterator<Item = MemoryRow<'_>> {
         self.rows.iter().map(|(&contender, row)| MemoryRow {
             contender,
-            finished: !row.samples.is_empty(),
+            seconds: row.samples.first().map(|sample| sample.seconds),
             samples: &row.memory,
         })
     }

@@ -153,7 +153,7 @@ pub struct Settings {
     pub retain_bytes: u64,
     /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages straight between processes.
     pub cross_memory: bool,
-    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): leave out yields of the MPI library that are of no use ([`weir_link::yields`]).
+    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): leave out yields of the MPI library that are of no use ([`weir_link::sched_yield`]).
     pub skip_yields: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,

@@ -36,14 +36,20 @@ impl Sweep {
     /// Of an experiment whose quick plans are `plans`.
     pub fn new(experiment: &'static Experiment, plans: Vec<Plan>) -> Sweep {
         let path = plans.first().map(|plan| plan.path.clone()).unwrap_or_default();
-        let base: Vec<Setup> = plans.into_iter().flat_map(|plan| plan.worlds).collect();
+        // One seed of each plan: the sweep compares values, not seeds.
+        let first_seed = |plan: Plan| {
+            let seed = plan.worlds.iter().map(|setup| setup.settings.seed).min();
+            plan.worlds.into_iter().filter(move |setup| Some(setup.settings.seed) == seed)
+        };
+        let base: Vec<Setup> = plans.into_iter().flat_map(first_seed).collect();
         let mut steps = Vec::new();
         for parameter in Assumed::ALL {
-            if base.iter().all(|setup| parameter.set(setup, parameter.base()).is_none()) {
+            let assumed = parameter.base_of(&base);
+            if base.iter().all(|setup| parameter.set(setup, assumed).is_none()) {
                 continue;
             }
             for &value in parameter.values() {
-                let change = |setup: &Setup| match value == parameter.base() {
+                let change = |setup: &Setup| match value == parameter.base_of(std::slice::from_ref(setup)) {
                     true => setup.clone(),
                     false => parameter.set(setup, value).unwrap_or_else(|| setup.clone()),
                 };
@@ -84,7 +90,7 @@ impl Sweep {
                 let verdicts: Vec<(f64, bool)> = of_it
                     .map(|(step, points)| (step.value, verdict_of(points, &point.id) == Some(wanted)))
                     .collect();
-                point.sensitivity.extend(stay(parameter, &verdicts));
+                point.sensitivity.extend(stay(parameter, parameter.base_of(&self.base), &verdicts));
             }
             if wanted && point.sensitivity.iter().any(|stay| !stay.is_all) {
                 point.verdict = Verdict::HoldsIf;
@@ -125,8 +131,8 @@ fn verdict_of(points: &[Point], id: &str) -> Option<bool> {
 }
 
 /// The values around the assumed one with the same verdict. `verdicts`: value, and whether the verdict is the same.
-fn stay(parameter: Assumed, verdicts: &[(f64, bool)]) -> Option<Stay> {
-    let base = verdicts.iter().position(|(value, _)| *value == parameter.base())?;
+fn stay(parameter: Assumed, assumed: f64, verdicts: &[(f64, bool)]) -> Option<Stay> {
+    let base = verdicts.iter().position(|(value, _)| *value == assumed)?;
     let below = verdicts[..base].iter().rev().take_while(|(_, same)| *same).count();
     let above = verdicts[base + 1..].iter().take_while(|(_, same)| *same).count();
     Some(Stay {
@@ -150,10 +156,10 @@ mod tests {
             ([false, true, true, true], "[0.5, 2]", false),
             ([true, false, true, false], "[1, 1]", false),
         ] {
-            let stay = stay(Assumed::CreditPrice, &verdicts(same)).expect("the base is there");
+            let stay = stay(Assumed::CreditPrice, 1.0, &verdicts(same)).expect("the base is there");
             assert_eq!((stay.range().as_str(), stay.is_all), (range, is_all));
         }
-        assert_eq!(stay(Assumed::CreditPrice, &[]), None);
+        assert_eq!(stay(Assumed::CreditPrice, 1.0, &[]), None);
     }
 
     #[test]

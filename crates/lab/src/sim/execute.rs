@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_bench::memory;
 use weir_mpi::job;
 use weir_output::Failure;
-use weir_output::quantity::{count, several, three_digits};
+use weir_output::quantity::{bytes, count, several, three_digits};
 use weir_sim::plan::estimate::{self, Estimate};
 use weir_sim::plan::record::Store;
 use weir_sim::plan::run::{self, Failed};
@@ -20,8 +20,10 @@ const FILE: &str = "worlds.jsonl";
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Worlds at a time.
+    /// Worlds at a time, if they fit into memory.
     pub jobs: usize,
+    /// The user has chosen that number.
+    pub jobs_are_chosen: bool,
     /// Where records go.
     pub out: PathBuf,
     /// No bar.
@@ -105,16 +107,17 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
                     let estimate = *estimates.entry(reference).or_insert_with(|| estimate::packets(setup));
                     more |= estimate.at_least;
                     plan_of.insert(key.clone(), plan);
-                    open.push((setup, key, estimate.packets));
+                    open.push((setup, key, estimate));
                 }
             }
         }
-        costs.push((plan, open.len() - before, open[before..].iter().map(|(_, _, packets)| packets).sum()));
+        costs.push((plan, open.len() - before, open[before..].iter().map(|(_, _, cost)| cost.packets).sum()));
     }
     print_estimates(&costs);
     // The most expensive first, so that the last thread is not left alone with one of them.
-    open.sort_by_key(|(_, _, packets)| std::cmp::Reverse(*packets));
-    let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
+    open.sort_by_key(|(_, _, cost)| std::cmp::Reverse(cost.packets));
+    let total: u64 = open.iter().map(|(_, _, cost)| cost.packets).sum();
+    let jobs = jobs_in_memory(&open, options)?;
     if !plans.iter().all(|plan| plan.worlds.is_empty()) {
         let kept = if known > 0 { format!("; {} more are recorded", count(known)) } else { String::new() };
         let about = if more { "at least about" } else { "about" };
@@ -122,10 +125,10 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
             "{} with {about} {}, {} at a time{kept}",
             several(open.len() as u64, "world"),
             several(total, "data packet"),
-            options.jobs
+            jobs
         );
     }
-    for failed in run_open(&open, known, options, &mut store, &shown, &mut results)? {
+    for failed in run_open(&open, known, jobs, options, &mut store, &shown, &mut results)? {
         let again = plan_of
             .get(&failed.key)
             .map_or_else(String::new, |plan| format!(" ({})", command(plan, &failed.key)));
@@ -137,6 +140,54 @@ pub fn execute(plans: &[&Plan], options: &Options) -> Result<Results, Failure> {
         }
     }
     Ok(results)
+}
+
+/// How many worlds run at a time, so that the most expensive ones fit into the memory that is available.
+///
+/// # Errors
+/// [`Failure::Usage`]: `--jobs` asks for more than fits.
+fn jobs_in_memory(open: &[(&Setup, Key, Estimate)], options: &Options) -> Result<usize, Failure> {
+    let worlds: Vec<u64> = open.iter().map(|(_, _, cost)| cost.memory_bytes()).collect();
+    let Some(available) = available_memory_bytes() else { return Ok(options.jobs) };
+    let fitting = jobs_that_fit(worlds, available - available / 5);
+    if options.jobs <= fitting {
+        return Ok(options.jobs);
+    }
+    let room = format!("{} of memory available", bytes(available));
+    if options.jobs_are_chosen {
+        return Err(Failure::Usage(format!(
+            "--jobs {}: these worlds do not fit into the {room}; allowed: 1 to {}",
+            options.jobs,
+            fitting.max(1)
+        )));
+    }
+    eprintln!("{} at a time instead of {}: {room}", fitting.max(1), options.jobs);
+    Ok(fitting.max(1))
+}
+
+/// The most worlds at a time whose memory fits into `room`, whichever of them run together. Unit of both: bytes.
+fn jobs_that_fit(mut worlds: Vec<u64>, room: u64) -> usize {
+    worlds.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+    let mut taken = 0u64;
+    let fits = |bytes: &&u64| {
+        taken = taken.saturating_add(**bytes);
+        taken <= room
+    };
+    let count = worlds.iter().take_while(fits).count();
+    if count == worlds.len() { usize::MAX } else { count }
+}
+
+/// Memory that a program can still have: of the machine, or of the control group if that is less. Unit: bytes.
+fn available_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let machine = line.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024);
+    let number = |name: &str| {
+        let text = std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let group = number("memory.max").zip(number("memory.current"));
+    Some(group.map_or(machine, |(most, current)| machine.min(most.saturating_sub(current))))
 }
 
 /// What each of several plans costs; worlds that two have in common are the first one's.
@@ -151,15 +202,16 @@ fn print_estimates(costs: &[(&&Plan, usize, u64)]) {
 }
 
 fn run_open(
-    open: &[(&Setup, Key, u64)],
+    open: &[(&Setup, Key, Estimate)],
     known: u64,
+    jobs: usize,
     options: &Options,
     store: &mut Store,
     shown: &str,
     results: &mut Results,
 ) -> Result<Vec<Failed>, Failure> {
-    let total: u64 = open.iter().map(|(_, _, packets)| packets).sum();
-    let costs: HashMap<&Key, u64> = open.iter().map(|(_, key, packets)| (key, *packets)).collect();
+    let total: u64 = open.iter().map(|(_, _, cost)| cost.packets).sum();
+    let costs: HashMap<&Key, u64> = open.iter().map(|(_, key, cost)| (key, cost.packets)).collect();
     let bar = if options.quiet { ProgressBar::hidden() } else { ProgressBar::new(total.max(1)) };
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {msg} (about {eta} left)");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -174,7 +226,7 @@ fn run_open(
     let mut kept = Ok(());
     let setups: Vec<&Setup> = open.iter().map(|(setup, _, _)| *setup).collect();
     bar.set_message(format!("0 of {} worlds", setups.len()));
-    run::run_all(&setups, options.jobs, |setup, result| {
+    run::run_all(&setups, jobs, |setup, result| {
         ended += 1;
         match result {
             Err(failed) => failures.push(failed),
@@ -248,4 +300,26 @@ pub fn read(path: &Path, quick: bool) -> Result<Plan, Failure> {
         eprintln!("{}: has no [quick], so all of it is run", path.display());
     }
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_worlds_decide_how_many_run_at_a_time() {
+        for (worlds, room, jobs) in [
+            (vec![10, 10, 10], 30, usize::MAX),
+            (vec![1, 20, 10, 5], 30, 2),
+            (vec![40, 1], 30, 0),
+            (vec![], 0, usize::MAX),
+        ] {
+            assert_eq!(jobs_that_fit(worlds.clone(), room), jobs, "{worlds:?}");
+        }
+    }
+
+    #[test]
+    fn the_memory_of_this_machine_is_known() {
+        assert!(available_memory_bytes().is_some_and(|bytes| bytes > 1 << 20));
+    }
 }

@@ -47,7 +47,7 @@ pub struct ExecutionOptions {
     /// The quick variant: small worlds, to see in seconds what a plan is about.
     #[arg(long)]
     pub quick: bool,
-    /// Worlds at a time, each on a thread of its own; as many as there are cores if not given.
+    /// Number of worlds that run at a time, each on a thread. Default: the number of cores, or fewer if memory does not suffice.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Where records (and pages) go.
@@ -62,7 +62,12 @@ impl ExecutionOptions {
     /// For whoever runs worlds.
     pub fn options(&self) -> Options {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Options { jobs: self.jobs.map_or_else(cores, usize::from), out: self.out.clone(), quiet: self.quiet }
+        Options {
+            jobs: self.jobs.map_or_else(cores, usize::from),
+            jobs_are_chosen: self.jobs.is_some(),
+            out: self.out.clone(),
+            quiet: self.quiet,
+        }
     }
 }
 

@@ -1,13 +1,14 @@
-//! The machine's state as a row of numbers that does not grow, for exhaustive exploration (feature `explore`).
+//! The canonical form of the machine's state: a bounded row of numbers, for exhaustive exploration (feature `explore`).
 //!
-//! Totals and message numbers grow for ever, so two states that behave alike would never be found equal. What
-//! matters of a total is its distance from what the other side of the pair knows: so the sender of a pair is the origin
-//! ([`Origin`]), and the receiver's totals, and those in packets on their way, are written as distances from it. Of the
-//! number of a stay only one thing matters: whether it is the present one ([`Lease`]). What is said of another one will be
-//! ignored, so its totals are not written. Nothing is left out besides but what the machine never decides by: counters, the
-//! time of a stall, message numbers.
+//! Totals and message numbers grow for ever, so equivalent states would never compare equal. Only the distance of a
+//! total from what the other side of the pair knows matters. So the sender of a pair is the origin ([`Origin`]). The
+//! receiver's totals, and those in packets in flight, are written as distances from it.
 //!
-//! Every structure is taken apart without `..`: a new field does not compile until somebody has said here what
+//! Of a lease number only one thing matters: whether the lease is the current one ([`Lease`]). Totals of earlier leases
+//! are ignored by the machine, so they are not written. Counters, stall times and message numbers are also left out,
+//! because the machine takes no decision by them.
+//!
+//! Every structure is destructured without `..`. So a new field does not compile until this file says what
 //! distinguishes its values.
 
 use alloc::vec::Vec;
@@ -22,36 +23,36 @@ use crate::flow;
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
-/// Where an endpoint, as the sender of a pair, stands.
+/// The knowledge of an endpoint as the sender of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// All credits that it knows it was granted, modulo 2^32.
+    /// Granted credits that it knows of, modulo 2^32.
     pub granted_total: u32,
-    /// The credit packets that it has read, modulo 2^16.
+    /// Credit packets that it has read, modulo 2^16.
     pub credit_packets_read: u16,
-    /// Its stay at the receiver.
+    /// Its lease at the receiver.
     pub outgoing: Lease,
-    /// The receiver's stay at it.
+    /// The receiver's lease at it.
     pub incoming: Lease,
 }
 
-/// The last stay of a sender in a mailbox.
+/// The last lease of a sender in a mailbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Its number.
     pub epoch: u16,
-    /// The sender has not left.
+    /// The sender has not detached.
     pub is_active: bool,
 }
 
 impl Lease {
-    /// Whether what is said of stay `epoch` is about the present one, and will not be ignored.
+    /// Whether `epoch` is the current lease. Packets of other leases carry no valid totals.
     pub fn is(&self, epoch: u16) -> bool {
         self.is_active && self.epoch == epoch
     }
 }
 
-/// The books of one pair, to be balanced against what is on its way. Unit: slots.
+/// The sender's totals of one pair, which a check compares with the packets in flight. Unit: slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderBooks {
     /// Slots that may be filled now.
@@ -61,7 +62,7 @@ pub struct SenderBooks {
 }
 
 impl Endpoint {
-    /// Where this endpoint stands as the sender to `peer`. Which stays last is for the world to say.
+    /// The knowledge of this endpoint as the sender to `peer`. The caller says which leases are current.
     pub fn origin(&self, peer: Peer, outgoing: Lease, incoming: Lease) -> Origin {
         let nothing = Origin { outgoing, incoming, ..Origin::default() };
         let Some(state) = self.peers.get(peer.0 as usize) else { return nothing };
@@ -72,7 +73,7 @@ impl Endpoint {
         Origin { granted_total, credit_packets_read: state.credit_packets_read, ..nothing }
     }
 
-    /// What this endpoint holds as the sender to `peer`.
+    /// The totals of this endpoint as the sender to `peer`.
     pub fn sender_books(&self, peer: Peer) -> SenderBooks {
         let Some(state) = self.peers.get(peer.0 as usize) else { return SenderBooks::default() };
         let credits = match &state.outbound {
@@ -82,55 +83,55 @@ impl Endpoint {
         SenderBooks { credits, waiting: state.backlog().len() as u32 }
     }
 
-    /// The length of the message of `peer` of which the first packet has arrived and the last has not. Unit: bytes.
+    /// The length of a partly arrived message of `peer`. Unit: bytes.
     pub fn arriving_bytes(&self, peer: Peer) -> Option<u64> {
         let number = self.peers.full_entry(peer.0 as usize)?.inbound?;
         Some(self.inbounds.get(number.get())?.arrived_and_length().1)
     }
 
-    /// Whether a request or a response waits for a credit.
+    /// Whether a compulsory return request or response waits for a credit.
     pub fn control_waits(&self) -> bool {
         let mut pending = self.peers.full_entries().filter_map(|state| state.pending.as_deref());
         pending.any(|pending| pending.compulsory.waits())
     }
 
-    /// Whether it matters that a packet has waited for credit.
+    /// Whether the scheme uses the backlog mark.
     fn raises_who_waited(&self) -> bool {
         matches!(self.config.scheme, Scheme::AdaptiveBacklog { .. })
     }
 
-    /// What this endpoint, as the receiver of `peer`, has granted beyond what `origin` says that the peer knows, and what
-    /// it has retrieved and not granted. `None` for schemes without books.
+    /// The totals of this endpoint as the receiver of `peer`: grants that `origin` does not include, and retrieved
+    /// slots that are not granted again. `None` for schemes without totals.
     pub fn receiver_books(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverBooks> {
         let state = self.peers.get(peer.0 as usize)?;
         let receiver = state.receiver.as_ref()?;
         receiver.books(origin.granted_total, &self.pool)
     }
 
-    /// A sender that was expected and has not come behaves as if it were at a monitoring point (dynamic credits, admission
-    /// from the start): the environment that steals. Returns whether there is one.
+    /// An absent expected sender behaves as if it were at a monitoring point (dynamic credits, attach policy `Start`).
+    /// It is the stealing environment. Returns whether there is such a sender.
     pub fn steal_for_absent_sender(&mut self, now: Instant, actions: &mut Vec<Action>) -> bool {
         let stirred = self.pool.steal_for_absent_sender();
         self.ask_for_credits(now, actions);
         stirred
     }
 
-    /// Grants are not held back while credit packets are unread: thresholds alone must keep I2, as the papers argue.
+    /// Grants are not delayed while credit packets are unread: thresholds alone must keep I2, as the papers argue.
     pub fn rely_on_thresholds(&mut self) {
         self.relies_on_thresholds = true;
     }
 
-    /// Makes the receiver of `peer` return credits after so many slots: to show what goes wrong with other formulae.
+    /// Sets the threshold of the receiver of `peer`, to show the failures of other formulae.
     pub fn set_threshold(&mut self, peer: Peer, threshold_slots: u32) {
         if let Some(receiver) = &mut self.peer(peer).receiver {
             receiver.set_threshold(threshold_slots);
         }
     }
 
-    /// Appends what distinguishes this state from others. `origin_of` says where each peer stands as the sender to us.
+    /// Appends the canonical form of this state. `origin_of` returns the origin of each peer as the sender to us.
     ///
     /// # Panics
-    /// If something is under way that exploration does not model: transfers, regions, unexpected messages.
+    /// If there is state that exploration does not model: transfers, regions, unexpected messages.
     pub fn canonical(&self, origin_of: impl Fn(Peer) -> Origin, words: &mut Vec<u32>) {
         let Endpoint {
             config,
@@ -141,17 +142,17 @@ impl Endpoint {
             transfers,
             inbounds,
             regions,
-            counters: _, // counted, never looked at
+            counters: _, // counted, not used
             pool,
-            one_packet_bytes: _, // as it was made
-            budget: _,           // of payload without a receive, of which there is none
+            one_packet_bytes: _, // constant
+            budget: _,           // of unexpected payload, which does not occur
             bounce_buffers,
             pending_acks,
             backlogged: _, // the sum over the peers
             spare: _,      // memory
             timers,
             any_peer_died,
-            relies_on_thresholds: _, // as it was made
+            relies_on_thresholds: _, // constant
         } = self;
         let bare = transfers.is_empty() && regions.is_empty() && unexpected.count() == 0;
         let bare = bare && bounce_buffers.is_empty() && pending_acks.is_empty();
@@ -160,7 +161,7 @@ impl Endpoint {
             "exploration has no canonical form for this state: {self:?}"
         );
         words.push(u32::from(*any_peer_died));
-        // Exploration has no clock, so that all timers are set to the same moment.
+        // Exploration has no clock, so all timers have the same time.
         words.push(timers.peers().count() as u32);
         words.extend(timers.peers().map(|peer| peer.0));
         for (peer, state) in peers.entries() {
@@ -173,15 +174,15 @@ impl Endpoint {
         }
     }
 
-    /// Appends what distinguishes `packet`, on its way from this endpoint to `to`, whose origin as the sender to
-    /// us is `origin`.
+    /// Appends the canonical form of `packet`, in flight from this endpoint to `to`, whose origin as the sender to us
+    /// is `origin`.
     pub fn canonical_packet(&self, to: Peer, packet: &Packet, origin: Origin, words: &mut Vec<u32>) {
         let Packet {
             epoch,
             credit_packets_read,
             granted_total,
             origin: proxy,
-            number: _, // checked for order, decided by nobody
+            number: _, // checked for order, not used
             payload_bytes,
             marks,
             body,
@@ -213,7 +214,7 @@ fn canonical_body(body: &Body, words: &mut Vec<u32>) {
 }
 
 impl PeerEntry {
-    /// What the totals of the receiver half are measured from.
+    /// The base of the totals of the receiver half.
     fn base(&self, origin: Origin) -> flow::Base {
         let connected = matches!(self.outbound, Outbound::Connected(_));
         flow::Base {
@@ -235,10 +236,10 @@ impl PeerEntry {
             receiver,
             pending,
             next_number: _,
-            inbound: _,  // by its number
-            reserved: _, // follows from who has attached
+            inbound: _,  // written through its number
+            reserved: _, // follows from the attached peers
             leases,
-            credit_packets_read: _, // the origin of the other side
+            credit_packets_read: _, // part of the origin of the other side
             credit_slots,
             asked_room,
             backlog_waited,
@@ -251,7 +252,7 @@ impl PeerEntry {
         let PendingWork {
             backlog,
             compulsory,
-            stalled_since: _, // counted, never looked at
+            stalled_since: _, // counted, not used
             stalled_ns: _,    // the same
             write_refused,
             write_bytes,

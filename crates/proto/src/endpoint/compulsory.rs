@@ -1,6 +1,7 @@
-//! Compulsory returns of credits (dynamic credits): requests and responses are packets like others, cost a credit each, and
-//! leave before everything that waits. A request goes before a response, and neither waits for the other.
+//! Compulsory returns of credits (dynamic credits): requests and responses.
 //!
+//! Both are packets like others and cost a credit each. They leave before the backlog. A request leaves before a
+//! response, and neither waits for the other. The pool decides when to request.
 //! ```text
 //! R takes quota from A    request to A waits for a credit of ours at A, then leaves; A is blocked meanwhile
 //! A -> R  response 12     A has kept the guaranteed credits, less the one for this packet; A is not blocked any more
@@ -18,23 +19,23 @@ use crate::flow::{Mutant, Pool};
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
-/// What of this kind waits for, or is under way with, one peer.
+/// Compulsory returns that are queued or pending with one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Compulsory {
-    /// A request is to be sent.
+    /// A request is queued.
     request: bool,
-    /// It was sent and is not answered.
+    /// A request was sent and has no response yet.
     unanswered: bool,
-    /// A response is to be sent.
+    /// A response is queued.
     response: bool,
-    /// A request came for a stay of ours there that we do not know of yet: its number.
+    /// The epoch of a request that came before our lease with that epoch was connected.
     early: Option<u16>,
-    /// The amount, where a wrong rule fixed it too early.
+    /// The amount of the response, if a mutant fixes it too early.
     fixed: Option<u32>,
 }
 
 impl Compulsory {
-    /// Something is to be sent. Only without credit: it leaves with the first one.
+    /// Whether a packet is queued. It waits only for credit.
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.request | self.response
@@ -51,31 +52,31 @@ impl Compulsory {
         [flags, early.map_or(2, |epoch| u32::from(outgoing.is(epoch))), fixed.unwrap_or(u32::MAX)]
     }
 
-    /// A response has arrived. Returns whether it was asked for.
+    /// A response has arrived. Returns whether it was requested.
     pub(super) fn answered(&mut self) -> bool {
         core::mem::take(&mut self.unanswered)
     }
 
-    /// Our stay there has begun.
+    /// Our lease there has started.
     pub(super) fn connected(&mut self, epoch: u16) {
         self.response |= self.early.take() == Some(epoch);
     }
 
-    /// We have left the peer's mailbox, with all credits: nothing is left to give back. Requests of ours are for its stay
-    /// here, so one that has not left yet leaves in our next stay there, and one that has is answered.
+    /// We have detached with all credits, so there is nothing to return. A queued request refers to the peer's lease
+    /// here, so it leaves in our next lease. The peer still responds to a sent request.
     pub(super) fn we_detached(&mut self) {
         (self.response, self.fixed) = (false, None);
     }
 
-    /// The peer has left our mailbox with all credits. A request that is still under way is of an earlier stay when it
-    /// arrives: not answered.
+    /// The peer has detached with all credits. A request in flight refers to an earlier lease when it arrives, so the
+    /// peer does not respond to it.
     pub(super) fn peer_detached(&mut self) {
         (self.request, self.unanswered) = (false, false);
     }
 }
 
 impl Endpoint {
-    /// Tells senders whose quota was taken to give back what they hold of it.
+    /// Requests credits from senders whose quota was taken.
     #[cold]
     pub(super) fn ask_for_credits(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while let Some(peer) = self.pool.next_request() {
@@ -91,8 +92,9 @@ impl Endpoint {
         }
     }
 
-    /// We are to give back what we have in our stay `epoch` there. Returns whether that makes sense: one request at a time, and
-    /// only between those who both know such requests. A stay that has ended has given everything back.
+    /// A request for the excess credits of our lease `epoch` has arrived. Returns whether it is valid. One request at a
+    /// time is valid, and only with dynamic credits. A request for an ended lease is ignored: its credits have been
+    /// returned.
     pub(super) fn return_request_arrived(&mut self, from: Peer, epoch: u16) -> bool {
         let dynamic = matches!(self.config.scheme, Scheme::Dynamic { .. });
         let fixed = self.pool.breaks(Mutant::AmountIsFixedByTheRequest);
@@ -104,7 +106,7 @@ impl Endpoint {
                 sender.excess(state.credit_slots)
             }
             Outbound::Connecting => {
-                // Perhaps our next stay, of which the peer has heard before us.
+                // It may refer to our next lease, which the peer knows of before we do.
                 spare.begin(&mut state.pending).compulsory.early = Some(epoch);
                 return dynamic;
             }
@@ -117,7 +119,7 @@ impl Endpoint {
     }
 }
 
-/// Sends what of it the credits allow, with `rendezvous_only` like every other packet.
+/// Sends the queued packets as far as the credits allow, with the `rendezvous_only` mark like every other packet.
 #[cold]
 pub(super) fn send(
     config: &Config,
@@ -141,7 +143,7 @@ pub(super) fn send(
             return;
         } else {
             compulsory.response = false;
-            // What we have now, not what we had when the request came: it may have been spent since.
+            // The amount is that of now, not that of the request: credits may have been spent since.
             let now = sender.excess(state.credit_slots).unwrap_or(0);
             sender.spend(now);
             counters.credits_given_back += u64::from(now);

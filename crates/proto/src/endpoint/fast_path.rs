@@ -1,20 +1,21 @@
-//! FastPathCounts: what most messages need, without events and actions.
+//! Fast paths: the common operations without events and actions.
 //!
-//! Nearly every receive is posted before its message, nearly every message is one packet, and nearly every packet finds
-//! nothing waiting that it could set in motion. Such a message needs a few checks and a few sums; an event and a list of actions
-//! would cost several times as much. So a driver may ask first:
+//! Most receives are posted before their message, most messages are one packet, and most packets find no pending work.
+//! Such a message needs a few checks and sums. An event and a list of actions would cost several times as much. So a
+//! driver may first try:
 //! ```text
-//! try_post_receive(pattern)   true: posted                              false: handle(Posted(Receive))
-//! try_arrival(packet)    Some: place, complete, retire; settle     None:  handle(Arrived)
-//! try_part_arrival(packet)       Some: place, retire; settle               None:  handle(Arrived)
+//! try_post_receive(pattern)         true: posted                              false: handle(Posted(Receive))
+//! try_arrival(packet)               Some: place, complete, retire; credits    None:  handle(Arrived)
+//! try_part_arrival(packet)          Some: place, retire; credits              None:  handle(Arrived)
 //! ```
-//! A flood is the other common case: whole messages before their receives, which then find them.
+//! Unexpected messages are the other common case: a message arrives whole, and a later receive finds it.
 //! ```text
-//! try_unexpected_arrival(packet)      Some: keep, place, retire; settle         None:  handle(Arrived)
-//! try_receive_unexpected(pattern)    Some: deliver, forget, complete           None:  handle(Posted(Receive))
+//! try_unexpected_arrival(packet)    Some: buffer, place, retire; credits      None:  handle(Arrived)
+//! try_receive_unexpected(pattern)   Some: deliver, free, complete             None:  handle(Posted(Receive))
 //! ```
-//! There are no rules of their own here: matching, credits and counts are those of the long way, called in the same order, and
-//! whatever is not common takes that way. The random worlds take either at random, and a test compares the two, state by state.
+//! Fast paths have no rules of their own. They call the same matching, credit and counting functions in the same order,
+//! and decline every uncommon case. The random worlds choose either path at random. A test compares both, state by
+//! state.
 
 use alloc::vec::Vec;
 
@@ -30,8 +31,8 @@ use crate::message::unexpected::{Payload, Unexpected};
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
-/// A message that has arrived whole and has matched a receive of its own. The actions for it would have been: `Place` the first
-/// `bytes` bytes at the start of the buffer (if there are any), `Complete` with `Received`, `Retire`.
+/// A message that has arrived whole and has matched a receive for one message. The equivalent actions are: `Place` the
+/// first `bytes` bytes at the start of the buffer (if any), `Complete` with `Received`, `Retire`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedMessage {
     /// The receive.
@@ -42,38 +43,39 @@ pub struct ReceivedMessage {
     pub bytes: u64,
 }
 
-/// What a packet was that needed no more than a look. After its slots are retired, [`Endpoint::send_due_credits`] is to be called if
-/// `credits_due` says so.
+/// A packet that the fast path has handled. After its slots are retired, the driver calls
+/// [`Endpoint::send_due_credits`] if `credits_due`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastArrival {
     /// A message.
     Message {
-        /// Where it goes.
+        /// The receive that it matched.
         received: ReceivedMessage,
-        /// Something is to be sent now.
+        /// Credits are due now.
         credits_due: bool,
     },
-    /// Credits. Nothing waited for them. To be retired.
+    /// A credit packet. No message waited for the credits.
     Credits {
-        /// Something is to be sent now.
+        /// Credits are due now.
         credits_due: bool,
     },
 }
 
-/// A message that has arrived whole before its receive. The actions for it would have been: `Keep` it and `Place` it there (if it has any
-/// bytes), `Retire`. After its slots are retired, [`Endpoint::send_due_credits`] is to be called if `credits_due` says so.
+/// A message that has arrived whole before its receive. The equivalent actions are: `AllocateUnexpected` and `Place`
+/// (if it has payload), `Retire`. After its slots are retired, the driver calls [`Endpoint::send_due_credits`] if
+/// `credits_due`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedArrival {
     /// Its name.
     pub message: MessageId,
     /// Its length.
     pub bytes: u64,
-    /// Something is to be sent now.
+    /// Credits are due now.
     pub credits_due: bool,
 }
 
-/// A message that has waited, for the receive that finds it. The actions for it would have been: `Deliver` the first `bytes` bytes
-/// to the start of the buffer (if there are any), `Forget` it (if it has any bytes), `Complete` with `Received`.
+/// An unexpected message and the receive that has found it. The equivalent actions are: `Deliver` the first `bytes`
+/// bytes to the start of the buffer (if any), `FreeUnexpected` (if it has payload), `Complete` with `Received`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnexpectedMatch {
     /// Its name, which is free again.
@@ -84,19 +86,20 @@ pub struct UnexpectedMatch {
     pub bytes: u64,
 }
 
-/// A packet from the middle of a message. The actions for it would have been: `Place` its first `bytes` bytes (if there are
-/// any), `Retire`. After its slots are retired, [`Endpoint::send_due_credits`] is to be called if `credits_due` says so.
+/// A packet from the middle of an eager message. The equivalent actions are: `Place` its first `bytes` bytes (if any),
+/// `Retire`. After its slots are retired, the driver calls [`Endpoint::send_due_credits`] if `credits_due`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessagePart {
     /// Where they go.
     pub to: Destination,
     /// How many.
     pub bytes: u64,
-    /// Something is to be sent now.
+    /// Credits are due now.
     pub credits_due: bool,
 }
 
-/// What every packet says of our credits at its sender. Hearing it again changes nothing. `false`: it cannot be.
+/// Applies the part of every packet that concerns our credits at its sender. A repeated update changes nothing. Returns
+/// whether it is valid.
 #[inline(always)]
 pub(super) fn apply_credit_update(state: &mut PeerEntry, packet: &Packet) -> bool {
     match &mut state.outbound {
@@ -114,7 +117,7 @@ fn apply_update_to_sender(
     rendezvous_only: &mut bool,
     packet: &Packet,
 ) -> bool {
-    // What is said of an earlier stay of ours there says nothing.
+    // An update for an earlier lease has no effect.
     if packet.epoch != leases.outgoing {
         return true;
     }
@@ -123,8 +126,8 @@ fn apply_update_to_sender(
     sender.granted(packet.granted_total).is_ok()
 }
 
-/// Finds the plain receive of a whole message, and hears what the packet says besides. Returns its place, request and capacity, and whether something is to be
-/// sent then; else as [`apply_data_header`].
+/// Finds the single-message receive of a whole message, and applies the header of its packet. Returns the place,
+/// request and capacity of the receive, and whether credits are due. `None` as in [`apply_data_header`].
 #[inline(always)]
 fn match_whole_message(
     config: &Config,
@@ -150,8 +153,8 @@ fn match_whole_message(
     Some((place, request, capacity_bytes, credits_due))
 }
 
-/// What a data packet of `slots` slots says besides what is in it, and what those are worth once they are free. Returns whether something is
-/// to be sent then. `None`: nothing has changed, or nothing that hearing it again would change.
+/// Applies the common header of a data packet of `slots` slots, which count as retrieved. Returns whether credits are
+/// due. `None`: nothing has changed except by updates that `handle` can repeat.
 #[inline(always)]
 fn apply_data_header(
     config: &Config,
@@ -161,7 +164,7 @@ fn apply_data_header(
     packet: &Packet,
     slots: u32,
 ) -> Option<bool> {
-    // The first credits need a way back.
+    // The first credits need a lane back to the sender.
     let mut credits_due = false;
     if let Outbound::Connected(sender) = &mut state.outbound {
         if !apply_update_to_sender(sender, &mut state.leases, &mut state.rendezvous_only, packet) {
@@ -176,7 +179,7 @@ fn apply_data_header(
     }
     let read = state.leases.credit_packets_read();
     if let Some(flow::Receiver::Dynamic(account)) = state.receiver {
-        // The usual scheme, in which it makes no difference that a message has waited.
+        // In the default scheme the backlog mark has no effect.
         credits_due |= pool.retrieved_and_due(account, slots, read).ok()?;
     } else if let Some(receiver) = &mut state.receiver {
         credits_due |= receiver.retrieved_and_due(slots, read, pool).ok()?;
@@ -192,8 +195,8 @@ fn apply_data_header(
 }
 
 impl Endpoint {
-    /// Posts a receive for one message, if nothing that waits or has happened concerns it. `false`: nothing has changed, post it
-    /// by `handle`. The effects are those of `handle` with `Posted(Receive)` that has no actions.
+    /// Posts a receive for one message, if no queued message and no lost peer concerns it. `false`: nothing has
+    /// changed; post it by `handle`. The effects equal those of `handle` with `Posted(Receive)` without actions.
     #[inline(always)]
     pub fn try_post_receive(&mut self, request: Request, pattern: &Pattern, capacity_bytes: u64) -> bool {
         if self.unexpected.count() > 0
@@ -206,8 +209,8 @@ impl Endpoint {
         true
     }
 
-    /// Takes a packet that needs no more than a look. `None`: nothing has changed, or nothing that hearing the packet again
-    /// would change; pass it to `handle`. The effects are those of `handle` with `Arrived`.
+    /// Handles a packet of the common kinds. `None`: nothing has changed except by updates that `handle` can repeat;
+    /// pass the packet to `handle`. The effects equal those of `handle` with `Arrived`.
     #[inline(always)]
     pub fn try_arrival(&mut self, from: Peer, packet: &Packet) -> Option<FastArrival> {
         match packet.body {
@@ -244,7 +247,7 @@ impl Endpoint {
     fn try_credits(&mut self, from: Peer, packet: &Packet) -> Option<FastArrival> {
         let Endpoint { peers, counters, pool, .. } = self;
         let state = peers.get_mut(from.0 as usize)?;
-        // Without a lane there the next thing may be to ask for one.
+        // Without a lane there, the machine may have to ask for one.
         let connected = matches!(state.outbound, Outbound::Connected(_));
         if !connected
             || !state.has_nothing_to_send()
@@ -256,7 +259,7 @@ impl Endpoint {
         let mut credits_due = false;
         if let Some(receiver) = &mut state.receiver {
             receiver.credit_packets_read(state.leases.credit_packets_read(), pool);
-            credits_due = receiver.is_due(pool); // it waited for this one to be read
+            credits_due = receiver.is_due(pool); // the grant waited until a credit packet was read
         }
         state.backlog_waited = false;
         state.credit_packets_read = state.credit_packets_read.wrapping_add(1);
@@ -265,8 +268,8 @@ impl Endpoint {
         Some(FastArrival::Credits { credits_due })
     }
 
-    /// Takes a whole message that [`Endpoint::try_arrival`] has not taken, if it has come before its receive and needs no more than to be
-    /// kept. `None`: nothing has changed, or nothing that hearing the packet again would change.
+    /// Handles a whole message that [`Endpoint::try_arrival`] has declined, if it only has to be buffered. `None`:
+    /// nothing has changed except by updates that `handle` can repeat.
     #[inline]
     pub fn try_unexpected_arrival(&mut self, from: Peer, packet: &Packet) -> Option<UnexpectedArrival> {
         let Body::Eager { acknowledge: None, space, tag, data, length } = packet.body else { return None };
@@ -297,8 +300,8 @@ impl Endpoint {
         Some(UnexpectedArrival { message, bytes, credits_due })
     }
 
-    /// Finds the message for a receive that is to take one, if it lies here whole and nobody waits for word that it was taken; then it
-    /// is taken. `None`: nothing has changed, post the receive by `handle`.
+    /// Finds the message for a new receive, if it is buffered whole and needs no acknowledgement, and removes it.
+    /// `None`: nothing has changed; post the receive by `handle`.
     #[inline]
     pub fn try_receive_unexpected(
         &mut self,
@@ -318,7 +321,7 @@ impl Endpoint {
         Some(UnexpectedMatch { message, envelope, bytes })
     }
 
-    /// Takes a packet from the middle of a message that needs no more than a look, as [`Endpoint::try_arrival`] takes whole ones.
+    /// Handles a packet from the middle of an eager message, as [`Endpoint::try_arrival`] handles whole messages.
     #[inline]
     pub fn try_part_arrival(&mut self, from: Peer, packet: &Packet) -> Option<MessagePart> {
         let Body::More { offset } = packet.body else { return None };
@@ -337,8 +340,8 @@ impl Endpoint {
         Some(MessagePart { to, bytes, credits_due })
     }
 
-    /// Returns credits to `peer` if they are due, and asks others to give back if that is due: the end of an event that took a
-    /// shortcut.
+    /// Returns credits to `peer` if they are due, and sends due compulsory return requests. Ends an event on the fast
+    /// path.
     pub fn send_due_credits(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
         self.return_credits(peer, actions);
         if self.pool.has_requests() {

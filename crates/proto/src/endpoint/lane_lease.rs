@@ -1,23 +1,27 @@
-//! Membership: who comes to a mailbox and who goes. A lane with its credits is not for good: a receiver that needs the
-//! memory, or has others waiting, asks a sender to leave, and who has something to send comes back.
+//! Lane leases: attach, detach and lane reclamation.
 //!
-//! A stay begins with `Connected` at the sender and `Attached` at the receiver, and ends with the packet `Leave`, the last in
-//! its lane. Its number, the epoch, stands in the packets of the other direction, beside what they grant: a grant of
-//! an earlier stay is ignored. The machine does not know who is idle or who waits: its driver asks.
+//! A sender leases a lane of a mailbox, with its credits. A receiver that needs the memory, or whose lanes others wait
+//! for, asks a sender to detach. A detached sender with something to send attaches again. The driver decides whom to
+//! ask; this file does not know who is idle or who waits.
+//!
+//! A lease starts with `Connected` at the sender and `Attached` at the receiver. It ends with the packet `Detach`, the
+//! last one in its lane. Packets of the other direction carry the number of the lease, the epoch, beside the grant. A
+//! sender ignores a grant of an earlier lease.
 //! ```text
-//! driver of B -> driver of A   leave                            (a word in shared memory: no packet, no credit)
-//! driver  -> A: DetachRequested { B }       Transmit { Leave }, Disconnect { B }; with a backlog also Connect { B }
-//! driver  -> B: Arrived { Leave }        Retire, Vacate { A }
+//! driver of B -> driver of A   detach request                   (a word in shared memory: no packet, no credit)
+//! driver  -> A: DetachRequested { B }    Transmit { Detach }, Disconnect { B }; with a backlog also Connect { B }
+//! driver  -> B: Arrived { Detach }       Retire, FreeLane { A }
 //! driver  -> A: Connected { B, epoch 7 }                                    driver -> B: Attached { A, epoch 7 }
-//! B -> A   credit, granted total 9, epoch 6: sent before B read the `Leave`         ignored, epoch 7 has its own
+//! B -> A   credit, granted total 9, epoch 6: sent before B read the `Detach`        ignored, epoch 7 has its own total
 //! ```
-//! **Whoever is asked can leave at once**, between any two packets: `Leave` costs no credit (its slot is set aside), a message
-//! cut in the middle goes on where it was, and the new stay begins with the whole quota. So nobody's leaving waits
-//! for anybody's credits, and mailboxes whose lanes are all taken cannot wait for each other in a circle.
+//! **A sender can detach at once**, between any two packets. `Detach` costs no credit, because its slot is reserved. A
+//! message that is cut in the middle continues in the next lease, which starts with the whole quota. So no detach waits
+//! for credits of another endpoint, and mailboxes without free lanes cannot deadlock.
 //!
-//! **Credit packets of an earlier stay.** When a sender comes back, credit packets for its last stay may lie unread in its mailbox,
-//! in slots that are set aside for those of this one. It will not gain credits by them, so it might never have one
-//! to say that it has read them. So the receiver, if it knows of any, changes its own lane there: new lane, free slots.
+//! **Credit packets of an earlier lease.** When a sender attaches again, its mailbox may hold unread credit packets for
+//! its previous lease. They occupy the slots reserved for the new lease, and they bring no credit. Then the sender
+//! might never have a credit to acknowledge them. So a receiver that knows of unread ones changes its own lane there: a
+//! new lane has free slots.
 
 use alloc::vec::Vec;
 
@@ -28,48 +32,48 @@ use crate::flow;
 use crate::packet::{Body, Packet};
 use crate::time::Instant;
 
-/// One pair's stays, in both directions, and the credit packets that travel in our lane there.
+/// The leases of one pair in both directions, and the credit packets in our lane there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leases {
-    /// Number of our stay in its mailbox.
+    /// Number of our lease in its mailbox.
     pub outgoing: u16,
-    /// Number of its stay in ours.
+    /// Number of its lease in our mailbox.
     pub incoming: u16,
-    /// Credit packets that we have sent in this stay there, modulo 2^16.
+    /// Credit packets that we have sent in our current lease, modulo 2^16.
     credit_packets_sent: u16,
-    /// Of those, read.
+    /// Of those, the ones that the peer has read.
     credit_packets_read: u16,
-    /// What the sender's count is to be added to, for a [`flow::Receiver`] that counts over its own life.
+    /// Added to the count of the current lease for a [`flow::Receiver`], which counts over its own lifetime.
     receiver_offset: u16,
 }
 
 impl Leases {
-    /// A credit packet leaves.
+    /// We send a credit packet.
     #[inline]
     pub(super) fn credit_packet_sent(&mut self) {
         self.credit_packets_sent = self.credit_packets_sent.wrapping_add(1);
     }
 
-    /// The peer says how many it has read in this stay.
+    /// The peer reports how many it has read in our current lease.
     #[inline]
     pub(super) fn note_credit_packets_read(&mut self, read: u16) {
         self.credit_packets_read = read;
     }
 
-    /// How many it has read as far as we know, for the receiver half.
+    /// Credit packets that it has read as far as we know, in the count of the receiver half.
     #[inline]
     pub(super) fn credit_packets_read(&self) -> u16 {
         self.credit_packets_read.wrapping_add(self.receiver_offset)
     }
 
-    /// How many we have sent, for the receiver half.
+    /// Credit packets that we have sent, in the count of the receiver half.
     #[cfg(feature = "explore")]
     pub(super) fn credit_packets_sent(&self) -> u16 {
         self.credit_packets_sent.wrapping_add(self.receiver_offset)
     }
 
-    /// What distinguishes stays: credit packets that are unread, and that the peer is known to have read. Without a stay
-    /// there, neither is looked at any more.
+    /// The canonical form: unread credit packets, and those that the peer knows we know it has read. Without an
+    /// outgoing lease neither matters.
     #[cfg(feature = "explore")]
     pub(super) fn canonical(&self, connected: bool, origin: super::canonical::Origin) -> [u32; 3] {
         let Leases { outgoing: _, incoming, credit_packets_sent, credit_packets_read, receiver_offset: _ } =
@@ -83,13 +87,13 @@ impl Leases {
         [incoming, u32::from(unread), u32::from(unknown)]
     }
 
-    /// We begin a stay there, where all credit slots are free.
+    /// Our lease starts: all credit slots are free.
     fn begin_outgoing(&mut self, epoch: u16) {
         self.receiver_offset = self.receiver_offset.wrapping_add(self.credit_packets_sent);
         (self.outgoing, self.credit_packets_sent, self.credit_packets_read) = (epoch, 0, 0);
     }
 
-    /// It begins a stay here, with a new receiver half.
+    /// Its lease starts, with a new receiver half.
     fn begin_incoming(&mut self, epoch: u16) {
         self.incoming = epoch;
         self.receiver_offset = self.credit_packets_sent.wrapping_neg();
@@ -97,7 +101,7 @@ impl Leases {
 }
 
 impl Endpoint {
-    /// How many peers something is kept for.
+    /// Number of peer entries.
     pub fn peer_entries(&self) -> u64 {
         self.peers.count() as u64
     }
@@ -141,15 +145,15 @@ impl Endpoint {
     ) {
         self.peers.note_contact(peer);
         let state = self.peer(peer);
-        // One that was lost before we heard of it is not read.
+        // We do not read a peer that was lost before this event.
         if matches!(state.outbound, Outbound::Lost(_)) {
             return;
         }
         let Leases { credit_packets_sent, credit_packets_read, .. } = state.leases;
         if credit_packets_sent != credit_packets_read {
-            self.detach(now, peer, actions); // see the top of this file
+            self.detach(now, peer, actions); // see the head of this file
         }
-        self.peer(peer); // leaving may have forgotten it
+        self.peer(peer); // detach may have removed the entry
         let Endpoint { config, peers, pool, .. } = self;
         let state = &mut peers[peer.0 as usize];
         if let Some(before) = state.receiver.take() {
@@ -162,7 +166,7 @@ impl Endpoint {
         self.reserve(peer, quota_slots);
     }
 
-    /// Leaves the mailbox of `peer`, and comes back if there is something to send.
+    /// Detaches from the mailbox of `peer`, and attaches again if there is something to send.
     pub(super) fn detach(&mut self, now: Instant, peer: Peer, actions: &mut Vec<Action>) {
         let Some(state) = self.peers.get_mut(peer.0 as usize) else { return };
         if !matches!(state.outbound, Outbound::Connected(_)) {
@@ -185,12 +189,12 @@ impl Endpoint {
         actions.push(Action::Disconnect { to: peer });
         state.asked_room = false;
         self.timers.cancel(peer);
-        // What is reserved for us there is for one stay, and we may not know what was said in it.
+        // The reservation there is for one lease, and we may have missed what the peer said in it.
         state.rendezvous_only = self.budget.enforced();
         if let Some(pending) = state.pending.as_deref_mut() {
             pending.compulsory.we_detached();
             if pending.backlog.is_empty() {
-                pending.stalled_since = None; // what was refused is void
+                pending.stalled_since = None; // a refused packet is void
             } else if pending.stalled_since.is_none() {
                 pending.stalled_since = Some(now);
                 self.counters.stalls += 1;
@@ -205,7 +209,7 @@ impl Endpoint {
         }
     }
 
-    /// `peer` has left our mailbox; everything that it sent there is handled.
+    /// `peer` has detached from our mailbox; all its packets are handled.
     pub(super) fn peer_detached(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         actions.push(Action::FreeLane { peer });
         let Endpoint { peers, pool, .. } = self;
@@ -221,7 +225,7 @@ impl Endpoint {
         self.budget.detach(&self.config, reserved);
     }
 
-    /// Gives back what is kept for a peer if neither side has a lane or anything under way.
+    /// Removes the entry of a peer if neither side has a lane or pending work.
     pub(super) fn remove_if_idle(&mut self, peer: Peer) {
         let cross_memory = self.config.cross_memory;
         let idle = |state: &PeerEntry| {

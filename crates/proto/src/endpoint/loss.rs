@@ -1,4 +1,7 @@
-//! The loss of a peer: everything that depends on it ends in an error, nothing hangs, nobody else notices.
+//! Loss of a peer, and closing: every operation that depends on the peer ends with an error.
+//!
+//! No operation waits for a lost peer, and operations with other peers continue. This file does not know how the driver
+//! detects a loss.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,7 +19,7 @@ use crate::time::Instant;
 use crate::transfer::State;
 
 impl Endpoint {
-    /// Ends everything with `peer`. What arrived whole from it can still be received.
+    /// Ends all operations with `peer`. The program can still receive messages that arrived whole.
     pub(super) fn lose(&mut self, peer: Peer, fault: PeerFault, actions: &mut Vec<Action>) {
         let state = self.peer(peer);
         if matches!(state.outbound, Outbound::Lost(_)) {
@@ -65,8 +68,8 @@ impl Endpoint {
         for message in self.unexpected.incomplete_from(peer) {
             self.free_unexpected(message, actions);
         }
-        // An orderly end is no reason to fail receives: the program may cancel them. Any other is, and also for those
-        // that would accept anybody: the message they wait for may have been the dead peer's.
+        // An orderly close does not fail posted receives: the program may cancel them. Any other loss fails directed
+        // receives and any-source receives, because the awaited message may have been the lost peer's.
         if fault == PeerFault::Closed {
             return;
         }
@@ -81,14 +84,14 @@ impl Endpoint {
         }
     }
 
-    /// Closing, first half: nothing is received any more, and the peers learn that nothing announced to us will be taken.
+    /// First half of closing: drops posted receives and sends a goodbye to the peers.
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.posted = PostedQueue::default();
-        self.flush_acks(now, actions); // before the goodbye, which voids what was not told
+        self.flush_acks(now, actions); // before the goodbye, which voids unsent acknowledgements
         let connected = |(peer, state): (Peer, EntryRef<'_>)| {
             matches!(state.outbound, Outbound::Connected(_)).then_some(peer)
         };
-        // Also those who wait for something of ours: they may have announced something to us, and we have left them.
+        // Also peers with transfers of ours: they may have announced a rendezvous, and we have detached from them.
         let mut peers: Vec<Peer> =
             self.peers.entries().filter_map(connected).chain(self.transfers.peers()).collect();
         peers.sort_unstable();
@@ -98,12 +101,12 @@ impl Endpoint {
         }
     }
 
-    /// A peer takes nothing more. Sends that wait for it end; so two endpoints that close do not wait for each other.
+    /// A peer closes. Sends that wait for it end, so that two closing endpoints do not wait for each other.
     pub(super) fn goodbye_arrived(&mut self, from: Peer, actions: &mut Vec<Action>) -> bool {
         let state = self.peer(from);
         state.said_goodbye = true;
-        // What was announced is void: neither the announcement nor pieces of it need to leave any more, nor what only we
-        // know of.
+        // Announced rendezvous are void. Neither the announcement nor its pieces nor a queued bounce buffer needs to
+        // leave.
         let void = |entry: &BacklogEntry| match entry.kind {
             EntryKind::Control(Body::Rendezvous { .. }) => true,
             EntryKind::Pieces { .. } => !matches!(entry.payload, Source::Region { .. }),
@@ -123,7 +126,7 @@ impl Endpoint {
                 if let Some(entry) = self.unsent(from, request)
                     && let EntryKind::Eager { acknowledge, .. } = &mut entry.kind
                 {
-                    // It would have waited for the match; now it waits only for its own last packet.
+                    // It waited for the match. Now it waits only for its own last packet.
                     *acknowledge = None;
                     entry.complete = Some(request);
                     continue;

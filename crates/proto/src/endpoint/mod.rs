@@ -1,9 +1,9 @@
-//! The endpoint: routes events to the parts that decide, and keeps what they share.
+//! The endpoint machine: it routes events to the parts that decide, and holds the state that they share.
 //!
-//! It knows peers as numbers, requests as the driver's handles, payload as offsets. It does not know addresses,
-//! pointers, clocks, or what a slot looks like.
+//! It knows peers as numbers, requests as the driver's handles, and payload as offsets. It does not know addresses,
+//! pointers, clocks, or the layout of a slot.
 //!
-//! Worked exchange, 4 credits, an 8 B message to a peer never spoken to:
+//! Worked exchange, 4 credits, an 8 B message to a new peer:
 //! ```text
 //! driver  -> Posted(Send { request 0, to 1, 8 bytes })   Connect { to: 1 }
 //! driver  -> Connected { peer 1, 4 slots }               Transmit { Eager, 8 bytes }, Complete { 0, Done }
@@ -52,55 +52,55 @@ use receiving::{Inbound, MultiBuffers};
 use sending::{BacklogEntry, EntryKind};
 pub use view::PairView;
 
-/// How far sending to a peer is set up.
+/// State of our lane at a peer.
 #[derive(Clone, Debug)]
 enum Outbound {
-    /// Not asked for.
+    /// We have no lane and have not asked for one.
     Absent,
-    /// Asked for, not answered.
+    /// We have asked for a lane.
     Connecting,
-    /// The credits.
+    /// We have a lane, with these credits.
     Connected(flow::Sender),
-    /// Nothing goes there any more.
+    /// The peer is lost.
     Lost(PeerFault),
 }
 
-/// What the endpoint keeps for one peer, from the first contact until both sides have left each other. It may be one of
-/// thousands at rest, so it has to be small.
+/// The state of one peer, from the first contact until both sides have detached. Thousands of peers may be idle, so
+/// this structure is small.
 #[derive(Clone, Debug)]
 struct PeerEntry {
     outbound: Outbound,
-    /// What we owe the peer in credits, once it has attached.
+    /// The receiver half, which grants credits to the peer, while it is attached.
     receiver: Option<flow::Receiver>,
-    /// What few peers have at a time.
+    /// State that few peers have at a time.
     pending: Option<Box<PendingWork>>,
-    /// Begins again at 0 when the peer is forgotten, which it is only with no message under way.
+    /// Number of the next message. Restarts at 0 when the entry is removed, which requires that no message is pending.
     next_number: u32,
-    /// The eager message whose packets are arriving.
+    /// The eager message that is partly arrived.
     inbound: Option<Number>,
-    /// What is reserved for it in our budget.
+    /// Its reservation in our budget.
     reserved: Option<Reservation>,
     leases: Leases,
-    /// Credit packets read in the peer's present stay here.
+    /// Credit packets that we have read in the peer's current lease.
     credit_packets_read: u16,
-    /// Slots at the peer for our explicit credit packets, once connected; of more than there are numbers for, as many.
+    /// Slots at the peer for our explicit credit packets, while connected. Values above `u16::MAX` are cut to it.
     credit_slots: u16,
-    /// We wait for room that the link was asked for, or for the time to ask it again.
+    /// We wait for free slots that the link was asked for, or for the time to ask again.
     asked_room: bool,
-    /// We have been out of credit since there was last nothing to send: what leaves has waited.
+    /// We have run out of credit since the backlog was last empty: the packets that leave have waited.
     backlog_waited: bool,
-    /// BounceBuffers between the two processes work, as far as we know.
+    /// Copies between the two processes work, as far as we know.
     cross_memory: bool,
-    /// It takes nothing more.
+    /// It has sent a goodbye and receives nothing more.
     said_goodbye: bool,
-    /// It has no room for unexpected payload: our messages are announced and their payload waits here.
+    /// It has no memory for unexpected payload: we send by rendezvous only.
     rendezvous_only: bool,
-    /// Nothing is reserved for it in our budget: it is always to hold.
+    /// It has no reservation in our budget: it must always send by rendezvous.
     unreserved: bool,
 }
 
 impl PeerEntry {
-    /// Of a peer that was just met.
+    /// The entry of a new peer.
     fn new(cross_memory: bool) -> PeerEntry {
         PeerEntry {
             outbound: Outbound::Absent,
@@ -121,7 +121,7 @@ impl PeerEntry {
         }
     }
 
-    /// What waits to be sent, in order.
+    /// The backlog, in order.
     fn backlog(&self) -> impl ExactSizeIterator<Item = &BacklogEntry> {
         self.pending.as_deref().map_or_else(Default::default, |pending| pending.backlog.iter())
     }
@@ -137,7 +137,7 @@ impl PeerEntry {
         self.pending.as_deref().is_none_or(PendingWork::has_nothing_to_send)
     }
 
-    /// Whether it is to be told at once of transfers that have ended.
+    /// Whether acknowledgements to it are due now.
     #[inline]
     fn is_due(&self) -> bool {
         self.pending.as_deref().is_some_and(|pending| pending.acks.is_due())
@@ -158,7 +158,7 @@ impl Region {
     }
 }
 
-/// Memory of what is over, for what begins. An endpoint has its own; in a process with many of them it can go from one to the next
+/// Spare memory of freed state. An endpoint has its own. A process with many endpoints can pass it from one to the next
 /// ([`Endpoint::exchange_scratch`]).
 #[derive(Debug, Default)]
 pub struct Scratch {
@@ -175,23 +175,23 @@ pub struct Endpoint {
     unexpected: UnexpectedQueue,
     multi: MultiBuffers,
     transfers: Transfers,
-    /// Eager messages whose packets are arriving, by number.
+    /// Partly arrived eager messages, by number.
     inbounds: Row<Inbound>,
     regions: BTreeMap<u64, Region>,
     counters: Counters,
-    /// What flow control needs once.
+    /// Flow-control state that exists once per endpoint.
     pool: flow::Pool,
-    /// The longest message that travels whole in one packet. Unit: bytes.
+    /// The longest eager message that fits into one packet. Unit: bytes.
     one_packet_bytes: u64,
     budget: Budget,
     bounce_buffers: BounceBuffers,
-    /// Peers with ended transfers that are told with the next or when nothing else happens.
+    /// Peers with coalesced acknowledgements, which leave with the next one or when the endpoint is idle.
     pending_acks: Vec<Peer>,
     backlogged: u32,
     spare: Spare,
-    /// When peers that were not ready are tried again.
+    /// Retry times of peers that were not ready.
     timers: Timers,
-    /// Some peer died: a receive that would accept any peer may wait for it.
+    /// Some peer has died: a receive from any source may wait for it.
     any_peer_died: bool,
     /// See [`Endpoint::rely_on_thresholds`].
     #[cfg(feature = "explore")]
@@ -199,7 +199,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint that knows nobody.
+    /// An endpoint without peers.
     ///
     /// # Panics
     /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
@@ -238,7 +238,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes one event and appends what is to be done, in order.
+    /// Handles one event and appends the resulting actions, in order.
     pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
         match event {
             Event::Posted(command) => self.command(now, command, actions),
@@ -262,22 +262,21 @@ impl Endpoint {
         }
     }
 
-    /// Takes the memory in `scratch` for what begins from now on, and puts its own there. Changes nothing else.
+    /// Swaps the spare memory with that in `scratch`. Changes nothing else.
     #[inline]
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
         core::mem::swap(&mut self.spare, &mut scratch.pending);
         self.peers.exchange_spare(&mut scratch.peer);
     }
 
-    /// When to call `handle` with [`Event::Deadline`], if nothing else happens first. Later does no harm but to the waiting
-    /// messages, earlier none at all.
+    /// When to call `handle` with [`Event::Deadline`], if no other event comes first. A late call delays only the
+    /// waiting messages. An early call does no harm.
     #[inline]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.timers.earliest()
     }
 
-    /// Whether something waits for a time or for nothing else to happen: a deadline, or word for a peer that goes with the next
-    /// packet or by itself.
+    /// Whether something waits for a deadline or for idleness: a retry, or coalesced acknowledgements.
     #[inline(always)]
     pub fn waits_for_time(&self) -> bool {
         !self.timers.is_empty() || self.has_pending_acks()
@@ -289,27 +288,27 @@ impl Endpoint {
         &self.config
     }
 
-    /// What flow control knows of all senders, with dynamic credits.
+    /// Flow-control state of all senders, with dynamic credits.
     pub fn pool(&self) -> &flow::Pool {
         &self.pool
     }
 
-    /// Puts a wrong rule of flow control in the place of ours.
+    /// Replaces a rule of flow control by a mutant.
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: flow::Mutant) {
         self.pool.mutate(mutant);
     }
 
-    /// What has been counted.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Whether some of a message of `bytes` bytes to `peer` might have to wait for credit now, or others wait already. For
-    /// drivers that read the clock only when somebody will look at it.
+    /// Whether a message of `bytes` bytes to `peer` might have to wait for credit now, or waits behind others. For
+    /// drivers that read the clock only when needed.
     #[inline]
     pub fn would_wait(&self, peer: Peer, bytes: u64) -> bool {
-        // More slots than it can fill: each packet has a header, and what is announced fills one.
+        // An upper bound on its slots: each packet has a header, and a rendezvous fills one slot.
         let geometry = &self.config.geometry;
         let packet_bytes =
             u64::from(geometry.slot_bytes * geometry.max_packet_slots - geometry.remote_header_bytes);
@@ -325,7 +324,7 @@ impl Endpoint {
         }
     }
 
-    /// What unexpected messages occupy here, the payload that the driver keeps for them not included. Unit: bytes.
+    /// Memory for envelopes of unexpected messages, without the payload that the driver stores. Unit: bytes.
     pub fn unexpected_bytes(&self) -> usize {
         self.unexpected.bytes()
     }
@@ -336,18 +335,18 @@ impl Endpoint {
         self.unexpected.count() > 0
     }
 
-    /// What posted receives occupy here. Unit: bytes.
+    /// Memory for posted receives. Unit: bytes.
     pub fn posted_bytes(&self) -> usize {
         self.posted.bytes()
     }
 
-    /// Messages and packets that wait to be sent, over all peers.
+    /// Number of backlog entries of all peers.
     pub fn backlogged(&self) -> u32 {
         self.backlogged
     }
 
-    /// Whether closing now would take something from a peer: packets wait to leave, or payload of ours was announced
-    /// and not taken. A goodbye is a courtesy, not a debt.
+    /// Whether closing now would lose something for a peer: a packet waits to leave, or a receiver does not yet have an
+    /// announced payload. A waiting goodbye does not count.
     pub fn has_undelivered(&self) -> bool {
         let owed = |entry: &BacklogEntry| !matches!(entry.kind, EntryKind::Control(Body::Goodbye));
         self.transfers.has_announced_payload()
@@ -355,16 +354,16 @@ impl Endpoint {
             || self.peers.full_entries().any(|peer| peer.backlog().any(owed) || peer.is_due())
     }
 
-    /// How many messages would be lost if we closed now although somebody was told that they are done: sends that are complete and
-    /// have not left, or that lie in copies of ours, and words to peers that theirs were taken. Linear in the peers.
+    /// Number of messages that closing now would lose although an operation was reported complete. These are complete
+    /// sends that have not left, bounce buffers, and acknowledgements that are due. Linear in the peers.
     pub fn undelivered_completed(&self) -> usize {
         let completed = |entry: &&BacklogEntry| match entry.kind {
             EntryKind::Eager { .. } => {
-                // BounceBuffers are counted by themselves.
+                // Bounce buffers are counted separately.
                 entry.complete.is_none() && !matches!(entry.payload, Source::Bounce { .. })
             }
             EntryKind::Control(Body::Finished { .. } | Body::Written { .. }) => true,
-            // What belongs to an operation of ours that is not complete, or to a copy, and courtesies.
+            // These belong to an incomplete operation of ours or to a bounce buffer, or are not needed after closing.
             EntryKind::Control(_) | EntryKind::Pieces { .. } | EntryKind::Write { .. } => false,
         };
         let waiting = self.peers.full_entries().map(|peer| peer.backlog().filter(completed).count());
@@ -372,12 +371,12 @@ impl Endpoint {
         self.bounce_buffers.count() + waiting.sum::<usize>() + due
     }
 
-    /// Whether a message of a peer is being taken, so that its sender must not be told goodbye yet.
+    /// Whether a rendezvous of a peer is being received, so that its sender must not get a goodbye yet.
     pub fn is_receiving(&self) -> bool {
         self.transfers.is_receiving_payload()
     }
 
-    /// Whether nothing is under way: no transfer, no packet that waits, no message half arrived.
+    /// Whether the endpoint has no pending work: no transfer, no backlog, no partly arrived message.
     pub fn is_quiescent(&self) -> bool {
         self.backlogged == 0
             && self.transfers.is_empty()
@@ -390,8 +389,8 @@ impl Endpoint {
                 .all(|pending| !pending.acks.is_due() && !pending.compulsory.is_pending())
     }
 
-    /// Peers on whose life something here depends: transfers, waiting packets, directed receives; all
-    /// peers heard from or spoken to, if a receive would accept anybody. Repetitions are possible.
+    /// Visits the peers that pending operations depend on: transfers, backlogs, directed receives. If a receive accepts
+    /// any source, visits all peers with any contact. May visit a peer repeatedly.
     pub fn depends_on(&self, mut visit: impl FnMut(Peer)) {
         let anybody = self.posted.has_any_source_receive();
         self.transfers.peers().chain(self.posted.directed_sources()).for_each(&mut visit);
@@ -405,7 +404,7 @@ impl Endpoint {
             }
         }
         if anybody {
-            // Also those who have left: what they send next may be what the receive waits for.
+            // Also detached peers: the receive may wait for their next message.
             self.peers.contacted().for_each(visit);
         }
     }
@@ -442,7 +441,8 @@ impl Endpoint {
         }
     }
 
-    /// A packet has arrived. Its slots count as retrieved after [`Action::Retire`], and only then are they granted again.
+    /// A packet has arrived. Its slots count as retrieved after [`Action::Retire`], and only then can they be granted
+    /// again.
     fn arrived(&mut self, now: Instant, from: Peer, packet: crate::Packet, actions: &mut Vec<Action>) {
         let slots = self.config.geometry.packet_slots(&packet);
         self.counters.packets_received += 1;
@@ -505,7 +505,7 @@ impl Endpoint {
         true
     }
 
-    /// Does what the packet asks for. Returns whether it made sense.
+    /// Handles the body of a packet. Returns whether it was valid.
     fn accept(
         &mut self,
         now: Instant,
@@ -565,7 +565,7 @@ impl Endpoint {
         &mut self.peers[peer.0 as usize]
     }
 
-    /// Begins to keep something for a peer.
+    /// Creates the entry of a peer.
     #[cold]
     fn create_entry(&mut self, peer: Peer) {
         let unreserved = self.budget.starts_rendezvous_only();
@@ -574,7 +574,7 @@ impl Endpoint {
         self.peers.insert(peer.0 as usize, state);
     }
 
-    /// A sender owns so many data slots here.
+    /// Notes how many data slots a sender owns here.
     fn owned(&mut self, slots: u32) {
         let peak = &mut self.counters.peak_quota_slots;
         *peak = (*peak).max(u64::from(slots));

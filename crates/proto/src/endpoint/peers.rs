@@ -1,15 +1,16 @@
-//! What is kept for peers, by their numbers, and what becomes of it while they are at rest.
+//! Peer entries by peer number, and their compact form while a peer is idle.
 //!
-//! With credits a pair has books, on both sides. Without, little tells one peer at rest from another: how many messages it was sent,
-//! how much room is known there. So its [`PeerEntry`] can be *folded* into eight bytes, and is unfolded when anything is done to it.
-//! A program may speak to thousands of peers once: a barrier among 262,144 ranks makes everybody send to 18 and receive from 18.
+//! In schemes with credits a pair has totals on both sides. In other schemes an idle peer differs only in the number of
+//! messages sent to it and in its known free slots. Then its [`PeerEntry`] fits into eight bytes ([`CompactEntry`]).
+//! The table expands it on the next access. This saves memory when a program contacts thousands of peers once: in a
+//! barrier among 262,144 ranks every rank sends to 18 ranks and receives from 18.
 //!
-//! Whoever meets or unfolds somebody folds others met or unfolded before, but for the last few ([`Recent`]). In an all-to-all everybody is
-//! spoken to twice, far apart. Whoever has to unfold more often than it meets anybody gives it up: then a pair at work pays a look at
-//! a pointer that it needs anyway. A packet that changes nothing of what is folded needs no unfolding ([`Peers::visit_compact`]).
+//! Each created or expanded entry compacts older ones, except the most recent ([`Recent`]). If entries are expanded
+//! more often than created, compaction stops. Then an active pair costs only a pointer access that it needs anyway. A
+//! packet that changes only compact fields needs no expansion ([`Peers::visit_compact`]).
 //! ```text
-//! meet 7     3 is at rest, folded: { 5 messages, room for 9 }; 4 has a message half arrived: stays
-//! send to 3  unfolded, in the memory of whoever was folded last
+//! create 7   3 is idle: compact { 5 messages, 9 free slots }; 4 has a message half arrived: stays full
+//! send to 3  expanded, in the memory of the entry that was compacted last
 //! ```
 
 use alloc::boxed::Box;
@@ -24,7 +25,7 @@ use crate::config::Config;
 use crate::event::Peer;
 use crate::flow;
 
-/// A set of peers, a bit each. The first ones need no memory of their own: many endpoints never meet more.
+/// A set of peers, one bit each. The first 64 need no heap memory: many endpoints never contact more.
 #[derive(Clone, Debug, Default)]
 struct Bits {
     first: u64,
@@ -64,7 +65,7 @@ impl Bits {
     }
 }
 
-/// What peers at rest have in common, in schemes without credits.
+/// The fields that all idle peers share, in schemes without credits.
 #[derive(Clone, Copy, Debug)]
 struct CommonState {
     room_query: flow::RoomQuery,
@@ -80,8 +81,8 @@ impl CommonState {
     }
 }
 
-/// A [`PeerEntry`] at rest: from below the number of the next message, the room known there, whether we have a lane there,
-/// whether it has one here, and a one.
+/// An idle [`PeerEntry`] in 64 bits. From the lowest bit: the number of the next message, the known free slots, whether
+/// we have a lane there, whether it has one here, and a one.
 #[derive(Clone, Copy, Debug)]
 struct CompactEntry(NonZeroU64);
 
@@ -92,7 +93,7 @@ impl CompactEntry {
     const ATTACHED: u64 = 1 << 62;
     const SOMEBODY: NonZeroU64 = NonZeroU64::new(1 << 63).expect("a one");
 
-    /// `None`: there is more to know of it.
+    /// `None` if the entry has other state.
     fn of(state: &PeerEntry, common: CommonState) -> Option<CompactEntry> {
         let PeerEntry {
             outbound,
@@ -133,7 +134,7 @@ impl CompactEntry {
         Some(CompactEntry(CompactEntry::SOMEBODY | (attached | connected | numbers)))
     }
 
-    /// Slots known to be free there; `None`: we have no lane.
+    /// Known free slots at the peer. `None`: we have no lane.
     fn room(self) -> Option<u32> {
         let CompactEntry(word) = self;
         let room = word.get() >> CompactEntry::NUMBER_BITS & ((1 << CompactEntry::ROOM_BITS) - 1);
@@ -154,7 +155,7 @@ impl CompactEntry {
     }
 }
 
-/// Who was met or unfolded lately, the last first. Who is not in it any more stays as it is.
+/// Recently created or expanded peers, the last first. Older peers keep the form that they have.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     peers: [u32; Recent::CAPACITY],
@@ -162,9 +163,9 @@ struct Recent {
 }
 
 impl Recent {
-    /// So many are remembered.
+    /// Number of peers in the list.
     const CAPACITY: usize = 8;
-    /// So many of them are left alone: something else is likely to be done to them soon.
+    /// The most recent ones are not compacted: the next access is likely to be to them.
     const EXEMPT: usize = 2;
 
     fn note(&mut self, index: usize) {
@@ -173,7 +174,7 @@ impl Recent {
         self.count = (self.count + 1).min(Recent::CAPACITY);
     }
 
-    /// Takes out the one that was noted first.
+    /// Removes the oldest one.
     fn next(&mut self) -> Option<usize> {
         let last = self.count.checked_sub(1).filter(|&last| last >= Recent::EXEMPT)?;
         self.count = last;
@@ -181,7 +182,7 @@ impl Recent {
     }
 }
 
-/// How often it was of use to fold somebody, and how often not.
+/// How often compaction was useful and how often not.
 #[derive(Clone, Copy, Debug, Default)]
 struct CompactionUse {
     created: u32,
@@ -189,13 +190,14 @@ struct CompactionUse {
 }
 
 impl CompactionUse {
-    /// More were unfolded again than were met, and a few: those who were are spoken to again and again.
+    /// Whether more entries were expanded than created, with some margin: the program contacts the same peers
+    /// repeatedly.
     fn is_rarely_useful(self) -> bool {
         self.expanded > 8 + self.created
     }
 }
 
-/// What is kept for a peer, for those who only look.
+/// A peer entry for read access.
 #[derive(Debug)]
 pub(super) enum EntryRef<'peers> {
     Full(&'peers PeerEntry),
@@ -212,30 +214,30 @@ impl Deref for EntryRef<'_> {
     }
 }
 
-/// What is kept for peers, by their numbers. One that was never heard from costs a null pointer, and eight bytes once others are
-/// folded; of one that has left and been left remains a bit more: that there is somebody who may die.
+/// All peer entries, by peer number. A peer without contact costs a null pointer, and eight bytes once other entries
+/// are compact. A peer after mutual detach costs one more bit: we still need to know that it may die.
 #[derive(Clone)]
 pub(super) struct Peers {
     states: Vec<Option<Box<PeerEntry>>>,
-    /// Those at rest that are not above; may be shorter.
+    /// Compact entries. May be shorter than `states`.
     compact: Vec<Option<CompactEntry>>,
-    /// What makes it possible.
+    /// The shared fields. `None`: no compaction.
     common: Option<CommonState>,
-    /// Who can be folded next.
+    /// Candidates for compaction.
     recent: Recent,
     compaction: CompactionUse,
-    /// The memory of one that was folded, for one that is unfolded or met.
+    /// The memory of an entry that was compacted, for the next one.
     spare: Option<Box<PeerEntry>>,
-    /// Who has been in contact, a bit each.
+    /// Peers with any contact so far.
     contacted: Bits,
-    /// In whose mailbox we have been.
+    /// Peers in whose mailbox we have had a lane.
     leased: Bits,
-    /// How long messages to those waited of whom nothing is kept any more. Unit: ns.
+    /// Stall time of messages to peers whose entry was removed. Unit: ns.
     pub(super) removed_stalled_ns: u64,
 }
 
 impl Peers {
-    /// Of an endpoint that knows nobody.
+    /// An empty table.
     pub(super) fn new(config: &Config) -> Peers {
         Peers {
             states: Vec::new(),
@@ -250,7 +252,7 @@ impl Peers {
         }
     }
 
-    /// What is kept for a peer, for those who want to know what of it is under way: of one that is folded nothing is.
+    /// The full entry of a peer. A peer with a compact entry has no pending work, so it is `None` here.
     #[inline]
     pub(super) fn full_entry(&self, index: usize) -> Option<&PeerEntry> {
         self.states.get(index)?.as_deref()
@@ -260,13 +262,13 @@ impl Peers {
         *self.compact.get(index)?
     }
 
-    /// The room known at a peer that is folded, if we have a lane there.
+    /// Known free slots at a peer with a compact entry, if we have a lane there.
     #[cold]
     pub(super) fn compact_room(&self, index: usize) -> Option<u32> {
         self.compact(index)?.room()
     }
 
-    /// What is kept for a peer.
+    /// The entry of a peer for read access.
     pub(super) fn get(&self, index: usize) -> Option<EntryRef<'_>> {
         if let Some(state) = self.full_entry(index) {
             return Some(EntryRef::Full(state));
@@ -274,7 +276,7 @@ impl Peers {
         Some(EntryRef::Expanded(self.compact(index)?.expand(self.common?)))
     }
 
-    /// What is kept for a peer, to do something to it.
+    /// The entry of a peer for write access; expands it.
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut PeerEntry> {
         if self.states.get(index)?.is_none() {
@@ -283,13 +285,13 @@ impl Peers {
         self.states.get_mut(index)?.as_deref_mut()
     }
 
-    /// What is kept for a peer that is not folded.
+    /// The full entry of a peer for write access.
     #[inline(always)]
     pub(super) fn full_entry_mut(&mut self, index: usize) -> Option<&mut PeerEntry> {
         self.states.get_mut(index)?.as_deref_mut()
     }
 
-    /// Does something to what is kept for a peer that is folded, which most often leaves it as it is: then it stays so.
+    /// Applies `visit` to a compact entry. The entry stays compact if the new state allows it.
     #[cold]
     #[inline(never)]
     pub(super) fn visit_compact<R>(
@@ -316,7 +318,7 @@ impl Peers {
         let state = self.compact.get_mut(index)?.take()?.expand(self.common?);
         self.compaction.expanded += 1;
         if !self.compaction.is_rarely_useful() {
-            self.compact_next(); // so that they do not become more
+            self.compact_next(); // so that their number does not grow
             self.recent.note(index);
         }
         let place = &mut self.states[index];
@@ -334,7 +336,7 @@ impl Peers {
         }
     }
 
-    /// Keeps `state` for a peer for whom nothing was kept.
+    /// Adds the entry of a peer without one.
     pub(super) fn insert(&mut self, index: usize, state: PeerEntry) {
         self.compaction.created += 1;
         if self.common.is_some() && !self.compaction.is_rarely_useful() {
@@ -345,18 +347,18 @@ impl Peers {
         if self.states.len() <= index {
             if self.states.capacity() <= index {
                 let more = (index + 1 - self.states.len()).max(self.states.len() / 2).max(4);
-                self.states.reserve_exact(more); // not twice as many: it is eight bytes for each
+                self.states.reserve_exact(more); // no doubling: each place has eight bytes
             }
             self.states.resize_with(index + 1, || None);
         }
         self.states[index] = Some(Peers::boxed(&mut self.spare, state));
     }
 
-    /// Folds the peer whose turn it is, if it is at rest; else it waits for its next turn.
+    /// Compacts the oldest candidate if it is idle; else it becomes a candidate again.
     fn compact_next(&mut self) {
         let (Some(common), Some(index)) = (self.common, self.recent.next()) else { return };
         let Some(state) = self.states.get_mut(index) else { return };
-        let Some(kept) = state.as_deref() else { return }; // it was forgotten
+        let Some(kept) = state.as_deref() else { return }; // it was removed
         let Some(compact) = CompactEntry::of(kept, common) else {
             self.recent.note(index);
             return;
@@ -369,27 +371,27 @@ impl Peers {
         self.compact[index] = Some(compact);
     }
 
-    /// Forgets a peer.
+    /// Removes the entry of a peer.
     pub(super) fn remove(&mut self, index: usize) {
         self.states[index] = None;
     }
 
-    /// Takes another's memory for one that is unfolded or met, and gives ours.
+    /// Swaps the spare memory.
     pub(super) fn exchange_spare(&mut self, spare: &mut Option<Box<PeerEntry>>) {
         core::mem::swap(&mut self.spare, spare);
     }
 
-    /// How many something is kept for.
+    /// Number of entries.
     pub(super) fn count(&self) -> usize {
         self.full_entries().count() + self.compact.iter().flatten().count()
     }
 
-    /// All that are not folded, for those who want to know what is under way.
+    /// All full entries. Only these can have pending work.
     pub(super) fn full_entries(&self) -> impl Iterator<Item = &PeerEntry> {
         self.states.iter().flatten().map(Box::as_ref)
     }
 
-    /// All of whom something is kept, with their numbers.
+    /// All entries with their peer numbers.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Peer, EntryRef<'_>)> {
         (0..self.states.len()).filter_map(|index| Some((Peer(index as u32), self.get(index)?)))
     }
@@ -398,17 +400,17 @@ impl Peers {
         self.contacted.set(peer);
     }
 
-    /// Everybody who has ever been in contact.
+    /// All peers with any contact so far.
     pub(super) fn contacted(&self) -> impl Iterator<Item = Peer> {
         self.contacted.iter()
     }
 
-    /// We are in its mailbox.
+    /// We have a lane in its mailbox.
     pub(super) fn note_lease(&mut self, peer: Peer) {
         self.leased.set(peer);
     }
 
-    /// Whether we have been in its mailbox before.
+    /// Whether we have had a lane in its mailbox before.
     pub(super) fn has_leased(&self, peer: Peer) -> bool {
         self.leased.contains(peer)
     }
@@ -425,7 +427,7 @@ impl Peers {
     }
 }
 
-/// What is known of peers: whether one is folded, and who is next, is no state of theirs.
+/// Shows the state of peers. Compaction is not part of it.
 impl fmt::Debug for Peers {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Peers { contacted, leased, removed_stalled_ns, .. } = self;
@@ -478,7 +480,7 @@ mod tests {
         })
     }
 
-    /// One that was sent `number` messages, and knows of `room` slots if we have a lane there.
+    /// An idle entry with `number` messages sent, and `room` free slots if we have a lane there.
     fn at_rest(number: u32, room: Option<u32>, attached: bool) -> PeerEntry {
         let mut state = PeerEntry { next_number: number, ..PeerEntry::new(true) };
         if let Some(room) = room {
@@ -490,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_at_rest_is_unfolded_as_it_was() {
+    fn an_idle_entry_survives_compaction() {
         for number in [0, 1, (1 << 30) - 1] {
             for room in [None, Some(0), Some(7), Some(u32::MAX >> 1)] {
                 for attached in [false, true] {
@@ -505,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_at_rest_stays() {
+    fn an_active_entry_is_not_compacted() {
         let common = || at_rest(5, Some(9), true);
         assert!(CompactEntry::of(&common(), COMMON).is_some());
         let mut another_stay = common();
@@ -533,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn who_meets_many_keeps_few_unfolded_and_finds_all() {
+    fn few_entries_of_many_contacts_stay_expanded() {
         let mut peers = peers(Scheme::Unlimited);
         for index in 0..1000 {
             peers.insert(index, at_rest(index as u32, Some(1), false));
@@ -560,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_visited_stays_folded_unless_that_changes_more_than_folds() {
+    fn a_visited_entry_stays_compact_if_its_new_state_fits() {
         let mut peers = peers(Scheme::Unlimited);
         (0..20).for_each(|index| peers.insert(index, at_rest(index as u32, Some(1), false)));
         let (kept, spoken_to) = (peers.full_entries().count(), peers.compaction.expanded);
@@ -576,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_unfold_most_gives_it_up() {
+    fn frequent_expansion_disables_compaction() {
         let mut peers = peers(Scheme::Unlimited);
         for index in 0..1000 {
             peers.insert(index, at_rest(index as u32, Some(1), false));
@@ -587,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn schemes_with_credits_fold_nobody() {
+    fn schemes_with_credits_compact_no_entry() {
         let mut peers = peers(Scheme::Static { piggyback: true });
         (0..100).for_each(|index| peers.insert(index, at_rest(0, None, false)));
         assert_eq!(peers.full_entries().count(), 100);

@@ -1,9 +1,8 @@
-//! What is under way with a peer, apart from what there is of every peer.
+//! Pending work with one peer: the part of a peer's state that few peers have at a time.
 //!
-//! An endpoint may know thousands of peers, and most of them are at rest: connected, with credits on both sides, and nothing
-//! waits. So what is there of all of them has to be small ([`PeerEntry`](super::PeerEntry)), and the rest stands by itself while there is any
-//! of it. The memory of the last one that was over is kept for the next: a peer's first message waits for its connection, so
-//! that every peer has something under way once.
+//! An endpoint may know thousands of peers, and most are idle: connected, with credits on both sides, and nothing
+//! waits. So [`PeerEntry`](super::PeerEntry) is small, and this state is allocated while it is in use. The memory of
+//! the last one is kept for the next. Every peer needs it once, because its first message waits for the connection.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -13,27 +12,27 @@ use super::receiver_memory::PendingAcks;
 use super::sending::BacklogEntry;
 use crate::time::Instant;
 
-/// Room for a backlog that is kept when none waits, for all peers together.
+/// Capacity of the empty backlog that is kept for reuse, for all peers together.
 const MAX_SPARE_ENTRIES: usize = 256;
 
-/// What is under way with one peer.
+/// Pending work with one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingWork {
     /// What waits to be sent, in order.
     pub backlog: VecDeque<BacklogEntry>,
-    /// What leaves before that.
+    /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,
     /// Since when the head of the backlog waits for credit.
     pub stalled_since: Option<Instant>,
-    /// Time in which it did, stalls that are over. Unit: ns.
+    /// Time of past stalls. Unit: ns.
     pub stalled_ns: u64,
     /// A packet of the remote write that is arriving was refused.
     pub write_refused: bool,
     /// Bytes of the remote write that have arrived.
     pub write_bytes: u64,
-    /// BounceBuffers of our messages that it has not taken.
+    /// Bounce buffers with messages that it has not received.
     pub bounce_buffers: u32,
-    /// Its transfers that have ended here, of which it has not been told.
+    /// Its transfers that have ended here and that we have not acknowledged.
     pub acks: PendingAcks,
 }
 
@@ -44,7 +43,7 @@ impl PendingWork {
         self.backlog.is_empty() && !self.acks.is_due() && !self.compulsory.waits()
     }
 
-    /// Whether nothing is to happen any more that depends on it.
+    /// Whether no event is expected.
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
             && !self.compulsory.is_pending()
@@ -54,7 +53,7 @@ impl PendingWork {
             && self.write_bytes == 0
     }
 
-    /// Whether it says nothing at all any more.
+    /// Whether it is empty.
     fn is_empty(&self) -> bool {
         self.stalled_ns == 0
             && self.stalled_since.is_none()
@@ -62,13 +61,13 @@ impl PendingWork {
             && self.is_idle()
     }
 
-    /// What it occupies beside itself. Unit: bytes.
+    /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
         self.backlog.capacity() * size_of::<BacklogEntry>() + self.acks.bytes()
     }
 }
 
-/// Memory of what is over, for what begins: of the many peers few have something under way at a time.
+/// Spare memory for pending work: few of the many peers have pending work at a time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spare {
     pending: Option<Box<PendingWork>>,
@@ -76,13 +75,13 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// What is under way with a peer, from now on if nothing was.
+    /// The pending work of a peer; creates it if there is none.
     #[inline]
     pub fn begin<'peer>(&mut self, pending: &'peer mut Option<Box<PendingWork>>) -> &'peer mut PendingWork {
         pending.get_or_insert_with(|| self.pending.take().unwrap_or_default())
     }
 
-    /// Takes back what says nothing any more.
+    /// Frees the pending work of a peer if it is empty.
     #[inline]
     pub fn end(&mut self, pending: &mut Option<Box<PendingWork>>) {
         if let Some(over) = pending.take_if(|pending| pending.is_empty()) {
@@ -90,19 +89,19 @@ impl Spare {
         }
     }
 
-    /// Adds to a backlog.
+    /// Adds an entry to a backlog.
     #[inline]
     pub fn push(&mut self, backlog: &mut VecDeque<BacklogEntry>, entry: BacklogEntry) {
         if backlog.is_empty() {
             *backlog = core::mem::take(&mut self.backlog);
             if backlog.capacity() == 0 {
-                backlog.reserve_exact(1); // often there is never a second one
+                backlog.reserve_exact(1); // often there is never a second entry
             }
         }
         backlog.push_back(entry);
     }
 
-    /// Takes the first job out of a backlog, and its memory if that was the last.
+    /// Removes the first entry of a backlog, and keeps its memory if that was the last.
     #[inline]
     pub fn pop(&mut self, backlog: &mut VecDeque<BacklogEntry>) {
         backlog.pop_front();
@@ -114,7 +113,7 @@ impl Spare {
         }
     }
 
-    /// What it occupies beside itself. Unit: bytes.
+    /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
         let pending = |pending: &PendingWork| size_of::<PendingWork>() + pending.bytes();
         self.backlog.capacity() * size_of::<BacklogEntry>() + self.pending.as_deref().map_or(0, pending)

@@ -1,10 +1,12 @@
-//! Who floods, pays: a receiver's budget for unexpected payload, and what senders keep for receivers without room.
+//! Receiver memory: the unexpected-message budget of a receiver, and the bounce buffers of a sender.
 //!
-//! Here are the calculators: [`Budget`] says whether to hold, [`BounceBuffers`] what a sender keeps, [`PendingAcks`] of what it is to
-//! be told. `docs/explanation/receiver-memory.md` has the argument why the budget holds. It does not know messages or packets.
+//! This file has three calculators and does not know messages or packets. [`Budget`] decides whether senders must use
+//! rendezvous only. [`BounceBuffers`] counts what a sender holds for receivers without memory. [`PendingAcks`]
+//! coalesces acknowledgements. `docs/explanation/receiver-memory.md` explains why the budget holds.
 //!
-//! Worked exchange, budget used up: B -> A `credit, hold`. A sends 2 KB: `Retain { r0 }`, `rendezvous r0`, complete. B
-//! matches it: `Copy`, complete, and with fifteen others or when idle B -> A `finished r0, 16`: `Release { r0 }` ...
+//! Worked exchange, budget used up: B sends A `credit, rendezvous_only`. A sends 2 KB: `FillBounce { r0 }`, `rendezvous
+//! r0`, complete. B matches the message: `Copy`, complete. With 15 other acknowledgements, or when idle, B sends A
+//! `finished r0, 16`, and A performs `FreeBounce { r0 }` and so on.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -18,48 +20,50 @@ use crate::table::{Number, Table};
 use crate::time::Instant;
 use crate::transfer::State;
 
-/// What the link from a block of kept payload to the next one costs. Unit: bytes.
+/// Cost of the link from one block of unexpected payload to the next. Unit: bytes.
 const LINK_BYTES: u64 = 4;
-/// What a kept message costs besides: the driver's note where the payload begins, 8 B in a table that may be half empty. Unit: bytes.
+/// Further cost of an unexpected message: the driver's record of its first block, 8 B in a table that may be half
+/// empty. Unit: bytes.
 const RECORD_BYTES: u64 = 16;
 
-/// Unexpected payload of `bytes` bytes is kept in blocks of this size: small ones where a large one would be nearly empty.
-/// Unit: bytes.
+/// Block size for unexpected payload of `bytes` bytes. Small messages use small blocks, because they would leave a
+/// large block nearly empty. Unit: bytes.
 #[inline]
 pub fn unexpected_block_bytes(bytes: u64) -> u64 {
     if bytes <= 48 { 16 } else { 64 }
 }
 
-/// What keeping a message of `bytes` bytes costs; drivers keep within it. Envelopes are not counted: every unmatched message
-/// has one, whether its payload is here or with its sender, and the bound on memory has 64 bytes for each.
+/// Memory cost of the payload of an unexpected message of `bytes` bytes. Drivers stay within it. Envelopes are not
+/// included: every unmatched message has one, wherever its payload is. They have their own bound of 64 bytes each.
 #[inline]
 pub fn unexpected_cost_bytes(bytes: u64) -> u64 {
     let block_bytes = unexpected_block_bytes(bytes);
     if bytes == 0 { 0 } else { RECORD_BYTES + bytes.div_ceil(block_bytes) * (block_bytes + LINK_BYTES) }
 }
 
-/// What the payload in one data slot costs at most when it is kept. No message that travels whole is longer than `eager_bytes`,
-/// however large slots are.
+/// Maximum cost of the payload of one data slot as an unexpected message. No eager message is longer than
+/// `eager_bytes`, however large slots are.
 fn max_slot_cost_bytes(geometry: &Geometry, eager_bytes: u64) -> u64 {
     let cost = |slots| {
         let bytes = geometry.payload_bytes(geometry.eager_header_bytes.min(geometry.slot_bytes - 1), slots);
         unexpected_cost_bytes(u64::from(bytes).min(eager_bytes)).div_ceil(u64::from(slots))
     };
-    // Messages of one packet are the dearest by slot: further packets bring payload, and no message.
+    // A message of one packet costs most per slot: further packets add payload but no message.
     (1..=geometry.max_packet_slots).map(cost).max().unwrap_or(0)
 }
 
-/// What a sender with `quota_slots` data slots of its own can make us keep before it reads what we say.
+/// Maximum of unexpected payload from a sender with `quota_slots` own data slots, before it reads our answer.
 fn reservation_bytes(config: &Config, quota_slots: u32) -> u64 {
-    // The message that the last credit begins is charged whole.
+    // The first packet of a message is charged for the whole message.
     u64::from(quota_slots) * max_slot_cost_bytes(&config.geometry, config.eager_bytes)
         + unexpected_cost_bytes(config.eager_bytes)
 }
 
-/// What all senders that share a data region can make us keep so, beside the messages that their last credits begin.
+/// The same for all senders that share a data region, without the messages that their last credits start.
 fn region_bytes(config: &Config) -> u64 {
     match config.scheme {
-        // Who comes for the first time begins without hold, also when others hold what was set aside for it.
+        // A sender starts without `rendezvous_only` at its first contact, even if others hold the slots reserved for
+        // it.
         Scheme::Dynamic { .. } => {
             let first = u64::from(config.region.start_slots)
                 * u64::from(config.planned_peers.max(config.region.peers));
@@ -70,7 +74,7 @@ fn region_bytes(config: &Config) -> u64 {
     }
 }
 
-/// What is reserved for a sender: for data slots of its own, and for the message that its last credit begins.
+/// The reservation for a sender: for its own data slots, and for the message that its last credit starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reservation(Number);
 
@@ -80,19 +84,19 @@ impl Reservation {
     }
 }
 
-/// The receiver's side.
+/// The receiver's side: the unexpected-message budget.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     limit_bytes: u64,
-    /// For all whom the job is planned for, if that fits; what attaches is counted in it.
+    /// The reservations of all planned senders, if they fit. They include senders that have attached.
     planned_bytes: Option<u64>,
     attached_bytes: u64,
-    /// Senders that have attached and not been lost.
+    /// Senders that are attached and not lost.
     attached: u32,
     used_bytes: u64,
-    /// Everybody is to hold.
+    /// Every sender must use rendezvous only.
     over_limit: bool,
-    /// The scheme grants credits: what was granted bounds what comes.
+    /// The scheme grants credits, so the grants bound what can arrive.
     enforced: bool,
 }
 
@@ -115,20 +119,20 @@ impl Budget {
         }
     }
 
-    /// Whether everybody begins with hold, ourselves as senders among them.
+    /// Whether every sender starts with `rendezvous_only`, also this endpoint as a sender.
     pub fn starts_rendezvous_only(&self) -> bool {
         self.enforced && self.planned_bytes.is_none()
     }
 
-    /// What is reserved: the most that may still come without hold.
+    /// The reservations: the maximum that may still arrive eagerly.
     fn reserved_bytes(&self) -> u64 {
         self.planned_bytes.unwrap_or(0).max(self.attached_bytes)
     }
 
-    /// A sender with `quota_slots` has attached. Returns what is reserved for it; `None`: there is no room for that, it is to
-    /// hold for ever. It can be 0: of a region, if no message travels whole.
+    /// A sender with `quota_slots` has attached. Returns its reservation. `None`: the budget has no space for it, so
+    /// the sender must always use rendezvous. The reservation can be 0 in a region without eager messages.
     fn attach(&mut self, config: &Config, quota_slots: u32) -> Option<Reservation> {
-        // Of a region senders share the slots; for every one more than expected it grows by what senders begin with.
+        // Senders share the slots of a region. For each unexpected sender the region grows by the starting credits.
         let own_slots = match config.scheme {
             Scheme::Dynamic { .. } if self.attached < config.region.peers => 0,
             Scheme::Dynamic { .. } => config.region.start_slots,
@@ -145,13 +149,13 @@ impl Budget {
         Some(reservation)
     }
 
-    /// Whether anybody is ever told to hold.
+    /// Whether this endpoint ever asks for rendezvous only.
     #[inline]
     pub fn enforced(&self) -> bool {
         self.enforced
     }
 
-    /// A sender has left or is lost.
+    /// A sender has detached or is lost.
     pub fn detach(&mut self, config: &Config, reserved: Option<Reservation>) {
         self.attached_bytes -= reserved.map_or(0, |reservation| reservation.bytes(config));
         self.attached -= u32::from(reserved.is_some());
@@ -187,7 +191,7 @@ impl Budget {
     }
 }
 
-/// A copy of a message of ours that waits to be taken.
+/// A bounce buffer: a copy of one of our messages, until its receiver has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BounceBuffer {
     peer: Peer,
@@ -195,18 +199,18 @@ pub(super) struct BounceBuffer {
     stage: Stage,
 }
 
-/// What the peer knows of a copy.
+/// What the peer knows of a bounce buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing: the message waits for credit.
+    /// Nothing. The message waits for credit.
     Waiting,
-    /// It was announced.
+    /// It was announced by a rendezvous packet.
     Announced,
-    /// It has been asked for in packets.
+    /// The peer has requested the payload in packets.
     Fetched,
 }
 
-/// The sender's side: what is copied for receivers without room.
+/// The sender's side: the bounce buffers for receivers without memory.
 #[derive(Clone, Debug)]
 pub(super) struct BounceBuffers {
     table: Table<BounceBuffer>,
@@ -215,7 +219,7 @@ pub(super) struct BounceBuffers {
 }
 
 impl BounceBuffers {
-    /// What a copy costs besides its payload, which is rounded up to 16 bytes. Unit: bytes.
+    /// Cost of a bounce buffer beside its payload, which is rounded up to 16 bytes. Unit: bytes.
     const RECORD_BYTES: u64 = 32;
 
     pub fn new(limit_bytes: u64) -> BounceBuffers {
@@ -242,27 +246,27 @@ impl BounceBuffers {
         self.used_bytes
     }
 
-    /// Names a copy of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`].
+    /// Reserves a bounce buffer of `bytes` bytes, at most [`crate::MAX_EAGER_BYTES`], and returns its name.
     #[inline]
     pub fn begin(&mut self, peer: Peer, bytes: u64, stage: Stage) -> Transfer {
         self.used_bytes += BounceBuffers::cost_bytes(bytes);
         Transfer::of_bounce_buffer(self.table.insert(BounceBuffer { peer, bytes: bytes as u32, stage }))
     }
 
-    /// A copy that waited is announced.
+    /// A waiting bounce buffer is announced.
     fn announce(&mut self, transfer: Transfer) {
         if let Some(buffer) = transfer.bounce_buffer().and_then(|number| self.table.get_mut(number)) {
             buffer.stage = Stage::Announced;
         }
     }
 
-    /// What `peer` knows of the copy of this number, if it can know of it.
+    /// The bounce buffer of this number, if `peer` can know of it.
     fn known(&mut self, number: u32, peer: Peer) -> Option<&mut BounceBuffer> {
         let known = |buffer: &&mut BounceBuffer| buffer.peer == peer && buffer.stage != Stage::Waiting;
         self.table.get_mut(number).filter(known)
     }
 
-    /// The length of a copy for `peer`, which asks for it in packets.
+    /// The length of a bounce buffer whose payload `peer` requests in packets.
     pub fn fetch(&mut self, number: u32, peer: Peer) -> Option<u64> {
         let buffer = self.known(number, peer)?;
         buffer.stage = Stage::Fetched;
@@ -281,24 +285,25 @@ impl BounceBuffers {
     }
 }
 
-/// Transfers of one peer that have ended here and of which it has not been told. They are told before anything else
-/// that waits to be sent, several in one packet where their names allow.
+/// Coalesced acknowledgements: transfers of one peer that have ended here and that we have not acknowledged. They leave
+/// before the backlog, and one packet carries several where the names are consecutive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingAcks {
-    /// The first of each range, and how many.
+    /// The first name of each range, and the length of the range.
     ranges: VecDeque<(u32, u32)>,
     bounce_buffers: u32,
     copied_bytes: u64,
     /// They leave as soon as there is credit.
     due: bool,
-    /// The peer is in the endpoint's list of those that wait for company.
+    /// The peer is in the endpoint's list of pending acknowledgements.
     listed: bool,
 }
 
 impl PendingAcks {
-    /// BounceBuffers that are told together, at least: a copy costs its sender memory, and nobody waits for it.
+    /// Bounce buffers that are acknowledged together. A late acknowledgement costs the sender memory, but no operation
+    /// waits for it.
     const COPIES: u32 = 16;
-    /// Their payload, at most. Unit: bytes.
+    /// Maximum of their payload. Unit: bytes.
     const COPIED_BYTES: u64 = 1 << 16;
 
     #[inline]
@@ -310,12 +315,12 @@ impl PendingAcks {
         self.ranges.is_empty()
     }
 
-    /// What it occupies beside itself.
+    /// Heap memory that it uses.
     pub fn bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// Nothing is to be told, now or later.
+    /// Whether there is nothing to acknowledge, now or later.
     pub fn is_idle(&self) -> bool {
         self.is_empty() && !self.listed
     }
@@ -323,7 +328,7 @@ impl PendingAcks {
     #[inline]
     fn add(&mut self, transfer: Transfer, bytes: u64) {
         if transfer.bounce_buffer().is_none() {
-            self.ranges.push_back((transfer.0, 1)); // its sender waits for it
+            self.ranges.push_back((transfer.0, 1)); // an operation of its sender waits for it
             self.due = true;
             return;
         }
@@ -342,7 +347,7 @@ impl PendingAcks {
         }
     }
 
-    /// The next to be told: the first of a range, and how many.
+    /// The next range: its first name, and its length.
     #[inline]
     pub fn next(&mut self) -> Option<(Transfer, u32)> {
         let (first, count) = self.ranges.pop_front()?;
@@ -357,7 +362,7 @@ impl PendingAcks {
 }
 
 impl Endpoint {
-    /// A peer has attached: what it can send us before it reads what we say is reserved.
+    /// A peer has attached: reserve memory for what it can send before it reads our answer.
     pub(super) fn reserve(&mut self, peer: Peer, quota_slots: u32) {
         let before = self.peer(peer).reserved.take();
         self.budget.detach(&self.config, before);
@@ -370,7 +375,7 @@ impl Endpoint {
         }
     }
 
-    /// A peer is lost: nothing more comes from it, and nothing of ours is taken by it.
+    /// A peer is lost: free its reservation, its acknowledgements and its bounce buffers.
     pub(super) fn unreserve(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         let state = self.peer(peer);
         let reserved = state.reserved.take();
@@ -381,7 +386,7 @@ impl Endpoint {
         self.free_bounce_buffers(peer, actions);
     }
 
-    /// Drops what is kept for `peer`, which will not take it.
+    /// Frees the bounce buffers for `peer`, which will not receive them.
     pub(super) fn free_bounce_buffers(&mut self, peer: Peer, actions: &mut Vec<Action>) {
         let Some(PendingWork { bounce_buffers, .. }) = self.peer(peer).pending.as_deref_mut() else { return };
         if core::mem::take(bounce_buffers) == 0 {
@@ -393,8 +398,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a send that the peer wants announced would have to be announced with the program's own buffer: for drivers
-    /// that have promised that buffer back.
+    /// Whether a send to a peer in rendezvous-only mode would have to leave its payload in the program's own buffer.
+    /// For drivers that have promised to return that buffer at once.
     #[inline]
     pub fn announces_user_buffer(&self, to: Peer, bytes: u64, level: SendLevel) -> bool {
         if bytes > self.config.eager_bytes {
@@ -405,8 +410,8 @@ impl Endpoint {
             && (level == SendLevel::Matched || !self.bounce_buffers.fits(bytes))
     }
 
-    /// Whether waiting could make room for a copy of `bytes` bytes that does not fit now and that we must keep: because `to`
-    /// has no room for it, or because it cannot leave.
+    /// Whether waiting could free a bounce buffer for `bytes` bytes that do not fit now. The bounce buffer is needed
+    /// because `to` has no memory, or because the message cannot leave.
     #[inline]
     pub fn may_fit_later(&self, to: Peer, bytes: u64) -> bool {
         (1..=self.config.eager_bytes).contains(&bytes)
@@ -415,7 +420,7 @@ impl Endpoint {
             && !self.bounce_buffers.is_empty()
     }
 
-    /// How many messages to `to` lie in copies of ours because it has not taken them.
+    /// Number of bounce buffers with messages that `to` has not received.
     #[inline]
     pub fn bounce_buffers_for(&self, to: Peer) -> u32 {
         let pending = self.peers.full_entry(to.0 as usize).and_then(|state| state.pending.as_deref());
@@ -432,13 +437,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether [`crate::Event::Idle`] would make something leave.
+    /// Whether [`crate::Event::Idle`] would send acknowledgements.
     #[inline]
     pub fn has_pending_acks(&self) -> bool {
         !self.pending_acks.is_empty()
     }
 
-    /// Tells `to` that its `transfer`, with `bytes` bytes of payload, has ended well.
+    /// Acknowledges `transfer` of `to`, with `bytes` bytes of payload, which has ended well.
     pub(super) fn acknowledge_transfer(
         &mut self,
         now: Instant,
@@ -467,7 +472,7 @@ impl Endpoint {
         }
     }
 
-    /// What waits for company leaves without.
+    /// Sends all coalesced acknowledgements.
     pub(super) fn flush_acks(&mut self, now: Instant, actions: &mut Vec<Action>) {
         for peer in core::mem::take(&mut self.pending_acks) {
             let state = self.peer(peer);
@@ -475,7 +480,7 @@ impl Endpoint {
                 (acks.due, acks.listed) = (!acks.is_empty(), false);
             }
             if state.is_due() && matches!(state.outbound, Outbound::Absent) {
-                state.outbound = Outbound::Connecting; // we have left it meanwhile
+                state.outbound = Outbound::Connecting; // we have detached in the meantime
                 actions.push(Action::Connect { to: peer });
             }
             self.send_while_credited(now, peer, actions);
@@ -483,7 +488,7 @@ impl Endpoint {
         }
     }
 
-    /// `peer` has taken `count` copies, or knows that nobody will, from number `first` on. Returns whether that can be.
+    /// `peer` acknowledges `count` bounce buffers from number `first` on. Returns whether the acknowledgement is valid.
     pub(super) fn bounce_buffers_finished(
         &mut self,
         peer: Peer,
@@ -493,7 +498,7 @@ impl Endpoint {
     ) -> bool {
         for number in (first..).take(count as usize) {
             let Some(&mut BounceBuffer { stage, .. }) = self.bounce_buffers.known(number, peer) else {
-                // A goodbye has ended it already; the peer still tells us of what it had taken before.
+                // A goodbye has freed it already; the peer still acknowledges what it received before.
                 return self.peer(peer).said_goodbye;
             };
             let transfer = Transfer::of_bounce_buffer(number);
@@ -502,7 +507,7 @@ impl Endpoint {
                 pending.expect("a peer with bounce buffers has pending work");
             let unsent = |payload| matches!(payload, Source::Bounce { transfer: of, .. } if of == transfer);
             if stage == Stage::Fetched && backlog.iter().any(|entry| unsent(entry.payload)) {
-                return false; // pieces that it has asked for have not left
+                return false; // requested pieces have not left
             }
             *bounce_buffers -= 1;
             self.bounce_buffers.end(transfer);
@@ -512,7 +517,7 @@ impl Endpoint {
     }
 }
 
-/// How a message that its receiver wants announced is announced: by what name, and where its payload lies.
+/// Turns an eager message into a rendezvous for a receiver without memory: returns its name and where its payload lies.
 pub(super) fn announce(
     entry: &super::sending::BacklogEntry,
     acknowledge: Option<Transfer>,
@@ -523,13 +528,13 @@ pub(super) fn announce(
     let request = match entry.payload {
         Source::Request { request, .. } => request,
         Source::Bounce { transfer, .. } => {
-            bounce_buffers.announce(transfer); // it was copied while it waited
+            bounce_buffers.announce(transfer); // it was copied while it waited for credit
             return Some((transfer, entry.payload));
         }
         Source::None | Source::Region { .. } => return None,
     };
     if let Some(transfer) = acknowledge {
-        // Its sender waits for the match anyway, so the payload can wait in the program's buffer.
+        // The send waits for the match in any case, so the payload can stay in the program's buffer.
         if let Some(State::Send { length, .. }) = transfers.get(transfer, to) {
             *length = entry.bytes;
         }

@@ -1,4 +1,6 @@
-//! Receiving: matching, assembling eager messages, taking rendezvous.
+//! Receiving: matching, assembling eager messages, and receiving rendezvous.
+//!
+//! This file names buffers by request or message. It does not know memory or lanes.
 
 use alloc::vec::Vec;
 
@@ -14,22 +16,22 @@ use crate::table::Number;
 use crate::time::Instant;
 use crate::transfer::{PayloadPath, State};
 
-/// The eager message whose packets are arriving from a peer. There is at most one: packets of a pair are in order. But there
-/// can be one for each peer, so it has to be small.
+/// A partly arrived eager message. A peer has at most one, because packets of a pair are in order. Every peer can have
+/// one, so this structure is small.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
     target: Target,
-    /// The message, from whom it is left out.
+    /// The envelope of the message, without the sender.
     tag: u64,
     data: Option<u64>,
     /// At most [`MAX_EAGER_BYTES`].
     length: u32,
-    /// Bytes that have arrived; the offset of the next packet.
+    /// Bytes that have arrived, which is the offset of the next packet.
     arrived: u32,
 }
 
 impl Inbound {
-    /// The receive that the message has matched.
+    /// The buffer range of the receive that the message has matched.
     pub(super) fn range(&self) -> Option<BufferRange> {
         match self.target {
             Target::Receive(range) => Some(range),
@@ -45,19 +47,19 @@ impl Inbound {
         Envelope { from, tag: self.tag, data: self.data, length: self.length.into() }
     }
 
-    /// Whether `bytes` bytes at `offset` are what comes next.
+    /// Whether the next packet may have `bytes` bytes at `offset`.
     #[inline]
     pub(super) fn continues_with(&self, offset: u64, bytes: u64) -> bool {
         offset == u64::from(self.arrived) && bytes > 0 && bytes <= u64::from(self.length) - offset
     }
 
-    /// Whether `bytes` more bytes make it whole.
+    /// Whether `bytes` more bytes complete the message.
     #[inline]
     pub(super) fn completes_with(&self, bytes: u64) -> bool {
         u64::from(self.arrived) + bytes == u64::from(self.length)
     }
 
-    /// Takes the next `bytes` bytes, which do not make it whole. Returns where to place them, and how many of them.
+    /// Adds the next `bytes` bytes, which do not complete the message. Returns where to place them, and how many fit.
     #[inline(always)]
     pub(super) fn add_part(&mut self, bytes: u32, unexpected: &mut UnexpectedQueue) -> (Destination, u64) {
         let (offset, bytes_taken) = (u64::from(self.arrived), u64::from(bytes));
@@ -67,7 +69,7 @@ impl Inbound {
             Target::Message(message) => {
                 let payload = Payload::Arriving { bytes: self.arrived.into() };
                 let known = unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some();
-                // A discarded one is not known any more; its bytes go nowhere.
+                // A discarded message has no entry; its bytes are dropped.
                 (Destination::Message { message, offset }, if known { bytes_taken } else { 0 })
             }
         }
@@ -85,7 +87,7 @@ enum Target {
     Message(MessageId),
 }
 
-/// The part of a receive buffer that a matched message owns.
+/// The range of a receive buffer that a matched message owns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BufferRange {
     pub request: Request,
@@ -103,7 +105,7 @@ impl BufferRange {
     }
 }
 
-/// Multi-receive buffers, by the index that a posted receive carries.
+/// Multi-receive buffers, by the index in the posted receive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MultiBuffers {
     buffers: Vec<MultiBuffer>,
@@ -115,9 +117,9 @@ struct MultiBuffer {
     capacity_bytes: u64,
     min_free_bytes: u64,
     used_bytes: u64,
-    /// Messages matched to it that have not completed.
+    /// Matched messages that have not completed.
     arriving: u32,
-    /// No further message goes into it; it is released when those that arrive have completed.
+    /// No further message matches it. It is released when its matched messages have completed.
     closed: bool,
     canceled: bool,
 }
@@ -151,7 +153,7 @@ impl Endpoint {
         if let Some(min_free_bytes) = multi {
             let index = self.multi.add(capacity_bytes, min_free_bytes);
             self.posted.post(request, pattern, capacity_bytes, Some(index));
-            // Messages that wait go into it in order, until it closes or one finds another receive older.
+            // Unexpected messages fill it in order, until it closes or an older receive matches one.
             while let Some(message) = self.unexpected.find(&pattern) {
                 let Unexpected { space, envelope, .. } = self.unexpected.get(message).expect("found");
                 let Some(range) = self.match_posted(space, &envelope, actions) else { break };
@@ -216,7 +218,7 @@ impl Endpoint {
         Self::complete(actions, request, Outcome::Found { envelope, claimed });
     }
 
-    /// Consumes a message without a buffer.
+    /// Removes a message without a buffer.
     pub(super) fn discard(
         &mut self,
         now: Instant,
@@ -230,7 +232,7 @@ impl Endpoint {
         if let Payload::Arriving { .. } = unexpected.payload
             && let Some(inbound) = self.inbound(from)
         {
-            // The rest of it is read and dropped: a landing of no bytes.
+            // Its further packets are read and dropped: no message has this name.
             inbound.target = Target::Message(MessageId(u32::MAX));
         }
         let answer = match unexpected.payload {
@@ -271,7 +273,7 @@ impl Endpoint {
         bytes: u64,
         actions: &mut Vec<Action>,
     ) -> bool {
-        // The message before it must be complete, and nobody can be set to send longer ones whole.
+        // The previous message must be complete, and no setting allows longer eager messages.
         if self.peer(from).inbound.is_some() || u64::from(length) > MAX_EAGER_BYTES {
             return false;
         }
@@ -316,7 +318,7 @@ impl Endpoint {
         true
     }
 
-    /// The eager message of `from` whose packets are arriving.
+    /// The partly arrived eager message of `from`.
     #[inline]
     fn inbound(&mut self, from: Peer) -> Option<&mut Inbound> {
         let number = self.peer(from).inbound?;
@@ -351,7 +353,7 @@ impl Endpoint {
                 }
             }
             Target::Message(message) => {
-                // A discarded one is not known any more; its bytes go nowhere.
+                // A discarded message has no entry; its bytes are dropped.
                 let payload = if whole { Payload::Whole } else { Payload::Arriving { bytes: arrived } };
                 if self.unexpected.edit(message, |unexpected| unexpected.payload = payload).is_some() {
                     let to = Destination::Message { message, offset };
@@ -398,7 +400,7 @@ impl Endpoint {
         true
     }
 
-    /// The end of a copy or fetch that served a receive.
+    /// A rendezvous has been received by a copy or in packets.
     pub(super) fn rendezvous_received(
         &mut self,
         now: Instant,
@@ -425,7 +427,7 @@ impl Endpoint {
         message
     }
 
-    /// The oldest posted receive that accepts a message, with the room in it reserved.
+    /// Finds the oldest posted receive that accepts a message, and reserves its buffer range.
     #[inline]
     fn match_posted(
         &mut self,
@@ -471,7 +473,7 @@ impl Endpoint {
         }
     }
 
-    /// Names the part of an arrived payload that fits into the landing. `offset` counts from the message's start.
+    /// Places the part of an arrived payload that fits into the range. `offset` counts from the start of the message.
     #[inline]
     fn place(&self, range: BufferRange, offset: u64, bytes: u64, actions: &mut Vec<Action>) {
         let (to, bytes) = range.part(offset, bytes);
@@ -480,7 +482,7 @@ impl Endpoint {
         }
     }
 
-    /// A matched message has all its bytes.
+    /// A matched message is complete.
     #[inline]
     pub(super) fn received(&mut self, range: BufferRange, envelope: &Envelope, actions: &mut Vec<Action>) {
         self.counters.messages_received += 1;
@@ -495,7 +497,8 @@ impl Endpoint {
         }
     }
 
-    /// A message of a multi-receive buffer has ended. Returns whether that ends the buffer, and whether it was canceled.
+    /// A message of a multi-receive buffer has ended. Returns whether that ends the buffer, and whether it was
+    /// canceled.
     fn leave_multi(&mut self, multi: Option<u32>) -> (bool, bool) {
         let Some(index) = multi else { return (true, false) };
         let buffer = &mut self.multi.buffers[index as usize];
@@ -508,7 +511,7 @@ impl Endpoint {
         (ended, canceled)
     }
 
-    /// A matched message will never be complete: its sender is gone.
+    /// A matched message will never complete: its sender is lost.
     pub(super) fn receive_lost(
         &mut self,
         range: BufferRange,
@@ -516,7 +519,7 @@ impl Endpoint {
         fault: PeerFault,
         actions: &mut Vec<Action>,
     ) {
-        // A lost message of a multi-receive buffer leaves a hole in it, and the buffer goes on.
+        // A lost message leaves a gap in a multi-receive buffer, which stays in use.
         let (ended, canceled) = self.leave_multi(range.multi);
         match (range.multi, ended, canceled) {
             (None, ..) => {
@@ -529,7 +532,7 @@ impl Endpoint {
         }
     }
 
-    /// A multi-receive buffer is given back as lost; if something still arrives in it, with the last of that.
+    /// A multi-receive buffer is returned as lost, after its pending messages.
     pub(super) fn fail_multi(
         &mut self,
         index: u32,
@@ -545,7 +548,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives an unexpected message to a receive of its own.
+    /// Delivers an unexpected message to a receive for one message.
     fn deliver_whole(
         &mut self,
         now: Instant,
@@ -592,7 +595,7 @@ impl Endpoint {
         }
     }
 
-    /// Begins to take a rendezvous: by a copy between the processes, or through the mailbox.
+    /// Starts to receive a rendezvous: by a copy between the processes, or in packets.
     fn receive_rendezvous(
         &mut self,
         now: Instant,
@@ -627,12 +630,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether a receive can only be satisfied by the dead.
+    /// Whether only failed peers could match the pattern: then the outcome of the receive.
     #[inline]
     pub(super) fn only_failed_peers_match(&self, pattern: &Pattern) -> Option<Outcome> {
         match pattern.from {
             Some(peer) => match self.peers.full_entry(peer.0 as usize)?.outbound {
-                // One that closed in good order may have been meant to: see `lose`.
+                // A peer that closed in good order may be awaited on purpose: see `lose`.
                 Outbound::Lost(PeerFault::Closed) => None,
                 Outbound::Lost(fault) => Some(Outcome::Lost { peer: Some(peer), fault }),
                 _ => None,

@@ -1,13 +1,14 @@
-//! Remote reads and writes, fetches, and the end of transfers.
+//! Remote reads and writes, payload requests, and the end of transfers.
 //!
-//! Small ones travel in packets. For large ones the target only checks the bounds and names the address, and the
-//! initiator copies between the processes by itself:
+//! Small operations travel in packets. For large ones the target only checks the bounds and returns the address. The
+//! initiator then copies between the processes by itself:
 //! ```text
 //! initiator  Locate { transfer 0, key, offset, length }  ->  target checks
 //! initiator  <-  Located { transfer 0, address }
 //! initiator  Copy { transfer 0 }, CopyDone: complete      (the target's processor has no part in it)
 //! ```
-//! Where the kernel forbids that, the same transfers go on in packets.
+//! If the kernel forbids the copy, the transfer continues in packets. This file does not know addresses of memory of
+//! its own process.
 
 use alloc::vec::Vec;
 
@@ -49,7 +50,7 @@ impl Endpoint {
         self.submit(now, peer, entry, actions);
     }
 
-    /// Operations at the destination have ended.
+    /// An acknowledgement has arrived.
     pub(super) fn finished_arrived(
         &mut self,
         from: Peer,
@@ -62,10 +63,10 @@ impl Endpoint {
             return !refused && self.bounce_buffers_finished(from, first, count, actions);
         }
         if count != 1 {
-            return false; // only copies are told together
+            return false; // only bounce buffers are acknowledged together
         }
         let Some(state) = self.transfers.get(transfer, from).copied() else {
-            // A goodbye has ended it already; the peer still tells us of what it had taken before.
+            // A goodbye has ended it already; the peer still acknowledges what it received before.
             return self.peer(from).said_goodbye;
         };
         let request = match state {
@@ -75,8 +76,8 @@ impl Endpoint {
             _ => return false,
         };
         if let Some(entry) = self.unsent(from, request) {
-            // The first packet of an eager message can be matched before its last has left; the program's buffer is
-            // ours until then. Nothing else may end before we have sent it.
+            // The first packet of an eager message can match before its last packet has left. We use the program's
+            // buffer until then. No other operation may end before we have sent it.
             let EntryKind::Eager { acknowledge, .. } = &mut entry.kind else { return false };
             *acknowledge = None;
             entry.complete = Some(request);
@@ -88,7 +89,7 @@ impl Endpoint {
         true
     }
 
-    /// What waits to be sent to `to` from the buffer of `request`.
+    /// The backlog entry for `to` with payload from the buffer of `request`.
     pub(super) fn unsent(&mut self, to: Peer, request: Request) -> Option<&mut BacklogEntry> {
         let pending = self.peer(to).pending.as_deref_mut()?;
         pending.backlog.iter_mut().find(|entry| {
@@ -96,7 +97,7 @@ impl Endpoint {
         })
     }
 
-    /// The receiver of a rendezvous cannot copy by itself.
+    /// The receiver of a rendezvous requests the payload in packets.
     pub(super) fn fetch_arrived(
         &mut self,
         now: Instant,
@@ -276,7 +277,7 @@ impl Endpoint {
             _ => return false,
         };
         if *path != PayloadPath::Locating {
-            return false; // nobody asked, or it was answered before
+            return false; // not requested, or answered before
         }
         *path = PayloadPath::Copying;
         if refused {
@@ -297,13 +298,13 @@ impl Endpoint {
         result: Result<(), CopyFault>,
         actions: &mut Vec<Action>,
     ) {
-        // Not known any more: its peer was lost meanwhile.
+        // Unknown: its peer was lost in the meantime.
         let Some(entry) = self.transfers.entry(transfer) else { return };
         let peer = entry.peer;
         match result {
             Ok(()) => self.copied(now, transfer, actions),
             Err(CopyFault::Gone) => self.lose(peer, PeerFault::Died, actions),
-            // The kernel forbids it once and for all, or cannot do it with these addresses (its own, or ours).
+            // The kernel forbids all copies, or cannot copy at these addresses.
             Err(fault @ (CopyFault::Forbidden | CopyFault::BadAddress)) => {
                 if fault == CopyFault::Forbidden {
                     self.peer(peer).cross_memory = false;

@@ -1,4 +1,6 @@
-//! Room at peers in schemes without credits: the link's answers, receivers that are not ready, and trying again.
+//! Receiver not ready (RNR): free slots at peers in schemes without credits, refusals, and retries.
+//!
+//! The link answers whether a peer has free slots. This file does not know how the link finds out.
 
 use alloc::vec::Vec;
 
@@ -9,7 +11,7 @@ use crate::flow::NotReady;
 use crate::time::Instant;
 
 impl Endpoint {
-    /// The link has looked for room at `peer`.
+    /// The link has looked for free slots at `peer`.
     pub(super) fn room_answered(&mut self, now: Instant, peer: Peer, slots: u32, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, timers, .. } = self;
         let Some(state) = peers.get_mut(peer.0 as usize) else { return };
@@ -29,7 +31,7 @@ impl Endpoint {
                         pending.stalled_since = Some(now);
                         counters.stalls += 1;
                     }
-                    // Nobody asks before the time: what comes to be sent meanwhile waits behind the refused packet.
+                    // The machine does not ask again before the timer. New messages wait behind the refused packet.
                     state.asked_room = true;
                     timers.set(peer, at);
                     return;
@@ -44,12 +46,12 @@ impl Endpoint {
         self.send_while_credited(now, peer, actions);
     }
 
-    /// Tries all those again whose time has come.
+    /// Retries all peers whose timer has expired.
     pub(super) fn retry(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while let Some(peer) = self.timers.take_due(now) {
             let state = &mut self.peers[peer.0 as usize];
             if !state.has_backlog() && !state.is_due() {
-                // What was refused is void (a goodbye): the next message asks for itself.
+                // A goodbye has voided the refused packet. The next message asks for itself.
                 state.asked_room = false;
                 if let Some(pending) = &mut state.pending {
                     pending.stalled_since = None;

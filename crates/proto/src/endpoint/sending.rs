@@ -1,4 +1,6 @@
-//! Sending: the backlog of each peer, cut into packets as credits allow. The only place where packets leave.
+//! Sending: the backlog of each peer, cut into packets as credits allow. Data packets leave only here.
+//!
+//! This file does not know when credits return; [`crate::flow`] decides that.
 
 use alloc::vec::Vec;
 
@@ -12,7 +14,7 @@ use crate::packet::{Body, Geometry, Marks, Packet, Space};
 use crate::time::Instant;
 use crate::transfer::State;
 
-/// Something to be sent to one peer, in one packet or many.
+/// An entry of a peer's backlog: it leaves in one packet or several.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BacklogEntry {
     pub kind: EntryKind,
@@ -21,18 +23,18 @@ pub(super) struct BacklogEntry {
     /// Payload bytes in all.
     pub bytes: u64,
     pub payload: Source,
-    /// To be completed when the last packet has left.
+    /// The request to complete when the last packet has left.
     pub complete: Option<Request>,
     pub number: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryKind {
-    /// A message that travels whole.
+    /// An eager message.
     Eager { space: Space, tag: u64, data: Option<u64>, acknowledge: Option<Transfer> },
     /// One packet without payload.
     Control(Body),
-    /// The answer to a fetch or read of the peer's `transfer`.
+    /// The response to a fetch or read of the peer's `transfer`.
     Pieces { transfer: Transfer },
     /// A remote write.
     Write { transfer: Transfer, key: u64, offset: u64, data: Option<u64> },
@@ -72,8 +74,7 @@ impl BacklogEntry {
         }
     }
 
-    /// Cuts the next packet: as much of the rest as fits into one packet of at most `credits` slots. Returns the payload
-    /// bytes, the slots and the body.
+    /// Cuts the next packet, of at most `credits` slots. Returns the payload bytes, the slots and the body.
     #[inline]
     fn cut(&self, geometry: &Geometry, credits: u32) -> (u32, u32, Body) {
         let left = self.bytes - self.sent;
@@ -108,7 +109,7 @@ impl Endpoint {
             self.counters.rendezvous_sent += 1;
             let transfer = self.transfers.begin(to, State::Send { request, length: bytes });
             let body = Body::Rendezvous { space, tag, data, length: bytes, address: 0, transfer };
-            // The driver looks up the address by the payload; none of it travels with this packet.
+            // The driver looks up the address by the payload source. This packet carries no payload.
             BacklogEntry { payload: Source::Request { request, offset: 0 }, ..BacklogEntry::control(body) }
         };
         let state = self.peer(to);
@@ -120,7 +121,7 @@ impl Endpoint {
         }
     }
 
-    /// The message of `request`, the last that was posted, completes by a copy if it has not left.
+    /// Completes the injected message of `request`, the last one posted, by a bounce buffer if it has not left.
     fn copy_injected(&mut self, to: Peer, request: Request, actions: &mut Vec<Action>) {
         let Endpoint { peers, bounce_buffers, counters, .. } = self;
         let state = &mut peers[to.0 as usize];
@@ -144,10 +145,11 @@ impl Endpoint {
         Self::complete(actions, request, Outcome::Done);
     }
 
-    /// The packet of a message that can leave at once: it fits in one packet, the credits are there and nothing waits
-    /// before it. `None`: try [`Endpoint::try_rendezvous`], then post it. The effects are those of `handle` with `Posted(Send)` whose
-    /// actions would be one `Transmit` and one `Complete`; the driver is spared a request for a message that is gone when it
-    /// returns.
+    /// Fast path of a send: the packet of a message that can leave at once. The message fits into one packet, the
+    /// credits suffice, and nothing waits before it. `None`: try [`Endpoint::try_rendezvous`], then post the send.
+    ///
+    /// The effects equal those of `handle` with `Posted(Send)` whose actions are one `Transmit` and one `Complete`. The
+    /// driver needs no request for the message.
     #[inline(always)]
     pub fn try_send(
         &mut self,
@@ -189,8 +191,8 @@ impl Endpoint {
         })
     }
 
-    /// [`Endpoint::try_send`] for a receiver without room: the packet is a rendezvous, whose address the driver fills in, and
-    /// before its `Transmit` and `Complete` there would have been one `Retain`.
+    /// [`Endpoint::try_send`] for a receiver without memory. The packet is a rendezvous, whose address the driver fills
+    /// in. The equivalent actions have one `FillBounce` before `Transmit` and `Complete`.
     #[cold]
     pub fn try_rendezvous(
         &mut self,
@@ -234,7 +236,7 @@ impl Endpoint {
         Some(packet)
     }
 
-    /// Sends `entry`, or what of it the credits allow, after everything submitted before.
+    /// Queues `entry` behind everything submitted before, and sends what the credits allow.
     pub(super) fn submit(&mut self, now: Instant, to: Peer, entry: BacklogEntry, actions: &mut Vec<Action>) {
         self.peer(to);
         let Endpoint { peers, spare, .. } = self;
@@ -258,7 +260,7 @@ impl Endpoint {
         self.send_while_credited(now, to, actions);
     }
 
-    /// The request that a job serves, with its transfer ended: for jobs that will not be sent.
+    /// Ends the transfer of an entry that will not be sent. Returns the request that the entry serves.
     pub(super) fn requester(&mut self, entry: &BacklogEntry) -> Option<Request> {
         let transfer = match entry.kind {
             EntryKind::Eager { acknowledge, .. } => acknowledge,
@@ -268,7 +270,7 @@ impl Endpoint {
                 | Body::Read { transfer, .. }
                 | Body::Locate { transfer, .. },
             ) => Some(transfer),
-            // Names of the peer's transfers, or none.
+            // These carry names of the peer's transfers, or none.
             EntryKind::Control(_) | EntryKind::Pieces { .. } => None,
         };
         let of_transfer =
@@ -281,7 +283,7 @@ impl Endpoint {
         entry.complete.or(of_transfer)
     }
 
-    /// Sends what waits for `to`, in order, until it or the credits are used up.
+    /// Sends the backlog of `to` in order, until it is empty or the credits are used up.
     #[inline]
     pub(super) fn send_while_credited(&mut self, now: Instant, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint {
@@ -316,7 +318,7 @@ impl Endpoint {
             let credits = sender.credits();
             if credits == 0 {
                 let room_query = sender.room_query();
-                // Whether an attempt is refused shows in the answer; only then does the message wait.
+                // The answer shows whether an attempt is refused. Only then does the message wait.
                 let waits = room_query != Some(RoomQuery::Immediate);
                 state.backlog_waited |= waits;
                 if waits && pending.stalled_since.is_none() && !pending.backlog.is_empty() {
@@ -374,7 +376,7 @@ impl Endpoint {
                             counters.peak_bounce_bytes.max(bounce_buffers.used_bytes());
                         actions.push(Action::FillBounce { transfer, request });
                     }
-                    _ => entry.complete = None, // complete already, or when it is taken
+                    _ => entry.complete = None, // complete already, or when the receiver has it
                 }
                 let body = Body::Rendezvous { space, tag, data, length: entry.bytes, address: 0, transfer };
                 let (complete, number) = (entry.complete, entry.number);
@@ -383,7 +385,7 @@ impl Endpoint {
             if let Source::Region { key, offset } = entry.payload
                 && !regions.get(&key).is_some_and(|region| region.allows(offset, entry.bytes, false))
             {
-                // Concealed while it was being read, or another one now: the reader gets a refusal, not the rest.
+                // The region was deregistered during the read, or replaced: the reader gets a refusal.
                 if let EntryKind::Pieces { transfer } = entry.kind {
                     *entry = BacklogEntry::control(Body::Finished { transfer, count: 1, refused: true });
                 }
@@ -430,7 +432,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns credits to `to` explicitly, if they are due. Credit packets cost none and never wait behind data.
+    /// Returns credits to `to` explicitly, if they are due. Credit packets cost no credit and never wait behind data.
     #[inline]
     pub(super) fn return_credits(&mut self, to: Peer, actions: &mut Vec<Action>) {
         let Endpoint { config, peers, counters, pool, budget, .. } = self;
@@ -449,7 +451,7 @@ impl Endpoint {
         match outbound {
             Outbound::Connected(_) => {}
             Outbound::Absent if config.scheme.grants() => {
-                // The first credits to a peer that we have nothing to say to: the way back must stand.
+                // The first credits to a peer that we have nothing to send to: we need a lane to it.
                 *outbound = Outbound::Connecting;
                 actions.push(Action::Connect { to });
                 return;
@@ -475,9 +477,8 @@ impl Endpoint {
     }
 }
 
-/// Counts a data packet and writes what has been granted into it. In the mailbox form the last one of a message takes along
-/// what is not granted yet, if it has room: the header has a place for it, or the payload leaves some. In the connection
-/// form every packet's header has a place for it.
+/// Counts a data packet and writes the granted total into it. In the mailbox form the last packet of a message also
+/// piggybacks retrieved slots, if it has space. In the connection form every packet does.
 pub(super) fn carry_credits(
     geometry: &Geometry,
     packet: &mut Packet,
@@ -491,7 +492,7 @@ pub(super) fn carry_credits(
     packet.granted_total = granted_with(geometry, used_bytes, slots, last, receiver, pool, counters);
 }
 
-/// The same for a packet of `used_bytes` bytes that is still to be made. Returns the total that goes into it.
+/// The same for a packet of `used_bytes` bytes before it is built. Returns the total that goes into it.
 #[inline(always)]
 fn granted_with(
     geometry: &Geometry,

@@ -184,7 +184,7 @@ impl Bench {
 const ANY: Pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
 
 #[test]
-fn a_send_without_credit_waits_for_the_return_and_the_stall_is_timed() {
+fn a_sender_without_credit_queues_the_message_and_times_the_stall() {
     let mut sender = with_credits(1);
     assert_eq!(sender.at(0).send(0, 8), ["transmit eager 8", "done 0"]);
     assert_eq!(sender.at(1).send(1, 8), [""; 0]); // no credit left: queued
@@ -193,7 +193,7 @@ fn a_send_without_credit_waits_for_the_return_and_the_stall_is_timed() {
 }
 
 #[test]
-fn a_long_message_is_cut_as_credits_allow_and_completes_with_its_last_packet() {
+fn a_long_message_is_cut_to_the_credits_and_completes_with_its_last_packet() {
     let mut sender = with_credits(3);
     // 3 slots behind a 48-byte header hold 144 bytes; one slot behind a 32-byte header holds 32.
     assert_eq!(sender.send(0, 200), ["transmit eager 144"]);
@@ -202,7 +202,7 @@ fn a_long_message_is_cut_as_credits_allow_and_completes_with_its_last_packet() {
 }
 
 #[test]
-fn a_peer_is_connected_when_first_needed_and_what_was_posted_then_leaves_in_order() {
+fn the_first_send_connects_and_queued_messages_then_leave_in_order() {
     let mut sender = bench(Scheme::Static { piggyback: false }, 4);
     let to = Peer(9);
     let send = |request| {
@@ -237,14 +237,14 @@ fn credits_travel_with_the_last_packet_of_a_message_if_piggybacking_is_on() {
 }
 
 #[test]
-fn an_unexpected_message_is_kept_and_delivered_truncated_to_what_fits() {
+fn an_unexpected_message_is_buffered_and_truncated_to_the_receive() {
     let mut receiver = with_credits(8);
     assert_eq!(receiver.eager(100, 100), ["keep 100", "place 100", "retire"]);
     assert_eq!(receiver.receive(0, 60, None), ["deliver 60", "forget", "received 0 60 at 0 last true"]);
 }
 
 #[test]
-fn a_message_matched_halfway_gets_its_beginning_from_the_kept_copy() {
+fn a_message_matched_halfway_takes_its_start_from_the_unexpected_buffer() {
     let mut receiver = with_credits(8);
     assert_eq!(receiver.eager(100, 40), ["keep 100", "place 40", "retire"]);
     assert_eq!(receiver.receive(0, 200, None), ["deliver 40", "forget"]);
@@ -253,7 +253,7 @@ fn a_message_matched_halfway_gets_its_beginning_from_the_kept_copy() {
 }
 
 #[test]
-fn a_rendezvous_is_copied_once_it_matches_and_its_sender_told() {
+fn a_matched_rendezvous_is_copied_and_acknowledged() {
     let mut receiver = with_credits(8);
     assert_eq!(receiver.rendezvous(5000, 1), ["retire"]);
     assert_eq!(receiver.machine.counters().peak_unexpected_bytes, 0);
@@ -263,7 +263,7 @@ fn a_rendezvous_is_copied_once_it_matches_and_its_sender_told() {
 }
 
 #[test]
-fn where_copies_are_forbidden_the_payload_is_fetched_and_nobody_tries_again() {
+fn a_forbidden_copy_falls_back_to_packets_for_good() {
     let mut receiver = with_credits(8);
     receiver.receive(0, 5000, None);
     receiver.receive(1, 5000, None);
@@ -280,7 +280,7 @@ fn where_copies_are_forbidden_the_payload_is_fetched_and_nobody_tries_again() {
 }
 
 #[test]
-fn a_send_that_completes_when_matched_waits_for_the_word_and_for_its_own_last_packet() {
+fn a_synchronous_send_waits_for_the_match_and_for_its_last_packet() {
     let mut sender = with_credits(1);
     assert_eq!(sender.send_at(0, 40, SendLevel::Matched), ["transmit eager 8"]);
     let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
@@ -289,7 +289,7 @@ fn a_send_that_completes_when_matched_waits_for_the_word_and_for_its_own_last_pa
 }
 
 #[test]
-fn multi_receive_packs_without_gaps_and_is_released_with_its_last_message() {
+fn a_multi_receive_buffer_packs_messages_and_is_released_with_the_last() {
     let mut receiver = with_credits(64);
     assert_eq!(receiver.receive(0, 100, Some(30)), [""; 0]);
     assert_eq!(receiver.eager(45, 45), ["place 45", "received 0 45 at 0 last false", "retire"]);
@@ -308,7 +308,7 @@ fn a_message_too_long_for_the_rest_of_a_multi_receive_buffer_goes_to_the_next() 
 }
 
 #[test]
-fn a_multi_receive_buffer_is_released_after_a_message_that_is_still_coming() {
+fn a_multi_receive_buffer_is_released_after_its_pending_message() {
     let mut receiver = with_credits(64);
     receiver.receive(0, 100, Some(50));
     assert_eq!(receiver.rendezvous(60, 1), ["copy 60", "retire"]); // closes it
@@ -362,7 +362,7 @@ fn peek_leaves_claims_or_discards() {
 }
 
 #[test]
-fn a_patient_peek_reports_what_it_sees_twice() {
+fn leave_until_seen_twice_reports_at_the_second_peek() {
     let mut receiver = with_credits(64);
     receiver.eager(5, 5);
     let then = PeekThen::LeaveUntilSeenTwice;
@@ -373,7 +373,7 @@ fn a_patient_peek_reports_what_it_sees_twice() {
 }
 
 #[test]
-fn a_discarded_rendezvous_lets_its_sender_go() {
+fn a_discarded_rendezvous_is_acknowledged() {
     let mut receiver = with_credits(64);
     receiver.rendezvous(5000, 1);
     let discard = Command::Peek { request: Request(0), pattern: ANY, then: PeekThen::Discard };
@@ -393,7 +393,7 @@ fn a_large_remote_write_is_copied_by_its_initiator() {
 }
 
 #[test]
-fn what_makes_no_sense_costs_the_peer_its_lane_and_nobody_else() {
+fn a_malformed_packet_loses_its_sender() {
     let nonsense = [
         Body::More { offset: 0 },
         Body::Finished { transfer: Transfer(3), count: 1, refused: false },
@@ -410,7 +410,7 @@ fn what_makes_no_sense_costs_the_peer_its_lane_and_nobody_else() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_does_not_free_a_buffer_that_is_still_to_be_sent() {
+fn an_unrequested_located_reply_does_not_complete_a_queued_write() {
     let mut initiator = with_credits(1);
     initiator.send(1, 8); // the credit is gone
     let (request, peer, key) = (Request(0), PEER, 5);
@@ -421,13 +421,13 @@ fn an_answer_that_nobody_asked_for_does_not_free_a_buffer_that_is_still_to_be_se
 }
 
 #[test]
-fn a_message_longer_than_any_setting_allows_is_refused_before_memory_is_asked_for() {
+fn an_oversized_message_is_rejected_before_memory_is_allocated() {
     let mut receiver = with_credits(8);
     assert_eq!(receiver.eager(MAX_EAGER_BYTES as u32 + 1, 16), ["retire", "sever"]);
 }
 
 #[test]
-fn a_region_exposed_again_smaller_ends_an_old_read_in_a_refusal() {
+fn a_read_of_a_region_that_shrank_is_refused() {
     let mut target = with_credits(1);
     let expose = |bytes| Command::RegisterMemory { key: 5, bytes, readable: true, writable: false };
     target.post(expose(1000));
@@ -439,14 +439,14 @@ fn a_region_exposed_again_smaller_ends_an_old_read_in_a_refusal() {
 }
 
 #[test]
-fn a_minted_grant_is_refused() {
+fn a_grant_of_unspent_credits_is_rejected() {
     let mut sender = with_credits(4);
     sender.send(0, 8);
     assert_eq!(sender.credits_back(2), ["retire", "sever"]);
 }
 
 #[test]
-fn the_death_of_a_peer_ends_what_depends_on_it_and_only_that() {
+fn a_dead_peer_fails_only_the_operations_that_depend_on_it() {
     let mut survivor = with_credits(1);
     survivor.send(0, 8);
     survivor.send(1, 8); // waits for credit
@@ -462,7 +462,7 @@ fn the_death_of_a_peer_ends_what_depends_on_it_and_only_that() {
 }
 
 #[test]
-fn an_orderly_end_fails_what_was_for_the_peer_and_leaves_receives_alone() {
+fn an_orderly_close_fails_sends_to_the_peer_and_keeps_receives() {
     let mut survivor = with_credits(1);
     survivor.send(0, 8);
     survivor.send(1, 8);
@@ -473,7 +473,7 @@ fn an_orderly_end_fails_what_was_for_the_peer_and_leaves_receives_alone() {
 }
 
 #[test]
-fn two_that_close_do_not_wait_for_each_other() {
+fn two_closing_endpoints_do_not_wait_for_each_other() {
     let mut closing = with_credits(4);
     assert_eq!(closing.send(0, 5000), ["transmit rendezvous 0"]);
     assert!(closing.machine.has_undelivered());
@@ -486,7 +486,7 @@ fn two_that_close_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_goodbye_voids_announcements_that_have_not_left() {
+fn a_goodbye_cancels_queued_rendezvous() {
     let mut sender = with_credits(1);
     sender.send(0, 8);
     assert_eq!(sender.send(1, 5000), [""; 0]);
@@ -496,7 +496,7 @@ fn a_goodbye_voids_announcements_that_have_not_left() {
 }
 
 #[test]
-fn a_goodbye_without_credit_is_no_debt() {
+fn a_goodbye_without_credit_does_not_delay_close() {
     let mut closing = with_credits(1);
     closing.send(0, 8);
     assert_eq!(closing.post(Command::Close), [""; 0]);
@@ -504,7 +504,7 @@ fn a_goodbye_without_credit_is_no_debt() {
 }
 
 #[test]
-fn the_death_of_a_peer_ends_open_multi_receives_too() {
+fn a_dead_peer_fails_any_source_multi_receives() {
     let mut survivor = with_credits(4);
     survivor.receive(0, 100, Some(10));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
@@ -521,7 +521,7 @@ fn without_credits_the_sender_asks_for_room_once() {
 }
 
 #[test]
-fn more_unexpected_messages_than_the_bound_cost_the_sender_its_lane() {
+fn a_sender_beyond_the_unexpected_message_bound_is_lost() {
     let mut receiver = with_credits(64);
     for _ in 0..4 {
         receiver.eager(0, 0);
@@ -531,7 +531,7 @@ fn more_unexpected_messages_than_the_bound_cost_the_sender_its_lane() {
 }
 
 #[test]
-fn who_is_asked_leaves_between_two_packets_and_goes_on() {
+fn a_detach_request_is_served_between_packets_and_sending_resumes() {
     let mut a = with_credits(2);
     // 300 bytes: 80 in the first two slots, and no credit for the rest.
     assert_eq!(a.send(0, 300), ["transmit eager 80"]);
@@ -553,7 +553,7 @@ fn who_is_asked_leaves_between_two_packets_and_goes_on() {
 }
 
 #[test]
-fn a_grant_of_an_earlier_stay_is_ignored() {
+fn a_grant_of_an_earlier_lease_is_ignored() {
     let mut a = with_credits(2);
     assert_eq!(a.send(0, 80), ["transmit eager 80", "done 0"]);
     assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
@@ -574,7 +574,7 @@ fn a_grant_of_an_earlier_stay_is_ignored() {
 }
 
 #[test]
-fn what_is_kept_for_a_peer_goes_when_both_have_left() {
+fn the_peer_entry_is_freed_when_both_sides_have_detached() {
     let mut a = with_credits(4);
     assert_eq!(a.send(0, 8), ["transmit eager 8", "done 0"]);
     let kept = a.machine.peer_state_bytes();
@@ -591,7 +591,7 @@ fn what_is_kept_for_a_peer_goes_when_both_have_left() {
 
 /// Without this, a sender that came back could wait for ever: see `membership.rs`.
 #[test]
-fn credit_packets_unread_from_an_earlier_stay_make_us_change_our_lane() {
+fn unread_credit_packets_of_an_earlier_lease_cause_a_lane_change() {
     let mut b = bench(Scheme::Static { piggyback: false }, 2);
     let packet = || {
         Packet::new(Body::Eager { space: Space::Tagged, tag: 0, data: None, length: 0, acknowledge: None }, 0)
@@ -670,7 +670,7 @@ impl Bench {
 }
 
 #[test]
-fn debts_are_what_somebody_was_told_is_done() {
+fn undelivered_completed_counts_completed_sends_only() {
     let mut sender = with_credits(1);
     assert_eq!(sender.machine.undelivered_completed(), 0);
     sender.send_at(0, 8, SendLevel::Delivered); // has left
@@ -686,7 +686,7 @@ fn debts_are_what_somebody_was_told_is_done() {
 }
 
 #[test]
-fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
+fn a_receiver_over_budget_asks_for_rendezvous_only_until_half_is_free() {
     let mut receiver = nearly_full(16);
     for _ in 0..3 {
         receiver.eager(100, 100);
@@ -702,7 +702,7 @@ fn a_receiver_says_hold_once_its_budget_is_used_and_until_half_is_free() {
 }
 
 #[test]
-fn a_message_that_is_announced_costs_the_budget_nothing() {
+fn a_rendezvous_uses_no_unexpected_budget() {
     let mut receiver = nearly_full(16);
     for _ in 0..10 {
         receiver.rendezvous(1000, 1);
@@ -713,7 +713,7 @@ fn a_message_that_is_announced_costs_the_budget_nothing() {
 }
 
 #[test]
-fn without_room_for_the_reservations_everybody_begins_with_hold() {
+fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
     let quota_slots = 16;
     let mut receiver = nearly_full(quota_slots);
     let config = Config { planned_peers: 2, ..*receiver.machine.config() };
@@ -755,7 +755,7 @@ fn without_room_for_the_reservations_everybody_begins_with_hold() {
 }
 
 #[test]
-fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
+fn a_rendezvous_only_send_uses_a_bounce_buffer_and_completes_at_once() {
     let mut sender = with_credits(8);
     assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire"]);
     assert_eq!(sender.send(0, 1000), ["retain 0", "transmit rendezvous 0", "done 0"]);
@@ -773,7 +773,7 @@ fn a_sender_told_to_hold_copies_announces_and_completes_at_once() {
 }
 
 #[test]
-fn what_waits_for_credit_is_announced_if_the_credit_comes_with_hold() {
+fn a_queued_message_becomes_a_rendezvous_if_its_credit_says_rendezvous_only() {
     let mut sender = with_credits(1);
     assert_eq!(sender.send(0, 100), ["transmit eager 16"]); // begun: it goes on whole
     assert_eq!(sender.send(1, 100), [""; 0]);
@@ -791,7 +791,7 @@ fn what_waits_for_credit_is_announced_if_the_credit_comes_with_hold() {
 }
 
 #[test]
-fn what_is_injected_and_waits_is_copied_once() {
+fn a_queued_injected_message_is_copied_once() {
     let mut sender = with_credits(1);
     assert_eq!(sender.inject(0, 8), ["transmit eager 8", "done 0"]);
     assert_eq!(sender.inject(1, 8), ["retain 0", "done 1"]);
@@ -804,7 +804,7 @@ fn what_is_injected_and_waits_is_copied_once() {
 }
 
 #[test]
-fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
+fn a_send_without_bounce_buffer_completes_when_the_receiver_has_it() {
     let mut sender = with_credits(8);
     sender.machine.config.bounce_bytes = 0;
     sender.machine.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
@@ -820,7 +820,7 @@ fn beyond_the_senders_limit_a_send_completes_when_it_is_taken() {
 }
 
 #[test]
-fn a_synchronous_send_that_is_held_completes_when_it_is_taken() {
+fn a_rendezvous_only_synchronous_send_completes_when_the_receiver_has_it() {
     let mut sender = with_credits(8);
     sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.send_at(0, 8, SendLevel::Matched), ["transmit rendezvous 0"]);
@@ -831,7 +831,7 @@ fn a_synchronous_send_that_is_held_completes_when_it_is_taken() {
 }
 
 #[test]
-fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye() {
+fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
     let mut receiver = with_credits(64);
     let announce = |number| {
         let transfer = Transfer::of_bounce_buffer(number);
@@ -859,7 +859,7 @@ fn copies_taken_are_told_together_by_number_or_when_idle_and_before_the_goodbye(
 }
 
 #[test]
-fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
+fn acknowledgements_without_credit_wait_in_little_memory_and_leave_first() {
     let mut receiver = with_credits(1);
     receiver.send(0, 8); // the credit is gone
     receiver.send(1, 8); // waits
@@ -874,7 +874,7 @@ fn word_of_what_was_taken_waits_for_credit_in_little_room_and_leaves_first() {
 }
 
 #[test]
-fn a_goodbye_voids_copies_and_what_waits_behind_them() {
+fn a_goodbye_frees_bounce_buffers_and_queued_messages() {
     let mut sender = with_credits(1);
     sender.arrive_with_rendezvous_only(true);
     assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
@@ -886,7 +886,7 @@ fn a_goodbye_voids_copies_and_what_waits_behind_them() {
 }
 
 #[test]
-fn copies_that_were_not_announced_or_are_on_their_way_cannot_be_ended() {
+fn an_acknowledgement_of_an_unknown_or_unsent_bounce_buffer_is_rejected() {
     let wrong: [fn(&mut Bench) -> Vec<String>; 4] = [
         |sender| sender.finished(1, 1), // waits for credit
         |sender| sender.finished(7, 1), // there is none

@@ -1,20 +1,21 @@
-//! The activity lists of dynamic credits: who has used up its credits lately, who has not. Source: thesis, 6.2 and 6.5.
+//! The activity lists of dynamic credits. Source: thesis, 6.2 and 6.5.
 //!
 //! Every sender is in exactly one of four lists: high, medium, low, null. All steps take constant time: the lists are
-//! linked through one table, and to shift them (high becomes medium, medium becomes low) only their names change.
+//! linked through one table. To shift them (high becomes medium, medium becomes low) only their names change. This file
+//! does not know credits.
 
 use alloc::vec::Vec;
 
 /// How active a sender is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// It reached its last monitoring point lately.
+    /// It has reached a monitoring point recently.
     High,
-    /// Less so.
+    /// It has reached one, but less recently.
     Medium,
-    /// The last of these is the next victim.
+    /// The last sender of this list is the next victim.
     Low,
-    /// Everything beyond the guaranteed credits was taken from it.
+    /// All credits beyond the guaranteed ones were taken from it.
     Null,
 }
 
@@ -22,7 +23,7 @@ const NO_SENDER: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Node {
-    /// Index of its list in `Activity::lists`; `UNLISTED` if it is in none.
+    /// Index of its list in `Activity::lists`; `UNLISTED` if it is in no list.
     list: u8,
     before: u32,
     after: u32,
@@ -37,11 +38,11 @@ struct List {
     last: u32,
 }
 
-/// The four lists. Senders are numbers below the most that was ever inserted.
+/// The four lists. Senders are small numbers: the table has a place for each number up to the highest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Activity {
     nodes: Vec<Node>,
-    /// High, medium and low in turn, beginning at `high`; then null.
+    /// High, medium and low in cyclic order, starting at index `high`; then null.
     lists: [List; 4],
     high: u8,
 }
@@ -77,7 +78,7 @@ impl Activity {
             .expect("a sender that is asked for is listed")
     }
 
-    /// Appends a new sender to the end of the low list (at the start: in order of identifier).
+    /// Appends a new sender to the low list.
     pub fn insert(&mut self, sender: u32) {
         let index = sender as usize;
         if self.nodes.len() <= index {
@@ -125,14 +126,14 @@ impl Activity {
         (last != NO_SENDER).then_some(last)
     }
 
-    /// If nobody is in the low list: high becomes medium, medium becomes low, and a new high is empty.
+    /// If the low list is empty: medium becomes low, high becomes medium, and high becomes empty.
     pub fn shift_if_low_is_empty(&mut self) {
         if self.least_active().is_none() {
             self.high = self.list(Level::Low);
         }
     }
 
-    /// The senders of a list, the front first.
+    /// The senders of a list, from the front.
     pub fn of(&self, level: Level) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.lists[self.list(level) as usize].first;
         core::iter::from_fn(move || {
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_in_no_list_and_may_come_back() {
+    fn a_removed_sender_is_unlisted_and_can_be_inserted_again() {
         let mut activity = Activity::default();
         (0..3).for_each(|sender| activity.insert(sender));
         activity.remove(1);
@@ -194,9 +195,9 @@ mod tests {
         assert_eq!(listed(&activity)[2], [1]);
     }
 
-    /// Against plain vectors, some thousand steps of a small generator.
+    /// Compares with vectors over some thousand random steps.
     #[test]
-    fn linked_lists_behave_like_plain_ones() {
+    fn linked_lists_behave_like_vectors() {
         let levels = [Level::High, Level::Medium, Level::Low, Level::Null];
         let mut activity = Activity::default();
         let mut plain: [Vec<u32>; 4] = Default::default();

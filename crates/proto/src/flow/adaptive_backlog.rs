@@ -1,20 +1,21 @@
-//! Adaptive backlog: a connection begins with few buffers and gets more when its sender had to wait. Source: Liu & Panda,
-//! "user-level dynamic".
+//! Adaptive backlog: a connection starts with few buffers and gets more when its sender had to wait. Source: Liu &
+//! Panda, "user-level dynamic".
 //!
-//! A sender without credit puts a message into a backlog, and marks what has gone through it. A receiver that gets a
-//! marked packet raises that connection's buffers, by a fixed number or to twice as many, up to a maximum; it never lowers
-//! them. Credits return as in [`super::static_connection`], the new ones with the next.
+//! A sender without credit puts a message into its backlog and marks the packets that leave from there. A receiver that
+//! gets a marked packet raises the buffers of that connection, by a fixed number or by doubling, up to a maximum. It
+//! never lowers them. Credits return as in [`super::static_connection`]. New buffers become credits with the next
+//! return.
 //!
-//! Worked exchange, 1 buffer at first, exponential: a leaves, b and c wait. The receiver retrieves a: an ECM returns 1. b
-//! leaves, marked; its retrieval makes 2 buffers: 1 credit for b's and 1 new one go back, c leaves, marked: 4 buffers.
-//! From then on the sender fills up to 4 slots before it waits.
+//! Worked exchange, 1 starting buffer, exponential. Packet a leaves; b and c wait. The receiver retrieves a, and an ECM
+//! returns 1 credit. Packet b leaves, marked. Its retrieval makes 2 buffers, so 2 credits return: the slot of b and the
+//! new buffer. Packet c leaves, marked, which makes 4 buffers. Now the sender fills up to 4 slots before it waits.
 //!
-//! The paper's messages fit into a buffer each. Here a message may be several packets of several slots; what is marked is a
-//! packet, since a packet is what waits for buffers, and a buffer is a slot. The maximum is what the link has set aside
-//! for the connection, so that however the buffers grow, no packet arrives without a slot.
+//! In the paper every message fits into one buffer. Here a message may have several packets of several slots. So a
+//! packet carries the mark, because a packet waits for buffers, and a buffer is a slot. The maximum is the number of
+//! slots that the link has reserved. So no packet arrives without a slot, however the buffers grow.
 //!
-//! ECMs: while the buffers grow, more of them can be due than there are slots for; then one waits until an earlier one was
-//! read (not for credit). Nothing deadlocks by that: the sender finds at least one credit in those that it reads.
+//! While the buffers grow, more ECMs can be due than there are slots for them. Then an ECM waits until an earlier one
+//! was read. This cannot deadlock: the sender finds at least one credit in the ECMs that it reads.
 
 use super::static_connection::{self, ecm_threshold};
 use crate::config::Growth;
@@ -31,7 +32,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// - `start_slots`: buffers at first. `most_slots`: what they never exceed.
+    /// - `start_slots`: starting number of buffers. `most_slots`: their maximum.
     pub(super) fn new(
         growth: Growth,
         threshold_slots: Option<NonZeroU32>,
@@ -43,19 +44,19 @@ impl Receiver {
         Receiver { credits, growth, threshold_slots, buffers_slots, most_slots }
     }
 
-    /// How the credits go back.
+    /// The calculator that returns the credits.
     #[inline]
     pub(super) fn credits(&self) -> &static_connection::Receiver {
         &self.credits
     }
 
-    /// How the credits go back.
+    /// The calculator that returns the credits.
     #[inline]
     pub(super) fn credits_mut(&mut self) -> &mut static_connection::Receiver {
         &mut self.credits
     }
 
-    /// A packet has come that had to wait for credit. Returns how many buffers the connection has now. Unit: slots.
+    /// A packet has arrived that had waited for credit. Returns the new number of buffers. Unit: slots.
     pub(super) fn raise(&mut self) -> u32 {
         let wanted = match self.growth {
             Growth::Linear { slots } => self.buffers_slots.saturating_add(slots.get()),
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn new_buffers_are_new_credits_and_the_threshold_grows_with_them() {
+    fn new_buffers_become_credits_and_raise_the_threshold() {
         let mut receiver = Receiver::new(Growth::Exponential, None, 2, 16);
         receiver.credits.gather(1);
         assert_eq!(receiver.credits.grant(2), Some(1)); // threshold 1 of 2
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_that_was_set_holds_once_there_are_so_many_buffers() {
+    fn a_configured_threshold_applies_once_there_are_enough_buffers() {
         let mut receiver = Receiver::new(Growth::Exponential, NonZeroU32::new(3), 1, 16);
         receiver.credits.gather(1);
         assert_eq!(receiver.credits.grant(9), Some(1)); // one buffer: a threshold of 3 would never be reached

@@ -1,23 +1,23 @@
-//! What distinguishes the states of flow control, for exhaustive exploration (feature `explore`). See
-//! `endpoint/canonical.rs` for what is written as a distance from what.
+//! The canonical form of flow-control state, for exhaustive exploration (feature `explore`). `endpoint/canonical.rs`
+//! defines which totals are written as distances.
 
 use alloc::vec::Vec;
 
 use super::{Pool, Receiver, Sender};
 
-/// What the totals of a receiver half are measured from.
+/// The origin of the totals of a receiver half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Base {
-    /// All credits that its sender knows it was granted, modulo 2^32; `None` if it will hear no more of this stay.
+    /// Granted credits that its sender knows of, modulo 2^32. `None` if the sender will read no more of this lease.
     pub granted_total: Option<u32>,
-    /// Credit packets sent over the half's life, modulo 2^16, as its endpoint counts.
+    /// Credit packets sent over the lifetime of the half, modulo 2^16, as its endpoint counts.
     pub packets_sent: u16,
-    /// Of those, read, as far as its endpoint knows; `None` without a way to the sender.
+    /// Of those, the read ones, as far as its endpoint knows. `None` without a lane to the sender.
     pub packets_read: Option<u16>,
 }
 
 impl Base {
-    /// The row for a half with these totals.
+    /// The distances for a half with these totals.
     pub(super) fn distances(self, granted_total: u32, packets_sent: u16, packets_read: u16) -> [u32; 3] {
         [
             self.granted_total.map_or(u32::MAX, |known| granted_total.wrapping_sub(known)),
@@ -27,17 +27,17 @@ impl Base {
     }
 }
 
-/// The books of the receiving side of a pair. Unit: slots.
+/// The receiver's totals of one pair. Unit: slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverBooks {
-    /// Data slots that the sender can own at present; `None` where they are not the sender's for good.
+    /// Data slots that the sender can own now. `None` if they can move to other senders.
     pub quota_slots: Option<u32>,
-    /// Granted, and not known to the sender yet.
+    /// Granted credits that the sender does not know of yet.
     pub granted_unknown: u32,
-    /// Retrieved, and not granted again.
+    /// Retrieved slots that are not granted again.
     pub retrieved: u32,
-    /// What the receiver believes that the sender has: credits, on the way to it, and in slots not retrieved yet. `None` for
-    /// schemes that need not know.
+    /// Slots that the receiver counts as the sender's: credits, credits in flight, and filled slots. `None` for schemes
+    /// that do not count them.
     pub current: Option<u32>,
 }
 

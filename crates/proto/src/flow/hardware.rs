@@ -1,33 +1,33 @@
-//! Receiver not ready, as InfiniBand's hardware does it: no credits, retries by a timer. Source: Liu & Panda, "hardware
+//! Receiver not ready, as InfiniBand hardware does it: no credits, retries by a timer. Source: Liu & Panda, "hardware
 //! based"; InfiniBand Architecture, volume 1, 9.7.5.2.8 (RNR NAK).
 //!
-//! The sender never waits for credit. If the receiver has no buffer, it says so (RNR NAK); the sender waits for the RNR
-//! timer and tries again, and everything behind it on that connection waits too, in order. So many refusals in a row,
-//! one more than the retries, end the connection. What "the receiver says so" is on a link without such hardware, stands
-//! in `docs/explanation/flow-control.md`, "Hardware": the sender looks whether there is a buffer, and finding none is the NAK.
+//! The sender never waits for credit. A receiver without a buffer answers with an RNR NAK. The sender waits for the RNR
+//! timer and retries; later packets of that connection wait behind the refused one. One refusal more than the retries
+//! ends the connection. On a link without such hardware the sender asks whether a buffer is free, and a negative answer
+//! is the NAK: see `docs/explanation/flow-control.md`, "Receiver not ready".
 //!
-//! Worked exchange, 2 buffers, timer 10 us, 1 retry: a and b leave; c is refused at 0 us and waits. At 10 us the
-//! receiver has freed a buffer: c leaves, and the count of refusals begins again. d is refused at 12 us and at 22 us: the
-//! connection has failed, d and all behind it end in errors.
+//! Worked exchange, 2 buffers, timer 10 us, 1 retry. Packets a and b leave; c is refused at 0 us and waits. At 10 us
+//! the receiver has freed a buffer: c leaves, and the refusal count restarts. Packet d is refused at 12 us and at 22
+//! us. The connection has failed: d and all packets behind it end in errors.
 //!
-//! Nothing of this reaches the layers above, so nothing can adapt: that is the scheme's known weakness.
+//! The layers above get no information, so they cannot adapt. That is the known weakness of the scheme.
 
 use super::{NotReady, unlimited};
 use crate::time::Instant;
 
-/// This many retries are as many as it takes. Source: InfiniBand Architecture, 11.6.2 (RNR retry count).
+/// This number of retries means no limit. Source: InfiniBand Architecture, 11.6.2 (RNR retry count).
 pub const WITHOUT_LIMIT: u8 = 7;
 
 /// The sending side.
 #[derive(Clone, Debug, Default)]
 pub struct Sender {
     buffers: unlimited::Sender,
-    /// Refusals since something was accepted, at most one more than there are retries.
+    /// Refusals since the last accepted packet, at most one more than the retries.
     refused: u8,
 }
 
 impl Sender {
-    /// Buffers known to be free.
+    /// Known free buffers.
     #[inline]
     pub fn room(&self) -> u32 {
         self.buffers.room()
@@ -39,13 +39,13 @@ impl Sender {
         self.buffers.spend(slots);
     }
 
-    /// The receiver is ready for `slots` more.
+    /// The receiver has `slots` more free buffers.
     pub fn found_room(&mut self, slots: u32) {
         self.buffers.found_room(slots);
         self.refused = 0;
     }
 
-    /// The buffers known to be free, if nothing was refused since.
+    /// Known free buffers, if nothing was refused since.
     pub(super) fn at_rest(&self) -> Option<u32> {
         (self.refused == 0).then_some(self.room())
     }
@@ -53,7 +53,7 @@ impl Sender {
     /// The receiver is not ready.
     ///
     /// - `timer_ns`: how long to wait after a refusal.
-    /// - `retries`: attempts after the first one; [`WITHOUT_LIMIT`] is for ever.
+    /// - `retries`: attempts after the first one. [`WITHOUT_LIMIT`] means no limit.
     pub fn refused(&mut self, now: Instant, timer_ns: u64, retries: u8) -> NotReady {
         if retries == WITHOUT_LIMIT {
             return NotReady::RetryAt(now.plus_ns(timer_ns));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_retried_after_the_timer_so_often_and_no_more() {
+    fn a_refusal_is_retried_after_the_timer_until_the_retries_are_used_up() {
         let mut sender = Sender::default();
         assert_eq!(sender.refused(us(0), TIMER_NS, 2), NotReady::RetryAt(us(10)));
         assert_eq!(sender.refused(us(12), TIMER_NS, 2), NotReady::RetryAt(us(22)));
@@ -91,12 +91,12 @@ mod tests {
     }
 
     #[test]
-    fn without_retries_the_first_refusal_is_the_end() {
+    fn without_retries_the_first_refusal_gives_up() {
         assert_eq!(Sender::default().refused(us(0), TIMER_NS, 0), NotReady::GiveUp);
     }
 
     #[test]
-    fn what_is_accepted_starts_the_count_again() {
+    fn an_accepted_packet_resets_the_refusal_count() {
         let mut sender = Sender::default();
         for round in 0..10 {
             assert_eq!(sender.refused(us(round), TIMER_NS, 1), NotReady::RetryAt(us(round + 10)));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_retries_are_without_limit() {
+    fn seven_retries_mean_no_limit() {
         let mut sender = Sender::default();
         let mut refused = |round| sender.refused(us(round), TIMER_NS, WITHOUT_LIMIT);
         assert!((0..1000).all(|round| refused(round) == NotReady::RetryAt(us(round + 10))));

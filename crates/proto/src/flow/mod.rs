@@ -1,9 +1,8 @@
-//! Flow control: how a receiver is kept from drowning. One file per scheme, a closed set behind two enums.
+//! Flow control: bounds the memory that a receiver spends on incoming messages. One file per scheme.
 //!
-//! A [`Sender`] says how many slots may be filled at a peer, a [`Receiver`] says when what was retrieved is given
-//! back. Neither knows messages. What is granted travels as a cumulative total, so that a repeated or late grant
-//! neither mints nor loses credit and the totals can be checked instead of believed. What a scheme needs once per endpoint
-//! is its [`Pool`], which every method of a receiver is given.
+//! A [`Sender`] says how many slots a peer may fill. A [`Receiver`] says when retrieved slots are granted again.
+//! Neither knows messages. A grant travels as a cumulative total. So a repeated or late grant neither creates nor loses
+//! credit, and the totals can be checked. State that a scheme needs once per endpoint is in its [`Pool`].
 
 pub mod activity;
 pub mod adaptive_backlog;
@@ -29,34 +28,34 @@ pub use dynamic_credits::Pool;
 pub use mutant::Mutant;
 pub use view::{ReceiverView, SenderView};
 
-/// Totals that do not fit what was granted and spent: the peer does not keep to the protocol.
+/// The granted total does not fit what was granted and spent: the peer violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("granted total {granted_total} would leave {credits} credits of a quota of {quota_slots}")]
 pub struct GrantError {
-    /// What came.
+    /// The total that arrived.
     pub granted_total: u32,
-    /// The credits that it would leave.
+    /// The credits that would result.
     pub credits: u32,
-    /// The most there can be.
+    /// The quota.
     pub quota_slots: u32,
 }
 
-/// Slots filled, or credits given back, that the sender had no credits for: it does not keep to the protocol.
+/// The sender filled slots or returned credits that it did not have: it violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{slots} slots spent with {credits} credits")]
 pub struct SpendError {
-    /// What was spent.
+    /// The slots that it spent.
     pub slots: u32,
-    /// The most it could have been.
+    /// The credits that it had.
     pub credits: u32,
 }
 
-/// What a sender does about a receiver that has no room for it.
+/// What a sender does after a receiver had no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotReady {
-    /// Ask again whenever the driver likes.
+    /// Ask again at any time.
     AskAgain,
-    /// Try again then.
+    /// Retry at this time.
     RetryAt(Instant),
     /// That was the last attempt.
     GiveUp,
@@ -71,17 +70,16 @@ pub enum Sender {
     Static(static_credits::Sender),
     /// See [`hardware`].
     Hardware(hardware::Sender),
-    /// See [`static_connection`]; a sender spends credits as in the mailbox form.
+    /// See [`static_connection`]. A sender spends credits as in the mailbox form.
     StaticConnection(static_credits::Sender),
-    /// See [`adaptive_backlog`]; the same, with fewer credits at first.
+    /// See [`adaptive_backlog`]. The same, with fewer starting credits.
     AdaptiveBacklog(static_credits::Sender),
     /// See [`dynamic_credits`].
     Dynamic(dynamic_credits::Sender),
 }
 
 impl Sender {
-    /// The side of a sender that begins with `start_slots` credits and can own at most `quota_slots` data slots at the
-    /// receiver.
+    /// A sender half with `start_slots` credits that can own at most `quota_slots` data slots at the receiver.
     pub fn new(scheme: Scheme, quota_slots: u32, start_slots: u32) -> Sender {
         let credited = || static_credits::Sender::starting_with(start_slots, quota_slots);
         match scheme {
@@ -106,7 +104,7 @@ impl Sender {
         }
     }
 
-    /// Fills `slots` slots, at most [`Sender::credits`].
+    /// Spends `slots` credits, at most [`Sender::credits`].
     #[inline]
     pub fn spend(&mut self, slots: u32) {
         match self {
@@ -118,10 +116,10 @@ impl Sender {
         }
     }
 
-    /// The credits, in schemes that have any: the same calculator in all of them.
+    /// The credit calculator, in schemes with credits.
     #[inline(always)]
     fn credited(&mut self) -> Option<&mut static_credits::Sender> {
-        // The usual one without a table of branches.
+        // The default scheme, without a jump table.
         if let Sender::Dynamic(sender) = self {
             return Some(sender.credits_mut());
         }
@@ -134,7 +132,7 @@ impl Sender {
         }
     }
 
-    /// [`Sender::spend`], if there are so many.
+    /// [`Sender::spend`], if there are enough credits. Returns whether there were.
     #[inline(always)]
     pub fn try_spend(&mut self, slots: u32) -> bool {
         if let Some(credits) = self.credited() {
@@ -150,16 +148,16 @@ impl Sender {
         enough
     }
 
-    /// Takes note of the total in a packet from the receiver.
+    /// Applies the granted total of a packet from the receiver.
     ///
     /// # Errors
-    /// [`GrantError`] if it cannot be; nothing has changed then.
+    /// [`GrantError`] if the total is not valid. Then nothing has changed.
     #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         self.credited().map_or(Ok(()), |credits| credits.granted(granted_total))
     }
 
-    /// The link found `slots` more slots free.
+    /// The link has found `slots` more free slots.
     pub fn found_room(&mut self, slots: u32) {
         match self {
             Sender::Unlimited(sender) => sender.found_room(slots),
@@ -171,8 +169,8 @@ impl Sender {
         }
     }
 
-    /// Credits that a request can make it give back, those beyond the guaranteed ones, which are as many as there are
-    /// credit slots; `None` if the scheme knows no such requests.
+    /// Credits that a compulsory return request reclaims: those beyond the guaranteed ones, which are as many as there
+    /// are credit slots. `None` if the scheme has no such requests.
     pub fn excess(&self, credit_slots: u16) -> Option<u32> {
         match self {
             Sender::Dynamic(sender) => Some(sender.excess(credit_slots.into())),
@@ -184,7 +182,7 @@ impl Sender {
         }
     }
 
-    /// The link found none.
+    /// The link has found no free slot.
     pub fn found_none(&mut self, now: Instant, scheme: &Scheme) -> NotReady {
         match (self, *scheme) {
             (Sender::Hardware(sender), Scheme::Hardware { rnr_timer_ns, rnr_retries }) => {
@@ -194,7 +192,7 @@ impl Sender {
         }
     }
 
-    /// The room known to be free, if there is nothing else to know, as in schemes without credits.
+    /// The known free slots, if the half has no other state. So in schemes without credits.
     pub(crate) fn at_rest(&self) -> Option<u32> {
         match self {
             Sender::Unlimited(sender) => Some(sender.room()),
@@ -206,7 +204,7 @@ impl Sender {
         }
     }
 
-    /// The side of a sender that was [at rest](Sender::at_rest) with so much room.
+    /// The sender half that was [at rest](Sender::at_rest) with `room` free slots.
     pub(crate) fn with_room(room_query: RoomQuery, room: u32) -> Sender {
         let mut sender = match room_query {
             RoomQuery::WhenFree => Sender::Unlimited(unlimited::Sender::default()),
@@ -216,7 +214,7 @@ impl Sender {
         sender
     }
 
-    /// How room comes, if not by grants.
+    /// How the half asks for free slots, in schemes without credits.
     #[inline]
     pub fn room_query(&self) -> Option<RoomQuery> {
         match self {
@@ -230,33 +228,33 @@ impl Sender {
     }
 }
 
-/// How a sender without credits asks its link for room.
+/// How a sender without credits asks its link for free slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomQuery {
-    /// The link answers when there is some.
+    /// The link answers when a slot is free.
     WhenFree,
-    /// The link answers at once, also that there is none.
+    /// The link answers at once, even if no slot is free.
     Immediate,
 }
 
 /// The receiving side of one pair.
 #[derive(Clone, Debug)]
 pub enum Receiver {
-    /// Returns nothing: the link shows what is free. Also for [`hardware`].
+    /// Grants nothing: the link shows free slots. Also for [`hardware`].
     Unlimited,
     /// See [`static_credits`].
     Static(static_credits::Receiver),
     /// See [`static_connection`].
     StaticConnection(static_connection::Receiver),
-    /// See [`adaptive_backlog`]. By itself, because it is larger than the others.
+    /// See [`adaptive_backlog`]. Boxed, because it is larger than the others.
     AdaptiveBacklog(Box<adaptive_backlog::Receiver>),
-    /// See [`dynamic_credits`]: all there is to know is in the pool, under this number.
+    /// See [`dynamic_credits`]. The state is in the pool, under this account number.
     Dynamic(u32),
 }
 
 impl Receiver {
-    /// The side of a receiver whose sender `from` begins with `start_slots` credits and can own at most `quota_slots` data
-    /// slots here; the thresholds of the mailbox form are for as many slots for credit packets there as `config` says.
+    /// A receiver half for sender `from`, which starts with `start_slots` credits and can own at most `quota_slots`
+    /// data slots here. In the mailbox form the threshold follows from `config.credit_slots`.
     pub fn new(config: &Config, from: Peer, quota_slots: u32, start_slots: u32, pool: &mut Pool) -> Receiver {
         match config.scheme {
             Scheme::Unlimited | Scheme::Hardware { .. } => Receiver::Unlimited,
@@ -273,24 +271,25 @@ impl Receiver {
         }
     }
 
-    /// The sender has left with all its credits, and may come back: then there is a new receiver half.
+    /// The sender has detached with all its credits. If it attaches again, it gets a new receiver half.
     pub fn detach(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {
             pool.detach(account);
         }
     }
 
-    /// The sender is gone for good.
+    /// The sender is lost.
     pub fn remove(self, pool: &mut Pool) {
         if let Receiver::Dynamic(account) = self {
             pool.remove(account);
         }
     }
 
-    /// A packet of `slots` data slots has been retrieved, whose sender says how many credit packets it has read.
+    /// A packet of `slots` data slots has been retrieved. `read` is how many credit packets its sender has read, modulo
+    /// 2^16.
     ///
     /// # Errors
-    /// [`SpendError`] if the sender had no credits for them and the scheme can tell; nothing has changed then.
+    /// [`SpendError`] if the sender had no credits for them and the scheme can tell. Then nothing has changed.
     #[inline]
     pub fn retrieved(&mut self, slots: u32, read: u16, pool: &mut Pool) -> Result<(), SpendError> {
         match self {
@@ -342,8 +341,7 @@ impl Receiver {
         }
     }
 
-    /// The packet retrieved had waited for credit. Returns the slots that its sender can fill from now on, if that changes
-    /// them.
+    /// The retrieved packet had waited for credit. Returns the new number of the sender's slots, if that changes it.
     pub fn packet_was_backlogged(&mut self) -> Option<u32> {
         match self {
             Receiver::AdaptiveBacklog(receiver) => Some(receiver.raise()),
@@ -354,17 +352,17 @@ impl Receiver {
         }
     }
 
-    /// The packet just retrieved was a request to give back credits, or the answer to one: `Some` of how many.
+    /// The retrieved packet was a compulsory return request, or a response with `returned` credits.
     ///
     /// # Errors
-    /// [`SpendError`] if the sender was not asked, or had not so many.
+    /// [`SpendError`] if no response was requested, or the sender does not have so many credits.
     pub fn control_retrieved(&mut self, returned: Option<u32>, pool: &mut Pool) -> Result<(), SpendError> {
         let Receiver::Dynamic(account) = *self else { return Ok(()) };
         pool.control_retrieved(account);
         returned.map_or(Ok(()), |credits| pool.returned(account, credits))
     }
 
-    /// A credit packet of the sender says how many of ours it has read, modulo 2^16.
+    /// The sender reports how many of our credit packets it has read, modulo 2^16.
     #[inline]
     pub fn credit_packets_read(&mut self, read: u16, pool: &mut Pool) {
         match self {
@@ -376,8 +374,8 @@ impl Receiver {
         }
     }
 
-    /// Credits for an explicit credit packet, if one is due now and one of the `credit_slots` slots for it at the sender is
-    /// free. They count as granted.
+    /// Credits for an explicit credit packet, if one is due and one of its `credit_slots` slots at the sender is free.
+    /// They count as granted.
     #[inline]
     pub fn grant(&mut self, credit_slots: u32, pool: &mut Pool) -> Option<u32> {
         match self {
@@ -389,8 +387,8 @@ impl Receiver {
         }
     }
 
-    /// What a data packet takes along: the credits that go back with it, which count as granted, and all granted so far. In the
-    /// mailbox form credits go with packets that have room for them (`has_room`), in the connection form with every one. For
+    /// The credits that a data packet piggybacks, which count as granted, and the granted total. In the mailbox form
+    /// credits go with packets that have space for them (`has_room`), in the connection form with every packet. For
     /// dynamic credits see `Pool::carry`.
     #[inline]
     pub fn carry(&mut self, has_room: bool) -> (u32, u32) {
@@ -407,7 +405,7 @@ impl Receiver {
         }
     }
 
-    /// All credits granted so far, modulo 2^32.
+    /// Granted credits in all, modulo 2^32.
     #[inline]
     pub fn granted_total(&self, pool: &Pool) -> u32 {
         match self {

@@ -1,44 +1,45 @@
-//! Rules that are known to be wrong, most of them as published, to be put in the place of ours: whatever claims to check
-//! the scheme must notice each. Only tests and proofs can choose one.
+//! Mutants: rules that are known to be wrong, most of them as published. Tests and searches must detect each of them.
+//!
+//! Only tests and proofs can select a mutant.
 
-/// One wrong rule of dynamic credits. The numbers are those of the gaps in `docs/explanation/flow-control.md`.
+/// One wrong rule of dynamic credits. The gap numbers are those of `docs/explanation/flow-control.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutant {
     /// Gap 1: a short grant pushes the whole new threshold.
     ShortGrantPushesTheThreshold,
-    /// Gap 2: credits that are given back leave the thresholds as they are.
+    /// Gap 2: returned credits do not change the thresholds.
     ReturnLeavesThresholds,
-    /// Gap 3: a blocked sender's crossing is used up even if nothing is granted with it.
+    /// Gap 3: a blocked sender's crossing is consumed even if nothing is granted.
     BlockedCrossingIsLost,
-    /// Gap 4: all that was retrieved is piggybacked, whether it is there or not.
+    /// Gap 4: all retrieved slots are piggybacked, even if they are not available.
     PiggybackOverdraws,
     /// Gap 5: a crossing by piggybacking forgets its overshoot.
     PiggybackForgetsTheOvershoot,
-    /// Gap 6: who has asked for credits does not answer a request before it was answered.
+    /// Gap 6: an endpoint with a pending request does not respond to the peer's request.
     ResponsesWaitForResponses,
-    /// Gap 6: the amount of a response is fixed when the request arrives. The same as ours while packets of a pair are in order
-    /// (docs/explanation/proof.md): no check can notice it there.
+    /// Gap 6: the amount of a response is fixed when the request arrives. While packets of a pair are in order this
+    /// equals our rule (docs/explanation/proof.md), so no check can detect it.
     AmountIsFixedByTheRequest,
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,
-    /// Gap 7: who has just gained is robbed as soon as anybody.
+    /// Gap 7: a sender that has just gained quota can be the next victim.
     VictimsGetNoGrace,
-    /// Gap 8: the thresholds of a new sender are ones, however many credits it begins with.
+    /// Gap 8: all thresholds of a new sender are ones, whatever its starting credits.
     ThresholdsStartAsOnes,
-    /// Gap 9: the dead keep their share.
+    /// Gap 9: lost peers keep their quota.
     LostPeersKeepTheirShare,
-    /// Gap 10: what is guaranteed to one sender may be granted to others.
+    /// Gap 10: credits guaranteed to one sender may be granted to others.
     NothingIsReserved,
-    /// Gap 11: piggybacking returns whatever was retrieved, also to a sender that has more than it should.
+    /// Gap 11: piggybacking returns all retrieved slots, even to a sender above its quota.
     PiggybackIgnoresTheQuota,
-    /// Not published by anybody: a credit packet returns one credit less than was counted as granted.
+    /// Not published: a credit packet returns one credit less than was counted as granted.
     CreditIsLost,
-    /// Nor this: a credit packet returns its credits twice.
+    /// Not published: a credit packet returns its credits twice.
     CreditsReturnTwice,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 15] = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,

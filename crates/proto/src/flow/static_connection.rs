@@ -1,32 +1,34 @@
-//! Static credits, connection form: pre-posted buffers for each connection, credits back with every packet of the other
-//! direction. Source: Liu & Panda, "user-level static". Not the mailbox form ([`super::static_credits`]): there is no shared
-//! mailbox behind it, credits travel in the header of every data packet instead of the last of a message, and the
-//! threshold is a setting from which the number of slots for explicit credit messages (ECM) follows, not the other way
-//! round.
+//! Static credits, connection form: pre-posted buffers for each connection. Credits return with every packet of the
+//! other direction. Source: Liu & Panda, "user-level static".
 //!
-//! Worked exchange, 4 buffers, ECM threshold 2: the sender sends a, b, c. The receiver retrieves a and sends a message of
-//! its own, whose every packet takes along what has gathered: 1 credit. It retrieves b (1) and c (2 = threshold): nothing
-//! goes the other way, so an ECM returns 2.
+//! It differs from the mailbox form ([`super::static_credits`]) in three ways. There is no shared mailbox. The header
+//! of every data packet carries credits, not only that of a message's last packet. The threshold is a setting, and the
+//! number of slots for explicit credit messages (ECM) follows from it.
 //!
-//! **An ECM never waits.** It costs no credit; and `q div E` slots are enough for all that can be unread. For if `m` are,
-//! the credits in them, at least `m E`, were the sender's before and are not yet again, so `m E <= q`. The receiver
-//! knows in time that one was read: the packets whose retrieval makes ECM number `q div E + 1` due cannot all have been
-//! sent before the first of those unread was read, and every packet says how many have been.
+//! Worked exchange, 4 buffers, ECM threshold 2. The sender sends a, b, c. The receiver retrieves a and sends a message
+//! of its own, whose first packet piggybacks 1 credit. It retrieves b (1) and c (2 = threshold). No packet goes the
+//! other way, so an ECM returns 2 credits.
 //!
-//! **Nothing deadlocks**: `1 <= E <= q`. A sender without credit has all `q` buffers filled, or retrieved and gathering,
-//! or on their way back; once the receiver has retrieved them, `E` have gathered.
+//! **An ECM never waits.** It costs no credit, and `q div E` slots are enough for all unread ECMs. Proof: let `m` ECMs
+//! be unread. Their credits, at least `m E`, were the sender's before and are not yet again, so `m E <= q`. The
+//! receiver also learns in time that an ECM was read. Consider the packets whose retrieval makes ECM number `q div E +
+//! 1` due. They cannot all have been sent before the first unread ECM was read, and every packet reports how many were
+//! read.
+//!
+//! **No deadlock**: `1 <= E <= q`. All `q` buffers of a sender without credit are filled, or retrieved and not
+//! returned, or returned and in flight. Once the receiver has retrieved all of them, at least `E` are to be returned.
 
 use core::num::NonZeroU32;
 
 use super::ReceiverView;
 
-/// When an explicit credit message is due, for a connection of `quota_slots` buffers: what was set, at most the quota;
-/// half of the quota, rounded up, if nothing was.
+/// The ECM threshold for a connection of `quota_slots` buffers: the setting, at most the quota. Without a setting it is
+/// half of the quota, rounded up.
 pub fn ecm_threshold(quota_slots: u32, threshold_slots: Option<NonZeroU32>) -> u32 {
     threshold_slots.map_or(quota_slots.div_ceil(2), |slots| slots.get().min(quota_slots)).max(1)
 }
 
-/// Slots that the explicit credit messages for a connection of `quota_slots` buffers need at its sender.
+/// Slots that the ECMs of a connection of `quota_slots` buffers need at its sender.
 pub fn ecm_slots(quota_slots: u32, threshold_slots: Option<NonZeroU32>) -> u32 {
     quota_slots / ecm_threshold(quota_slots, threshold_slots)
 }
@@ -37,7 +39,7 @@ pub struct Receiver {
     /// For reports.
     quota_slots: u32,
     threshold: u32,
-    /// Credits that go back with the next packet.
+    /// Credits that the next packet returns.
     gathered: u32,
     granted_total: u32,
     /// Explicit credit messages sent, modulo 2^16.
@@ -52,13 +54,13 @@ impl Receiver {
         Receiver { quota_slots, threshold, gathered: 0, granted_total: 0, ecms_sent: 0, ecms_read: 0 }
     }
 
-    /// `slots` more credits are to go back, those of retrieved packets or new ones.
+    /// `slots` more credits are to be returned: retrieved slots or new buffers.
     #[inline]
     pub(super) fn gather(&mut self, slots: u32) {
         self.gathered += slots;
     }
 
-    /// The connection has another number of buffers than before, so it has another threshold.
+    /// The number of buffers has changed, and with it the threshold.
     pub(super) fn resize(&mut self, quota_slots: u32, threshold: u32) {
         self.quota_slots = quota_slots;
         self.threshold = threshold;
@@ -66,7 +68,7 @@ impl Receiver {
 
     #[inline]
     pub(super) fn credit_packets_read(&mut self, read: u16) {
-        // A total beyond what was sent is not believed: it would only make us too generous with ECMs.
+        // Ignore a total beyond what was sent: it would only let us send too many ECMs.
         if self.ecms_sent.wrapping_sub(read) <= self.ecms_sent.wrapping_sub(self.ecms_read) {
             self.ecms_read = read;
         }
@@ -78,8 +80,8 @@ impl Receiver {
         self.gathered >= self.threshold
     }
 
-    /// Credits for an ECM, if one is due. With equal settings on both sides the slots are always enough (see above); with
-    /// others an ECM waits for the reading of an earlier one, and never overflows a mailbox.
+    /// Credits for an ECM, if one is due. With equal settings on both sides a slot is always free (see above). With
+    /// unequal settings an ECM waits until an earlier one was read, and never overflows a mailbox.
     #[inline]
     pub(super) fn grant(&mut self, ecm_slots: u32) -> Option<u32> {
         let unread = u32::from(self.ecms_sent.wrapping_sub(self.ecms_read));
@@ -90,7 +92,7 @@ impl Receiver {
         Some(self.piggyback())
     }
 
-    /// All that has gathered, for a packet that is to leave anyway.
+    /// All credits to be returned, for a packet that leaves in any case.
     #[inline]
     pub(super) fn piggyback(&mut self) -> u32 {
         let credits = core::mem::take(&mut self.gathered);
@@ -106,7 +108,7 @@ impl Receiver {
     pub(super) fn view(&self) -> ReceiverView {
         ReceiverView {
             quota_slots: Some(self.quota_slots),
-            // A sender that overran its quota is found elsewhere: a report must not stop for it.
+            // Other checks detect a sender that overran its quota. A report must not stop for it.
             current: Some(self.quota_slots.saturating_sub(self.gathered)),
             retrieved: Some(self.gathered),
             threshold: Some(self.threshold),
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_half_of_the_buffers_or_what_was_set_and_never_beyond_them() {
+    fn the_ecm_threshold_defaults_to_half_and_never_exceeds_the_buffers() {
         assert_eq!([1, 2, 5, 256].map(|q| ecm_threshold(q, None)), [1, 1, 3, 128]);
         assert_eq!([1, 2, 5, 256].map(|q| ecm_threshold(q, slots(4))), [1, 2, 4, 4]);
         assert_eq!([1, 2, 5, 256].map(|q| ecm_slots(q, None)), [1, 2, 1, 2]);
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_gather_until_a_packet_or_the_threshold_takes_them_back() {
+    fn credits_return_with_a_packet_or_at_the_threshold() {
         let mut receiver = Receiver::new(4, slots(2));
         receiver.gather(1);
         assert_eq!(receiver.grant(2), None);
@@ -166,8 +168,8 @@ mod tests {
         assert_eq!((receiver.piggyback(), receiver.granted_total()), (0, 3));
     }
 
-    /// Field notes, section 7, item 2 (a grant behind data): here an explicit credit message never waits for anything, with
-    /// a sender that reads them as late as it can, and packets of any length.
+    /// Known failure 2 (a grant behind data): an ECM never waits. The sender reads ECMs as late as it can, and packets
+    /// have any length.
     #[test]
     fn an_explicit_credit_message_never_waits_and_never_lacks_a_slot() {
         for q in 1..=40 {
@@ -197,19 +199,20 @@ mod tests {
         }
     }
 
-    /// What an explicit credit message is to the credit rules.
+    /// How an ECM is treated by the credit rules.
     #[derive(Clone, Copy, PartialEq)]
     enum Rule {
-        /// Ours: it costs no credit and passes what waits.
+        /// Our rule: it costs no credit and passes queued data.
         Free,
-        /// It is a message like others (field notes, section 7, item 1).
+        /// It is a message like others (known failure 1).
         CostsCredit,
-        /// It costs none, but stands in the queue behind data that does (item 2).
+        /// It costs no credit, but waits behind data that does (known failure 2).
         BehindData,
     }
 
-    /// Two that always have something to send, with `q` buffers each way. Both send all they can before they look at what has
-    /// come, so that the packets cross and carry no credit. Returns the rounds of 100 after which nobody can go on.
+    /// Two senders that always have something to send, with `q` buffers each way. Both send all they can before they
+    /// look at what has arrived, so the packets cross and carry no credit. Returns the round of 100 in which both are
+    /// stuck.
     fn crossing(q: u32, rule: Rule) -> Option<u32> {
         let ends = || (Sender::new(q), Receiver::new(q, None));
         let mut ends = [ends(), ends()];
@@ -218,7 +221,7 @@ mod tests {
                 let (sender, receiver) = &mut ends[end];
                 let slots = sender.credits();
                 sender.spend(slots);
-                receiver.piggyback(); // nothing has gathered in the first round; later it went explicitly
+                receiver.piggyback(); // nothing to return in the first round; later ECMs returned it
                 (slots, receiver.granted_total())
             });
             let mut went = sent[0].0 + sent[1].0;
@@ -228,7 +231,7 @@ mod tests {
                 ends[end].1.gather(slots);
             }
             for end in [0, 1] {
-                // Data is always waiting, so without credit whatever stands behind it waits too.
+                // Data always waits, so without credit an ECM behind it waits too.
                 let can_leave = rule == Rule::Free || ends[end].0.credits() > 0;
                 if can_leave && ends[end].1.grant(9).is_some() {
                     if rule == Rule::CostsCredit {
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_spend_their_last_credit_on_messages_that_return_none() {
+    fn crossing_messages_without_credits_deadlock_only_under_the_wrong_rules() {
         for q in 1..20 {
             assert_eq!(crossing(q, Rule::Free), None, "q={q}");
             assert_eq!(crossing(q, Rule::CostsCredit), Some(1), "q={q}: the known deadlock");
@@ -256,7 +259,7 @@ mod tests {
         }
     }
 
-    /// The counter-example to an ECM threshold beyond the quota, which [`ecm_threshold`] and the settings exclude.
+    /// Counter-example for an ECM threshold above the quota, which [`ecm_threshold`] and the settings exclude.
     #[test]
     fn a_threshold_beyond_the_buffers_would_deadlock() {
         let (mut sender, mut receiver) = (Sender::new(3), Receiver::new(3, None));
@@ -266,6 +269,6 @@ mod tests {
             receiver.gather(1);
             assert_eq!(receiver.grant(1), None);
         }
-        assert_eq!((sender.credits(), receiver.gathered), (0, 3)); // nothing is on its way to anybody
+        assert_eq!((sender.credits(), receiver.gathered), (0, 3)); // nothing is in flight
     }
 }

@@ -1,12 +1,12 @@
 //! Static credits, mailbox form: a fixed quota per sender. Source: Prades, thesis, chapter 5.
 //!
-//! Worked exchange, quota 3, one credit slot, threshold 2: the sender sends a, b, c and has no credit. The receiver
+//! Worked exchange, quota 3, one credit slot, threshold 2. The sender sends a, b, c and has no credit. The receiver
 //! retrieves a (1 retrieved) and b (2 reaches the threshold): `credit, granted total 2`. The sender reads it and sends
-//! d, e, saying that it has read 1 credit packet. With piggybacking, a message of the receiver after a would
-//! have carried `granted total 1` in its last packet, and the count would begin again at b.
+//! d and e, which report that it has read 1 credit packet. With piggybacking, a message of the receiver after a would
+//! have carried `granted total 1` in its last packet, and the count would restart at b.
 //!
-//! A packet may fill several slots at once, so the count may pass the threshold; all that was counted goes back. The
-//! argument of 5.1 holds as it is: `n + 1` explicit grants return more than the quota, so the sender has read one.
+//! A packet may fill several slots, so the count may pass the threshold. Then all retrieved slots are returned. The
+//! argument of 5.1 still holds: `n + 1` explicit grants return more than the quota, so the sender has read one of them.
 
 #[cfg(feature = "explore")]
 mod canonical;
@@ -17,13 +17,13 @@ use crate::mailbox::threshold;
 /// The sending side.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// Credits at first: the quota, but in schemes that begin with fewer.
+    /// Starting credits: the quota, except in schemes that start with fewer.
     start_slots: u32,
-    /// The most credits there can be: the quota.
+    /// Maximum of credits: the quota.
     quota_slots: u32,
-    /// All that was granted, modulo 2^32.
+    /// Granted credits in all, modulo 2^32.
     granted_total: u32,
-    /// What there is of both: at most the quota (I1).
+    /// Current credits, at most the quota (I1).
     credits: u32,
 }
 
@@ -33,7 +33,7 @@ impl Sender {
         Sender::starting_with(quota_slots, quota_slots)
     }
 
-    /// With fewer credits in the beginning than it can have later.
+    /// With fewer starting credits than the quota.
     pub(super) fn starting_with(start_slots: u32, quota_slots: u32) -> Sender {
         let start_slots = start_slots.min(quota_slots);
         Sender { start_slots, quota_slots, granted_total: 0, credits: start_slots }
@@ -45,14 +45,14 @@ impl Sender {
         self.credits
     }
 
-    /// Fills `slots` slots.
+    /// Spends `slots` credits.
     #[inline]
     pub fn spend(&mut self, slots: u32) {
         assert!(slots <= self.credits(), "{slots} slots filled with {} credits", self.credits());
         self.credits -= slots;
     }
 
-    /// Fills them if there are so many.
+    /// Spends `slots` credits if there are so many. Returns whether it did.
     #[inline]
     pub(super) fn try_spend(&mut self, slots: u32) -> bool {
         let Some(left) = self.credits.checked_sub(slots) else { return false };
@@ -60,10 +60,10 @@ impl Sender {
         true
     }
 
-    /// Takes note of a total granted.
+    /// Applies a granted total.
     ///
     /// # Errors
-    /// [`GrantError`] if it goes back, or would leave more credits than the quota (I1).
+    /// [`GrantError`] if the total decreases, or would leave more credits than the quota (I1).
     #[inline(always)]
     pub fn granted(&mut self, granted_total: u32) -> Result<(), GrantError> {
         let more = granted_total.wrapping_sub(self.granted_total);
@@ -95,7 +95,7 @@ pub struct Receiver {
     quota_slots: u32,
     threshold: u32,
     piggyback: bool,
-    /// Slots retrieved and not granted again.
+    /// Retrieved slots that are not granted again.
     retrieved: u32,
     granted_total: u32,
     /// Explicit credit packets sent, modulo 2^16.
@@ -124,7 +124,7 @@ impl Receiver {
 
     #[inline]
     pub(super) fn credit_packets_read(&mut self, read: u16) {
-        // A total beyond what was sent is not believed: it would only make us too generous with credit packets.
+        // Ignore a total beyond what was sent: it would only let us send too many credit packets.
         if self.packets_sent.wrapping_sub(read) <= self.packets_sent.wrapping_sub(self.packets_read) {
             self.packets_read = read;
         }
@@ -139,8 +139,8 @@ impl Receiver {
     #[inline]
     pub(super) fn grant(&mut self, credit_slots: u32) -> Option<u32> {
         let unread = u32::from(self.packets_sent.wrapping_sub(self.packets_read));
-        // With equal settings on both sides the threshold alone keeps `unread` below `credit_slots` (I2). The
-        // totals let us check it, so that unequal settings delay a grant instead of overflowing a mailbox.
+        // With equal settings on both sides the threshold alone keeps `unread` below `credit_slots` (I2). With unequal
+        // settings this check delays a grant instead of overflowing a mailbox.
         if !self.is_due() || unread >= credit_slots {
             return None;
         }
@@ -161,7 +161,7 @@ impl Receiver {
     pub(super) fn view(&self) -> ReceiverView {
         ReceiverView {
             quota_slots: Some(self.quota_slots),
-            // A sender that overran its quota is found elsewhere: a report must not stop for it.
+            // Other checks detect a sender that overran its quota. A report must not stop for it.
             current: Some(self.quota_slots.saturating_sub(self.retrieved)),
             retrieved: Some(self.retrieved),
             threshold: Some(self.threshold),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credits_come_back_at_the_threshold_all_that_were_counted() {
+    fn a_grant_at_the_threshold_returns_all_retrieved_slots() {
         const N: u32 = 1;
         let mut receiver = Receiver::new(3, N, false);
         receiver.retrieved(1);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn piggybacked_credits_start_the_count_again() {
+    fn piggybacked_credits_reset_the_retrieved_count() {
         const N: u32 = 2;
         let mut receiver = Receiver::new(10, N, true);
         receiver.retrieved(3);
@@ -219,19 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_was_never_earned_is_refused_and_changes_nothing() {
+    fn a_grant_above_the_quota_is_rejected_and_changes_nothing() {
         let mut sender = Sender::new(4);
         sender.spend(2);
         assert_eq!(sender.granted(3), Err(GrantError { granted_total: 3, credits: 5, quota_slots: 4 }));
         assert_eq!(sender.credits(), 2);
         assert_eq!(sender.granted(2), Ok(()));
-        assert_eq!(sender.granted(2), Ok(())); // repeated: nothing is minted
+        assert_eq!(sender.granted(2), Ok(())); // repeated: no credit is created
         assert_eq!(sender.credits(), 4);
         assert!(sender.granted(1).is_err()); // backwards
     }
 
     #[test]
-    fn a_sender_that_begins_with_few_credits_can_be_granted_up_to_the_quota_and_no_more() {
+    fn a_sender_with_few_starting_credits_can_be_granted_up_to_the_quota() {
         let mut sender = Sender::starting_with(1, 4);
         assert_eq!(sender.credits(), 1);
         assert_eq!(sender.granted(3), Ok(()));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_wrap() {
+    fn granted_totals_wrap_at_32_bits() {
         let mut sender = Sender::new(4);
         let mut total = 0u32;
         for _ in 0..5 {

@@ -1,6 +1,7 @@
-//! No flow control: the sender looks at the link whether there is room. The reference that overheads are
-//! measured against. On shared memory a lane is finite, so the sender claims conditionally; in the simulator the
-//! lane is as large as needed and the first look finds room for everything.
+//! No flow control: the sender asks the link for free slots. It is the reference for overheads.
+//!
+//! On shared memory a lane is finite, so the sender may have to wait. In the simulator a lane is as large as needed,
+//! and the first answer covers everything.
 
 /// The sending side.
 #[derive(Clone, Debug, Default)]
@@ -9,7 +10,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Slots known to be free.
+    /// Known free slots.
     #[inline]
     pub fn room(&self) -> u32 {
         self.room_slots
@@ -22,7 +23,7 @@ impl Sender {
         self.room_slots -= slots;
     }
 
-    /// Fills them if so many are known to be free.
+    /// Fills `slots` of them if so many are known. Returns whether it did.
     #[inline(always)]
     pub(super) fn try_spend(&mut self, slots: u32) -> bool {
         let Some(left) = self.room_slots.checked_sub(slots) else { return false };
@@ -30,7 +31,7 @@ impl Sender {
         true
     }
 
-    /// The link found more.
+    /// The link has found `slots` more free slots.
     pub fn found_room(&mut self, slots: u32) {
         self.room_slots = self.room_slots.saturating_add(slots);
     }

@@ -1,47 +1,46 @@
-//! What the two sides of a pair show of themselves, for reports: read-only, and the same words for every scheme.
-//! What a scheme does not have is `None`.
+//! Views of the two sides of a pair for reports: read-only, with the same fields for every scheme. A field that a
+//! scheme does not have is `None`.
 
 use super::{Pool, Receiver, Sender};
 
-/// The sending side, as it stands.
+/// The state of a sending side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderView {
     /// Slots that may be filled now.
     pub credits: u32,
-    /// Slots that were the sender's from the beginning.
+    /// Starting credits.
     pub quota_slots: Option<u32>,
-    /// All that was granted since, modulo 2^32.
+    /// Granted credits beyond them, modulo 2^32.
     pub granted_total: Option<u32>,
-    /// All slots filled, modulo 2^32.
+    /// Filled slots in all, modulo 2^32.
     pub spent_total: Option<u32>,
 }
 
-/// The receiving side, as it stands.
+/// The state of a receiving side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverView {
-    /// Slots that are meant for this sender: its quota, or what the scheme intends for it now.
+    /// The quota of this sender, or its intended quota with dynamic credits. Unit: slots.
     pub quota_slots: Option<u32>,
-    /// Slots that are the sender's now: credits that it has, credits on their way, slots that it has filled and that are
-    /// not retrieved.
+    /// Slots that the sender owns now: its credits, credits in flight, and filled slots that are not retrieved.
     pub current: Option<u32>,
     /// Slots retrieved and not granted again.
     pub retrieved: Option<u32>,
-    /// Credits go back when so many slots are retrieved.
+    /// Number of retrieved slots at which credits are returned.
     pub threshold: Option<u32>,
-    /// All that was granted, modulo 2^32.
+    /// Granted credits in all, modulo 2^32.
     pub granted_total: Option<u32>,
-    /// Explicit credit packets that the sender has not said to have read.
+    /// Explicit credit packets that the sender has not yet reported as read.
     pub unread_credit_packets: Option<u32>,
 }
 
 impl Sender {
-    /// As it stands.
+    /// The current state.
     pub fn view(&self) -> SenderView {
         match self {
             Sender::Unlimited(sender) => SenderView { credits: sender.room(), ..SenderView::default() },
             Sender::Hardware(sender) => SenderView { credits: sender.room(), ..SenderView::default() },
             Sender::Static(sender) | Sender::StaticConnection(sender) => sender.view(),
-            // It grows, and only the receiver knows how far it has.
+            // Its quota grows, and only the receiver knows the current value.
             Sender::AdaptiveBacklog(sender) => SenderView { quota_slots: None, ..sender.view() },
             Sender::Dynamic(sender) => sender.view(),
         }
@@ -49,7 +48,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// As it stands.
+    /// The current state.
     pub fn view(&self, pool: &Pool) -> ReceiverView {
         match self {
             Receiver::Unlimited => ReceiverView::default(),

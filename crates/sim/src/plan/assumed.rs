@@ -3,7 +3,7 @@
 //! It does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter in each, runs them, and
 //! evaluates the same rules again.
 //!
-//! A plan that sets a parameter itself keeps its value: the sweep leaves such a world as it is.
+//! A plan that sets a parameter itself keeps its value: the sweep leaves such a world as it is. Jitter is the exception.
 
 use super::setup::{RNR_TIMER_NS, SchemeName, Setup};
 use crate::network::parameters::Kind;
@@ -65,6 +65,14 @@ impl Assumed {
         }
     }
 
+    /// The value with which these worlds run: [`Assumed::base`], or the jitter that their plan sets.
+    pub fn base_of(self, worlds: &[Setup]) -> f64 {
+        match (self, worlds.first()) {
+            (Assumed::CallJitter, Some(world)) => world.network.model.cost.call_jitter_ps as f64 / 1000.0,
+            _ => self.base(),
+        }
+    }
+
     /// The world with another value; `None` if this parameter is no assumption of that world.
     #[must_use]
     pub fn set(self, setup: &Setup, value: f64) -> Option<Setup> {
@@ -97,7 +105,13 @@ impl Assumed {
                     return None;
                 }
                 cost.call_jitter_ps = (value * 1000.0) as u64;
-                keys.push(("call_jitter_ns", cost.call_jitter_ps));
+                // A plan that sets it wants noise between seeds; how much is still an assumption.
+                let name = &mut changed.settings.network;
+                let kept: Vec<&str> =
+                    name.split(' ').filter(|it| !it.starts_with("call_jitter_ns=")).collect();
+                *name = kept.join(" ");
+                name.push_str(&format!(" call_jitter_ns={value}"));
+                return Some(changed);
             }
             Assumed::RnrTimer => {
                 let timer_ns = &mut changed.settings.rnr_timer_ns;

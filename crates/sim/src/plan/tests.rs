@@ -265,7 +265,8 @@ fn goal_files_run_and_their_errors_have_lines() {
     let plan = goal(&format!("{send}a: recv 8b from 0\n}}\n")).expect("a plan");
     let record = run::run(&plan.worlds[0]).expect("ends");
     assert_eq!((record.messages, record.time_ns), (1, record.finished_ns));
-    assert_eq!(estimate::packets(&plan.worlds[0]), estimate::Estimate { packets: 1, at_least: false });
+    let estimate = estimate::packets(&plan.worlds[0]);
+    assert_eq!((estimate.packets, estimate.at_least, estimate.pairs), (1, false, 2));
     let missing = goal(&format!("{send}}}\n")).expect_err("no match");
     assert!(
         missing.starts_with("11: ") && missing.contains("two.goal, line 3: 1 message(s) from rank 0"),

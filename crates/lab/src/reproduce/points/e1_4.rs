@@ -10,7 +10,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "E1.4",
     title: "Static against dynamic credits: all-to-all among some of the ranks, the others in a barrier",
     source: "Prades, thesis, 5.5 and 6.8: Figures 5.9 and 6.5",
-    plans: &["e1.4"],
+    plans: &["e1.4", "e1.4-all"],
     points,
     figures,
 };

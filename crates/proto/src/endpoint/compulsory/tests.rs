@@ -131,7 +131,7 @@ impl Bench {
 }
 
 #[test]
-fn who_is_robbed_is_asked_and_answers_once() {
+fn reclaim_sends_one_request() {
     let mut receiver = Bench::new(None);
     assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
     assert!(!receiver.machine.is_quiescent(), "an answer is awaited");
@@ -146,7 +146,7 @@ fn who_is_robbed_is_asked_and_answers_once() {
 }
 
 #[test]
-fn requests_and_answers_say_hold_like_every_other_packet() {
+fn return_requests_and_responses_carry_rendezvous_only() {
     let mut receiver = Bench::with_budget(0, None); // every packet is checked where it leaves
     assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
     receiver.grant(2, 1);
@@ -158,7 +158,7 @@ fn requests_and_answers_say_hold_like_every_other_packet() {
 }
 
 #[test]
-fn a_request_without_credit_waits_and_leaves_before_data() {
+fn a_return_request_without_credit_waits_and_leaves_before_data() {
     let mut receiver = Bench::new(None);
     receiver.send(1); // the only credit
     receiver.send(1);
@@ -169,7 +169,7 @@ fn a_request_without_credit_waits_and_leaves_before_data() {
 }
 
 #[test]
-fn an_answer_before_the_question_is_refused() {
+fn a_response_without_a_request_is_rejected() {
     let mut receiver = Bench::new(None);
     receiver.send(1);
     receiver.rob_peer_1(); // the request waits
@@ -178,7 +178,7 @@ fn an_answer_before_the_question_is_refused() {
 }
 
 #[test]
-fn who_is_asked_keeps_the_guaranteed_credits_less_the_answer() {
+fn a_response_keeps_the_guaranteed_credits_less_its_own_cost() {
     let mut sender = Bench::new(None);
     sender.grant(1, 5);
     let answer = Body::ReturnResponse { credits: 5 };
@@ -187,7 +187,7 @@ fn who_is_asked_keeps_the_guaranteed_credits_less_the_answer() {
 }
 
 #[test]
-fn it_answers_also_with_nothing_to_give() {
+fn a_response_with_zero_credits_is_sent() {
     let mut sender = Bench::new(None);
     sender.send(1);
     assert_eq!(sender.arrive(1, Body::ReturnRequest).last(), Some(&(1, Body::Credit)), "no credit: it waits");
@@ -195,7 +195,7 @@ fn it_answers_also_with_nothing_to_give() {
 }
 
 #[test]
-fn two_requests_without_an_answer_make_no_sense() {
+fn a_second_request_before_the_response_is_rejected() {
     let mut sender = Bench::new(None);
     sender.send(1);
     sender.arrive(1, Body::ReturnRequest);
@@ -212,7 +212,7 @@ fn asked_while_asking(mutant: Option<Mutant>) -> Bench {
 }
 
 #[test]
-fn gap_6_both_may_ask_at_once() {
+fn gap_6_both_sides_may_request_at_once() {
     let answer = [(1, Body::ReturnResponse { credits: 0 })];
     assert_eq!(asked_while_asking(None).grant(1, 1), answer);
     // Two that wait for each other's answers wait for ever.
@@ -220,7 +220,7 @@ fn gap_6_both_may_ask_at_once() {
 }
 
 #[test]
-fn gap_6_a_request_goes_before_an_answer() {
+fn gap_6_a_request_leaves_before_a_response() {
     let mut machine = Bench::new(None);
     machine.send(1);
     assert_eq!(machine.rob_peer_1(), []);
@@ -230,7 +230,7 @@ fn gap_6_a_request_goes_before_an_answer() {
 }
 
 #[test]
-fn gap_6_the_amount_of_an_answer_is_fixed_when_it_leaves() {
+fn gap_6_the_amount_of_a_response_is_fixed_when_it_leaves() {
     let answer = |mutant| {
         let mut machine = Bench::new(mutant);
         machine.send(1);

@@ -56,7 +56,7 @@ fn a_refused_packet_waits_for_the_timer_and_everything_behind_it_waits_too() {
 }
 
 #[test]
-fn past_the_retries_the_connection_fails_and_later_messages_with_it() {
+fn a_connection_and_its_queue_fail_after_the_last_retry() {
     let mut sender = hardware(1);
     sender.at(0).send(0, 8);
     sender.send(1, 5000);
@@ -69,7 +69,7 @@ fn past_the_retries_the_connection_fails_and_later_messages_with_it() {
 }
 
 #[test]
-fn a_peer_that_dies_while_its_sender_waits_leaves_no_timer() {
+fn a_peer_that_dies_during_a_retry_wait_leaves_no_timer() {
     let mut sender = hardware(7);
     sender.send(0, 8);
     sender.event(room(0));
@@ -80,7 +80,7 @@ fn a_peer_that_dies_while_its_sender_waits_leaves_no_timer() {
 }
 
 #[test]
-fn a_refused_announcement_that_a_goodbye_voids_is_not_tried_again() {
+fn a_refused_rendezvous_is_not_retried_after_a_goodbye() {
     let mut sender = hardware(7);
     assert_eq!(sender.at(0).send(0, 5000), ["try"]);
     sender.event(room(0));
@@ -93,7 +93,7 @@ fn a_refused_announcement_that_a_goodbye_voids_is_not_tried_again() {
 /// Field notes, section 7, item 15: polling a receiver that is not ready. The load is bounded by the timer: however often
 /// something else happens, a peer is asked once for each timer, and peers do not delay each other.
 #[test]
-fn a_receiver_that_is_not_ready_is_asked_once_for_each_timer_whatever_else_happens() {
+fn a_receiver_that_is_not_ready_is_tried_once_per_timer() {
     let mut sender = hardware(7);
     sender.at(0).send(0, 8);
     sender.event(room(0));
@@ -115,7 +115,7 @@ fn connection(quota_slots: u32, ecm_threshold: u32) -> Bench {
 }
 
 #[test]
-fn in_the_connection_form_every_packet_takes_credits_along_not_only_the_last() {
+fn in_the_connection_form_every_packet_piggybacks_credits() {
     let totals = |mut receiver: Bench| {
         receiver.eager(0, 0);
         let mut actions = Vec::new();
@@ -135,7 +135,7 @@ fn in_the_connection_form_every_packet_takes_credits_along_not_only_the_last() {
 /// Field notes, section 7, items 5 and 7: a sender drained to zero although buffers are free, and one-way traffic, where
 /// nothing goes the other way that could take credits along.
 #[test]
-fn one_way_traffic_gets_its_credits_by_explicit_messages_at_the_threshold() {
+fn one_way_traffic_gets_credits_in_ecms_at_the_threshold() {
     let mut receiver = connection(4, 3);
     assert_eq!(receiver.eager(0, 0), ["retire"]);
     assert_eq!(receiver.eager(0, 0), ["retire"]);
@@ -162,7 +162,7 @@ fn an_explicit_credit_message_passes_data_that_waits_for_credit() {
 /// Field notes, section 7, item 1: both ends spend their last credit on messages that return none. With a rule that makes
 /// explicit credits cost a credit both wait for ever; ours does not.
 #[test]
-fn two_that_spend_their_last_credit_on_each_other_go_on() {
+fn two_senders_that_spend_their_last_credit_on_each_other_continue() {
     let mut both = connection(1, 1);
     assert_eq!(both.send(0, 8), ["transmit eager 8", "done 0"]);
     assert_eq!(both.send(1, 8), [""; 0]);
@@ -180,7 +180,7 @@ fn adaptive(start_slots: u32, quota_slots: u32) -> Bench {
 }
 
 #[test]
-fn what_has_gone_through_the_backlog_is_marked_and_nothing_else() {
+fn only_packets_from_the_backlog_are_marked() {
     let mut sender = adaptive(1, 8);
     let mut marks = Vec::new();
     let mut post = |sender: &mut Bench, event: Event| {
@@ -209,7 +209,7 @@ fn what_has_gone_through_the_backlog_is_marked_and_nothing_else() {
 }
 
 #[test]
-fn a_marked_packet_raises_the_buffers_up_to_the_maximum_and_the_most_is_counted() {
+fn a_marked_packet_raises_the_buffers_up_to_the_maximum() {
     let mut receiver = adaptive(1, 6);
     receiver.machine.config.max_unexpected = 100;
     assert_eq!(receiver.machine.counters().peak_quota_slots, 1);
@@ -226,7 +226,7 @@ fn a_marked_packet_raises_the_buffers_up_to_the_maximum_and_the_most_is_counted(
 }
 
 #[test]
-fn other_schemes_do_not_heed_the_mark() {
+fn other_schemes_ignore_the_backlog_mark() {
     let mut receiver = with_credits(3); // threshold 2
     assert_eq!(receiver.marked(), ["retire"]);
     assert_eq!(receiver.marked(), ["retire", "credit total 2"]);

@@ -1,4 +1,5 @@
-//! See `flow/canonical.rs`. And the environment that steals: a sender without an endpoint.
+//! The canonical form of dynamic credits (see `flow/canonical.rs`), and the stealing environment: a sender without an
+//! endpoint.
 
 use alloc::vec::Vec;
 
@@ -25,13 +26,13 @@ impl Pool {
         ReceiverBooks { quota_slots: None, granted_unknown, retrieved, current }
     }
 
-    /// Starting credits of senders that are counted from the start and have not come. Unit: slots.
+    /// Starting credits of expected senders that have not attached. Unit: slots.
     pub fn expected_slots(&self) -> u32 {
         self.placeholders.clone().map(|index| self.accounts[index as usize].current).sum()
     }
 
-    /// An expected sender that has not come behaves as if it were at a monitoring point: it becomes more active, and
-    /// takes quota from the least active when it is the most active already. Returns whether there is one.
+    /// An absent expected sender behaves as if it were at a monitoring point. Its activity rises one level; at the
+    /// highest level it steals quota. Returns whether there is such a sender.
     pub(crate) fn steal_for_absent_sender(&mut self) -> bool {
         let Some(phantom) = self.placeholders.clone().next() else { return false };
         let account = &mut self.accounts[phantom as usize];
@@ -43,9 +44,9 @@ impl Pool {
     pub(crate) fn canonical(&self, base_of: impl Fn(Peer) -> Base, words: &mut Vec<u32>) {
         let Pool {
             credit_slots,
-            piggyback: _,    // as it was made
-            start_slots: _,  // as it was made
-            grace_points: _, // as it was made
+            piggyback: _,    // constant
+            start_slots: _,  // constant
+            grace_points: _, // constant
             planned_senders,
             planned_slots,
             missing_slots,
@@ -59,8 +60,8 @@ impl Pool {
             free,
             activity,
             requests,
-            tally: _,  // counted, never looked at
-            mutant: _, // as it was made
+            tally: _,  // counted, not used
+            mutant: _, // constant
         } = self;
         words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *unassigned_slots]);
         words.extend([*planned_senders, *planned_slots, *missing_slots]);

@@ -198,7 +198,7 @@ impl Star {
 }
 
 #[test]
-fn the_published_trace_as_far_as_it_is_told() {
+fn the_published_trace_is_reproduced() {
     // Intended quota 10, two credit slots; the others have taken so much that 2 slots are there at the second return.
     let mut star = Star::published(28, 3, 2);
     assert_eq!(star.account(0).intended, 10);
@@ -265,7 +265,7 @@ fn piggybacked_thresholds_are_adjusted_by_deficit_and_by_excess() {
 }
 
 #[test]
-fn what_is_stolen_is_half_the_difference_and_never_the_guaranteed_credits() {
+fn stealing_moves_half_the_difference_and_spares_guaranteed_credits() {
     let mut star = Star::published(24, 2, 1);
     star.set(1, &[4, 7], 0, 10);
     let gains: Vec<(u32, u32)> = (0..8)
@@ -284,7 +284,7 @@ fn what_is_stolen_is_half_the_difference_and_never_the_guaranteed_credits() {
 }
 
 #[test]
-fn a_sender_climbs_one_level_each_time_it_has_used_up_what_it_had() {
+fn a_sender_rises_one_activity_level_per_monitoring_point() {
     let mut star = Star::published(60, 2, 1);
     let mut levels = Vec::new();
     for _ in 0..200 {
@@ -300,7 +300,7 @@ fn a_sender_climbs_one_level_each_time_it_has_used_up_what_it_had() {
 }
 
 #[test]
-fn gap_1_short_grants_push_what_is_granted() {
+fn gap_1_a_short_grant_pushes_the_granted_amount() {
     let run = |mutant| {
         let mut star = Star::broken(7, 2, 1, mutant);
         // The spec's example: quota 6, so new thresholds are 4, and grants of 1 and 1 were all that was there.
@@ -318,7 +318,7 @@ fn gap_1_short_grants_push_what_is_granted() {
 }
 
 #[test]
-fn gap_2_what_is_given_back_lowers_the_thresholds() {
+fn gap_2_returned_credits_lower_the_thresholds() {
     let run = |mutant| {
         let mut star = Star::broken(12, 2, 1, mutant);
         star.set(0, &[2, 3], 0, 4);
@@ -334,7 +334,7 @@ fn gap_2_what_is_given_back_lowers_the_thresholds() {
 }
 
 #[test]
-fn gap_3_a_blocked_sender_does_not_use_up_what_it_is_not_granted() {
+fn gap_3_a_blocked_crossing_without_a_grant_is_not_consumed() {
     let run = |mutant| {
         let mut star = Star::broken(24, 2, 1, mutant);
         star.set(0, &[3, 3], 0, 5);
@@ -367,7 +367,7 @@ fn overdraft(mutant: Option<Mutant>) -> u32 {
 }
 
 #[test]
-fn gap_4_piggybacking_grants_only_what_is_there() {
+fn gap_4_piggybacking_grants_only_available_slots() {
     assert_eq!(overdraft(None), 0);
 }
 
@@ -378,7 +378,7 @@ fn gap_4_as_published_overdraws() {
 }
 
 #[test]
-fn gap_5_an_overshoot_is_kept() {
+fn gap_5_a_piggyback_crossing_keeps_its_overshoot() {
     let run = |mutant| {
         let mut star = Star::broken(12, 2, 1, mutant);
         star.set(0, &[3, 3], 0, 5);
@@ -401,7 +401,7 @@ fn gap_5_an_overshoot_is_kept() {
 }
 
 #[test]
-fn gap_7_only_data_is_activity() {
+fn gap_7_control_packets_do_not_count_as_activity() {
     let run = |mutant| {
         let mut star = Star::broken(24, 2, 1, mutant);
         let account = star.sides[0].account;
@@ -428,7 +428,7 @@ fn gap_7_only_data_is_activity() {
 }
 
 #[test]
-fn gap_7_two_that_take_turns_do_not_rob_each_other_every_time() {
+fn gap_7_alternating_senders_do_not_steal_in_every_phase() {
     let quota_transfers = |grace_points| {
         let mut star = Star::new(DataRegion { grace_points, ..region(40, 2, 1) }, 1, 2, None);
         for side in 0..2 {
@@ -475,7 +475,7 @@ fn gap_12_shares_of_equally_active_senders_become_equal() {
 }
 
 #[test]
-fn gap_12_the_idle_lose_their_share_whether_they_are_richer_or_not() {
+fn gap_12_idle_senders_lose_their_quota() {
     let contact = DataRegion { grace_points: 4, ..region(8 * 57, 8, 2) };
     let mut star = Star::new(contact, 2, 8, None);
     for side in 0..8 {
@@ -502,7 +502,7 @@ fn gap_8_more_than_n_starting_credits_need_a_larger_last_threshold() {
 }
 
 #[test]
-fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
+fn gap_9_quota_of_lost_peers_returns_and_late_peers_get_theirs() {
     let run = |mutant| {
         let contact = DataRegion { attach_policy: AttachPolicy::FirstContact, ..region(40, 2, 1) };
         let mut star = Star::new(contact, 1, 2, mutant);
@@ -530,7 +530,7 @@ fn gap_9_the_share_of_the_dead_returns_and_late_ones_find_theirs() {
 }
 
 #[test]
-fn gap_9_senders_that_come_and_go_do_not_make_the_region_grow_each_time() {
+fn gap_9_repeated_attach_and_detach_does_not_grow_the_region() {
     let run = |close: fn(&mut Pool, u32)| {
         let contact =
             DataRegion { start_slots: 4, attach_policy: AttachPolicy::FirstContact, ..region(20, 4, 1) };
@@ -561,7 +561,7 @@ fn gap_9_senders_that_come_and_go_do_not_make_the_region_grow_each_time() {
 }
 
 #[test]
-fn gap_10_what_is_guaranteed_to_one_is_not_granted_to_others() {
+fn gap_10_guaranteed_credits_are_not_granted_to_others() {
     let run = |mutant| {
         let mut star = Star::broken(6, 3, 1, mutant);
         // C's only packet is retrieved, but there is no way back to C yet.
@@ -585,7 +585,7 @@ fn gap_10_what_is_guaranteed_to_one_is_not_granted_to_others() {
 }
 
 #[test]
-fn gap_11_a_robbed_sender_loses_its_credits_also_while_it_is_talked_to() {
+fn gap_11_piggybacking_does_not_refill_a_sender_above_its_quota() {
     let run = |mutant| {
         let mut star = Star::broken(40, 2, 1, mutant);
         star.set(0, &[10, 11], 0, 20);
@@ -616,7 +616,7 @@ fn a_run_of_slots_crosses_several_thresholds_and_sends_one_credit_packet() {
 }
 
 #[test]
-fn who_spends_or_returns_what_it_has_not_is_found_out() {
+fn overspend_is_rejected() {
     let mut star = Star::published(8, 2, 1);
     let account = star.sides[0].account;
     assert_eq!(star.pool.retrieved(account, 2, 0), Err(SpendError { slots: 2, credits: 1 }));
@@ -689,7 +689,7 @@ fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
 }
 
 #[test]
-fn stories_end_well_and_everything_happens_in_them() {
+fn random_runs_keep_the_invariants_and_cover_all_events() {
     let mut sum = Tally::default();
     for seed in 0..600 {
         let Tally {
@@ -722,7 +722,7 @@ fn stories_end_well_and_everything_happens_in_them() {
 }
 
 #[test]
-fn stories_notice_the_wrong_rules_that_stop_or_overflow() {
+fn random_runs_detect_mutants_that_deadlock_or_overflow() {
     let noticed = [
         Mutant::ShortGrantPushesTheThreshold,
         Mutant::ReturnLeavesThresholds,

@@ -1,4 +1,4 @@
-//! See `flow/canonical.rs`.
+//! The canonical form of static credits. See `flow/canonical.rs`.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ impl Sender {
     }
 
     pub(crate) fn canonical(&self, words: &mut Vec<u32>) {
-        let Sender { quota_slots, start_slots, granted_total: _, credits } = self; // the total is the origin
+        let Sender { quota_slots, start_slots, granted_total: _, credits } = self; // the total is part of the origin
         words.extend([*quota_slots, *start_slots, *credits]);
     }
 }

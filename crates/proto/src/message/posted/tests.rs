@@ -14,7 +14,7 @@ fn visits(queue: &PostedQueue) -> u64 {
 }
 
 #[test]
-fn a_message_finds_its_receive_among_many_without_looking_at_the_others() {
+fn a_match_among_many_receives_visits_few_of_them() {
     const COUNT: u32 = 100_000;
     // With and without a sender, any tag of a sender: a tag or a sender for each receive.
     for kind in 0..3 {
@@ -47,7 +47,7 @@ fn a_message_finds_its_receive_among_many_without_looking_at_the_others() {
 }
 
 #[test]
-fn a_peer_that_nothing_is_posted_for_costs_nothing() {
+fn a_peer_without_posted_receives_uses_no_memory() {
     let mut queue = PostedQueue::default();
     queue.post(Request(0), pattern(Some(1), 0, 0), 8, None);
     queue.post(Request(1), pattern(Some(1), 0, 0), 8, None);
@@ -59,7 +59,7 @@ fn a_peer_that_nothing_is_posted_for_costs_nothing() {
 
 /// Random traffic against a plain list: few selectors and more than have an index, short queues and long.
 #[test]
-fn the_queue_does_what_a_naive_list_does() {
+fn the_posted_queue_equals_a_naive_list() {
     let (mut indexed_steps, mut unindexed_steps) = (0, 0);
     for seed in 0..80 {
         let mut random = fastrand::Rng::with_seed(seed);

@@ -46,7 +46,7 @@ fn visits(queue: &UnexpectedQueue) -> u64 {
 }
 
 #[test]
-fn an_entry_comes_out_as_it_went_in() {
+fn entries_survive_packing() {
     let payloads = [
         Payload::Whole,
         Payload::Arriving { bytes: 77 },
@@ -92,7 +92,7 @@ fn an_entry_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn a_million_messages_take_64_bytes_each_and_give_them_back() {
+fn a_million_messages_use_64_bytes_each_and_release_them() {
     assert_eq!(size_of::<Entry>(), 36);
     // All tags distinct is the worst for the indexes, one tag the best.
     for (count, tags) in [(1_000_000, 1_000_000), (200_000, 1)] {
@@ -118,7 +118,7 @@ fn a_million_messages_take_64_bytes_each_and_give_them_back() {
 }
 
 #[test]
-fn a_short_queue_takes_64_bytes_a_message_and_one_chunk_of_each_kind() {
+fn a_short_queue_uses_64_bytes_per_message_and_one_chunk_per_kind() {
     let mut queue = UnexpectedQueue::default();
     for number in 0..100_000u64 {
         queue.push(message(number as u32 % 3, number));
@@ -152,7 +152,7 @@ fn visits_past(count: u64, in_the_way: impl Fn(u64) -> Unexpected, wanted: Patte
 }
 
 #[test]
-fn what_waits_in_front_is_not_looked_at() {
+fn a_search_visits_few_messages_of_other_keys() {
     let context = |tag: u64| 5 << 40 | tag;
     type InTheWay = fn(u64) -> Unexpected;
     // The same tag from another sender; other tags of the sender; all tags distinct; another context, many senders.
@@ -177,7 +177,7 @@ fn what_waits_in_front_is_not_looked_at() {
 }
 
 #[test]
-fn draining_three_senders_one_after_the_other_visits_a_few_entries_for_each_message() {
+fn draining_three_senders_in_turn_visits_few_entries_per_message() {
     const EACH: u64 = 40_000;
     for ignore in [EXACT, PROTOCOL, ANY_TAG] {
         let mut queue = UnexpectedQueue::default();
@@ -195,7 +195,7 @@ fn draining_three_senders_one_after_the_other_visits_a_few_entries_for_each_mess
 }
 
 #[test]
-fn more_selectors_than_indexes_walk_and_exchange_within_the_stated_bound() {
+fn extra_selectors_replace_indexes_within_the_stated_bound() {
     const COUNT: u64 = 2000;
     let mut queue = UnexpectedQueue::default();
     fill(&mut queue, COUNT, |number| message(1, number << 8));
@@ -217,7 +217,7 @@ fn more_selectors_than_indexes_walk_and_exchange_within_the_stated_bound() {
 }
 
 #[test]
-fn indexes_go_when_only_a_few_messages_are_left() {
+fn indexes_are_dropped_when_few_messages_remain() {
     let mut queue = UnexpectedQueue::default();
     let names = fill(&mut queue, 100, |tag| message(0, tag));
     queue.find(&pattern(Some(0), 99, EXACT));
@@ -231,7 +231,7 @@ fn indexes_go_when_only_a_few_messages_are_left() {
 
 /// Random traffic against a plain list, with few keys and many, short queues and long.
 #[test]
-fn the_queue_does_what_a_naive_list_does() {
+fn the_unexpected_queue_equals_a_naive_list() {
     let (mut exchanges, mut longest) = (0, 0);
     for seed in 0..60 {
         let mut random = fastrand::Rng::with_seed(seed);

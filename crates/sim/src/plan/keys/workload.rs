@@ -149,6 +149,12 @@ pub const WORKLOADS: &[Section] = &[
             TO_EACH_OTHER,
             WINDOW,
             ORDER,
+            KeyInfo::with_default(
+                "barrier",
+                Value::OneOf(&["dissemination", "linear"]),
+                "\"dissemination\"",
+                "The barrier between phases. With `linear`, rank 0 receives a message from each other rank and answers each.",
+            ),
             KeyInfo::required(
                 "phases",
                 Value::Words("a list (in double brackets) of tables with `ranks` and `calls`"),

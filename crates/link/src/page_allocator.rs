@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_survive_growing_and_shrinking_across_the_border() {
+    fn realloc_across_the_size_limit_keeps_the_contents() {
         let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
         let sizes = [100, 40_000, 5_000_000, LARGE_BYTES, LARGE_BYTES - 1, 10, 1 << 20, 60];
         // SAFETY: each block is used within its length and given back once, with the layout it has then.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn large_blocks_are_zero_and_gone_when_freed() {
+    fn freed_large_blocks_return_their_memory_to_the_kernel() {
         let resident_kib = || {
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find(|line| line.starts_with("RssAnon")).unwrap();

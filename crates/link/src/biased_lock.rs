@@ -12,7 +12,7 @@
 //! is no longer the owner. Each tenure has a `busy` word of its own, never used again: a former owner that
 //! wakes up late writes to a word that nobody looks at any more.
 //!
-//! After [`TENURES`] changes the threads evidently share: then it is an ordinary lock for good. The same from the beginning where
+//! After [`MAX_BIASES`] changes the threads evidently share: then it is an ordinary lock for good. The same from the beginning where
 //! the kernel has no membarrier.
 //!
 //! A guard may be held while sleeping, but then another thread waits as long. Entering again while a guard of
@@ -27,11 +27,11 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
 /// How often ownership moves before it becomes a lock.
-pub const TENURES: usize = if crate::shm::sync::NATIVE { 16 } else { 2 };
+pub const MAX_BIASES: usize = if crate::shm::sync::NATIVE { 16 } else { 2 };
 /// `owner` while it is nobody's.
-const NOBODY: usize = usize::MAX;
+const UNBIASED: usize = usize::MAX;
 /// `owner` when it has become a lock.
-const SHARED: usize = usize::MAX - 1;
+const PLAIN_LOCK: usize = usize::MAX - 1;
 /// Looks at a busy owner before the core is given away.
 const SPINS: u32 = 100;
 
@@ -44,34 +44,34 @@ enum Mode {
 
 #[derive(Debug)]
 #[repr(align(64))]
-struct Tenure {
+struct Bias {
     thread: AtomicU64,
     busy: AtomicU32,
 }
 
 /// A value with an owner.
 #[derive(Debug)]
-pub struct Owner<T> {
+pub struct BiasedLock<T> {
     mode: Mode,
-    /// Number of the current tenure, or [`NOBODY`], or [`SHARED`].
-    owner: AtomicUsize,
-    tenures: Box<[Tenure]>,
+    /// Number of the current tenure, or [`UNBIASED`], or [`PLAIN_LOCK`].
+    current: AtomicUsize,
+    biases: Box<[Bias]>,
     /// Held while ownership moves, and by every user once it is a lock. The tenures used up.
-    lock: Mutex<usize>,
+    used: Mutex<usize>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: `enter` gives out one guard at a time over all threads (module text), or, when serialised, the maker
 // has promised as much; so sharing an owner is moving the value.
-unsafe impl<T: Send> Sync for Owner<T> {}
+unsafe impl<T: Send> Sync for BiasedLock<T> {}
 // SAFETY: nothing here belongs to a thread.
-unsafe impl<T: Send> Send for Owner<T> {}
+unsafe impl<T: Send> Send for BiasedLock<T> {}
 
-impl<T> Owner<T> {
+impl<T> BiasedLock<T> {
     /// For callers on any threads (`FI_THREAD_SAFE`).
-    pub fn shared(value: T) -> Owner<T> {
-        let owner = if register_inside() { NOBODY } else { SHARED };
-        Owner::new(value, Mode::Shared, owner)
+    pub fn shared(value: T) -> BiasedLock<T> {
+        let current = if register_inside() { UNBIASED } else { PLAIN_LOCK };
+        BiasedLock::new(value, Mode::Shared, current)
     }
 
     /// For callers that never call at the same time (`FI_THREAD_DOMAIN`): entering costs nothing.
@@ -79,18 +79,18 @@ impl<T> Owner<T> {
     /// # Safety
     /// At no time may two guards live, on whatever threads; and what one thread did must happen before what the
     /// next one does (as it does if the callers hold a lock).
-    pub unsafe fn serialised(value: T) -> Owner<T> {
-        Owner::new(value, Mode::Serialised, NOBODY)
+    pub unsafe fn serialised(value: T) -> BiasedLock<T> {
+        BiasedLock::new(value, Mode::Serialised, UNBIASED)
     }
 
-    fn new(value: T, mode: Mode, owner: usize) -> Owner<T> {
-        let tenure = |_| Tenure { thread: AtomicU64::new(0), busy: AtomicU32::new(0) };
-        let tenures = if mode == Mode::Shared { TENURES } else { 0 };
-        Owner {
+    fn new(value: T, mode: Mode, current: usize) -> BiasedLock<T> {
+        let bias = |_| Bias { thread: AtomicU64::new(0), busy: AtomicU32::new(0) };
+        let biases = if mode == Mode::Shared { MAX_BIASES } else { 0 };
+        BiasedLock {
             mode,
-            owner: AtomicUsize::new(owner),
-            tenures: (0..tenures).map(tenure).collect(),
-            lock: Mutex::new(0),
+            current: AtomicUsize::new(current),
+            biases: (0..biases).map(bias).collect(),
+            used: Mutex::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -105,60 +105,60 @@ impl<T> Owner<T> {
             return self.guard(Release::Nothing);
         }
         let thread = this_thread();
-        let number = self.owner.load(Ordering::Relaxed);
-        if let Some(tenure) = self.tenures.get(number)
-            && tenure.thread.load(Ordering::Relaxed) == thread
+        let number = self.current.load(Ordering::Relaxed);
+        if let Some(bias) = self.biases.get(number)
+            && bias.thread.load(Ordering::Relaxed) == thread
         {
-            assert!(tenure.busy.load(Ordering::Relaxed) == 0, "entered twice by one thread");
-            tenure.busy.store(1, Ordering::Relaxed);
+            assert!(bias.busy.load(Ordering::Relaxed) == 0, "entered twice by one thread");
+            bias.busy.store(1, Ordering::Relaxed);
             light_fence(false);
             // Acquire: our own store or that of the thread that made us the owner; not needed for the value,
             // which only we have touched since then, but it keeps the accesses below.
-            if self.owner.load(Ordering::Acquire) == number {
-                return self.guard(Release::Busy(&tenure.busy));
+            if self.current.load(Ordering::Acquire) == number {
+                return self.guard(Release::Busy(&bias.busy));
             }
-            tenure.busy.store(0, Ordering::Release);
+            bias.busy.store(0, Ordering::Release);
         }
-        self.enter_slowly(thread)
+        self.enter_slow_path(thread)
     }
 
     #[cold]
-    fn enter_slowly(&self, thread: u64) -> Guard<'_, T> {
-        let mut used = lock(&self.lock);
-        let number = self.owner.load(Ordering::Relaxed);
-        if number == SHARED {
+    fn enter_slow_path(&self, thread: u64) -> Guard<'_, T> {
+        let mut used = lock(&self.used);
+        let number = self.current.load(Ordering::Relaxed);
+        if number == PLAIN_LOCK {
             return self.guard(Release::Lock(used));
         }
-        self.owner.store(NOBODY, Ordering::Relaxed);
-        if let Some(tenure) = self.tenures.get(number) {
+        self.current.store(UNBIASED, Ordering::Relaxed);
+        if let Some(bias) = self.biases.get(number) {
             // Registered in `shared`; a kernel that forbids it later leaves no safe way on, nor does a forked child
             // in which it was forgotten, which registering again mends.
             assert!(
                 heavy_fence_inside() || (register_inside() && heavy_fence_inside()),
                 "membarrier was allowed and is no longer"
             );
-            let mut looks = 0;
+            let mut spins = 0;
             // Acquire: what the owner did in there happens before what we do.
-            while tenure.busy.load(Ordering::Acquire) != 0 {
-                looks += 1;
-                if looks < SPINS { spin_hint() } else { yield_now() }
+            while bias.busy.load(Ordering::Acquire) != 0 {
+                spins += 1;
+                if spins < SPINS { spin_hint() } else { yield_now() }
             }
         }
-        let Some(tenure) = self.tenures.get(*used) else {
-            self.owner.store(SHARED, Ordering::Relaxed);
+        let Some(bias) = self.biases.get(*used) else {
+            self.current.store(PLAIN_LOCK, Ordering::Relaxed);
             return self.guard(Release::Lock(used));
         };
-        tenure.thread.store(thread, Ordering::Relaxed);
-        tenure.busy.store(1, Ordering::Relaxed);
-        self.owner.store(*used, Ordering::Release);
+        bias.thread.store(thread, Ordering::Relaxed);
+        bias.busy.store(1, Ordering::Relaxed);
+        self.current.store(*used, Ordering::Release);
         *used += 1;
         drop(used);
-        self.guard(Release::Busy(&tenure.busy))
+        self.guard(Release::Busy(&bias.busy))
     }
 
     #[inline]
     fn guard<'a>(&'a self, release: Release<'a>) -> Guard<'a, T> {
-        Guard { owner: self, release, _this_thread_only: PhantomData }
+        Guard { lock: self, release, _this_thread_only: PhantomData }
     }
 
     /// The value, from its only holder.
@@ -176,7 +176,7 @@ enum Release<'a> {
 
 /// Leave to use the value.
 pub struct Guard<'a, T> {
-    owner: &'a Owner<T>,
+    lock: &'a BiasedLock<T>,
     release: Release<'a>,
     _this_thread_only: PhantomData<*mut ()>,
 }
@@ -186,7 +186,7 @@ impl<T> Deref for Guard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: one guard lives at a time (module text; the promise of `serialised`), and we borrow from it.
-        unsafe { &*self.owner.value.get() }
+        unsafe { &*self.lock.value.get() }
     }
 }
 
@@ -194,7 +194,7 @@ impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above; the guard is borrowed mutably.
-        unsafe { &mut *self.owner.value.get() }
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
@@ -214,77 +214,77 @@ mod tests {
     use crate::shm::sync::{Arc, explore, thread};
 
     #[test]
-    fn loom_two_threads_never_meet() {
+    fn loom_two_threads_never_hold_a_guard_at_the_same_time() {
         explore(3, || {
-            let owner = Arc::new(Owner::shared(crate::shm::sync::Watched::new(0_u32)));
-            let add = |owner: &Owner<crate::shm::sync::Watched<u32>>| {
+            let lock = Arc::new(BiasedLock::shared(crate::shm::sync::Watched::new(0_u32)));
+            let add = |lock: &BiasedLock<crate::shm::sync::Watched<u32>>| {
                 // SAFETY: the guard is ours alone; under loom a race is found out.
-                owner.enter().with_mut(|value| unsafe { *value += 1 });
+                lock.enter().with_mut(|value| unsafe { *value += 1 });
             };
             let other = {
-                let owner = Arc::clone(&owner);
+                let lock = Arc::clone(&lock);
                 thread::spawn(move || {
-                    add(&owner);
-                    add(&owner);
+                    add(&lock);
+                    add(&lock);
                 })
             };
-            add(&owner);
-            add(&owner);
+            add(&lock);
+            add(&lock);
             other.join().unwrap();
             // SAFETY: as above.
-            assert_eq!(owner.enter().with(|value| unsafe { *value }), 4);
+            assert_eq!(lock.enter().with(|value| unsafe { *value }), 4);
         });
     }
 
     #[test]
-    fn many_threads_count_right() {
-        let owner = Owner::shared(0_u64);
+    fn four_threads_lose_no_update() {
+        let lock = BiasedLock::shared(0_u64);
         let rounds = if cfg!(miri) { 50 } else { 100_000 };
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..rounds {
-                        *owner.enter() += 1;
+                        *lock.enter() += 1;
                     }
                 });
             }
         });
-        assert_eq!(owner.into_inner(), 4 * rounds);
+        assert_eq!(lock.into_inner(), 4 * rounds);
     }
 
     #[test]
-    fn few_changes_keep_the_bias() {
-        let owner = Owner::shared(0_u64);
+    fn the_bias_is_kept_until_max_biases_changes() {
+        let lock = BiasedLock::shared(0_u64);
         for _ in 0..3 {
-            *owner.enter() += 1;
+            *lock.enter() += 1;
             std::thread::scope(|scope| {
-                scope.spawn(|| *owner.enter() += 1);
+                scope.spawn(|| *lock.enter() += 1);
             });
         }
-        assert_eq!(owner.owner.load(Ordering::Relaxed), 5); // six tenures
+        assert_eq!(lock.current.load(Ordering::Relaxed), 5); // six tenures
         for _ in 0..20 {
-            *owner.enter() += 1;
+            *lock.enter() += 1;
             std::thread::scope(|scope| {
-                scope.spawn(|| *owner.enter() += 1);
+                scope.spawn(|| *lock.enter() += 1);
             });
         }
-        assert_eq!(owner.owner.load(Ordering::Relaxed), SHARED);
-        assert_eq!(owner.into_inner(), 46);
+        assert_eq!(lock.current.load(Ordering::Relaxed), PLAIN_LOCK);
+        assert_eq!(lock.into_inner(), 46);
     }
 
     #[test]
     #[should_panic(expected = "entered twice")]
-    fn entering_twice_is_found() {
-        let owner = Owner::shared(());
-        let _guard = owner.enter();
-        let _ = owner.enter();
+    fn entering_twice_in_one_thread_panics() {
+        let lock = BiasedLock::shared(());
+        let _guard = lock.enter();
+        let _ = lock.enter();
     }
 
     #[test]
-    fn serialised_costs_nothing_and_works() {
+    fn a_serialised_lock_gives_access_without_locking() {
         // SAFETY: one guard at a time below.
-        let owner = unsafe { Owner::serialised(1) };
-        *owner.enter() += 1;
-        assert_eq!(*owner.enter(), 2);
+        let lock = unsafe { BiasedLock::serialised(1) };
+        *lock.enter() += 1;
+        assert_eq!(*lock.enter(), 2);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A provider cannot say to its caller that there is no need. So [`intercept`] points the entry for `sched_yield` in the tables by which
 //! MPI libraries call others (their global offset tables) to a function here, as UCX does with those that free
-//! memory. After each read of ours the driver says whether a yield would be of use ([`next_is_needless`]); the first one on that
+//! memory. After each read of ours the driver says whether a yield would be of use ([`skip_next_yield`]); the first one on that
 //! thread returns at once if not. All others reach the system.
 //! ```text
 //! read     a completion; next_is_needless(true)
@@ -27,7 +27,7 @@ use plt_rs::{DynamicLibrary, LoadedLibrary};
 /// What the files of MPI libraries are called.
 const MPI_LIBRARIES: &str = "libmpi";
 /// `PT_GNU_RELRO`, the type of a program header: what the loader has made read-only.
-const READ_ONLY_LATER: u32 = 0x6474_e552;
+const PT_GNU_RELRO: u32 = 0x6474_e552;
 /// Relocations of words that hold a function's address and nothing else: `GLOB_DAT` and `JUMP_SLOT`. Source: the processors'
 /// supplements to the System V ABI.
 const FUNCTION_WORDS: [u32; 2] = if cfg!(target_arch = "aarch64") { [1025, 1026] } else { [6, 7] };
@@ -35,47 +35,47 @@ const FUNCTION_WORDS: [u32; 2] = if cfg!(target_arch = "aarch64") { [1025, 1026]
 /// The thread whose next yield is of no use; 0: nobody's. Lost or late marks cost or spare a yield. Alone in its lines: every read
 /// of every thread looks at it.
 #[repr(align(128))]
-struct Mark(AtomicUsize);
+struct ThreadMark(AtomicUsize);
 
-static NEEDLESS: Mark = Mark(AtomicUsize::new(0));
+static SKIP_NEXT: ThreadMark = ThreadMark(AtomicUsize::new(0));
 
 /// The thread that was the last to yield in earnest.
-static YIELDED: Mark = Mark(AtomicUsize::new(0));
+static LAST_YIELDER: ThreadMark = ThreadMark(AtomicUsize::new(0));
 /// When that was over. Unit: ticks of the processor ([`crate::cores::ticks`]).
-static YIELD_OVER: AtomicU64 = AtomicU64::new(0);
+static LAST_YIELD_END: AtomicU64 = AtomicU64::new(0);
 
 /// The calling thread has ended a read. `needless`: if it yields now, that is of no use.
 #[inline(always)]
-pub fn next_is_needless(needless: bool) {
+pub fn skip_next_yield(needless: bool) {
     let thread = if needless { this_thread() } else { 0 };
-    if NEEDLESS.0.load(Ordering::Relaxed) != thread {
-        NEEDLESS.0.store(thread, Ordering::Relaxed);
+    if SKIP_NEXT.0.load(Ordering::Relaxed) != thread {
+        SKIP_NEXT.0.store(thread, Ordering::Relaxed);
     }
 }
 
 /// Whether the next yield of the calling thread would be left out.
-pub fn next_is_left_out() -> bool {
-    NEEDLESS.0.load(Ordering::Relaxed) == this_thread()
+pub fn skips_next_yield() -> bool {
+    SKIP_NEXT.0.load(Ordering::Relaxed) == this_thread()
 }
 
 /// Whether the calling thread comes from a yield in earnest that was over no more than `ticks` of the processor ago: then it waits,
 /// however long ago its last call of us was. Never where the yields of its library do not come here. Two threads that ask
 /// at once may both be told that they do not.
 pub fn has_just_yielded(within_ticks: u64) -> bool {
-    let mine = YIELDED.0.load(Ordering::Relaxed) == this_thread();
-    mine && ticks().wrapping_sub(YIELD_OVER.load(Ordering::Relaxed)) <= within_ticks
+    let mine = LAST_YIELDER.0.load(Ordering::Relaxed) == this_thread();
+    mine && ticks().wrapping_sub(LAST_YIELD_END.load(Ordering::Relaxed)) <= within_ticks
 }
 
 /// `sched_yield`, except where that is of no use.
-extern "C" fn give_way() -> c_int {
-    if next_is_left_out() {
-        NEEDLESS.0.store(0, Ordering::Relaxed);
+extern "C" fn yield_unless_skipped() -> c_int {
+    if skips_next_yield() {
+        SKIP_NEXT.0.store(0, Ordering::Relaxed);
         return 0;
     }
     // SAFETY: takes nothing and touches nothing.
     let status = unsafe { libc::sched_yield() };
-    YIELD_OVER.store(ticks(), Ordering::Relaxed);
-    YIELDED.0.store(this_thread(), Ordering::Relaxed);
+    LAST_YIELD_END.store(ticks(), Ordering::Relaxed);
+    LAST_YIELDER.0.store(this_thread(), Ordering::Relaxed);
     status
 }
 
@@ -87,25 +87,25 @@ pub fn intercept() -> Vec<String> {
 
 fn intercept_in(beginning: &str) -> Vec<String> {
     /// What the callback is given and gives.
-    struct Errand<'a> {
+    struct Search<'a> {
         beginning: &'a str,
         found: Vec<String>,
     }
 
     /// Called for the first object; ends the round, since it looks at all of them itself.
-    unsafe extern "C" fn look(_: *mut libc::dl_phdr_info, _: usize, errand: *mut libc::c_void) -> c_int {
+    unsafe extern "C" fn look(_: *mut libc::dl_phdr_info, _: usize, search: *mut libc::c_void) -> c_int {
         // SAFETY: what `intercept_in` has passed, which waits for us and has no other reference.
-        let errand = unsafe { &mut *errand.cast::<Errand<'_>>() };
-        errand.found = redirect_all(errand.beginning);
+        let search = unsafe { &mut *search.cast::<Search<'_>>() };
+        search.found = redirect_all(search.beginning);
         1
     }
 
-    let mut errand = Errand { beginning, found: Vec::new() };
+    let mut search = Search { beginning, found: Vec::new() };
     // Inside the round, since the loader holds its lock for it: no library is unloaded while we look at its tables. (The lock is
     // recursive: those who are called may go round themselves.)
     // SAFETY: the callback has the wanted type and gets a pointer that is valid until it returns.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut errand).cast()) };
-    errand.found
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.found
 }
 
 /// [`intercept_in`], while no library can be unloaded.
@@ -115,9 +115,9 @@ fn redirect_all(beginning: &str) -> Vec<String> {
     };
     let mut found = Vec::new();
     for library in plt_rs::collect_modules().into_iter().filter(is_wanted) {
-        let (name, places) = (library.name().to_owned(), Places::of(&library));
+        let (name, ranges) = (library.name().to_owned(), LibraryRanges::of(&library));
         let Ok(library) = DynamicLibrary::initialize(library) else { continue };
-        let redirected = entries(&library, "sched_yield").filter(|&entry| places.point_here(entry)).count();
+        let redirected = entries(&library, "sched_yield").filter(|&entry| ranges.redirect(entry)).count();
         if redirected > 0 {
             found.push(name);
         }
@@ -145,22 +145,22 @@ fn page_bytes() -> usize {
 }
 
 /// Where things of a library lie.
-struct Places {
+struct LibraryRanges {
     /// All of it.
     loaded: Vec<Range<usize>>,
     /// What the loader has made read-only: whole pages; what is left at the end stays writable.
     read_only: Vec<Range<usize>>,
 }
 
-impl Places {
-    fn of(library: &LoadedLibrary) -> Places {
+impl LibraryRanges {
+    fn of(library: &LoadedLibrary) -> LibraryRanges {
         let range = |header: &plt_rs::ProgramHeader| {
             let start = library.addr() + header.virtual_addr();
             start..start + header.memory_size()
         };
         let page = |address: usize| address - address % page_bytes();
-        let read_only = library.program_headers().filter(|header| header.header_type() == READ_ONLY_LATER);
-        Places {
+        let read_only = library.program_headers().filter(|header| header.header_type() == PT_GNU_RELRO);
+        LibraryRanges {
             loaded: library.load_headers().map(|header| range(&header)).collect(),
             read_only: read_only
                 .map(|header| range(&header))
@@ -169,8 +169,8 @@ impl Places {
         }
     }
 
-    /// Writes the address of [`give_way`] into an entry. `false`: it is somebody else's, or could not be made writable.
-    fn point_here(&self, entry: usize) -> bool {
+    /// Writes the address of [`yield_unless_skipped`] into an entry. `false`: it is somebody else's, or could not be made writable.
+    fn redirect(&self, entry: usize) -> bool {
         let is_in = |ranges: &[Range<usize>], address| ranges.iter().any(|range| range.contains(&address));
         if !entry.is_multiple_of(align_of::<usize>()) || !is_in(&self.loaded, entry) {
             return false;
@@ -193,7 +193,7 @@ impl Places {
             return false;
         }
         // A function of the same type. Other threads may call through it meanwhile: they find the one or the other.
-        word.store(give_way as *const () as usize, Ordering::Release);
+        word.store(yield_unless_skipped as *const () as usize, Ordering::Release);
         if read_only {
             protect(libc::PROT_READ); // if not, it stays writable, as it is in most libraries
         }
@@ -208,7 +208,7 @@ mod tests {
     use std::sync::{Mutex, PoisonError};
 
     /// There is one mark for all.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    static TEST_LOCK: Mutex<()> = Mutex::new(());
 
     type Function = extern "C" fn() -> c_int;
 
@@ -234,8 +234,8 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_libraries_of_that_name_come_here_however_they_are_linked() {
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    fn sched_yield_is_intercepted_in_every_linking_mode() {
+        let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().expect("a directory");
         for (name, flags) in [
             ("libweirtest-lazy.so", ["-Wl,-z,lazy", "-Wl,-z,norelro"]),
@@ -244,9 +244,9 @@ mod tests {
             ("libweirtest-direct.so", ["-fno-plt", "-Wl,-z,now"]),
         ] {
             let [give, ask] = library(directory.path(), name, &flags);
-            next_is_needless(true);
+            skip_next_yield(true);
             assert_eq!(give(), 0);
-            assert_ne!(NEEDLESS.0.load(Ordering::Relaxed), 0, "{name}: not yet");
+            assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: not yet");
             let mappings = |name: &str| {
                 let all = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
                 let own = all.lines().filter(|line| line.ends_with(name));
@@ -257,44 +257,44 @@ mod tests {
             assert_eq!(mappings(name), before, "{name}: what was read-only is so again");
             assert_eq!(found.len(), 1, "{name}: {found:?}");
             assert_eq!(give(), 0);
-            assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0, "{name}: left out");
+            assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: left out");
             assert_eq!(give(), 0);
             assert_eq!(ask(), std::process::id() as c_int, "{name}: other entries are still filled in");
         }
     }
 
     #[test]
-    fn one_yield_of_the_thread_that_has_read_is_left_out() {
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        next_is_needless(true);
-        assert_ne!(NEEDLESS.0.load(Ordering::Relaxed), 0);
+    fn one_yield_of_the_marked_thread_is_skipped() {
+        let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        skip_next_yield(true);
+        assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0);
         std::thread::spawn(|| {
-            give_way();
-            assert_ne!(NEEDLESS.0.load(Ordering::Relaxed), 0, "another thread's yield is real");
+            yield_unless_skipped();
+            assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "another thread's yield is real");
         })
         .join()
         .expect("no panic");
-        give_way();
-        assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0);
-        next_is_needless(true);
-        next_is_needless(false);
-        assert_eq!(NEEDLESS.0.load(Ordering::Relaxed), 0);
+        yield_unless_skipped();
+        assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0);
+        skip_next_yield(true);
+        skip_next_yield(false);
+        assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn a_thread_learns_whether_it_has_just_yielded() {
+    fn has_just_yielded_is_true_only_for_the_thread_that_yielded() {
         /// Some tens of seconds.
         const LONG: u64 = 100_000_000_000;
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        give_way();
+        let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        yield_unless_skipped();
         let other = || assert!(!has_just_yielded(LONG), "that was another thread");
         std::thread::spawn(other).join().expect("no panic");
         assert!(has_just_yielded(LONG));
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(has_just_yielded(0) != crate::cores::TICKS, "a millisecond ago");
         std::thread::spawn(|| {
-            next_is_needless(true);
-            give_way();
+            skip_next_yield(true);
+            yield_unless_skipped();
             assert!(!has_just_yielded(LONG), "it was left out");
         })
         .join()
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_other_names_are_left_alone() {
+    fn libraries_with_other_names_are_not_changed() {
         assert_eq!(intercept_in("libno-such-library"), Vec::<String>::new());
     }
 }

@@ -106,7 +106,7 @@ impl Drop for CounterPage {
 
 /// What a page said when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub struct CounterSnapshot {
     /// Version of the meaning of the counters.
     pub version: u64,
     /// Whatever the writer put there (rank, process, ...).
@@ -115,12 +115,12 @@ pub struct Counted {
     pub counters: Vec<u64>,
 }
 
-impl Counted {
+impl CounterSnapshot {
     /// Reads a page, of a living process or of one that has ended.
     ///
     /// # Errors
     /// If it cannot be read or is no page of counters (`InvalidData`).
-    pub fn open(path: &Path) -> io::Result<Counted> {
+    pub fn open(path: &Path) -> io::Result<CounterSnapshot> {
         let bytes = std::fs::read(path)?;
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: no counters", path.display()));
@@ -131,7 +131,7 @@ impl Counted {
             return Err(bad());
         }
         let (metadata, counters) = rest.split_at(metadata);
-        Ok(Counted { version: *version, metadata: metadata.to_vec(), counters: counters.to_vec() })
+        Ok(CounterSnapshot { version: *version, metadata: metadata.to_vec(), counters: counters.to_vec() })
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_outlive_their_process() {
+    fn counters_are_readable_after_the_process_is_killed() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("rank3");
         // SAFETY: the child only stores to a mapping and waits; it never returns into the test harness.
@@ -159,15 +159,15 @@ mod tests {
                 assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             }
         }
-        let counted = Counted::open(&path).expect("a page");
+        let counted = CounterSnapshot::open(&path).expect("a page");
         assert_eq!(
             counted,
-            Counted { version: 2, metadata: vec![3, 99], counters: vec![0, 17, 0, u64::MAX] }
+            CounterSnapshot { version: 2, metadata: vec![3, 99], counters: vec![0, 17, 0, u64::MAX] }
         );
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_counter_files_are_rejected() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("page");
         for bytes in [
@@ -177,13 +177,16 @@ mod tests {
             b"weircnt1\x01\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\x02\0\0\0\0\0\0\0",
         ] {
             std::fs::write(&path, bytes).expect("written");
-            assert_eq!(Counted::open(&path).expect_err("nonsense").kind(), io::ErrorKind::InvalidData);
+            assert_eq!(
+                CounterSnapshot::open(&path).expect_err("nonsense").kind(),
+                io::ErrorKind::InvalidData
+            );
         }
     }
 
     #[test]
     #[should_panic(expected = "counter 4 of 4")]
-    fn there_are_no_more_counters_than_asked_for() {
+    fn storing_beyond_the_last_counter_panics() {
         let dir = tempfile::tempdir().expect("a directory");
         CounterPage::create(&dir.path().join("page"), 1, &[], 4).expect("a page").store(4, 0);
     }

@@ -7,7 +7,7 @@ use common::*;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use weir_link::shm::ShmLink;
-use weir_link::{Address, Copied, Link};
+use weir_link::{Address, CopyStatus, Link};
 use weir_proto::{CopyFault, Direction, Peer};
 
 const BYTES: usize = 4 << 20;
@@ -56,18 +56,18 @@ fn pair(words: &'static Words, work: impl FnOnce(&mut ShmLink)) -> (tempfile::Te
 
 fn help_until_stopped(sender: &mut ShmLink, words: &Words) {
     until("the end", || {
-        words[HELPED].fetch_add(sender.help(Peer(0)).into(), SeqCst);
+        words[HELPED].fetch_add(sender.help_copy(Peer(0)).into(), SeqCst);
         words[STOP].load(SeqCst) == 1
     });
 }
 
-fn finish(receiver: &mut ShmLink, copied: Result<Copied, CopyFault>) -> Result<(), CopyFault> {
+fn finish(receiver: &mut ShmLink, copied: Result<CopyStatus, CopyFault>) -> Result<(), CopyFault> {
     match copied? {
-        Copied::Done => Ok(()),
-        Copied::Pending => {
+        CopyStatus::Done => Ok(()),
+        CopyStatus::Pending => {
             let mut result = None;
             until("the copy", || {
-                result = receiver.copied(Peer(0));
+                result = receiver.copy_result(Peer(0));
                 result.is_some()
             });
             result.expect("ended")
@@ -76,7 +76,7 @@ fn finish(receiver: &mut ShmLink, copied: Result<Copied, CopyFault>) -> Result<(
 }
 
 #[test]
-fn two_copy_one_message_and_every_byte_is_there() {
+fn a_cooperative_copy_transfers_every_byte() {
     let words = shared_words();
     let mut there = payload(1);
     let address = there.as_mut_ptr() as u64;
@@ -101,21 +101,21 @@ fn two_copy_one_message_and_every_byte_is_there() {
 }
 
 #[test]
-fn who_does_not_help_is_not_waited_for() {
+fn the_receiver_does_not_wait_for_a_sender_that_does_not_help() {
     let words = shared_words();
     let mut there = payload(2);
     let address = there.as_mut_ptr() as u64;
     let (_dir, mut receiver, child) = pair(words, |_| until("the end", || words[STOP].load(SeqCst) == 1));
     let mut here = vec![0; BYTES];
     let copied = receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64);
-    assert_eq!(copied, Ok(Copied::Done));
+    assert_eq!(copied, Ok(CopyStatus::Done));
     assert!(here == there);
     words[STOP].store(1, SeqCst);
     assert_eq!(reap(child), 0);
 }
 
 #[test]
-fn a_helper_that_may_not_write_leaves_its_pieces_to_the_receiver() {
+fn the_receiver_reads_the_pieces_that_the_helper_may_not_write() {
     let words = shared_words();
     let mut there = payload(3);
     let address = there.as_mut_ptr() as u64;
@@ -137,7 +137,7 @@ fn a_helper_that_may_not_write_leaves_its_pieces_to_the_receiver() {
 }
 
 #[test]
-fn a_bad_address_is_an_error_whoever_finds_it() {
+fn a_bad_address_fails_the_copy_on_either_side() {
     let words = shared_words();
     let (_dir, mut receiver, child) = pair(words, |sender| help_until_stopped(sender, words));
     let mut here = vec![0; BYTES];
@@ -150,7 +150,7 @@ fn a_bad_address_is_an_error_whoever_finds_it() {
 }
 
 #[test]
-fn a_helper_that_dies_or_is_given_up_ends_the_copy() {
+fn the_copy_ends_when_the_helper_dies_or_is_forgotten() {
     let words = shared_words();
     let mut there = payload(4);
     let address = there.as_mut_ptr() as u64;
@@ -162,10 +162,10 @@ fn a_helper_that_dies_or_is_given_up_ends_the_copy() {
             kill(child);
         }
         match receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64) {
-            Ok(Copied::Done) => assert!(here == there),
+            Ok(CopyStatus::Done) => assert!(here == there),
             // It has died with pieces: its peer learns it from the engine, which gives it up.
-            Ok(Copied::Pending) if round >= copies / 2 => break,
-            Ok(Copied::Pending) => assert_eq!(finish(&mut receiver, Ok(Copied::Pending)), Ok(())),
+            Ok(CopyStatus::Pending) if round >= copies / 2 => break,
+            Ok(CopyStatus::Pending) => assert_eq!(finish(&mut receiver, Ok(CopyStatus::Pending)), Ok(())),
             Err(fault) => {
                 assert!(round >= copies / 2 && fault == CopyFault::Gone, "{fault:?}");
                 break;
@@ -174,5 +174,5 @@ fn a_helper_that_dies_or_is_given_up_ends_the_copy() {
     }
     reap(child);
     receiver.forget(Peer(0));
-    assert_eq!(receiver.copied(Peer(0)), Some(Err(CopyFault::Gone)));
+    assert_eq!(receiver.copy_result(Peer(0)), Some(Err(CopyFault::Gone)));
 }
