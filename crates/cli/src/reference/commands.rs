@@ -99,16 +99,64 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with('.') { String::from(text) } else { format!("{text}.") }
 }
 
-/// Paragraphs; indented lines are commands.
+/// The text behind the options. A line is a paragraph; indented lines are commands if they begin with `weir`, otherwise items
+/// of a list. A line that is indented further continues the item before.
 fn after_help(text: &str) -> String {
     let mut page = String::new();
-    for block in text.split("\n\n") {
-        let (code, words): (Vec<&str>, Vec<&str>) = block.lines().partition(|line| line.starts_with("  "));
-        page += &format!("\n{}", paragraph(&escape(&words.join(" "))));
-        if !code.is_empty() {
-            let lines: Vec<&str> = code.iter().map(|line| line.trim()).collect();
-            page += &format!("\n```sh,no-test\n{}\n```\n", lines.join("\n"));
+    let mut items: Vec<String> = Vec::new();
+    for line in text.lines().chain([""]) {
+        if let Some(continued) = line.strip_prefix("    ")
+            && let Some(last) = items.last_mut()
+        {
+            *last = format!("{last} {}", continued.trim());
+        } else if let Some(item) = line.strip_prefix("  ") {
+            items.push(item.trim().to_owned());
+        } else {
+            page += &list(&std::mem::take(&mut items));
+            if !line.is_empty() {
+                page += &format!("\n{}", paragraph(&escape(line)));
+            }
         }
     }
     page
+}
+
+/// Indented lines. Two spaces or more separate a command from its comment and a term from its meaning.
+fn list(lines: &[String]) -> String {
+    let parts = |line: &String| {
+        let (first, rest) = line.split_once("  ").unwrap_or((line, ""));
+        (first.to_owned(), rest.trim().to_owned())
+    };
+    let lines: Vec<(String, String)> = lines.iter().map(parts).collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    if lines.iter().all(|(first, _)| first.starts_with("weir ")) {
+        let commands = lines.iter().map(|(command, comment)| match comment.as_str() {
+            "" => format!("{command}\n"),
+            comment => format!("{command}  # {}\n", comment.trim_matches(['(', ')'])),
+        });
+        return format!("\n```sh,no-test\n{}```\n", commands.collect::<String>());
+    }
+    let items = lines.iter().map(|(term, meaning)| match meaning.as_str() {
+        "" => item(&escape(term)),
+        meaning => item(&format!("`{term}`: {}", escape(meaning))),
+    });
+    format!("\n{}", items.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_commands_of_a_help_text_are_recognised() {
+        let text = "Examples:\n  weir run -n 2 -- x   (then look)\n\nStatus:\n  0     good\n  other  bad\nOrder:\n  1. first\n     or so\n";
+        let page = after_help(text);
+        assert_eq!(
+            page,
+            "\nExamples:\n\n```sh,no-test\nweir run -n 2 -- x  # then look\n```\n\nStatus:\n\n- `0`: good\n- `other`: bad\n\
+             \nOrder:\n\n1. first or so\n"
+        );
+    }
 }

@@ -42,9 +42,10 @@ pub fn paragraph(text: &str) -> String {
     wrap(text, "", "")
 }
 
-/// An item of a list, wrapped.
+/// An item of a list, wrapped; text that begins with a number, as in `1. first`, is an item of a numbered list.
 pub fn item(text: &str) -> String {
-    wrap(text, "- ", "  ")
+    let is_numbered = text.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+    if is_numbered { wrap(text, "", "   ") } else { wrap(text, "- ", "  ") }
 }
 
 fn wrap(text: &str, first: &str, others: &str) -> String {
@@ -97,6 +98,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() == 2 && lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(lines[0].starts_with("- word word") && lines[1].starts_with("  word"), "{text}");
+        assert!(item("1. one").starts_with("1. one") && item("1 one").starts_with("- 1 one"));
         assert_eq!(paragraph("one  two\nthree"), "one two three\n");
         let code = format!("{}`code in one piece`", "word ".repeat(22));
         assert!(paragraph(&code).ends_with("\n`code in one piece`\n"));
