@@ -145,7 +145,7 @@ impl Endpoint {
             counters: _, // counted, not used
             pool,
             one_packet_bytes: _, // constant
-            budget: _, // of unexpected payload, which does not occur
+            budget: _,           // of unexpected payload, which does not occur
             bounce_buffers,
             pending_acks,
             backlogged: _, // the sum over the peers
@@ -236,7 +236,7 @@ impl PeerEntry {
             receiver,
             pending,
             next_number: _,
-            inbound: _, // written through its number
+            inbound: _,  // written through its number
             reserved: _, // follows from the attached peers
             leases,
             credit_packets_read: _, // part of the origin of the other side

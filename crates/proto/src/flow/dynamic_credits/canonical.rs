@@ -44,8 +44,8 @@ impl Pool {
     pub(crate) fn canonical(&self, base_of: impl Fn(Peer) -> Base, words: &mut Vec<u32>) {
         let Pool {
             credit_slots,
-            piggyback: _, // constant
-            start_slots: _, // constant
+            piggyback: _,    // constant
+            start_slots: _,  // constant
             grace_points: _, // constant
             planned_senders,
             planned_slots,
@@ -60,7 +60,7 @@ impl Pool {
             free,
             activity,
             requests,
-            tally: _, // counted, not used
+            tally: _,  // counted, not used
             mutant: _, // constant
         } = self;
         words.extend([*region_slots, *free_slots, *guaranteed_slots, *reserved_slots, *unassigned_slots]);
