@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn the_formula_q_div_n_overflows_the_credit_region() {
-        assert!(flow(3, 3 / 2).expect("runs") > 2);
+        assert!(flow(3, 3 / 2).expect("no deadlock") > 2);
     }
 
     #[test]
     fn a_steady_flow_of_2_kb_messages_needs_the_published_slots() {
         // Data region slots `q` and receive buffer slots `q + n`, thesis 5.5.
         for (n, buffer_slots) in [(1, 74), (2, 57), (3, 52), (4, 50), (5, 49)] {
-            let smallest = (1..).find(|&q| steady(q, n, 37)).expect("some");
+            let smallest = (1..).find(|&q| steady(q, n, 37)).expect("a large enough quota");
             assert_eq!(smallest + n, buffer_slots, "n={n}");
         }
     }

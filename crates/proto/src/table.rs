@@ -321,7 +321,7 @@ mod tests {
             for number in numbers {
                 table.remove(number);
             }
-            assert!(held(&table) <= 2, "{} pages are held", held(&table));
+            assert!(held(&table) <= 2, "{} pages are allocated", held(&table));
             let number = table.insert(7); // and it works as before
             assert_eq!(table.remove(number), Some(7));
         }

@@ -276,7 +276,7 @@ impl PeerEntry {
         let connected = matches!(outbound, Outbound::Connected(_));
         assert!(
             !connected || origin.incoming.is(leases.outgoing),
-            "who is connected knows of its last stay: {self:?}"
+            "a connected sender does not know its last lease: {self:?}"
         );
         words.extend(leases.canonical(connected, origin));
         words.extend([u32::from(*credit_slots), *write_bytes as u32, backlog.len() as u32]);

@@ -81,7 +81,7 @@ impl Receiver {
             Receiver::Unlimited
             | Receiver::StaticConnection(_)
             | Receiver::AdaptiveBacklog(_)
-            | Receiver::Dynamic(_) => panic!("there is no fixed threshold"),
+            | Receiver::Dynamic(_) => panic!("this scheme has no fixed threshold"),
         }
     }
 

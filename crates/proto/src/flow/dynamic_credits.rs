@@ -189,10 +189,19 @@ impl Pool {
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
         let DataRegion { slots, peers, start_slots, attach_policy, grace_points } = *region;
-        assert!((1..=MAX_CREDIT_SLOTS).contains(&credit_slots), "{credit_slots} credit slots");
-        assert!(start_slots >= credit_slots, "{start_slots} starting credits, {credit_slots} are guaranteed");
+        assert!(
+            (1..=MAX_CREDIT_SLOTS).contains(&credit_slots),
+            "{credit_slots} credit slots, allowed are 1 to {MAX_CREDIT_SLOTS}"
+        );
+        assert!(
+            start_slots >= credit_slots,
+            "{start_slots} starting credits are fewer than the {credit_slots} guaranteed ones"
+        );
         let starting = u64::from(start_slots) * u64::from(peers);
-        assert!(u64::from(slots) >= starting, "a region of {slots} slots for {peers} times {start_slots}");
+        assert!(
+            u64::from(slots) >= starting,
+            "a region of {slots} slots cannot hold {start_slots} slots for each of {peers} senders"
+        );
         let mut pool = Pool {
             credit_slots,
             piggyback,
@@ -258,8 +267,15 @@ impl Pool {
     /// # Panics
     /// If the link tells senders another number than the region reserves for them.
     pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
-        assert_eq!(start_slots, self.start_slots, "starting credits by the link and by the region");
-        assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
+        assert_eq!(
+            start_slots, self.start_slots,
+            "starting credits of the link differ from those of the region"
+        );
+        assert!(
+            self.start_slots <= lane_slots,
+            "{} starting credits exceed a lane of {lane_slots} slots",
+            self.start_slots
+        );
         if let Some(index) = self.placeholders.next() {
             let account = &mut self.accounts[index as usize];
             (account.owner, account.lane_slots) = (Some(owner), lane_slots);
@@ -528,7 +544,7 @@ impl Pool {
             *threshold -= lowered;
             left -= lowered;
         }
-        assert_eq!(left, 0, "thresholds can be lowered by all that was given back");
+        assert_eq!(left, 0, "returned credits exceed what thresholds can be lowered by");
         Ok(())
     }
 
@@ -892,7 +908,7 @@ impl Pool {
             assert!(account.intended >= self.credit_slots, "I3: account {index} of {self:?}");
             assert!(account.current <= account.lane_slots, "I1: account {index} of {self:?}");
         }
-        assert_eq!(self.guaranteed_slots, guaranteed_slots, "what is guaranteed is there: {self:?}");
+        assert_eq!(self.guaranteed_slots, guaranteed_slots, "guaranteed slots are not reserved: {self:?}");
     }
 }
 

@@ -69,12 +69,12 @@ impl<C> Directory<C> {
             self.boxes.resize_with(number + 1, || None);
         }
         let before = self.boxes[number].replace(Box::new(value));
-        assert!(before.is_none(), "box {number} is there already");
+        assert!(before.is_none(), "box {number} already exists");
         self.count += 1;
     }
 
     pub fn free(&mut self, number: usize) {
-        assert!(self.boxes[number].take().is_some(), "box {number} is not there");
+        assert!(self.boxes[number].take().is_some(), "box {number} does not exist");
         self.count -= 1;
         while let Some(None) = self.boxes.last() {
             self.boxes.pop();
@@ -95,7 +95,7 @@ impl<C> Directory<C> {
         if self.count == self.boxes.len() {
             return self.count;
         }
-        self.boxes.iter().position(Option::is_none).expect("fewer are held than numbered")
+        self.boxes.iter().position(Option::is_none).expect("a number is unused")
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (usize, &C)> {
@@ -128,7 +128,7 @@ impl<T> Chunk<T> {
         if usize::from(self.live) == self.entries.len() {
             return self.entries.len(); // no slot is free in between
         }
-        let word = self.occupied.iter().position(|&word| word != u64::MAX).expect("a chunk with room");
+        let word = self.occupied.iter().position(|&word| word != u64::MAX).expect("a chunk with a free slot");
         word * 64 + self.occupied[word].trailing_ones() as usize
     }
 }

@@ -112,10 +112,10 @@ impl Star {
     fn retrieve(&mut self, side: usize) -> Option<u32> {
         let Side { account, read, .. } = self.sides[side];
         let packet = self.sides[side].lane.pop_front().expect("a packet");
-        self.pool.retrieved(account, packet.unwrap_or(1), read).expect("it had the credits");
+        self.pool.retrieved(account, packet.unwrap_or(1), read).expect("enough credits");
         if let Err(returned) = packet {
             self.pool.control_retrieved(account);
-            self.pool.returned(account, returned).expect("it had them");
+            self.pool.returned(account, returned).expect("enough credits");
         }
         self.grant(side)
     }
@@ -161,7 +161,7 @@ impl Star {
         let side = &mut self.sides[side];
         match side.back.pop_front().expect("a packet") {
             Some((total, credit)) => {
-                side.sender.credits_mut().granted(total).expect("a total that was granted");
+                side.sender.credits_mut().granted(total).expect("a valid grant");
                 side.read = side.read.wrapping_add(u16::from(credit));
             }
             None => side.asked = true,
@@ -317,7 +317,7 @@ fn gap_1_a_short_grant_pushes_the_granted_amount() {
     let (first, sent) = run(None);
     assert!(first < Some(3), "a short grant: {first:?}");
     assert_eq!(sent, 100);
-    assert!(run(Some(Mutant::ShortGrantPushesTheThreshold)).1 < 20, "the published rule stops");
+    assert!(run(Some(Mutant::ShortGrantPushesTheThreshold)).1 < 20, "the published rule deadlocks");
 }
 
 #[test]
@@ -447,7 +447,7 @@ fn gap_7_alternating_senders_do_not_steal_in_every_phase() {
     let (as_published, held) = (quota_transfers(0), quota_transfers(4));
     assert!(as_published >= 30, "{as_published} thefts");
     assert!(held <= as_published / 2, "{held} of {as_published}");
-    assert!(held > 0, "adaptation goes on");
+    assert!(held > 0, "no quota moved any more");
 }
 
 #[test]
@@ -560,7 +560,7 @@ fn gap_9_repeated_attach_and_detach_does_not_grow_the_region() {
         most
     };
     assert!(run(Pool::detach) <= 20 + 4 * 4);
-    assert!(run(Pool::remove) > 100, "nothing is kept for those who do not come back");
+    assert!(run(Pool::remove) > 100, "removal reserves nothing for the next attach");
 }
 
 #[test]
@@ -623,7 +623,7 @@ fn overspend_is_rejected() {
     let mut star = Star::published(8, 2, 1);
     let account = star.sides[0].account;
     assert_eq!(star.pool.retrieved(account, 2, 0), Err(SpendError { slots: 2, credits: 1 }));
-    assert!(star.pool.returned(account, 0).is_err(), "it was not asked");
+    assert!(star.pool.returned(account, 0).is_err(), "there was no request");
     star.pool.assert_invariants();
 }
 
@@ -638,7 +638,7 @@ impl Draw {
 }
 
 /// Runs random events by seed. Then each sender sends alone and must not get stuck. `Err` describes the failure.
-fn story(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
+fn random_run(seed: u64, mutant: Option<Mutant>) -> Result<Tally, String> {
     let mut draw = Draw(seed);
     let (senders, credit_slots) = (2 + draw.below(3), 1 + draw.below(3));
     let start_slots = credit_slots + [0, 0, 1, 4][draw.below(4) as usize];
@@ -703,7 +703,7 @@ fn random_runs_keep_the_invariants_and_cover_all_events() {
             excesses,
             deficits,
             deferred_grants,
-        } = story(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+        } = random_run(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         sum.quota_transfers += quota_transfers;
         sum.victims_passed_over += victims_passed_over;
         sum.requests += requests;
@@ -738,7 +738,7 @@ fn random_runs_detect_mutants_that_deadlock_or_overflow() {
         .into_iter()
         .filter(|&mutant| {
             // A mutant may violate the pool's own assertions: that counts as detected.
-            let ends_well = |seed| std::panic::catch_unwind(|| story(seed, Some(mutant)).is_ok());
+            let ends_well = |seed| std::panic::catch_unwind(|| random_run(seed, Some(mutant)).is_ok());
             (0..600).all(|seed| ends_well(seed).unwrap_or(false))
         })
         .collect();

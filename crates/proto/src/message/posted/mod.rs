@@ -358,7 +358,7 @@ impl Indexed {
         } else {
             let index = self.indexes.iter_mut().find(|index| index.selector() == selector);
             let entries = &self.entries;
-            index.expect("its index").unlink(slot, |slot| key(entries, selector, slot));
+            index.expect("the index of the selector").unlink(slot, |slot| key(entries, selector, slot));
         }
         self.count -= 1;
         self.entries.remove(slot)

@@ -221,7 +221,7 @@ impl UnexpectedQueue {
         assert!(
             (before.space, before.claimed) == (after.space, after.claimed)
                 && (before.envelope.from, before.envelope.tag) == (after.envelope.from, after.envelope.tag),
-            "{before:?} cannot become {after:?}: it is found by what would change"
+            "{before:?} cannot become {after:?}: the change affects matching"
         );
         if entry.is_wide() {
             wide.remove(&slot);
@@ -309,7 +309,7 @@ impl Waiting {
         let mut walked = 0;
         while let Some(slot) = link.slot() {
             if walked == LINEAR_SEARCH && self.index(pattern.space, selector) {
-                return self.look_up(pattern, selector).expect("an index was made").map(MessageId);
+                return self.look_up(pattern, selector).expect("the index was built").map(MessageId);
             }
             let entry = self.entries.get(slot).expect("listed messages exist");
             walked += 1;
@@ -349,7 +349,7 @@ impl Waiting {
                 return false;
             }
             let least_used = (0..MAX_INDEXES).min_by_key(|&number| listed.indexes[number].search);
-            listed.indexes.swap_remove(least_used.expect("there are some"));
+            listed.indexes.swap_remove(least_used.expect("there are indexes"));
         }
         listed.walked = 0;
         let mut index = Index::new(selector);

@@ -142,8 +142,8 @@ fn visits_past(count: u64, in_the_way: impl Fn(u64) -> Unexpected, wanted: Patte
     queue.find(&wanted);
     for _ in 0..20 {
         let before = visits(&queue);
-        let found = queue.find(&wanted).expect("it is there");
-        assert_eq!(queue.find(&wanted), Some(found), "a second look finds the same");
+        let found = queue.find(&wanted).expect("the wanted message");
+        assert_eq!(queue.find(&wanted), Some(found), "a second search finds the same");
         assert_eq!(queue.remove(found).envelope.tag, wanted.tag);
         queue.push(ours);
         most = most.max(visits(&queue) - before);
