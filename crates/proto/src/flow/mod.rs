@@ -22,7 +22,7 @@ use crate::config::{Config, Scheme};
 use crate::event::Peer;
 use crate::time::Instant;
 #[cfg(feature = "explore")]
-pub use canonical::{Base, ReceiverBooks};
+pub use canonical::{Base, ReceiverTotals};
 pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;

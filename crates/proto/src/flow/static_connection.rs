@@ -121,8 +121,8 @@ impl Receiver {
 #[cfg(feature = "explore")]
 impl Receiver {
     /// See `flow/canonical.rs`.
-    pub(super) fn books(&self, known_total: u32) -> super::ReceiverBooks {
-        super::ReceiverBooks {
+    pub(super) fn totals(&self, known_total: u32) -> super::ReceiverTotals {
+        super::ReceiverTotals {
             quota_slots: Some(self.quota_slots),
             granted_unknown: self.granted_total.wrapping_sub(known_total),
             retrieved: self.gathered,

@@ -444,10 +444,10 @@ fn gap_7_alternating_senders_do_not_steal_in_every_phase() {
         }
         star.pool.tally().quota_transfers - before
     };
-    let (as_published, held) = (quota_transfers(0), quota_transfers(4));
-    assert!(as_published >= 30, "{as_published} thefts");
-    assert!(held <= as_published / 2, "{held} of {as_published}");
-    assert!(held > 0, "no quota moved any more");
+    let (as_published, with_grace) = (quota_transfers(0), quota_transfers(4));
+    assert!(as_published >= 30, "{as_published} quota transfers");
+    assert!(with_grace <= as_published / 2, "{with_grace} of {as_published}");
+    assert!(with_grace > 0, "no quota moved any more");
 }
 
 #[test]
@@ -473,7 +473,7 @@ fn gap_12_shares_of_equally_active_senders_become_equal() {
     assert!(published > 80, "{published} slots, where 57 are an equal share");
     for attach_policy in [AttachPolicy::Start, AttachPolicy::FirstContact] {
         let ours = spread(attach_policy, 4);
-        assert!(ours <= 20, "{ours} slots between the richest and the poorest");
+        assert!(ours <= 20, "{ours} slots between the largest and the smallest share");
     }
 }
 
