@@ -98,7 +98,7 @@ fn long() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// What happened, in terms of both the oracle and the machine: which message went to which request.
+/// An event in terms of both the oracle and the machine: which message went to which request.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Matched { request: u32, message: u64 },

@@ -414,7 +414,7 @@ fn a_malformed_packet_loses_its_sender() {
 #[test]
 fn an_unrequested_located_reply_does_not_complete_a_queued_write() {
     let mut initiator = with_credits(1);
-    initiator.send(1, 8); // the credit is gone
+    initiator.send(1, 8); // this spends the only credit
     let (request, peer, key) = (Request(0), PEER, 5);
     let write = RemoteCommand { request, peer, key, offset: 0, bytes: 50, data: None };
     assert_eq!(initiator.post(Command::Write(write)), [""; 0]);
@@ -453,7 +453,7 @@ fn a_dead_peer_fails_only_the_operations_that_depend_on_it() {
     survivor.send(0, 8);
     survivor.send(1, 8); // waits for credit
     survivor.send(2, 5000); // waits behind it
-    survivor.receive(3, 8, None); // from anybody
+    survivor.receive(3, 8, None); // from any source
     let pattern = Pattern { from: Some(Peer(2)), ..ANY };
     let other = ReceiveCommand { request: Request(4), pattern, capacity_bytes: 8, multi: None };
     survivor.post(Command::Receive(other));
@@ -863,7 +863,7 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
 #[test]
 fn acknowledgements_without_credit_wait_in_little_memory_and_leave_first() {
     let mut receiver = with_credits(1);
-    receiver.send(0, 8); // the credit is gone
+    receiver.send(0, 8); // this spends the only credit
     receiver.send(1, 8); // waits
     for request in 2..100 {
         let write = Body::Write { transfer: Transfer(request), key: 0, offset: 0, left: 0, data: None };

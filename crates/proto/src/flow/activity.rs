@@ -55,7 +55,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// What the lists occupy. Unit: bytes, by capacity.
+    /// Memory of the lists. Unit: bytes, by capacity.
     pub fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
     }

@@ -369,7 +369,7 @@ impl Pool {
         account.piggyback_to = if may { most } else { 0 };
     }
 
-    /// What is missing to the guaranteed credits.
+    /// The difference to the guaranteed credits, if `current` is below them.
     fn shortfall(&self, current: u32) -> u32 {
         let nothing = self.breaks(Mutant::NothingIsReserved);
         if nothing { 0 } else { self.credit_slots.saturating_sub(current) }

@@ -36,7 +36,7 @@ pub(super) struct Selector {
     ignore: u64,
 }
 
-/// What a selector leaves of sender and tag.
+/// The part of sender and tag that a selector leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     from: u32,

@@ -108,7 +108,7 @@ struct Lane {
     granted_total: u32,
 }
 
-/// What can happen next.
+/// The kinds of possible events.
 #[derive(Clone, Copy, Debug)]
 enum Candidate {
     Arrival,

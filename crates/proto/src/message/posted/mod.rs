@@ -317,7 +317,7 @@ impl Indexed {
         match known {
             Some(index) => index.append(slot, |slot| key(entries, selector, slot)),
             None => {
-                // An empty index is replaced. Its receives are gone, so the order is safe.
+                // An empty index is replaced. It has no receives, so the order is safe.
                 if self.indexes.len() == MAX_INDEXES {
                     match self.indexes.iter().position(Index::is_empty) {
                         Some(empty) => drop(self.indexes.swap_remove(empty)),
