@@ -12,6 +12,8 @@ PYTHON ?= python3
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 export PYTHONDONTWRITEBYTECODE := 1
 DENY_VERSION := 0.20.2
+MDBOOK_VERSION := 0.5.4
+HYPERLINK_VERSION := 0.3.2
 PYTEST := out/env/tools/bin/python -m pytest -p no:cacheprovider
 ENVS := mpich intel openmpi
 
@@ -139,13 +141,39 @@ licences: out/tools/bin/cargo-deny-$(DENY_VERSION)
 	$(call say,dependency licences)
 	PATH="$(CURDIR)/out/tools/bin:$$PATH" cargo-deny --locked --log-level error check licenses bans sources
 
-# Unoptimised: it builds in a minute and runs for a second.
+## docs: the documentation site in out/docs; a page, link or anchor that does not exist is an error
+.PHONY: docs
+docs: out/tools/bin/mdbook-$(MDBOOK_VERSION) out/tools/bin/hyperlink-$(HYPERLINK_VERSION)
+	$(call say,documentation site)
+	out/tools/bin/mdbook build docs
+	out/tools/bin/hyperlink out/docs --check-anchors
+	@echo "documentation: out/docs/index.html"
+
+## reference: write the generated pages of docs/reference again, after a change to settings, commands, plan keys or counters
+.PHONY: reference
+reference:
+	$(call say,generated pages of the reference)
+	$(CARGO) run --quiet --locked -p weir-cli -- reference pages docs/reference
+
+# Installs a tool from crates.io into out/tools: name, version, further flags. The tools run for seconds, so an unoptimised
+# build is the cheapest.
+define install_tool
+$(call say,installing $(1) $(2))
+env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
+	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 \
+	$(CARGO) install --quiet --locked --force $(1) --version $(2) $(3) --root out/tools
+@touch $@
+endef
+
 out/tools/bin/cargo-deny-$(DENY_VERSION):
-	$(call say,installing cargo-deny $(DENY_VERSION))
-	env -u CARGO_TARGET_DIR CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
-		CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-		$(CARGO) install --quiet --locked cargo-deny --version $(DENY_VERSION) --no-default-features --root out/tools
-	@touch $@
+	$(call install_tool,cargo-deny,$(DENY_VERSION),--no-default-features)
+
+# Without its own web server and file watcher.
+out/tools/bin/mdbook-$(MDBOOK_VERSION):
+	$(call install_tool,mdbook,$(MDBOOK_VERSION),--no-default-features --features search)
+
+out/tools/bin/hyperlink-$(HYPERLINK_VERSION):
+	$(call install_tool,hyperlink,$(HYPERLINK_VERSION))
 
 ## env: the private Python environments with MPICH, Intel MPI and Open MPI, in out/env
 .PHONY: env env-tools $(ENVS:%=env-%)
@@ -165,7 +193,8 @@ install: build
 	install -D -m 755 out/lib/libweir-fi.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-fi.so"
 	install -D -m 755 out/lib/libweir-session.so "$(DESTDIR)$(PREFIX)/lib/weir/libweir-session.so"
 	find experiments -type f -print0 | xargs -0 -I{} install -D -m 644 {} "$(DESTDIR)$(PREFIX)/share/weir/{}"
-	@echo "installed: $(PREFIX)/bin/weir (see weir --help), libweir-fi.so and libweir-session.so in $(PREFIX)/lib/weir, experiments in $(PREFIX)/share/weir"
+	umask 022 && out/bin/weir reference share "$(DESTDIR)$(PREFIX)/share"
+	@echo "installed: $(PREFIX)/bin/weir (see weir --help and man weir), libweir-fi.so and libweir-session.so in $(PREFIX)/lib/weir, experiments in $(PREFIX)/share/weir"
 
 ## clean: remove out/ and target/
 .PHONY: clean

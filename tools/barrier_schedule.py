@@ -4,7 +4,7 @@
 A barrier by dissemination, as MPICH has it: in round k rank r sends to r + 2^k and waits for r - 2^k. All cores change ranks at the same time. In its turn a rank goes
 as far as it can with what others had sent when the turn began; whoever leaves a barrier enters the next one in the same turn. Drawn are ways to place the ranks
 on the cores and in their orders; printed are the least number of turns for a barrier and rank, what one order in twenty stays below, the median and the greatest.
-docs/performance.md, "More ranks than cores", compares that with what `weir run -n 8 -- measure collectives 0.3 8` counts.
+docs/explanation/waiting.md compares that with what `weir run -n 8 -- measure collectives 0.3 8` counts.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Where the instructions of a message go: tests/mpi/measure.c over weir, one rank under callgrind, counted by layer.
 
-usage: tools/budget.py [latency|stream]:RANK:BYTES...       (docs/performance.md, "The measured budget")
+usage: tools/budget.py [latency|stream]:RANK:BYTES...       (docs/explanation/performance.md)
 
 A row is one rank: rank 0 of a stream sends, rank 1 receives, in a round trip each does both. Only the function of measure.c that moves
 messages is counted, and only in this rank; the other runs by itself, so that the counted one hardly waits. `reads` are calls of

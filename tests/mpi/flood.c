@@ -1,6 +1,6 @@
 /* A receiver that is flooded: how much memory it takes, how long it lasts, and whether every byte arrives.
  *
- * usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head
+ * usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head [SAMPLE_MS]
  *
  * late  Rank 0 waits for a message with a tag that each sender sends last, behind MESSAGES others; then it receives those.
  * head  Ranks 0 to SENDERS send MESSAGES to their neighbour before they receive what their other neighbour sends. That
@@ -8,9 +8,13 @@
  *
  * Every byte is checked. Rank 0 prints one line of key=value: memory is RssAnon + RssShmem in KiB, of rank 0 (after
  * MPI_Init, the growth at the end of the wait, the most at any sample, what is left at the end) and summed over the ranks.
+ *
+ * SAMPLE_MS: a thread of rank 0 prints `memory s=... growth_kib=...` every SAMPLE_MS milliseconds while the flood lasts.
+ * Without it, or with 0, there is no such thread.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +94,40 @@ static void sample(void) {
     if (now > most) most = now;
 }
 
+/* What the thread that prints samples needs. It makes no MPI calls. */
+static struct {
+    pthread_t thread;
+    long interval_ms, start_kib;
+    struct timespec began;
+    int stop; /* atomic */
+} printer;
+
+static void *print_samples(void *unused) {
+    struct timespec interval = {printer.interval_ms / 1000, printer.interval_ms % 1000 * 1000000}, now;
+    while (!__atomic_load_n(&printer.stop, __ATOMIC_RELAXED)) {
+        long growth = resident_kib() - printer.start_kib;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        double since = now.tv_sec - printer.began.tv_sec + (now.tv_nsec - printer.began.tv_nsec) * 1e-9;
+        printf("memory s=%.4f growth_kib=%ld\n", since, growth);
+        fflush(stdout); /* A job that is killed leaves the samples taken so far. */
+        nanosleep(&interval, NULL);
+    }
+    return unused;
+}
+
+static void start_printer(long interval_ms, long start_kib) {
+    printer.interval_ms = interval_ms;
+    printer.start_kib = start_kib;
+    clock_gettime(CLOCK_MONOTONIC, &printer.began);
+    if (interval_ms > 0 && pthread_create(&printer.thread, NULL, print_samples, NULL)) MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+static void stop_printer(void) {
+    if (printer.interval_ms <= 0) return;
+    __atomic_store_n(&printer.stop, 1, __ATOMIC_RELAXED);
+    pthread_join(printer.thread, NULL);
+}
+
 static void wait_for_last(int from, int messages) {
     int count;
     MPI_Recv(&count, 1, MPI_INT, from, LAST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -100,8 +138,8 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 6 || atoi(argv[1]) != ranks - 1) {
-        fprintf(stderr, "usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head, with SENDERS + 1 ranks\n");
+    if (argc < 6 || argc > 7 || atoi(argv[1]) != ranks - 1) {
+        fprintf(stderr, "usage: flood SENDERS MESSAGES BYTES blocking|nonblocking late|head [SAMPLE_MS], with SENDERS + 1 ranks\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     int senders = ranks - 1, messages = atoi(argv[2]), bytes = atoi(argv[3]);
@@ -112,6 +150,7 @@ int main(int argc, char **argv) {
     most = start;
     MPI_Reduce(&start, &start_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) start_printer(argc > 6 ? atol(argv[6]) : 0, start);
     double began = MPI_Wtime(), wait_ended, began_cpu = processor_s(), wait_ended_cpu;
     int from_first = late ? 1 : (rank + senders) % ranks, from_last = late ? senders : from_first;
     if (!late || rank > 0) send_all(late ? 0 : (rank + 1) % ranks, messages, bytes, blocking);
@@ -138,6 +177,7 @@ int main(int argc, char **argv) {
         MPI_Iprobe(MPI_ANY_SOURCE, LAST + 1, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
     }
     MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) stop_printer();
     end = resident_kib();
     MPI_Reduce(&end, &end_sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     if (rank == 0)

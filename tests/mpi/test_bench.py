@@ -68,6 +68,16 @@ def test_flood(tmp_path, private_shm):
     assert launch.shm_files(private_shm) == []
 
 
+def test_flood_figure(tmp_path, private_shm):
+    figure = tmp_path / "flood.svg"
+    outcome, record = bench(tmp_path, "flood", "--figure", figure, "--quick", "--only", "weir,mpich-shm", timeout=60)
+    assert outcome.ok, outcome
+    for row in record["cases"][0]["rows"]:
+        assert len(row["samples"]) == 1 and len(row["memory"]) > 10, row
+    svg = figure.read_text()
+    assert "weir: at most" in svg and "MPICH" in svg and "(MiB)" in svg, svg
+
+
 def test_an_unfinished_transport_has_a_row(tmp_path, private_shm):
     """libfabric's tcp stops reading a peer after 64 messages that nobody wants, so the late tag never comes."""
     outcome, record = bench(tmp_path, "flood", "--cases", "1x2000x2048-blocking", "--only", "ofi-tcp", "--repeat", "2",

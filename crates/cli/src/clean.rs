@@ -1,10 +1,10 @@
 //! `weir clean`: removes mailboxes that crashed jobs have left behind.
 
-use crate::failure::Failure;
-use crate::mailboxes;
 use clap::Args;
 use std::path::PathBuf;
 use weir_engine::config::Settings;
+use weir_mpi::mailboxes;
+use weir_output::Failure;
 
 /// Options of `weir clean`.
 #[derive(Args, Debug)]

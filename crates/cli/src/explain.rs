@@ -4,15 +4,16 @@
 //! is asked of the ranks, so it works also while they are stuck. A page is as old as the last look of its endpoint: 200 ms
 //! while the program is inside the library, longer while it is elsewhere, and then its age is the explanation.
 
-use crate::failure::Failure;
-use crate::run::{STATS, write_json};
-use crate::scratch;
+use crate::run::STATS;
 use clap::Args;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weir_engine::stalls::{self, Stall};
 use weir_engine::stats::{self, EndpointReport};
+use weir_mpi::scratch;
+use weir_output::Failure;
+use weir_output::write::write_json;
 
 /// Version of the JSON; changes when a reader would have to.
 const SCHEMA: &str = "weir-explain-1";

@@ -4,27 +4,23 @@
 //! streams; each endpoint leaves its counters in a directory of this run, which is read at the end, also if ranks were
 //! killed; with `--report` samples too, which become a page.
 
-use crate::failure::Failure;
-use crate::launch::{Carrier, Launch};
-use crate::mpi::{self, Mpi, Surroundings};
-use crate::page;
-use crate::report::Job;
+mod after;
+
 use crate::tune::saved::{self, Saved};
-use crate::{job, mailboxes, program, provider_file, scratch};
+use after::{Directory, Ended, remove_stale_mailboxes};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_engine::config::{self, PREFIX, Settings};
-use weir_engine::stats::{self, Reports};
-use weir_engine::trace;
+use weir_mpi::find::{self, Mpi, Surroundings};
+use weir_mpi::launch::{Carrier, Launch};
+use weir_mpi::{job, program, provider_file, scratch};
+use weir_output::Failure;
+use weir_output::write::check_json_target;
 
 /// Where counters go in the directory of a run; `weir explain` looks there.
 pub const STATS: &str = "stats";
-/// Version of the JSON report; changes when a reader would have to.
-const SCHEMA: &str = "weir-run-1";
 
 /// A switch on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -38,22 +34,39 @@ pub enum Switch {
 /// Options of `weir run`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: the program's (128 and the signal's number if a signal ended the launcher); 2 for a wrong option or setting, \
-126 or 127 if the program or the MPI cannot be run or found, 1 for other failures of weir itself.
-
-What `weir tune --save` has kept for this host holds where neither an option nor the environment gives the setting.
-
-The MPI is searched for in this order: --mpi, WEIR_MPI (as --mpi), the installation that the program lies in (PREFIX/bin/mpiexec \
-for PREFIX/bin/python; not /usr, /usr/local or the home directory), an active Python virtual environment, PATH, I_MPI_ROOT, \
-weir's own environments (WEIR_ENV_PATH, or ../env beside the command); one whose library the program is linked with goes before others. The program is searched for in PATH, then among the \
-programs of the MPI and of weir's own environments. The plug-in libweir-fi.so is searched for in WEIR_PROVIDER_PATH, then in \
-../lib and ../lib/weir beside the command.
-
 Examples:
   weir run -n 4 -- ./my_mpi_program --its-option
   weir run -n 4 --mpi mpich -- IMB-MPI1 PingPong
   weir run -n 8 --mailbox-slots 16 --piggyback off --json report.json -- python job.py
-  weir run -n 8 --report out -- ./my_mpi_program      then open out/report.html")]
+  weir run -n 8 --report out -- ./my_mpi_program      (then open out/report.html)
+
+Exit status, once the program has ended:
+  0          the program succeeded
+  1          the program succeeded, but weir cannot report (counters, JSON file or page); it prints why
+  otherwise  the exit status of the program, or 128 + N if signal N ended the launcher
+Exit status, if the program was not started:
+  1          a failure of the system
+  2          a wrong option or setting
+  126        the program is not executable
+  127        the program or an MPI was not found
+
+Where settings come from, first to last:
+  1. options: --flow, --piggyback, --mailbox-slots, --credit-slots, --set
+  2. the environment: FI_WEIR_*
+  3. the file of this host that `weir tune --save` has written
+  4. the defaults, see `weir settings`
+
+Where weir searches for the MPI, first to last:
+  1. --mpi, then WEIR_MPI; both take the same values
+  2. the installation of the program: PREFIX/bin/mpiexec for PREFIX/bin/PROGRAM,
+     except in /usr, /usr/local and the home directory
+  3. an active Python virtual environment
+  4. PATH, then I_MPI_ROOT
+  5. weir's own environments: WEIR_ENV_PATH, or ../env relative to the command
+In 2 to 5, an MPI whose library the program is linked with comes before the others.
+
+Where weir searches for the program, first to last: PATH, the directory of the MPI's mpiexec, weir's own environments.
+Where weir searches for libweir-fi.so, first to last: WEIR_PROVIDER_PATH, ../lib and ../lib/weir relative to the command.")]
 pub struct RunArguments {
     /// Number of ranks.
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -93,26 +106,6 @@ pub struct RunArguments {
     command: Vec<String>,
 }
 
-/// All that `weir run --json` tells.
-#[derive(Debug, Serialize)]
-struct Record<'a> {
-    schema: &'static str,
-    command: &'a [String],
-    /// What was started: the launcher with its arguments.
-    started: Vec<String>,
-    ranks_started: u32,
-    mpi: &'a Mpi,
-    provider: &'a Path,
-    settings: BTreeMap<&'static str, String>,
-    exit_status: u8,
-    elapsed_s: f64,
-    /// Whether any endpoint of weir was opened.
-    used_weir: bool,
-    #[serde(flatten)]
-    job: &'a Job,
-    remarks: &'a [String],
-}
-
 /// A job that has passed all checks.
 struct Checked {
     settings: Settings,
@@ -135,7 +128,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             eprintln!("weir: {line}");
         }
     };
-    report_removed(&checked.settings.shm_dir, &[], &note);
+    if let Err(failure) = remove_stale_mailboxes(&checked.settings.shm_dir, &[], &note) {
+        note(&failure.to_string());
+    }
     if let Some(directory) = &arguments.report {
         std::fs::create_dir_all(directory).map_err(Failure::system(format!("{}", directory.display())))?;
     }
@@ -143,23 +138,23 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let scratch = scratch::directory()?;
     let provider_directory = provider_file::isolate(&checked.provider, scratch.path())?;
     let stats_directory = existing_or_new_directory(&checked.settings.stats_dir, scratch.path().join(STATS))?;
-    let before = files_in(&stats_directory);
-    let trace_directory = match &arguments.report {
+    let counters = Directory::new(stats_directory);
+    let traces = match &arguments.report {
         Some(_) => {
-            Some(existing_or_new_directory(&checked.settings.trace_dir, scratch.path().join("trace"))?)
+            let own = scratch.path().join("trace");
+            Some(Directory::new(existing_or_new_directory(&checked.settings.trace_dir, own)?))
         }
         None => None,
     };
-    let traced_before = trace_directory.as_deref().map(files_in).unwrap_or_default();
 
     let carrier = Carrier::Weir(&provider_directory);
     let mut launch = Launch::new(&checked.mpi, arguments.ranks, carrier, &arguments.launcher_arg);
     for (variable, value) in &checked.chosen {
         launch.set(variable, value);
     }
-    launch.set("FI_WEIR_STATS", &stats_directory);
-    if let Some(directory) = &trace_directory {
-        launch.set("FI_WEIR_TRACE", directory);
+    launch.set("FI_WEIR_STATS", counters.path());
+    if let Some(directory) = &traces {
+        launch.set("FI_WEIR_TRACE", directory.path());
     }
     launch.program(&checked.program, &arguments.command[1..]);
     for line in launch.overridden(|variable| std::env::var_os(variable)) {
@@ -178,51 +173,16 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let status = job::run_in_foreground(&mut launch.command())
         .map_err(Failure::system(format!("{}", checked.mpi.mpiexec.display())))?;
-    let elapsed = started.elapsed();
-    // Every process that has opened an endpoint has left a file. They are read again once it has ended.
-    let processes =
-        read_job(&stats_directory, &before)?.endpoints.iter().map(|left| left.pid as u32).collect::<Vec<_>>();
-    report_removed(&checked.settings.shm_dir, &processes, &note);
-
-    let reports = read_job(&stats_directory, &before)?;
-    let job = Job::new(&reports);
-    let mut remarks = job.remarks(arguments.ranks);
-    if job.ranks.is_empty() {
-        remarks.push(unused_reason(&checked, status));
-    }
-    tell(arguments, &checked, &launch, &job, &remarks, (status, elapsed))?;
-    if let (Some(directory), Some(traces)) = (&arguments.report, &trace_directory) {
-        let how = format!(
-            "{}, {}, {:.2} s, exit status {}",
-            number_of_ranks(u64::from(arguments.ranks)),
-            checked.mpi.describe(),
-            elapsed.as_secs_f64(),
-            job::exit_code(status)
-        );
-        let mut traces = trace::read_dir(traces).map_err(Failure::system(format!("{}", traces.display())))?;
-        traces.traces.retain(|trace| !traced_before.contains(&trace.path));
-        remarks.extend(
-            traces
-                .skipped
-                .iter()
-                .map(|file| format!("trace not read: {}: {}", file.path.display(), file.why)),
-        );
-        let settings = checked.settings.to_variables();
-        let content = page::Content {
-            command: &arguments.command,
-            how: &how,
-            settings: settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            remarks: &remarks,
-            job: &job,
-            endpoints: &reports.endpoints,
-            traces: traces.traces,
-        };
-        let path = directory.join(page::FILE);
-        std::fs::write(&path, page::render(content))
-            .map_err(Failure::system(format!("{}", path.display())))?;
-        note(&format!("the page is {}", path.display()));
-    }
-    Ok(job::exit_code(status))
+    let ended = Ended {
+        arguments,
+        checked: &checked,
+        launch: &launch,
+        status,
+        elapsed: started.elapsed(),
+        counters,
+        traces,
+    };
+    Ok(ended.report(&note))
 }
 
 /// Checks everything that can be checked without starting the program.
@@ -242,23 +202,13 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     let mut surroundings = Surroundings::of_process();
     // If it is not there, that is told below.
     surroundings.program = program::find(&arguments.command[0], surroundings.path.as_deref(), &[]).ok();
-    let mpi = mpi::choose(arguments.mpi.as_deref(), &surroundings)?;
+    let mpi = find::choose(arguments.mpi.as_deref(), &surroundings)?;
     let mut also = vec![mpi.bin_dir().to_owned()];
     also.extend(surroundings.private_bins());
     also.dedup();
     let program = program::find(&arguments.command[0], surroundings.path.as_deref(), &also)?;
-    let provider = find_provider()?;
+    let provider = provider_file::find_for_this_command()?;
     Ok(Checked { settings, chosen, tuned, mpi, provider, program })
-}
-
-/// Where the plug-in is, for this process.
-///
-/// # Errors
-/// [`Failure::NoProvider`].
-pub fn find_provider() -> Result<PathBuf, Failure> {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize());
-    let executable = executable.map_err(Failure::system("the path of this command"))?;
-    provider_file::find(std::env::var_os("WEIR_PROVIDER_PATH").as_deref(), &executable)
 }
 
 /// The settings that the options ask for, unchecked.
@@ -313,25 +263,6 @@ fn add_tuned(chosen: &mut BTreeMap<String, String>) -> Result<Option<String>, Fa
         .then(|| format!("{} (saved by `weir tune` in {})", words.join(" "), path.display())))
 }
 
-/// Removes stale mailboxes; `processes` have just been told to end.
-fn report_removed(directory: &Path, processes: &[u32], note: &impl Fn(&str)) {
-    match mailboxes::remove_after_run(directory, processes) {
-        Ok((removed, left)) => {
-            if !removed.is_empty() {
-                note(&format!("removed {} stale mailboxes from {}", removed.len(), directory.display()));
-            }
-            for process in left {
-                note(&format!(
-                    "process {process} of this run has not ended; `weir clean` removes its mailbox when it has"
-                ));
-            }
-        }
-        Err(error) => {
-            note(&format!("{}: stale mailboxes could not be looked for: {error}", directory.display()))
-        }
-    }
-}
-
 fn files_in(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
@@ -346,112 +277,8 @@ fn existing_or_new_directory(given: &Option<PathBuf>, own: PathBuf) -> Result<Pa
     Ok(own)
 }
 
-/// Reads the counters; files that were there before the run are somebody else's.
-fn read_job(directory: &Path, before: &[PathBuf]) -> Result<Reports, Failure> {
-    let mut reports =
-        stats::read_dir(directory).map_err(Failure::system(format!("{}", directory.display())))?;
-    reports.endpoints.retain(|endpoint| !before.contains(&endpoint.path));
-    reports.skipped.retain(|file| !before.contains(&file.path));
-    Ok(reports)
-}
-
-/// The likeliest reason why no endpoint was opened.
-fn unused_reason(checked: &Checked, status: ExitStatus) -> String {
-    let linked = program::linked_mpi(&checked.program);
-    let foreign = linked.filter(|library| !checked.mpi.kind.runs(library));
-    let hint = match foreign {
-        Some(library) => format!(
-            "it is linked with {library}, which is not the library of {}; choose its MPI with --mpi",
-            checked.mpi.kind.name()
-        ),
-        None if status.success() => format!(
-            "it ended well without opening an endpoint; is it an MPI program, for {}?",
-            checked.mpi.kind.name()
-        ),
-        None => String::from(
-            "it failed before it opened an endpoint; its own messages are above, `weir doctor` checks this host",
-        ),
-    };
-    format!("the program did not use weir: {hint}")
-}
-
 fn number_of_ranks(ranks: u64) -> String {
     if ranks == 1 { String::from("1 rank") } else { format!("{ranks} ranks") }
-}
-
-fn tell(
-    arguments: &RunArguments,
-    checked: &Checked,
-    launch: &Launch,
-    job: &Job,
-    remarks: &[String],
-    (status, elapsed): (ExitStatus, Duration),
-) -> Result<(), Failure> {
-    if !arguments.quiet && !job.ranks.is_empty() {
-        eprintln!(
-            "\nweir: {}, {:.2} s, exit status {}",
-            number_of_ranks(job.ranks.len() as u64),
-            elapsed.as_secs_f64(),
-            job::exit_code(status)
-        );
-        eprintln!("{}", job.table());
-    }
-    // What is wrong is told also quietly.
-    for remark in remarks {
-        eprintln!("weir: {remark}");
-    }
-    let Some(target) = &arguments.json else { return Ok(()) };
-    let record = Record {
-        schema: SCHEMA,
-        command: &arguments.command,
-        started: launch.words().map(|word| word.to_string_lossy().into_owned()).collect(),
-        ranks_started: arguments.ranks,
-        mpi: &checked.mpi,
-        provider: &checked.provider,
-        settings: checked.settings.to_variables().into_iter().collect(),
-        exit_status: job::exit_code(status),
-        elapsed_s: elapsed.as_secs_f64(),
-        used_weir: !job.ranks.is_empty(),
-        job,
-        remarks,
-    };
-    write_json(&record, target)
-}
-
-/// Makes sure before the work begins that its record can be written to `target`; `-` and no target always can.
-/// A file that was not there is not left behind.
-///
-/// # Errors
-/// [`Failure::System`].
-pub fn check_json_target(target: Option<&str>) -> Result<(), Failure> {
-    let Some(target) = target.filter(|&target| target != "-") else { return Ok(()) };
-    let is_new = !Path::new(target).exists();
-    std::fs::OpenOptions::new().append(true).create(true).open(target).map_err(Failure::system(target))?;
-    if is_new {
-        std::fs::remove_file(target).map_err(Failure::system(target))?;
-    }
-    Ok(())
-}
-
-/// Writes a line, or several, to standard output.
-///
-/// # Errors
-/// [`Failure::System`]: it takes no more (a full disk; a closed pipe ends the command).
-pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
-    use std::io::Write;
-    writeln!(std::io::stdout(), "{text}").map_err(Failure::system("standard output"))
-}
-
-/// Writes `record` to the file `target`, or to standard output if that is `-`.
-///
-/// # Errors
-/// [`Failure::System`].
-pub fn write_json(record: &impl Serialize, target: &str) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(record).expect("records have string keys only");
-    if target == "-" {
-        return print(text);
-    }
-    std::fs::write(target, text + "\n").map_err(Failure::system(target))
 }
 
 #[cfg(test)]
@@ -467,24 +294,6 @@ mod tests {
 
     fn parse(words: &str) -> RunArguments {
         Only::try_parse_from(std::iter::once("run").chain(words.split(' '))).unwrap().run
-    }
-
-    #[test]
-    fn an_unwritable_record_target_is_rejected_before_the_run() {
-        let directory = tempfile::tempdir().unwrap();
-        let inside = directory.path().join("record.json");
-        let inside = inside.to_str().unwrap();
-        for good in [None, Some("-"), Some(inside)] {
-            check_json_target(good).unwrap();
-        }
-        assert!(!Path::new(inside).exists());
-        std::fs::write(inside, "kept").unwrap();
-        check_json_target(Some(inside)).unwrap();
-        assert_eq!(std::fs::read_to_string(inside).unwrap(), "kept");
-        for bad in [directory.path().to_str().unwrap().to_owned(), format!("{inside}/no/such")] {
-            let told = check_json_target(Some(&bad)).unwrap_err().to_string();
-            assert!(told.contains(&bad), "{told}");
-        }
     }
 
     #[test]

@@ -12,18 +12,17 @@
 
 pub mod saved;
 
-use crate::bench::jobs;
-use crate::bench::statistics::Spread;
-use crate::bench::summary::{Machine, size};
-use crate::failure::Failure;
-use crate::native::{Pair, Traffic};
-use crate::quantity::{three_digits, time_ns};
-use crate::run;
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 use std::time::Duration;
+use weir_bench::engine_pair::{Pair, Traffic};
+use weir_bench::jobs;
+use weir_bench::machine::Machine;
+use weir_bench::statistics::Spread;
 use weir_engine::config::Settings;
+use weir_output::Failure;
+use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 
 /// What is tuned.
 const EAGER_BYTES: &str = "FI_WEIR_EAGER_BYTES";
@@ -115,7 +114,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
-    run::check_json_target(arguments.json.as_deref())?;
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
     let place = arguments.save.then(saved::path).transpose()?;
     let given = Settings::from_environment()?;
     if !given.cross_memory {
@@ -142,7 +141,7 @@ pub fn run(arguments: &TuneArguments) -> Result<u8, Failure> {
         println!("Saved in {}; `weir run` takes it from there.", path.display());
     }
     if let Some(target) = &arguments.json {
-        run::write_json(&record, target)?;
+        weir_output::write::write_json(&record, target)?;
     }
     Ok(0)
 }
@@ -200,7 +199,9 @@ fn render(record: &Record) -> String {
             let (short, long) = (time_ns(whole.median), time_ns(announced.median));
             let row = [short, range(&whole), long, range(&announced), three_digits(times.ratio())];
             let right = row.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
-            table.add_row(std::iter::once(Cell::new(format!("{name}{}", size(one.bytes)))).chain(right));
+            table.add_row(
+                std::iter::once(Cell::new(format!("{name}{}", exact_bytes(one.bytes)))).chain(right),
+            );
         }
     }
     let mut text = table.to_string();

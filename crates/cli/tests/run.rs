@@ -80,7 +80,7 @@ fn output_and_status_are_passed_on() {
     let (code, stdout, stderr) = output(&mut world.weir(&["run", "-n", "2", "--", "program", "a b", "c"]));
     assert_eq!((code, stdout.as_str()), (Some(0), "ran a b c\n"));
     assert!(
-        stderr.contains("weir: the program did not use weir: it ended well without opening an endpoint"),
+        stderr.contains("weir: the program did not use weir: it succeeded without opening an endpoint"),
         "{stderr}"
     );
     let status =
@@ -125,6 +125,76 @@ fn counters_become_a_table_and_a_record() {
     assert_eq!(record["mpi"]["kind"], "mpich");
 }
 
+/// Runs a program that leaves counters, does `damage` and exits with `exit_status`; with `--json` and `--report`.
+fn run_and_damage(damage: impl Fn(&World) -> String, exit_status: u8) -> (World, Option<i32>, String) {
+    let world = World::new("");
+    leave_counters(&world);
+    let counters = world.at("counters");
+    let script =
+        format!("cp {}/* $FI_WEIR_STATS/; {}; exit {exit_status}", counters.display(), damage(&world));
+    let (record, place) = (world.at("record.json"), world.at("place"));
+    let (record, place) = (record.to_str().unwrap(), place.to_str().unwrap());
+    let words = ["run", "-n", "1", "--json", record, "--report", place, "--", "sh", "-c", &script];
+    let (code, _, stderr) = output(&mut world.weir(&words));
+    (world, code, stderr)
+}
+
+#[test]
+fn an_error_after_the_program_has_ended_keeps_its_exit_status_and_the_other_outputs() {
+    let page_of = |world: &World| std::fs::read_to_string(world.at("place/report.html")).unwrap();
+    // The program succeeds, and an error of weir gives 1; or it fails, and its exit status remains.
+    for (program, expected) in [(0, 1), (7, 7)] {
+        let (world, code, stderr) = run_and_damage(|_| String::from("rm -r $FI_WEIR_STATS"), program);
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert_eq!(stderr.matches("weir: cannot read the counters in ").count(), 1, "{stderr}");
+        assert!(!stderr.contains("did not use weir"), "without counters this is not known: {stderr}");
+        assert!(world.at("record.json").is_file() && page_of(&world).ends_with("</html>\n"));
+
+        let (world, code, stderr) = run_and_damage(|_| String::from("rm -r $FI_WEIR_TRACE"), program);
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert!(stderr.contains("weir: cannot read the traces in ") && stderr.contains("2,468"), "{stderr}");
+        assert!(world.at("record.json").is_file() && page_of(&world).contains("2,468"));
+
+        let damage = |world: &World| format!("mkdir {}", world.at("record.json").display());
+        let (world, code, stderr) = run_and_damage(damage, program);
+        assert_eq!(code, Some(expected), "{stderr}");
+        let not_written = format!("weir: {}: Is a directory", world.at("record.json").display());
+        assert!(stderr.contains(&not_written) && page_of(&world).contains("2,468"), "{stderr}");
+
+        let damage = |world: &World| format!("mkdir {}", world.at("place/report.html").display());
+        let (world, code, stderr) = run_and_damage(damage, program);
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert!(stderr.contains("weir: cannot write the page ") && stderr.contains("2,468"), "{stderr}");
+        assert!(world.at("record.json").is_file());
+
+        let damage = |world: &World| format!("rmdir {}", world.at("shm").display());
+        let (world, code, stderr) = run_and_damage(damage, program);
+        assert_eq!(code, Some(expected), "{stderr}");
+        assert!(stderr.contains("weir: cannot list the mailboxes in "), "{stderr}");
+        assert!(world.at("record.json").is_file() && page_of(&world).contains("2,468"));
+    }
+}
+
+#[test]
+fn the_page_of_a_run_without_samples_has_lines_from_the_counters() {
+    let (world, code, stderr) = run_and_damage(|_| String::from(":"), 0);
+    assert_eq!(code, Some(0), "{stderr}");
+    let page = std::fs::read_to_string(world.at("place/report.html")).unwrap();
+    let (_, memory) = page.split_once("<h2>Memory of each rank over time</h2>").unwrap();
+    let (memory, _) = memory.split_once("<h2>").unwrap();
+    for (figure, has_line) in [
+        ("mailbox: at most 33.0 KiB", true),
+        ("unexpected payload: at most 0 B", true),
+        ("process (RssAnon + RssShmem): not sampled", false),
+    ] {
+        let (_, figure) = memory.split_once(figure).unwrap_or_else(|| panic!("{figure}: {memory}"));
+        let (figure, _) = figure.split_once("</figure>").unwrap();
+        // The colours of the first two ranks.
+        let lines = figure.matches("#0072B2").count() + figure.matches("#D55E00").count();
+        assert_eq!((lines >= 2, figure.contains("<svg")), (has_line, has_line), "{figure}");
+    }
+}
+
 #[test]
 fn json_follows_the_output_and_quiet_prints_errors_only() {
     let world = World::new("");
@@ -142,8 +212,8 @@ fn counters_of_earlier_runs_are_ignored() {
     let world = World::new("");
     leave_counters(&world);
     let mut command = world.weir(&["run", "-n", "1", "--", "true"]);
-    let (_, _, stderr) = output(command.env("FI_WEIR_STATS", world.at("counters")));
-    assert!(stderr.contains("the program did not use weir"), "{stderr}");
+    let (code, _, stderr) = output(command.env("FI_WEIR_STATS", world.at("counters")));
+    assert!(code == Some(0) && stderr.contains("the program did not use weir"), "{code:?}: {stderr}");
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn a_part_of_the_published_experiments_is_repeated() {
         .flat_map(|it| it["points"].as_array().unwrap())
         .map(|point| point["verdict"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(verdicts.iter().filter(|verdict| *verdict != "beside").count(), 1 + 4);
+    assert_eq!(verdicts.iter().filter(|verdict| *verdict != "not-published").count(), 1 + 4);
     assert!(!verdicts.iter().any(|verdict| verdict == "not-evaluated"), "{verdicts:?}");
     // Strict or not, the same is printed; the status says whether all of it holds.
     let all_hold = !verdicts.iter().any(|verdict| verdict == "does-not-hold");
@@ -241,12 +241,12 @@ fn a_part_of_the_published_experiments_is_repeated() {
     assert_eq!((code, strict), (Some(i32::from(!all_hold)), table));
 }
 
-/// What docs/simulator.md says about changing one number, done as it is written there.
+/// Runs the commands of docs/explanation/simulator.md, "Change one number", as they are written there.
 #[test]
 fn documented_overrides_change_a_parameter() {
     let world = World::new("");
-    let document = std::fs::read_to_string(experiments().join("../docs/simulator.md")).unwrap();
-    let recipe = document.split("**To change one number").nth(1).and_then(|text| text.split("```").nth(1));
+    let document = std::fs::read_to_string(experiments().join("../docs/explanation/simulator.md")).unwrap();
+    let recipe = document.split("## Change one number").nth(1).and_then(|text| text.split("```").nth(1));
     let script = recipe.and_then(|block| block.strip_prefix("sh\n")).expect("a block of commands");
     std::os::unix::fs::symlink(experiments().canonicalize().unwrap(), world.at("experiments")).unwrap();
     let command = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();

@@ -11,7 +11,7 @@ use weir_link::memory::{OwnedMemory, UserMemory};
 /// The first chunks: a part of a core's second-level cache. Unit: bytes.
 const SMALL_BYTES: usize = 128 << 10;
 /// Those of a burst. Of ordinary pages: huge ones took a sender of 200 MB between half and two and a half times as long, from run to
-/// run (docs/receiver-memory.md). Unit: bytes.
+/// run (docs/notes/2026-11-receiver-memory.md). Unit: bytes.
 const LARGE_BYTES: usize = 2 << 20;
 /// Chunks in use from which on further ones are large.
 const BURST_CHUNKS: usize = 8;

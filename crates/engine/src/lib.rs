@@ -215,7 +215,7 @@ pub enum OpenError {
     },
 }
 
-/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::owner`].
+/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::biased_lock`].
 pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
     link: L,
@@ -308,7 +308,7 @@ impl Engine<ShmLink> {
             max_lanes: settings.max_peers,
             cross_memory: settings.cross_memory,
             full_fences: oversubscribed,
-            together: !oversubscribed,
+            cooperative_copy: !oversubscribed,
             conditional: !settings.scheme.grants(),
         };
         let link = ShmLink::open(&options)?;

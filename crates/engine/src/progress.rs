@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
-use weir_link::yields;
-use weir_link::{Admission, Arrival, Copied, Link, Liveness, Polled, Quota, TOGETHER_BYTES};
+use weir_link::sched_yield;
+use weir_link::{Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled, Quota};
 use weir_proto::{
     Action, Body, Command, Destination, Event, FastArrival, Instant, Outcome, Packet, Peer, PeerFault,
     ReceivedMessage, Request, Source, Space, Transfer, UnexpectedArrival,
@@ -137,7 +137,7 @@ impl<L: Link> Engine<L> {
             found += self.poll_lanes();
         }
         if !self.sent_rts.is_empty() {
-            found += self.help();
+            found += self.help_copies();
         }
         if !self.copying.is_empty() {
             found += self.poll_copies();
@@ -188,7 +188,7 @@ impl<L: Link> Engine<L> {
         self.read_spin.read_ended(weir_link::cores::ticks);
         if self.skips_yields {
             self.skipped_yields = 0;
-            yields::next_is_needless(self.core_per_rank && self.single_threaded);
+            sched_yield::skip_next_yield(self.core_per_rank && self.single_threaded);
         }
     }
 
@@ -200,14 +200,14 @@ impl<L: Link> Engine<L> {
         if self.skips_yields {
             self.skipped_yields =
                 if self.skipped_yields < MAX_SKIPPED_YIELDS { self.skipped_yields + 1 } else { 0 };
-            yields::next_is_needless(self.single_threaded && self.skipped_yields > 0);
+            sched_yield::skip_next_yield(self.single_threaded && self.skipped_yields > 0);
         }
     }
 
     /// We have ceased to spin: from here on a yield of the program is real. It may be made without a lock that we are called with.
     fn allow_yield(&self) {
         if self.skips_yields {
-            yields::next_is_needless(false);
+            sched_yield::skip_next_yield(false);
         }
     }
 
@@ -245,7 +245,7 @@ impl<L: Link> Engine<L> {
         // Not for a lane, nor for a time (hardware retries): no credit would end the sleep.
         let wakes = self.connecting.is_empty() && self.machine.next_deadline().is_none();
         let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
-            self.waiting.pause_for_credit(yields::has_just_yielded(MAX_GAP_TICKS), Clock::now)
+            self.waiting.pause_for_credit(sched_yield::has_just_yielded(MAX_GAP_TICKS), Clock::now)
         } else {
             self.waiting.pause(Clock::now)
         };
@@ -577,8 +577,8 @@ impl<L: Link> Engine<L> {
                     Ok(())
                 } else {
                     match self.link.copy(peer, direction, address, &outstanding.memory, offset, bytes) {
-                        Ok(Copied::Pending) => return self.copying.push((peer, transfer)),
-                        Ok(Copied::Done) => Ok(()),
+                        Ok(CopyStatus::Pending) => return self.copying.push((peer, transfer)),
+                        Ok(CopyStatus::Done) => Ok(()),
                         Err(fault) => Err(fault),
                     }
                 };
@@ -606,7 +606,9 @@ impl<L: Link> Engine<L> {
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
         if let Body::Rendezvous { .. } | Body::Located { refused: false, .. } = packet.body {
             let packet = self.addressed(*packet, payload);
-            if let Body::Rendezvous { length: TOGETHER_BYTES.., address: 1.., transfer, .. } = packet.body {
+            if let Body::Rendezvous { length: COOPERATIVE_COPY_BYTES.., address: 1.., transfer, .. } =
+                packet.body
+            {
                 self.sent_rts.push_back((to, transfer));
             }
             return put(&mut self.link, to, &packet, None);
@@ -708,11 +710,11 @@ impl<L: Link> Engine<L> {
     }
 
     /// Takes a part in copies that receivers of ours are making. Returns with how many.
-    fn help(&mut self) -> usize {
+    fn help_copies(&mut self) -> usize {
         let mut helped = 0;
         for _ in 0..self.sent_rts.len().min(MAX_HELP_POLLS) {
             let Some(rendezvous) = self.sent_rts.pop_front() else { break };
-            helped += usize::from(self.link.help(rendezvous.0));
+            helped += usize::from(self.link.help_copy(rendezvous.0));
             self.sent_rts.push_back(rendezvous);
         }
         helped
@@ -722,7 +724,7 @@ impl<L: Link> Engine<L> {
     fn poll_copies(&mut self) -> usize {
         let (mut found, mut index) = (0, 0);
         while let Some(&(peer, transfer)) = self.copying.get(index) {
-            let Some(result) = self.link.copied(peer) else {
+            let Some(result) = self.link.copy_result(peer) else {
                 index += 1;
                 continue;
             };

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_link::memory::OwnedMemory;
-use weir_link::{Copied, Link};
+use weir_link::{CopyStatus, Link};
 use weir_proto::{Direction, Peer};
 
 use crate::Engine;
@@ -206,7 +206,7 @@ impl<L: Link> Engine<L> {
             let read = link.copy(peer, Direction::Get, address, &buffer.view(), 0, span);
             ahead.buffered = None;
             // If it fails, the message itself may still be there; or the failure is told of it.
-            if read == Ok(Copied::Done) {
+            if read == Ok(CopyStatus::Done) {
                 ahead.buffered = Some((peer, Run { start: address, end: address + span }));
                 ahead.buffer_start = address;
             }

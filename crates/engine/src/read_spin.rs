@@ -1,7 +1,7 @@
 //! Lingering: a read that finds nothing looks for a moment longer, if its caller waits.
 //!
 //! What a waiting program does between two reads is dear: MPICH looks at its other sources of messages, and where its yields are
-//! real ([`weir_link::yields`]) it gives its core away each time, half a microsecond and more; a message that comes meanwhile
+//! real ([`weir_link::sched_yield`]) it gives its core away each time, half a microsecond and more; a message that comes meanwhile
 //! waits for half of that on average. A look in here costs a few nanoseconds. So a caller that comes back at once after a read that found nothing is kept for about as long as a
 //! message between two cores takes.
 //!

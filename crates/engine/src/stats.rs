@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::stalls::{HeldCredits, Stall};
-use weir_link::page::{Counted, CounterPage};
+use weir_link::counter_page::{CounterPage, CounterSnapshot};
 use weir_proto::{Counters, Growth, Scheme};
 
 /// Places in the metadata.
@@ -254,7 +254,7 @@ fn read_file(path: &Path) -> Result<EndpointReport, String> {
     if about.len() > MAX_FILE_BYTES {
         return Err(format!("it has {} bytes, too many for counters", about.len()));
     }
-    let page = Counted::open(path).map_err(|error| match error.kind() {
+    let page = CounterSnapshot::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => {
             String::from("it is no page of counters (torn while being made, or foreign)")
         }
@@ -263,7 +263,7 @@ fn read_file(path: &Path) -> Result<EndpointReport, String> {
     decode(path, &page)
 }
 
-fn decode(path: &Path, page: &Counted) -> Result<EndpointReport, String> {
+fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String> {
     if page.version != VERSION {
         return Err(format!("it is of version {}, this weir reads {VERSION}", page.version));
     }

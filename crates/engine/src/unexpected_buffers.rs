@@ -19,7 +19,7 @@ const CHUNK_BLOCKS: usize = 1024;
 const SPARE_CHUNKS: usize = 4;
 const NONE: u32 = u32::MAX;
 
-/// Notes of a page of [`Chains`]: 32 KiB, a mapping of its own ([`weir_link::pages`]), of which those pages are touched that are needed.
+/// Notes of a page of [`Chains`]: 32 KiB, a mapping of its own ([`weir_link::page_allocator`]), of which those pages are touched that are needed.
 const PAGE_CHAINS: usize = 4096;
 
 /// Where the payload of a message is.

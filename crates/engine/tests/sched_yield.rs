@@ -2,7 +2,7 @@
 
 use weir_engine::Engine;
 use weir_engine::config::Settings;
-use weir_link::yields::next_is_left_out;
+use weir_link::sched_yield::skips_next_yield;
 
 /// More calls than any engine spins.
 const LONG: usize = 10_000;
@@ -17,24 +17,24 @@ fn a_yield_is_skipped_only_if_useless() {
     let mut core_per_rank = open(1, false);
     core_per_rank.after_empty_read();
     core_per_rank.pause();
-    assert!(next_is_left_out());
+    assert!(skips_next_yield());
     for _ in 0..LONG {
         core_per_rank.after_empty_read();
         core_per_rank.pause();
     }
-    assert!(!next_is_left_out(), "we have ceased to spin");
+    assert!(!skips_next_yield(), "we have ceased to spin");
 
     // More ranks than cores, or nobody knows: whoever finds nothing gives the core away.
     for peers in [100_000, 0] {
         let mut oversubscribed = open(peers, false);
         oversubscribed.after_successful_read();
-        assert!(next_is_left_out());
+        assert!(skips_next_yield());
         oversubscribed.after_empty_read();
-        assert!(!next_is_left_out());
+        assert!(!skips_next_yield());
         // Whoever always finds something gives it away now and then.
         let skipped = (0..LONG).filter(|_| {
             oversubscribed.after_successful_read();
-            next_is_left_out()
+            skips_next_yield()
         });
         assert!((LONG * 9 / 10..LONG * 999 / 1000).contains(&skipped.count()));
     }
@@ -42,15 +42,15 @@ fn a_yield_is_skipped_only_if_useless() {
     // Several threads: one may wait for a lock that the other lets go of only to yield.
     let mut shared = open(1, true);
     shared.after_successful_read();
-    assert!(!next_is_left_out());
+    assert!(!skips_next_yield());
     shared.after_empty_read();
-    assert!(!next_is_left_out());
+    assert!(!skips_next_yield());
     let mut handed_over = open(1, false);
     handed_over.pause();
     let is_left_out = std::thread::spawn(move || {
         handed_over.pause();
         handed_over.after_successful_read();
-        next_is_left_out()
+        skips_next_yield()
     });
     assert!(!is_left_out.join().expect("no panic"), "a second thread has called");
 
@@ -58,5 +58,5 @@ fn a_yield_is_skipped_only_if_useless() {
     let mut plain =
         Engine::open(&Settings { skip_yields: false, ..settings.clone() }, 1, false).expect("a mailbox");
     plain.after_successful_read();
-    assert!(!next_is_left_out());
+    assert!(!skips_next_yield());
 }

@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Instant;
+use weir_link::biased_lock::BiasedLock;
 use weir_link::memory::UserMemory;
-use weir_link::owner::Owner;
 use weir_link::shm::{ShmLink, ShmOptions};
 use weir_link::{Arrival, Link, cores};
 use weir_proto::{Body, Packet, Peer, Space};
@@ -27,7 +27,7 @@ fn open() -> ShmLink {
         max_lanes: 4096,
         cross_memory: true,
         full_fences: false,
-        together: true,
+        cooperative_copy: true,
         conditional: false,
     })
     .expect("a mailbox in /dev/shm")
@@ -185,11 +185,13 @@ fn main() {
         ns_single("100 times fetch_add on a word that another core advances too", rounds / 10, hundred);
         stop.store(true, Ordering::Relaxed);
     });
-    let shared = Owner::shared(0_u64);
-    ns_each("owner: enter and leave, shared mode", rounds, || *std::hint::black_box(shared.enter()) += 1);
+    let shared = BiasedLock::shared(0_u64);
+    ns_each("biased lock: enter and leave, shared mode", rounds, || {
+        *std::hint::black_box(shared.enter()) += 1
+    });
     // SAFETY: one guard at a time.
-    let serialised = unsafe { Owner::serialised(0_u64) };
-    ns_each("owner: enter and leave, serialised mode", rounds, || {
+    let serialised = unsafe { BiasedLock::serialised(0_u64) };
+    ns_each("biased lock: enter and leave, serialised mode", rounds, || {
         *std::hint::black_box(serialised.enter()) += 1
     });
     let mutex = std::sync::Mutex::new(0_u64);

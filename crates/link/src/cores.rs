@@ -99,14 +99,14 @@ pub fn yield_now() {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn threads_are_told_apart() {
+    fn each_thread_has_its_own_identifier() {
         let here = super::this_thread();
         assert_eq!(super::this_thread(), here);
         std::thread::spawn(move || assert_ne!(super::this_thread(), here)).join().expect("no panic");
     }
 
     #[test]
-    fn cores_in_a_list_are_counted() {
+    fn cores_in_a_kernel_list_are_counted() {
         assert_eq!(["0-1\n", "0", "0-3,8,10-11"].map(super::count), [2, 1, 7].map(Some));
         assert_eq!(["", "x", "3-1", "0,"].map(super::count), [None; 4]);
     }

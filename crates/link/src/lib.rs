@@ -4,15 +4,15 @@
 //! writes a packet where the machine says that there is room, and hands up what arrives, checked.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod biased_lock;
 pub mod cores;
 pub mod counted_heap;
+pub mod counter_page;
 pub mod memory;
-pub mod owner;
-pub mod page;
-pub mod pages;
+pub mod page_allocator;
 pub mod probe;
+pub mod sched_yield;
 pub mod shm;
-pub mod yields;
 
 use memory::UserMemory;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
@@ -116,15 +116,15 @@ pub enum Liveness {
 
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copied {
+pub enum CopyStatus {
     /// Everything is there.
     Done,
-    /// The peer has taken a part and is at it: ask [`Link::copied`]. Nobody rings when it is done.
+    /// The peer has taken a part and is at it: ask [`Link::copy_result`]. Nobody rings when it is done.
     Pending,
 }
 
 /// Copies of fewer bytes are made by one side. Unit: bytes.
-pub const TOGETHER_BYTES: u64 = 128 << 10;
+pub const COOPERATIVE_COPY_BYTES: u64 = 128 << 10;
 
 /// A way for packets between endpoints. One owner at a time; `Send`, so that ownership can be handed over.
 pub trait Link: Send {
@@ -189,7 +189,7 @@ pub trait Link: Send {
     /// Frees the slots of the packet last polled.
     fn retire(&mut self);
 
-    /// Copies between our memory and the memory of the peer's process. The peer may take a part in it ([`Link::help`]), and need
+    /// Copies between our memory and the memory of the peer's process. The peer may take a part in it ([`Link::help_copy`]), and need
     /// not.
     ///
     /// # Errors
@@ -202,13 +202,13 @@ pub trait Link: Send {
         memory: &UserMemory,
         offset: u64,
         bytes: u64,
-    ) -> Result<Copied, CopyFault>;
+    ) -> Result<CopyStatus, CopyFault>;
 
     /// How a copy with `peer` has ended that was pending; `None`: it still is.
-    fn copied(&mut self, peer: Peer) -> Option<Result<(), CopyFault>>;
+    fn copy_result(&mut self, peer: Peer) -> Option<Result<(), CopyFault>>;
 
     /// Copies a part of what `peer` is copying from us, if it is. Returns whether it was.
-    fn help(&mut self, peer: Peer) -> bool;
+    fn help_copy(&mut self, peer: Peer) -> bool;
 
     /// Whether the endpoint at `address` lives. A system call or two.
     fn liveness(&mut self, address: &Address) -> Liveness;

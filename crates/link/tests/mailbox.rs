@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use weir_link::shm::{ShmLink, ShmOptions};
-use weir_link::{Arrival, Copied, Link, Liveness, Quota};
+use weir_link::{Arrival, CopyStatus, Link, Liveness, Quota};
 use weir_proto::{Body, CopyFault, Direction, Packet, Peer, PeerFault};
 
 #[test]
@@ -479,7 +479,7 @@ fn who_gives_up_a_peer_tells_it_and_its_memory_is_copied_no_more() {
     let (there, mut here) = ([7u8; 100], [0u8; 100]);
     let memory = memory(&mut here);
     let address = there.as_ptr() as u64;
-    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Ok(Copied::Done));
+    assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Ok(CopyStatus::Done));
     assert_eq!(b.liveness(&to_a), Liveness::Alive);
     a.forget(Peer(0));
     assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));

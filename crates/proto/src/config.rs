@@ -99,7 +99,7 @@ impl DataRegion {
     pub const MAX_LANE_SLOTS: u32 = 1024;
     /// Maximum of starting credits: enough for an eager message of the default size.
     pub const MAX_START_SLOTS: u32 = 256;
-    /// See [`DataRegion::grace_points`] (protocol.md, gap 7).
+    /// See [`DataRegion::grace_points`] (docs/explanation/flow-control.md, gap 7).
     pub const GRACE_POINTS: u8 = 4;
 
     /// Default slots of a region for `peers` senders: `slots_per_peer` for each.

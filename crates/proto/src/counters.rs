@@ -6,13 +6,15 @@
 use crate::packet::Body;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),+ $(,)?) => {
         /// Totals since the endpoint was created. The machine adds, drivers read.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counters { $($(#[$doc])* pub $name: u64),+ }
+        pub struct Counters { $($(#[doc = $doc])* pub $name: u64),+ }
         impl Counters {
             /// Names of the counters, in the order of [`Counters::values`].
             pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
+            /// What each counter means, in the order of [`Counters::NAMES`]: its documentation, for the reference page.
+            pub const MEANINGS: &'static [&'static str] = &[$(concat!($($doc),*)),+];
             /// The totals, in the order of [`Counters::NAMES`].
             pub fn values(&self) -> [u64; Counters::NAMES.len()] { [$(self.$name),+] }
             /// The counters with these totals.
@@ -27,15 +29,15 @@ macro_rules! counters {
 counters! {
     /// Messages sent (two-sided), counted when posted.
     messages_sent,
-    /// Their bytes.
+    /// Payload of the messages sent. Unit: bytes.
     bytes_sent,
     /// Messages received into a buffer of the program.
     messages_received,
-    /// Their bytes.
+    /// Payload of the messages received. Unit: bytes.
     bytes_received,
     /// Remote reads and writes begun.
     remote_operations,
-    /// Their bytes.
+    /// Payload of remote reads and writes. Unit: bytes.
     remote_bytes,
     /// Packets sent, credit packets included.
     packets_sent,
@@ -76,7 +78,7 @@ counters! {
     peak_budget_used_bytes,
     /// Copies between processes, without the mailbox.
     cross_memory_copies,
-    /// Their bytes.
+    /// Payload of copies between processes without the mailbox. Unit: bytes.
     cross_memory_bytes,
     /// Maximum of unexpected messages at a time.
     peak_unexpected_messages,

@@ -26,7 +26,7 @@ pub struct Case {
 /// A mutant, where it must be detected, and by which checks.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// Name in the table: the gap in `docs/protocol.md`, section 4, and the rule.
+    /// Name in the table: the gap in `docs/explanation/flow-control.md`, and the rule.
     pub name: &'static str,
     /// The setup that shows it, with the mutant in it.
     pub setup: Setup,
@@ -181,7 +181,7 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
     add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
     let one_way = stealing(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
-    // Equal to our rule while packets of a pair are in order: docs/proof.md.
+    // Equal to our rule while packets of a pair are in order: docs/explanation/proof.md.
     let fixed = Rule::Wrong(Wrong::AmountIsFixedByTheRequest);
     let name = one_way.name.clone() + ", amount fixed";
     add(Setup { rule: fixed, name, ..one_way.clone() }, &SINGLE_SENDER_EVENTS);
@@ -311,7 +311,7 @@ fn may_crash(setup: Setup) -> Setup {
     Setup { may_crash: Some(1), name: setup.name.clone() + ", crash", ..setup }
 }
 
-/// The mutants that a search detects. `docs/proof.md` names the others and the reasons.
+/// The mutants that a search detects. `docs/explanation/proof.md` names the others and the reasons.
 pub fn mutants() -> Vec<Mutant> {
     let mut mutants = Vec::new();
     let mut add = |rule, name, setup, caught_by, from_outside| {

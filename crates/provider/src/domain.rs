@@ -82,7 +82,7 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
 fn intercept_yields() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        for library in weir_link::yields::intercept() {
+        for library in weir_link::sched_yield::intercept() {
             log::info(|| {
                 format!("yields of {library} that are of no use are left out (FI_WEIR_SKIP_YIELDS)")
             });

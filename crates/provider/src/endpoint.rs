@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_engine::{Engine, Operation, Post};
 use weir_link::ADDRESS_BYTES;
-use weir_link::owner::Guard;
+use weir_link::biased_lock::Guard;
 use weir_proto::{MessageId, Outcome, Peer, SendLevel};
 
 use crate::av::{AddressVector, VectorHandle};

@@ -12,8 +12,8 @@ use std::ops::{Index, IndexMut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use weir_engine::config::Settings;
+use weir_link::biased_lock::{BiasedLock, Guard};
 use weir_link::memory::UserMemory;
-use weir_link::owner::{Guard, Owner};
 
 use crate::av::AddressVector;
 use crate::counter::Counter;
@@ -260,7 +260,7 @@ impl State {
 
 /// A domain: the value and what never changes about it.
 pub struct Domain {
-    owner: Owner<State>,
+    state: BiasedLock<State>,
     /// How many threads call.
     pub mode: Mode,
     /// The version of the API that the program was written for.
@@ -288,16 +288,16 @@ static OPEN: Mutex<Vec<Weak<Domain>>> = Mutex::new(Vec::new());
 impl Domain {
     /// Opens a domain.
     pub fn open(mode: Mode, api_version: u32, settings: Settings) -> Arc<Domain> {
-        let owner = match mode {
+        let state = match mode {
             // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, by which it promises to serialise all
             // calls on the domain and on what belongs to it. We enter by ourselves only in those calls and in
             // `close_all`, at exit, when no call may be under way; event queues, which belong to no domain, leave
             // serialised domains alone (`eq`).
-            Mode::Serialised => unsafe { Owner::serialised(State::default()) },
-            Mode::Shared => Owner::shared(State::default()),
+            Mode::Serialised => unsafe { BiasedLock::serialised(State::default()) },
+            Mode::Shared => BiasedLock::shared(State::default()),
         };
         let process = std::process::id();
-        let domain = Arc::new(Domain { owner, mode, api_version, settings, process });
+        let domain = Arc::new(Domain { state, mode, api_version, settings, process });
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|domain| domain.strong_count() > 0);
         open.push(Arc::downgrade(&domain));
@@ -314,7 +314,7 @@ impl Domain {
     /// Becomes its owner.
     #[inline]
     pub fn enter(&self) -> Guard<'_, State> {
-        self.owner.enter()
+        self.state.enter()
     }
 
     /// The longest that a blocking call may keep the domain to itself. Unit: nanoseconds.

@@ -50,7 +50,7 @@ const RX_ORDER: u64 = TX_ORDER;
 /// everything up to what is offered. Unit: bytes.
 pub const INJECT_BYTES: usize = 4096;
 /// What is offered with more ranks than cores, unless somebody asks for more. A sender without credit that injects what is longer copies it twice, and fills
-/// the caches while its receiver needs the core; one that waits sends it from where it lies (docs/performance.md, "Incast"). Unit: bytes.
+/// the caches while its receiver needs the core; one that waits sends it from where it lies (docs/explanation/performance.md). Unit: bytes.
 pub const OVERSUBSCRIBED_INJECT_BYTES: usize = 256;
 
 /// How long a message may be injected if nobody asks. Unit: bytes.

@@ -86,4 +86,4 @@ extern "C" fn cleanup() {
 
 /// What grows in a burst goes back to the system after it, whatever the program's heap does.
 #[global_allocator]
-static ALLOCATOR: weir_link::pages::PageAllocator = weir_link::pages::PageAllocator;
+static ALLOCATOR: weir_link::page_allocator::PageAllocator = weir_link::page_allocator::PageAllocator;

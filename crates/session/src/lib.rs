@@ -3,7 +3,7 @@
 //! MPICH's launcher (hydra) gives every rank a session of its own. Linux makes a scheduling group of each session (autogroup, sched(7)), and
 //! `sched_yield` moves a process behind the others of its group only: alone in its group, a rank that waits gives its core away only as
 //! fairness between groups goes, to whoever has had least time and not to who is next. With sixteen ranks on two cores collectives take
-//! up to twice as long (docs/performance.md, "More ranks than cores"). The launchers of Intel MPI and Open MPI begin no sessions.
+//! up to twice as long (docs/explanation/waiting.md). The launchers of Intel MPI and Open MPI begin no sessions.
 //!
 //! What hydra needs of a session is a process group, to end a rank with all that it has started. So here `setsid` makes that and no more, in
 //! `hydra_pmi_proxy` only; everywhere else this library does nothing, and neither the ranks nor what they start are loaded with it:

@@ -27,6 +27,9 @@ pub struct Cost {
     pub get_ps: Picoseconds,
     /// From one look of a waiting processor at its mailbox to the next, if the first found nothing; 0: it sees at once what comes.
     pub poll_ps: Picoseconds,
+    /// Mean of the random extra time of each call that begins a send or posts a receive, exponentially distributed
+    /// ([`crate::jitter`]); 0: none.
+    pub call_jitter_ps: Picoseconds,
 }
 
 impl Cost {
@@ -43,6 +46,7 @@ impl Cost {
         unexpected_copy_ps_per_kib: 0,
         get_ps: 0,
         poll_ps: 0,
+        call_jitter_ps: 0,
     };
 
     /// The same work on a processor that takes `percent` percent of the time.
@@ -60,6 +64,7 @@ impl Cost {
             unexpected_copy_ps_per_kib: times(self.unexpected_copy_ps_per_kib),
             get_ps: times(self.get_ps),
             poll_ps: times(self.poll_ps),
+            call_jitter_ps: times(self.call_jitter_ps),
         }
     }
 

@@ -18,6 +18,7 @@ pub mod calibrate;
 pub mod collective;
 pub mod cost;
 pub mod goal;
+pub mod jitter;
 pub mod network;
 pub mod plan;
 pub mod program;

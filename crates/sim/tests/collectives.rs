@@ -159,6 +159,8 @@ fn symmetric_collectives_send_one_message_per_round() {
             assert_eq!(total(n, call!(allgather_neighbours(4800))), (members * members / 2, all));
         }
         assert_eq!(total(n, call!(barrier())), (members * rounds(n), 0));
+        let linear: Vec<_> = (0..n).map(|rank| (if rank == 0 { others } else { 1 }, 0)).collect();
+        assert_eq!(sent(n, call!(barrier_linear())), linear);
         for batch in [call!(alltoall_batches(4800, 4)), call!(alltoall_batches(4800, 32))] {
             assert_eq!(total(n, batch), (members * others, all));
         }

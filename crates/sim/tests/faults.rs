@@ -42,6 +42,7 @@ const COST: Cost = Cost {
     unexpected_copy_ps_per_kib: 300 * NS,
     get_ps: 400 * NS,
     poll_ps: 0,
+    call_jitter_ps: 0,
 };
 
 /// How ranks fail in a world.
@@ -203,7 +204,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         planned_quota_slots: quota_slots,
         region,
     };
-    let plan = Plan { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000 };
+    let plan = Plan { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000, seed };
     let repairs = network % 2 == 1; // EXTOLL, InfiniBand
     let mut per_million = |most: u32| if repairs && rng.bool() { rng.u32(..most) } else { 0 };
     let (loss, duplication, reordering) = (per_million(100_000), per_million(100_000), per_million(50_000));

@@ -138,6 +138,17 @@ fn phases_note_the_credits_of_rank_0_for_each_group() {
 }
 
 #[test]
+fn in_a_linear_barrier_between_phases_rank_0_sends_to_every_rank() {
+    let sent_by_rank_0 = |barrier: &str| {
+        let toml = "[alltoall_phases]\nmessage_bytes = 2048\ngroup_ends = [8]\nphases = [{ ranks = 1, calls = 1 }, { ranks = 1, calls = 1 }]";
+        let report = run(&workload(&format!("{toml}\n{barrier}")), 8, Scheme::Static { piggyback: false });
+        report.counters[0].messages_sent
+    };
+    assert_eq!(sent_by_rank_0(""), 2 * 3, "three rounds of dissemination after each phase");
+    assert_eq!(sent_by_rank_0("barrier = 'linear'"), 2 * 7);
+}
+
+#[test]
 fn local_peers_cost_a_copy_and_no_message() {
     for order in ["", "order = 'sends_first'\nwindow_messages = 1\n"] {
         let with = |ranks_per_node| {

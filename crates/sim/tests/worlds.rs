@@ -24,6 +24,7 @@ const COST: Cost = Cost {
     unexpected_copy_ps_per_kib: 100_000,
     get_ps: 400_000,
     poll_ps: 0,
+    call_jitter_ps: 0,
 };
 
 fn plan(ranks: u32, scheme: Scheme) -> Plan {
@@ -94,6 +95,19 @@ fn the_same_plan_gives_the_same_trace() {
     let (first, second, other) = (run(60), run(60), run(59));
     assert_eq!((first.trace, first.finished, first.events), (second.trace, second.finished, second.events));
     assert_ne!(first.trace, other.trace);
+}
+
+#[test]
+fn call_jitter_makes_seeds_different_worlds() {
+    let run = |call_jitter_ps, seed| {
+        let cost = Cost { call_jitter_ps, ..COST };
+        run(Plan { cost, seed, ..plan(9, STATIC) }, everything).expect("ends")
+    };
+    assert_eq!(run(0, 1).trace, run(0, 2).trace, "without jitter nothing is drawn");
+    let (first, again, other) = (run(US, 1), run(US, 1), run(US, 2));
+    assert_eq!((first.trace, first.finished_at), (again.trace, again.finished_at));
+    assert_ne!(first.trace, other.trace);
+    assert!(first.finished_at > run(0, 1).finished_at, "calls take longer");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Checks of the machine: shared memory, locked memory, cores, membarrier.
 
 use super::Finding;
-use crate::quantity::{bytes, count};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use std::path::Path;
 use weir_engine::config::Settings;
+use weir_output::quantity::{bytes, count};
 
 /// Below this, few ranks fill shared memory: 64 MiB is what containers get by default, and up to 31 ranks that all speak with all take at
 /// most as much (default mailboxes; 8 ranks 29 MiB). Unit: bytes.

@@ -3,14 +3,14 @@
 //! A parent may look into its child also where siblings may not (Yama), so trying that would prove nothing.
 
 use super::Finding;
-use crate::failure::Failure;
-use crate::job;
 use clap::{Args, Subcommand};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, IoSliceMut, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use weir_mpi::job;
+use weir_output::Failure;
 
 /// What is copied.
 const SECRET: [u8; 8] = *b"weirtest";

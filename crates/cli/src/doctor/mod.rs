@@ -7,12 +7,12 @@ mod host;
 pub mod memory;
 mod mpis;
 
-use crate::failure::Failure;
-use crate::mpi::{self, Surroundings};
-use crate::{provider_file, run, scratch};
 use clap::Args;
 use serde::Serialize;
 use weir_engine::config::Settings;
+use weir_mpi::find::{self, Surroundings};
+use weir_mpi::{provider_file, scratch};
+use weir_output::Failure;
 
 /// Options of `weir doctor`.
 #[derive(Args, Debug)]
@@ -112,8 +112,8 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
     };
     let scratch = scratch::directory()?;
     let surroundings = Surroundings::of_process();
-    let found = mpi::find_all(&surroundings);
-    match run::find_provider() {
+    let found = find::find_all(&surroundings);
+    match provider_file::find_for_this_command() {
         Err(failure) => {
             add(Finding::fail("provider", failure.to_string(), "`make build`, or set WEIR_PROVIDER_PATH"));
             add(mpis::found(&found));
@@ -134,7 +134,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
     }
     let usable = is_usable(&findings);
     if arguments.json {
-        run::write_json(&Record { schema: "weir-doctor-1", usable, findings: &findings }, "-")?;
+        weir_output::write::write_json(
+            &Record { schema: "weir-doctor-1", usable, findings: &findings },
+            "-",
+        )?;
     } else if usable {
         println!("\nweir works on this host.");
     } else {

@@ -1,16 +1,16 @@
 //! Checks of the plug-in and of the MPIs: loading it, and running two ranks over it.
 
 use super::Finding;
-use crate::failure::Failure;
-use crate::job::{self, CaptureError, End};
-use crate::launch::{self, Carrier, Launch, PROVIDER};
-use crate::mpi::{Kind, Mpi, Surroundings};
-use crate::program;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use weir_engine::stats;
+use weir_mpi::find::{Kind, Mpi, Surroundings};
+use weir_mpi::job::{self, CaptureError, End};
+use weir_mpi::launch::{self, Carrier, Launch, PROVIDER};
+use weir_mpi::program;
+use weir_output::Failure;
 
 /// Name of the check of one MPI.
 pub const RUNS: &str = "runs";

@@ -3,19 +3,16 @@
 //! It is readable at 2 ranks and at 256: few ranks are lines, many are heat maps, bands and the pairs that waited longest.
 //! All numbers that are drawn or listed are in the page once more as JSON (`<script id="weir-data">`).
 
-pub mod chart;
-pub mod figures;
-pub mod markup;
-mod story;
+mod timeline;
 
-use crate::quantity::{bytes, count, time_ns};
 use crate::report::Job;
-use figures::{COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
-use markup::Html;
 use serde_json::{Value, json};
-use story::{MEMORY, PeerSeries, Series, Timeline};
+use timeline::{MEMORY, PROCESS, PeerSeries, Series, Timeline};
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
+use weir_output::figures::{self, COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
+use weir_output::markup::Html;
+use weir_output::quantity::{bytes, count, time_ns};
 use weir_proto::PACKET_KINDS;
 
 /// The name of the file in the directory that the user gives.
@@ -55,7 +52,7 @@ pub struct Content<'a> {
 /// The whole page.
 pub fn render(content: Content<'_>) -> String {
     let Content { command, how, settings, remarks, job, endpoints, traces } = content;
-    let story = Timeline::new(endpoints, traces);
+    let timeline = Timeline::new(endpoints, traces);
     let title = format!("weir: {}", command.join(" "));
     let mut html = Html::begin(&title);
     html.heading(1, &title);
@@ -66,12 +63,12 @@ pub fn render(content: Content<'_>) -> String {
         html.warning(remark);
     }
     tiles(&mut html, job);
-    stalls(&mut html, &story);
-    credits(&mut html, &story);
-    memory(&mut html, &story);
-    packets(&mut html, &story);
-    ranks(&mut html, &story, job);
-    html.data(&data(&story, job, command));
+    stalls(&mut html, &timeline);
+    credits(&mut html, &timeline);
+    memory(&mut html, &timeline);
+    packets(&mut html, &timeline);
+    ranks(&mut html, &timeline, job);
+    html.data(&data(&timeline, job, command));
     html.end()
 }
 
@@ -98,8 +95,8 @@ fn tiles(html: &mut Html, job: &Job) {
     ]);
 }
 
-fn names(story: &Timeline) -> Vec<String> {
-    story.seats.iter().map(|seat| seat.name.clone()).collect()
+fn names(timeline: &Timeline) -> Vec<String> {
+    timeline.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect()
 }
 
 fn legend(html: &mut Html, entries: impl IntoIterator<Item = String>) {
@@ -111,18 +108,18 @@ fn over_time(
     html: &mut Html,
     caption: &str,
     size: (u32, u32),
-    story: &Timeline,
+    timeline: &Timeline,
     series: &[&Series],
     unit: Unit,
 ) {
     let figure = if series.len() <= MAX_LINES {
         let lines: Vec<_> =
             series.iter().zip(COLOURS).map(|(values, colour)| Line { values, colour }).collect();
-        figures::lines(size, story.span_s, &lines, None, unit)
+        figures::lines(size, timeline.span_s, &lines, None, unit)
     } else {
         let [low, middle, high] = spread(series);
         let line = Line { values: &middle, colour: COLOURS[0] };
-        figures::lines(size, story.span_s, &[line], Some((&low, &high)), unit)
+        figures::lines(size, timeline.span_s, &[line], Some((&low, &high)), unit)
     };
     html.figure(caption, &figure);
 }
@@ -143,23 +140,23 @@ fn spread(series: &[&Series]) -> [Series; 3] {
     spread
 }
 
-fn stalls(html: &mut Html, story: &Timeline) {
+fn stalls(html: &mut Html, timeline: &Timeline) {
     html.heading(2, "Who waits for credit");
-    let waiting: Vec<_> = story.seats.iter().map(|seat| &seat.waiting).collect();
+    let waiting: Vec<_> = timeline.endpoints.iter().map(|endpoint| &endpoint.waiting).collect();
     let top = figures::top(waiting.iter().map(|values| values.as_slice()));
     if top == 0.0 {
         html.paragraph("Nobody waited for credit while the endpoints were looked at.");
         return;
     }
-    let names = names(story);
-    if story.seats.len() <= MAX_LINES {
+    let names = names(timeline);
+    if timeline.endpoints.len() <= MAX_LINES {
         legend(html, names.iter().map(|name| format!("rank {name}")));
         let caption = "Peers that each rank waits for at a time, on average: 1 means that all the time something waited for \
                        one peer's credit.";
-        over_time(html, caption, WIDE, story, &waiting, Unit::Count("peers"));
+        over_time(html, caption, WIDE, timeline, &waiting, Unit::Count("peers"));
     } else {
         let values: Vec<Vec<f64>> = waiting.into_iter().cloned().collect();
-        let columns = Columns::Time(story.span_s);
+        let columns = Columns::Time(timeline.span_s);
         let heat = Heat { rows: &names, row_title: "rank", columns, values: &values, top, colour: HOT };
         html.scale(
             "Peers that each rank waits for at a time, on average",
@@ -170,10 +167,10 @@ fn stalls(html: &mut Html, story: &Timeline) {
         html.figure("Grey: not sampled.", &figures::heat(WIDE.0, &heat));
     }
     let mut values = vec![vec![0.0; names.len()]; names.len()];
-    for pair in &story.pairs {
+    for pair in &timeline.pairs {
         values[pair.from][pair.to] = pair.stalled_ns as f64;
     }
-    let longest = story.pairs.first().map_or(0, |pair| pair.stalled_ns);
+    let longest = timeline.pairs.first().map_or(0, |pair| pair.stalled_ns);
     if names.len() > 2 && longest > 0 {
         let columns = Columns::Names(&names, "receiver");
         let top = longest as f64;
@@ -182,10 +179,10 @@ fn stalls(html: &mut Html, story: &Timeline) {
         html.scale(scale, "0", &time_ns(top), &figures::hex(HOT));
         html.figure("", &figures::heat(if names.len() > 24 { WIDE.0 } else { 560 }, &heat));
     }
-    let waited: Vec<_> = story.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
+    let waited: Vec<_> = timeline.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
     let rows = waited.iter().take(MAX_LISTED).map(|pair| {
-        let share = pair.stalled_ns as f64 / (story.span_s * 1e9) * 100.0;
-        let name = |seat: usize| story.seats[seat].name.clone();
+        let share = pair.stalled_ns as f64 / (timeline.span_s * 1e9) * 100.0;
+        let name = |endpoint: usize| timeline.endpoints[endpoint].name.clone();
         let (waited, slots) = (time_ns(pair.stalled_ns as f64), count(pair.slots));
         vec![name(pair.from), name(pair.to), waited, format!("{share:.1} %"), slots]
     });
@@ -198,16 +195,16 @@ fn stalls(html: &mut Html, story: &Timeline) {
     }
 }
 
-fn credits(html: &mut Html, story: &Timeline) {
+fn credits(html: &mut Html, timeline: &Timeline) {
     html.heading(2, "Credits per peer over time");
-    let few = story.seats.len() <= MAX_LINES;
-    let mut shown = story.busiest(MAX_SHOWN);
+    let few = timeline.endpoints.len() <= MAX_LINES;
+    let mut shown = timeline.busiest(MAX_SHOWN);
     if few {
         shown.sort_unstable();
     }
     let drawn: Vec<_> = shown
         .into_iter()
-        .map(|seat| (seat, story.credits_of(seat), story.granted_by(seat)))
+        .map(|endpoint| (endpoint, timeline.credits_of(endpoint), timeline.granted_by(endpoint)))
         .filter(|(_, credits, granted)| !credits.is_empty() || !granted.is_empty())
         .collect();
     if drawn.is_empty() {
@@ -219,25 +216,26 @@ fn credits(html: &mut Html, story: &Timeline) {
          slots of its own mailbox that each sender owns: credits it has or that are on the way to it, and slots that it has filled \
          and that are not read. Averages over 1/240 of the run.",
     );
-    if drawn.len() < story.seats.len() {
+    if drawn.len() < timeline.endpoints.len() {
         html.note(&format!(
             "The {} ranks at which most waiting and sending happened, of {}.",
             drawn.len(),
-            story.seats.len()
+            timeline.endpoints.len()
         ));
     }
     if few {
-        legend(html, names(story).iter().map(|name| format!("rank {name}")));
+        legend(html, names(timeline).iter().map(|name| format!("rank {name}")));
     }
-    let choice: Vec<_> = drawn.iter().map(|(seat, ..)| story.seats[*seat].name.clone()).collect();
+    let choice: Vec<_> =
+        drawn.iter().map(|(endpoint, ..)| timeline.endpoints[*endpoint].name.clone()).collect();
     html.selector("rank", &choice, !few);
-    for (seat, credits, granted) in &drawn {
-        let name = &story.seats[*seat].name;
+    for (endpoint, credits, granted) in &drawn {
+        let name = &timeline.endpoints[*endpoint].name;
         html.begin_choice("rank", name);
         html.heading(3, &format!("Rank {name}"));
         html.begin_row();
-        peers(html, story, few, Of::Credits, credits);
-        peers(html, story, few, Of::Slots, granted);
+        peers(html, timeline, few, Of::Credits, credits);
+        peers(html, timeline, few, Of::Slots, granted);
         html.end_block();
         html.end_block();
     }
@@ -253,7 +251,7 @@ enum Of {
 }
 
 /// Lines in the colours of their ranks, if they are few; else a band and a heat map of all peers.
-fn peers(html: &mut Html, story: &Timeline, few: bool, of: Of, peers: &[PeerSeries]) {
+fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerSeries]) {
     let caption = match of {
         Of::Credits => "credits at its peers",
         Of::Slots => "slots of its mailbox, by owner",
@@ -263,19 +261,19 @@ fn peers(html: &mut Html, story: &Timeline, few: bool, of: Of, peers: &[PeerSeri
         return;
     }
     if few {
-        let colour = |peer: &PeerSeries| COLOURS[peer.seat % COLOURS.len()];
+        let colour = |peer: &PeerSeries| COLOURS[peer.endpoint % COLOURS.len()];
         let lines: Vec<_> =
             peers.iter().map(|peer| Line { values: &peer.slots, colour: colour(peer) }).collect();
-        html.figure(caption, &figures::lines(HALF, story.span_s, &lines, None, Unit::Count("slots")));
+        html.figure(caption, &figures::lines(HALF, timeline.span_s, &lines, None, Unit::Count("slots")));
         return;
     }
     html.begin_column();
     let series: Vec<_> = peers.iter().map(|peer| &peer.slots).collect();
     let [low, middle, high] = spread(&series);
     let line = Line { values: &middle, colour: COLOURS[0] };
-    let band = figures::lines(HALF, story.span_s, &[line], Some((&low, &high)), Unit::Count("slots"));
+    let band = figures::lines(HALF, timeline.span_s, &[line], Some((&low, &high)), Unit::Count("slots"));
     html.figure(&format!("{caption}: median and range of {}", peers.len()), &band);
-    let rows: Vec<_> = peers.iter().map(|peer| story.seats[peer.seat].name.clone()).collect();
+    let rows: Vec<_> = peers.iter().map(|peer| timeline.endpoints[peer.endpoint].name.clone()).collect();
     let top = figures::top(series.iter().map(|values| values.as_slice()));
     // Of credits those that are missing are what matters, and a cell shows the most of what it stands for.
     let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
@@ -285,49 +283,57 @@ fn peers(html: &mut Html, story: &Timeline, few: bool, of: Of, peers: &[PeerSeri
         Of::Credits => (HOT, format!("each peer; dark: no credits, white: {top:.0}")),
         Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots")),
     };
-    let columns = Columns::Time(story.span_s);
+    let columns = Columns::Time(timeline.span_s);
     let heat = Heat { rows: &rows, row_title: "peer", columns, values: &values, top, colour };
     html.figure(&scale, &figures::heat(HALF.0, &heat));
     html.end_block();
 }
 
-fn memory(html: &mut Html, story: &Timeline) {
+fn memory(html: &mut Html, timeline: &Timeline) {
     html.heading(2, "Memory of each rank over time");
-    if story.seats.len() <= MAX_LINES {
-        legend(html, names(story).iter().map(|name| format!("rank {name}")));
+    if timeline.endpoints.len() <= MAX_LINES {
+        legend(html, names(timeline).iter().map(|name| format!("rank {name}")));
     } else {
         html.paragraph("Line: the median of all ranks. Band: from the lowest to the highest.");
     }
     html.begin_row();
     for (index, (what, is_bytes)) in MEMORY.into_iter().enumerate() {
-        let series: Vec<_> = story.seats.iter().map(|seat| &seat.memory[index]).collect();
+        let series: Vec<_> = timeline.endpoints.iter().map(|endpoint| &endpoint.memory[index]).collect();
+        if series.iter().all(|values| values.iter().all(|value| value.is_nan())) {
+            html.figure(&format!("{what}: not sampled"), "");
+            continue;
+        }
         let unit = if is_bytes { Unit::Bytes } else { Unit::Count("messages") };
         let most = figures::top(series.iter().map(|values| values.as_slice()));
         let most = if is_bytes { bytes(most as u64) } else { count(most as u64) };
-        over_time(html, &format!("{what}: at most {most}"), HALF, story, &series, unit);
+        over_time(html, &format!("{what}: at most {most}"), HALF, timeline, &series, unit);
     }
     html.end_block();
 }
 
-fn packets(html: &mut Html, story: &Timeline) {
+fn packets(html: &mut Html, timeline: &Timeline) {
     html.heading(2, "Packets by kind");
-    let parts: Vec<Vec<f64>> = story
-        .seats
+    let parts: Vec<Vec<f64>> = timeline
+        .endpoints
         .iter()
-        .map(|seat| seat.counters.packets_by_kind().map(|number| number as f64).to_vec())
+        .map(|endpoint| endpoint.counters.packets_by_kind().map(|number| number as f64).to_vec())
         .collect();
-    legend(html, PACKET_KINDS.map(String::from));
-    html.figure("Packets that each rank sent.", &figures::bars(WIDE, &names(story), "rank", &parts));
     let mut total = [0u64; PACKET_KINDS.len()];
-    for seat in &story.seats {
-        for (sum, number) in total.iter_mut().zip(seat.counters.packets_by_kind()) {
+    for endpoint in &timeline.endpoints {
+        for (sum, number) in total.iter_mut().zip(endpoint.counters.packets_by_kind()) {
             *sum = sum.saturating_add(number);
         }
     }
+    if total.iter().all(|number| *number == 0) {
+        html.paragraph("No rank sent a packet.");
+        return;
+    }
+    legend(html, PACKET_KINDS.map(String::from));
+    html.figure("Packets that each rank sent.", &figures::bars(WIDE, &names(timeline), "rank", &parts));
     html.table(&PACKET_KINDS, [total.map(count).to_vec()]);
 }
 
-fn ranks(html: &mut Html, story: &Timeline, job: &Job) {
+fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
     html.heading(2, "Ranks");
     let heading = [
         "rank",
@@ -342,8 +348,8 @@ fn ranks(html: &mut Html, story: &Timeline, job: &Job) {
         "process, most",
     ];
     let process_bytes = |name: &str| {
-        let seats = story.seats.iter().filter(|seat| seat.name == name);
-        seats.map(|seat| figures::top([seat.memory[4].as_slice()])).fold(0.0, f64::max)
+        let endpoints = timeline.endpoints.iter().filter(|endpoint| endpoint.name == name);
+        endpoints.map(|endpoint| figures::top([endpoint.memory[PROCESS].as_slice()])).fold(0.0, f64::max)
     };
     let rows = job.ranks.iter().map(|rank| {
         let counters = &rank.share.counters;
@@ -373,46 +379,46 @@ fn ranks(html: &mut Html, story: &Timeline, job: &Job) {
 }
 
 /// The numbers behind the page.
-fn data(story: &Timeline, job: &Job, command: &[String]) -> Value {
+fn data(timeline: &Timeline, job: &Job, command: &[String]) -> Value {
     let rounded = |series: &Series| {
         let number =
             |value: &f64| if value.is_nan() { Value::Null } else { json!((value * 1e4).round() / 1e4) };
         series.iter().map(number).collect::<Vec<_>>()
     };
     // At many ranks every series would be megabytes: the counters and pairs are all there, the series of the shown.
-    let shown = story.busiest(MAX_SHOWN);
-    let endpoints: Vec<_> = story
-        .seats
+    let shown = timeline.busiest(MAX_SHOWN);
+    let endpoints: Vec<_> = timeline
+        .endpoints
         .iter()
         .enumerate()
-        .map(|(index, seat)| {
-            let kinds = PACKET_KINDS.iter().zip(seat.counters.packets_by_kind());
-            let mut endpoint = json!({
-                "name": seat.name,
+        .map(|(index, endpoint)| {
+            let kinds = PACKET_KINDS.iter().zip(endpoint.counters.packets_by_kind());
+            let mut entry = json!({
+                "name": endpoint.name,
                 "packets_by_kind": kinds.map(|(kind, number)| ((*kind).to_owned(), number.into())).collect::<serde_json::Map<_, _>>(),
-                "stalled_ns": seat.counters.stalled_ns,
+                "stalled_ns": endpoint.counters.stalled_ns,
             });
             if shown.contains(&index) {
-                let memory = MEMORY.iter().zip(&seat.memory);
-                endpoint["peers_waited_for"] = rounded(&seat.waiting).into();
-                endpoint["memory"] = memory.map(|((what, _), series)| ((*what).to_owned(), rounded(series).into())).collect::<serde_json::Map<_, _>>().into();
+                let memory = MEMORY.iter().zip(&endpoint.memory);
+                entry["peers_waited_for"] = rounded(&endpoint.waiting).into();
+                entry["memory"] = memory.map(|((what, _), series)| ((*what).to_owned(), rounded(series).into())).collect::<serde_json::Map<_, _>>().into();
             }
-            endpoint
+            entry
         })
         .collect();
-    let pairs = story.pairs.iter().take(MAX_PAIRS).map(|pair| {
-        let name = |seat: usize| &story.seats[seat].name;
+    let pairs = timeline.pairs.iter().take(MAX_PAIRS).map(|pair| {
+        let name = |endpoint: usize| &timeline.endpoints[endpoint].name;
         json!({ "sender": name(pair.from), "receiver": name(pair.to), "stalled_ns": pair.stalled_ns, "slots": pair.slots })
     });
     json!({
         "schema": "weir-page-1",
         "command": command,
-        "span_s": story.span_s,
-        "times_s": (0..story.bins).map(|bin| (story.time_s(bin) * 1e6).round() / 1e6).collect::<Vec<_>>(),
+        "span_s": timeline.span_s,
+        "times_s": (0..timeline.bins).map(|bin| (timeline.time_s(bin) * 1e6).round() / 1e6).collect::<Vec<_>>(),
         "job": job,
         "endpoints": endpoints,
         "pairs": pairs.collect::<Vec<_>>(),
-        "pairs_in_all": story.pairs.len(),
+        "pairs_in_all": timeline.pairs.len(),
     })
 }
 

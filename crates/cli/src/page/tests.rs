@@ -1,4 +1,4 @@
-use super::story::tests::{sample, trace};
+use super::timeline::tests::{sample, trace};
 use super::*;
 use crate::report::tests::endpoint;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The report of `weir run` as a table.
 
 use super::{Job, Share};
-use crate::quantity::{bytes, count, time_ns};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use weir_output::quantity::{bytes, count, time_ns};
 
 /// Heading and content of a column.
 type Column = (&'static str, fn(&Share) -> String);

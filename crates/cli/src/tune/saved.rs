@@ -3,10 +3,10 @@
 //! For each host, since home directories are shared and hosts differ. The file may be edited: everything in it is checked as settings
 //! from the environment are.
 
-use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use weir_output::Failure;
 
 /// What was saved for this host.
 #[derive(Debug)]

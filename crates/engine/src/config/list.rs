@@ -228,6 +228,9 @@ pub const SETTINGS: &[SettingInfo] = &[
     },
 ];
 
+/// Former names of settings, each with its name now. The allowed values are the same.
+const RENAMED: &[(&str, &str)] = &[("FI_WEIR_ADMIT", ATTACH)];
+
 pub(super) fn known_variables() -> String {
     SETTINGS.iter().map(|setting| setting.variable).collect::<Vec<_>>().join(", ")
 }
@@ -235,17 +238,19 @@ pub(super) fn known_variables() -> String {
 /// Refuses names that begin with `FI_WEIR_` and are no setting: a misspelled one would be ignored silently otherwise.
 ///
 /// # Errors
-/// [`SettingError::Unknown`], for the first such name in alphabetical order.
+/// For the first such name in alphabetical order: [`SettingError::Renamed`] if it is the former name of a setting,
+/// [`SettingError::Unknown`] otherwise.
 pub fn check_names(names: impl IntoIterator<Item = String>) -> Result<(), SettingError> {
     let unknown = names
         .into_iter()
         .filter(|name| name.starts_with(PREFIX))
         .filter(|name| !SETTINGS.iter().any(|setting| setting.variable == name))
         .min();
-    match unknown {
-        None => Ok(()),
-        Some(variable) => Err(SettingError::Unknown { nearest: nearest_setting(&variable), variable }),
-    }
+    let Some(name) = unknown else { return Ok(()) };
+    Err(match RENAMED.iter().find(|(former, _)| *former == name) {
+        Some(&(variable, renamed_to)) => SettingError::Renamed { variable, renamed_to },
+        None => SettingError::Unknown { nearest: nearest_setting(&name), variable: name },
+    })
 }
 
 /// The setting whose name has most in common with `name`; compared without the prefix, which all share. Beginnings

@@ -81,6 +81,14 @@ pub enum SettingError {
         /// What that allows.
         most: u32,
     },
+    /// The setting has another name now.
+    #[error("{variable}: this setting is called {renamed_to} now; set {renamed_to} instead")]
+    Renamed {
+        /// Variable.
+        variable: &'static str,
+        /// The setting that replaces it, with the same values.
+        renamed_to: &'static str,
+    },
     /// No setting has this name.
     #[error("{variable}: no such setting; did you mean {nearest}? Known are {}", known_variables())]
     Unknown {
@@ -99,7 +107,8 @@ impl SettingError {
             | SettingError::NoDirectory { variable, .. }
             | SettingError::TooFew { variable, .. }
             | SettingError::ExceedsOther { variable, .. }
-            | SettingError::TooMany { variable, .. } => variable,
+            | SettingError::TooMany { variable, .. }
+            | SettingError::Renamed { variable, .. } => variable,
             SettingError::Unknown { variable, .. } => variable,
         }
     }
@@ -144,7 +153,7 @@ pub struct Settings {
     pub retain_bytes: u64,
     /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages straight between processes.
     pub cross_memory: bool,
-    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): leave out yields of the MPI library that are of no use ([`weir_link::yields`]).
+    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): leave out yields of the MPI library that are of no use ([`weir_link::sched_yield`]).
     pub skip_yields: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,

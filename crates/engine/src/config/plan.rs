@@ -12,7 +12,7 @@ pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
 
 /// With dynamic credits, the most that a mailbox has at least if nobody says how many data slots: 4 MiB, which are the node's memory and
 /// not an adapter's, so more than [`DataRegion::MIN_SLOTS`]. Whoever waits for credit among more ranks than cores loses its core, and what it has
-/// sent by then decides how often (docs/performance.md, "Incast").
+/// sent by then decides how often (docs/explanation/performance.md, "Incast").
 const DEFAULT_MAX_SLOTS: u32 = 65_536;
 /// So much of the budget for unexpected payload for each of these slots: what may come under credits is reserved there (76 B a slot of the region and of
 /// what senders begin with), and should leave most of it.

@@ -248,6 +248,16 @@ fn misspelled_names_are_rejected() {
     }
 }
 
+#[test]
+fn a_former_name_is_rejected_with_the_name_that_replaces_it() {
+    let error = check_names([String::from("FI_WEIR_ADMIT")]).unwrap_err();
+    assert_eq!(error.variable(), "FI_WEIR_ADMIT");
+    assert_eq!(
+        error.to_string(),
+        "FI_WEIR_ADMIT: this setting is called FI_WEIR_ATTACH now; set FI_WEIR_ATTACH instead"
+    );
+}
+
 fn fixed() -> Settings {
     Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() }
 }

@@ -4,13 +4,13 @@
 //! loom reports; a slot read while it is written as a race. The lanes are on the heap, the code is the real one.
 
 use super::bell::{Bell, Episode, call};
+use super::cooperative_copy::{CooperativeCopy, CopyState};
 use super::gate::{self, Gate};
 use super::heap::{HeapLane, credit, eager};
 use super::inbox::{Inbox, Limits};
 use super::outbox::{Outbox, Step};
 use super::ring::{LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
-use super::together::{Rest, Together};
 use crate::memory::UserMemory;
 
 type Sender = Outbox<Arc<HeapLane>, Arc<Bell>>;
@@ -327,16 +327,16 @@ fn loom_a_stopped_newcomer_delays_the_other_until_it_is_found() {
 /// Two copies one after the other of two pieces each, with a helper that looks a few times. A piece is a watched cell: copied
 /// by both at a time, or read by the receiver while the helper still writes, is a race.
 #[test]
-fn loom_two_copy_one_message() {
+fn loom_two_sides_copy_each_piece_once() {
     const PIECE: u64 = 32 << 10;
     explore(2, || {
-        let together = Arc::new(Together::default());
+        let cooperative_copy = Arc::new(CooperativeCopy::default());
         let pieces = Arc::new(Pieces(std::array::from_fn(|_| Watched::new(0_u8))));
         let helper = {
-            let (together, pieces) = (Arc::clone(&together), Arc::clone(&pieces));
+            let (cooperative_copy, pieces) = (Arc::clone(&cooperative_copy), Arc::clone(&pieces));
             thread::spawn(move || {
                 for _ in 0..2 {
-                    together.help(|from, to, bytes| {
+                    cooperative_copy.help(|from, to, bytes| {
                         // Of one copy, not a mixture of two.
                         assert_eq!((from, bytes), (to, PIECE));
                         pieces.copy((to as u32 / PIECE as u32) as usize, (to >> 32) as u8);
@@ -346,11 +346,11 @@ fn loom_two_copy_one_message() {
             })
         };
         for round in 1..=2_u64 {
-            let mut offer = together.offer(round << 32, round << 32, 2 * PIECE);
-            while let Some(part) = together.take(&mut offer) {
+            let mut offer = cooperative_copy.offer(round << 32, round << 32, 2 * PIECE);
+            while let Some(part) = cooperative_copy.take(&mut offer) {
                 pieces.copy((part.offset / PIECE) as usize, round as u8);
             }
-            while together.rest(&mut offer) != Rest::Nothing {
+            while cooperative_copy.state(&mut offer) != CopyState::Complete {
                 yield_now();
             }
             // SAFETY: all copying has ended; loom checks that.

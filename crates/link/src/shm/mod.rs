@@ -1,6 +1,6 @@
 //! The shared-memory link: one mailbox per endpoint, in a segment file that its senders map.
 //!
-//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/mailbox.md` says why it
+//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/explanation/mailbox.md` says why it
 //! is laid out this way. A sender claims one lane of the receiver's mailbox and for its stay there is its only
 //! writer: nobody waits for it and it waits for nobody. When all lanes are taken, it waits for its turn.
 //!
@@ -16,7 +16,7 @@
 
 mod attach;
 mod bell;
-mod copying;
+mod cooperative_copy;
 mod gate;
 #[cfg(test)]
 mod heap;
@@ -26,25 +26,25 @@ mod interleavings;
 mod layout;
 mod mapping;
 mod outbox;
+mod pending_copy;
 mod ring;
 mod segment;
 #[cfg(test)]
 mod steps;
 pub(crate) mod sync;
-mod together;
 mod told;
 mod turns;
 
 use crate::memory::UserMemory;
-use crate::{Address, Admission, Arrival, Copied, Link, Liveness, Polled, TOGETHER_BYTES};
+use crate::{Address, Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled};
 use bell::call;
-use copying::Awaited;
 use gate::{Ticket, unclaim};
 use inbox::{Inbox, Limits};
 pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
+use pending_copy::PendingCopy;
 use ring::{Found, GEOMETRY, Head, LaneMemory};
 pub use segment::file_system_bytes;
 use segment::{Absent, OwnSegment, PeerSegment};
@@ -77,7 +77,7 @@ pub struct ShmOptions {
     /// while others run): for nodes with more ranks than cores.
     pub full_fences: bool,
     /// Large messages are copied by both sides, if both wait: for ranks with a core each.
-    pub together: bool,
+    pub cooperative_copy: bool,
     /// No credits: senders look for room ([`Link::room`]), and all slots of a lane are data slots.
     pub conditional: bool,
 }
@@ -182,9 +182,9 @@ pub struct ShmLink {
     shape: Shape,
     dir: PathBuf,
     cross_memory: bool,
-    together: bool,
+    cooperative_copy: bool,
     /// Copies whose last pieces the peer has taken.
-    awaited: HashMap<Peer, Awaited>,
+    pending_copies: HashMap<Peer, PendingCopy>,
     fences_registered: bool,
     pid_namespace: u64,
     pid: u32,
@@ -234,8 +234,8 @@ impl ShmLink {
             shape,
             dir: options.dir.clone(),
             cross_memory: options.cross_memory,
-            together: options.together,
-            awaited: HashMap::new(),
+            cooperative_copy: options.cooperative_copy,
+            pending_copies: HashMap::new(),
             fences_registered,
             pid_namespace: facts.pid_namespace,
             pid: facts.pid,
@@ -606,7 +606,7 @@ impl Link for ShmLink {
         memory: &UserMemory,
         offset: u64,
         bytes: u64,
-    ) -> Result<Copied, CopyFault> {
+    ) -> Result<CopyStatus, CopyFault> {
         let (cross_memory, pid, namespace) = (self.cross_memory, self.pid, self.pid_namespace);
         let facts = *self.segment_of(peer)?.facts();
         if facts.pid_namespace != namespace || !cross_memory {
@@ -614,26 +614,28 @@ impl Link for ShmLink {
         }
         if facts.pid == pid {
             attach::copy_inside(direction, address, memory, offset, bytes);
-        } else if self.together && bytes >= TOGETHER_BYTES && direction == Direction::Get {
-            return self.copy_together(peer, facts.pid, address, memory, offset, bytes);
+        } else if self.cooperative_copy && bytes >= COOPERATIVE_COPY_BYTES && direction == Direction::Get {
+            return self.copy_cooperatively(peer, facts.pid, address, memory, offset, bytes);
         } else {
             attach::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
-        self.as_announced(peer).map(|()| Copied::Done)
+        self.check_source_valid(peer).map(|()| CopyStatus::Done)
     }
 
-    fn copied(&mut self, peer: Peer) -> Option<Result<(), CopyFault>> {
-        let Some(awaited) = self.awaited.get_mut(&peer) else { return Some(Err(CopyFault::Gone)) };
-        let result = awaited.look()?;
-        self.awaited.remove(&peer);
-        Some(result.and_then(|()| self.as_announced(peer)))
+    fn copy_result(&mut self, peer: Peer) -> Option<Result<(), CopyFault>> {
+        let Some(copy) = self.pending_copies.get_mut(&peer) else {
+            return Some(Err(CopyFault::Gone));
+        };
+        let result = copy.result()?;
+        self.pending_copies.remove(&peer);
+        Some(result.and_then(|()| self.check_source_valid(peer)))
     }
 
     #[inline]
-    fn help(&mut self, peer: Peer) -> bool {
+    fn help_copy(&mut self, peer: Peer) -> bool {
         let Some(Some(outbox)) = self.outboxes.get(peer.0 as usize) else { return false };
-        let together = &outbox.lane().control().together.0;
-        together.is_open() && self.help_with(peer, together)
+        let cooperative_copy = &outbox.lane().control().copy.0;
+        cooperative_copy.is_open() && self.help_slow_path(peer, cooperative_copy)
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
@@ -652,8 +654,8 @@ impl Link for ShmLink {
         let known = self.acquaintance(peer);
         let (Some(lane), Some(address)) = (known.lane.take(), known.address) else { return };
         // Whoever left has written all its pieces; the words that say so are the next sender's from now on.
-        if let Some(awaited) = self.awaited.get_mut(&peer) {
-            awaited.look();
+        if let Some(copy) = self.pending_copies.get_mut(&peer) {
+            copy.result();
         }
         self.inbox.shut(lane);
         self.free(lane, true);
@@ -677,7 +679,7 @@ impl Link for ShmLink {
             self.unwanted.push((segment, ticket));
         }
         self.asked.retain(|asked| *asked != peer);
-        self.end_awaited(peer);
+        self.finish_pending_copy(peer);
         let known = self.acquaintance(peer);
         let (lane, address) = (known.lane, known.address);
         if let Some(lane) = lane {
@@ -714,8 +716,8 @@ impl Link for ShmLink {
 
     fn close(&mut self) {
         // The buffers that helpers write to are the program's again.
-        while let Some(&peer) = self.awaited.keys().next() {
-            self.end_awaited(peer);
+        while let Some(&peer) = self.pending_copies.keys().next() {
+            self.finish_pending_copy(peer);
         }
         if let Some(own) = self.own.take() {
             own.close();

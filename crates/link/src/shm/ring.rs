@@ -49,8 +49,8 @@
 //! unread, one slot is set aside for the last packet of the stay (`Leave`), and one is left out after an early wrap: their sum is the
 //! length of the ring; the order in which the kinds come does not matter.
 
+use super::cooperative_copy::CooperativeCopy;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
-use super::together::Together;
 use crate::memory::UserMemory;
 use weir_proto::wire::{self, SLOT_BYTES};
 use weir_proto::{Geometry, Packet};
@@ -82,7 +82,7 @@ pub struct LaneControl {
     /// Slots retired since the beginning.
     pub retired: Line<AtomicU64>,
     /// The copy that both sides make together.
-    pub together: Line<Together>,
+    pub copy: Line<CooperativeCopy>,
 }
 
 /// The memory of one lane: mapped, or on the heap for tests and the model checker.

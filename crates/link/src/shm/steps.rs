@@ -20,7 +20,7 @@ fn options(dir: &Path) -> ShmOptions {
         max_lanes: 64,
         cross_memory: true,
         full_fences: false,
-        together: true,
+        cooperative_copy: true,
         conditional: false,
     }
 }

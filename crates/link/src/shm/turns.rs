@@ -1,6 +1,6 @@
 //! Turns: who of the senders in our mailbox is asked to leave it, when, and what becomes of lanes that are free again.
 //!
-//! `docs/mailbox.md`, "Who comes, who goes", has the argument. The words are [`super::gate`]'s; here is the policy of a reader:
+//! `docs/explanation/mailbox.md`, "Lane leases", has the argument. The words are [`super::gate`]'s; here is the policy of a reader:
 //! ```text
 //! somebody waits, no lane free  -> asks as many as wait: whose lane is empty and has had its chance, longest idle first;
 //!                                  then whoever has filled TURN_SLOTS slots. No answer in PATIENCE: one more

@@ -17,7 +17,7 @@ pub fn options(dir: &Path) -> ShmOptions {
         max_lanes: 16,
         cross_memory: true,
         full_fences: false,
-        together: true,
+        cooperative_copy: true,
         conditional: false,
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! This file has three calculators and does not know messages or packets. [`Budget`] decides whether senders must use
 //! rendezvous only. [`BounceBuffers`] counts what a sender holds for receivers without memory. [`PendingAcks`]
-//! coalesces acknowledgements. `docs/receiver-memory.md` explains why the budget holds.
+//! coalesces acknowledgements. `docs/explanation/receiver-memory.md` explains why the budget holds.
 //!
 //! Worked exchange, budget used up: B sends A `credit, rendezvous_only`. A sends 2 KB: `FillBounce { r0 }`, `rendezvous
 //! r0`, complete. B matches the message: `Copy`, complete. With 15 other acknowledgements, or when idle, B sends A

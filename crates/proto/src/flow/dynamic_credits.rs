@@ -1,5 +1,5 @@
 //! Dynamic credits: slots of one data region move to the senders that use them. Source: Prades, thesis, chapter 6. Our
-//! changes and their reasons are in `docs/protocol.md`, section 4.
+//! changes and their reasons are in `docs/explanation/flow-control.md`.
 //!
 //! The receiver has one [`Pool`] for all senders. It counts the slots that no sender holds. For every sender it has the
 //! credits that the sender holds (`current`), its quota (`intended`), and the counts of retrieved slots at which it

@@ -4,7 +4,7 @@
 //! The sender never waits for credit. A receiver without a buffer answers with an RNR NAK. The sender waits for the RNR
 //! timer and retries; later packets of that connection wait behind the refused one. One refusal more than the retries
 //! ends the connection. On a link without such hardware the sender asks whether a buffer is free, and a negative answer
-//! is the NAK: see `docs/protocol.md`, "Receiver not ready".
+//! is the NAK: see `docs/explanation/flow-control.md`, "Receiver not ready".
 //!
 //! Worked exchange, 2 buffers, timer 10 us, 1 retry. Packets a and b leave; c is refused at 0 us and waits. At 10 us
 //! the receiver has freed a buffer: c leaves, and the refusal count restarts. Packet d is refused at 12 us and at 22

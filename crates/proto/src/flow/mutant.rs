@@ -2,7 +2,7 @@
 //!
 //! Only tests and proofs can select a mutant.
 
-/// One wrong rule of dynamic credits. The gap numbers are those of `docs/protocol.md`.
+/// One wrong rule of dynamic credits. The gap numbers are those of `docs/explanation/flow-control.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mutant {
     /// Gap 1: a short grant pushes the whole new threshold.
@@ -18,7 +18,7 @@ pub enum Mutant {
     /// Gap 6: an endpoint with a pending request does not respond to the peer's request.
     ResponsesWaitForResponses,
     /// Gap 6: the amount of a response is fixed when the request arrives. While packets of a pair are in order this
-    /// equals our rule (docs/proof.md), so no check can detect it.
+    /// equals our rule (docs/explanation/proof.md), so no check can detect it.
     AmountIsFixedByTheRequest,
     /// Gap 7: requests and responses count as activity.
     ControlCountsAsActivity,

@@ -13,6 +13,21 @@ impl Group {
         }
     }
 
+    /// Linear barrier (Open MPI, `basic_linear`): member 0 receives a message from each other member, then sends one to each.
+    pub async fn barrier_linear(&self) {
+        let tag = self.tag();
+        if self.me > 0 {
+            self.send(0, tag, 0).await;
+            self.receive(0, tag, 0).await;
+            return;
+        }
+        for from in 1..self.size {
+            self.receive(from, tag, 0).await;
+        }
+        let sends: Vec<_> = (1..self.size).map(|to| self.begin_send(to, tag, 0)).collect();
+        self.rank.wait_all(sends).await;
+    }
+
     /// Barrier by recursive doubling, among a power of two.
     pub async fn barrier_doubling(&self) {
         assert!(self.size.is_power_of_two(), "{} members", self.size);

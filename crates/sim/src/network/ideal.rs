@@ -1,4 +1,6 @@
 //! The ideal network: a latency and a bandwidth between any two ranks, no contention. For questions about protocols and for speed.
+//!
+//! Packets of a pair of ranks keep their order: a short packet does not overtake a long one that left before it.
 
 use weir_proto::Geometry;
 
@@ -6,7 +8,7 @@ use super::{Hold, Injection, Network, Output, Outputs, Segment};
 use crate::Picoseconds;
 
 /// Parameters.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ideal {
     /// From the processor of one rank to the mailbox of another.
     pub latency_ps: Picoseconds,
@@ -15,6 +17,9 @@ pub struct Ideal {
     /// What a slot holds.
     pub geometry: Geometry,
     packets: u64,
+    /// By sender: receivers for which a train is on the wire that a shorter one could overtake, and when its last packet arrives.
+    /// Empty if bytes take no time.
+    on_the_wire: Vec<Vec<(u32, Picoseconds)>>,
 }
 
 impl Ideal {
@@ -25,7 +30,32 @@ impl Ideal {
 
     /// The same with another geometry.
     pub fn with_geometry(latency_ps: Picoseconds, byte_ps: Picoseconds, geometry: Geometry) -> Ideal {
-        Ideal { latency_ps, byte_ps, geometry, packets: 0 }
+        Ideal { latency_ps, byte_ps, geometry, packets: 0, on_the_wire: Vec::new() }
+    }
+
+    /// When the first packet of a train arrives that would arrive at `at`, and whose last one arrives `last_ps` later: not before
+    /// the packets of the same pair that left earlier.
+    fn in_order(
+        &mut self,
+        now: Picoseconds,
+        at: Picoseconds,
+        last_ps: Picoseconds,
+        pair: (u32, u32),
+    ) -> Picoseconds {
+        let (from, to) = pair;
+        if self.on_the_wire.len() <= from as usize {
+            self.on_the_wire.resize_with(from as usize + 1, Vec::new);
+        }
+        let trains = &mut self.on_the_wire[from as usize];
+        // Nothing that leaves from now on arrives earlier than a latency from now.
+        trains.retain(|(_, last_at)| *last_at > now + self.latency_ps);
+        let Some((_, last_at)) = trains.iter_mut().find(|(other, _)| *other == to) else {
+            trains.push((to, at + last_ps));
+            return at;
+        };
+        let at = at.max(*last_at);
+        *last_at = at + last_ps;
+        at
     }
 }
 
@@ -52,12 +82,16 @@ impl Network for Ideal {
 
     #[inline]
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<()>) -> Hold {
-        let Injection { train, to, packets, payload_bytes, spacing_ps, .. } = injection;
+        let Injection { train, from, to, packets, payload_bytes, spacing_ps, .. } = injection;
         self.packets += u64::from(packets);
         let packet_ps = payload_bytes / u64::from(packets) * self.byte_ps;
         let spacing_ps = spacing_ps.max(packet_ps);
         let segment = Segment { train, to, first: 0, count: packets, spacing_ps };
-        outputs.push(now + self.latency_ps + packet_ps, Output::Arrived(segment));
+        let mut at = now + self.latency_ps + packet_ps;
+        if self.byte_ps > 0 {
+            at = self.in_order(now, at, u64::from(packets - 1) * spacing_ps, (from, to));
+        }
+        outputs.push(at, Output::Arrived(segment));
         Hold::Until(now + injection.spacing_ps * u64::from(packets))
     }
 
@@ -82,5 +116,28 @@ impl Network for Ideal {
 
     fn packet_hops(&self) -> u64 {
         self.packets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::TrainId;
+
+    #[test]
+    fn a_short_train_does_not_overtake_a_long_one_of_its_pair() {
+        let mut ideal = Ideal::new(1000, 10);
+        let mut outputs = Outputs::default();
+        let mut inject = |now, train, to, packets, payload_bytes| {
+            let train = TrainId(train);
+            let injection = Injection { train, from: 0, to, packets, payload_bytes, spacing_ps: 1 };
+            ideal.inject(now, injection, &mut outputs);
+        };
+        inject(0, 0, 1, 2, 200); // packets of 1000 ps each, at 2000 and 3000 ps
+        inject(2, 1, 2, 1, 0); // another pair
+        inject(2, 2, 1, 1, 0); // would arrive at 1002 ps
+        inject(2100, 3, 1, 1, 0); // the wire is empty again
+        let arrivals: Vec<_> = outputs.take(0, Vec::new()).iter().map(|output| output.at).collect();
+        assert_eq!(arrivals, [2000, 1002, 3000, 3100]);
     }
 }

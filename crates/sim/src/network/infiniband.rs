@@ -125,6 +125,7 @@ pub const COST_2003: Cost = Cost {
     unexpected_copy_ps_per_kib: 1_000_000,
     get_ps: 800_000,
     poll_ps: 0,
+    call_jitter_ps: 0,
 };
 
 /// What the wire carries of weir's own header with each packet. Unit: bytes.

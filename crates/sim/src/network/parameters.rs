@@ -178,6 +178,7 @@ struct CostKeys {
     unexpected_copy_ns_per_kib: Nanoseconds,
     get_ns: Nanoseconds,
     poll_ns: Nanoseconds,
+    call_jitter_ns: Nanoseconds,
 }
 
 impl CostKeys {
@@ -194,6 +195,7 @@ impl CostKeys {
             unexpected_copy_ps_per_kib: self.unexpected_copy_ns_per_kib.0,
             get_ps: self.get_ns.0,
             poll_ps: self.poll_ns.0,
+            call_jitter_ps: self.call_jitter_ns.0,
         }
     }
 }

@@ -7,12 +7,16 @@
 //! table      TOML with its places: base and sweeps laid over each other, a table for each combination
 //! network    the network's file, and what the plan changes in it
 //! setup      one combination: Settings (as asked for), Config and prices (as run)
+//! keys       every key with its meaning, for the reference page
+//! assumed    parameters that nobody published, and how a sweep changes one
 //! estimate   packets that a world will send
 //! run        worlds on threads, a Record each
 //! record     a line of JSON for each world; what is there is not run again
 //! ```
 
+pub mod assumed;
 pub mod estimate;
+pub mod keys;
 pub mod network;
 pub mod record;
 pub mod run;

@@ -106,6 +106,12 @@ impl Settings {
         self.workload.as_object()?.values().next()?.get(name)?.as_f64()
     }
 
+    /// The value that the plan gives to a number of the network's file; `None` if it keeps the file's.
+    pub fn network_value(&self, key: &str) -> Option<f64> {
+        let changes = self.network.split(' ').skip(1).filter_map(|change| change.split_once('='));
+        changes.filter(|(name, _)| *name == key).find_map(|(_, value)| value.parse().ok())
+    }
+
     /// The world in a few words, for progress and errors.
     pub fn describe(&self) -> String {
         let Settings { ranks, scheme, slots_per_peer, credit_slots, seed, .. } = self;
@@ -168,7 +174,7 @@ const EAGER_BYTES: u64 = 2048;
 const CREDIT_SLOTS: u32 = 2;
 /// The RNR timer, if a plan does not say: the shortest but one of those that InfiniBand defines, chosen (docs/fidelity.md, E2.3). Unit:
 /// ns.
-const RNR_TIMER_NS: u64 = 20_000;
+pub(super) const RNR_TIMER_NS: u64 = 20_000;
 /// A mailbox has room for so many slots of each peer at most.
 const MAX_SLOTS_PER_PEER: u32 = 1 << 16;
 /// Buffers that an adaptive receiver begins with, if a plan does not say.
@@ -291,7 +297,8 @@ impl Setup {
             planned_peers: peers,
             planned_quota_slots: quota_slots,
         };
-        world::Plan { ranks, config, quota_slots, start_slots, cost: self.network.cost(), event_limit: 0 }
+        let (cost, seed) = (self.network.cost(), self.settings.seed);
+        world::Plan { ranks, config, quota_slots, start_slots, cost, event_limit: 0, seed }
     }
 }
 

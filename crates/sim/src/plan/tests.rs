@@ -59,6 +59,25 @@ fn a_plan_has_one_world_per_combination_and_seed_and_shared_references() {
 }
 
 #[test]
+fn seeds_differ_in_trace_only_with_call_jitter() {
+    let traces = |old: &str, new: &str| {
+        let text = PLAN.replacen(old, new, 1);
+        let plan = read(&text, true).expect("a plan");
+        plan.worlds.iter().map(|setup| run::run(setup).expect("ends").trace).collect::<Vec<_>>()
+    };
+    let [reference_1, dynamic_1, reference_2, dynamic_2] =
+        traces("seeds = [1]\nbase = {", "seeds = [1, 2]\nbase = {")[..]
+            .first_chunk()
+            .cloned()
+            .expect("two worlds for each seed");
+    assert_eq!((&reference_1, &dynamic_1), (&reference_2, &dynamic_2));
+    let jittered =
+        traces("seeds = [1]\nbase = {", "seeds = [1, 2]\nbase = { cost = { call_jitter_ns = 500.0 },");
+    let distinct: HashSet<_> = jittered.iter().chain([&reference_1, &dynamic_1]).collect();
+    assert_eq!(distinct.len(), 6, "{jittered:?}");
+}
+
+#[test]
 fn the_same_world_gives_the_same_record() {
     let plan = read(PLAN, false).expect("a plan");
     let setups: Vec<&Setup> = plan.worlds.iter().collect();
@@ -246,7 +265,8 @@ fn goal_files_run_and_their_errors_have_lines() {
     let plan = goal(&format!("{send}a: recv 8b from 0\n}}\n")).expect("a plan");
     let record = run::run(&plan.worlds[0]).expect("ends");
     assert_eq!((record.messages, record.time_ns), (1, record.finished_ns));
-    assert_eq!(estimate::packets(&plan.worlds[0]), estimate::Estimate { packets: 1, at_least: false });
+    let estimate = estimate::packets(&plan.worlds[0]);
+    assert_eq!((estimate.packets, estimate.at_least, estimate.pairs), (1, false, 2));
     let missing = goal(&format!("{send}}}\n")).expect_err("no match");
     assert!(
         missing.starts_with("11: ") && missing.contains("two.goal, line 3: 1 message(s) from rank 0"),

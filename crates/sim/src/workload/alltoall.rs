@@ -32,6 +32,17 @@ pub enum Order {
     SendsFirst,
 }
 
+/// How a barrier is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Barrier {
+    /// Rounds in which each rank sends one message: each rank hears from few others.
+    #[default]
+    Dissemination,
+    /// All ranks send to rank 0, which answers each: rank 0 sends to all others.
+    Linear,
+}
+
 /// A linear all-to-all.
 async fn linear(group: &Group, order: Order, message_bytes: u64, window_messages: u32) {
     match order {
@@ -188,6 +199,9 @@ pub struct AlltoallPhases {
     /// When receives are posted.
     #[serde(default)]
     pub order: Order,
+    /// The barrier between phases.
+    #[serde(default)]
+    pub barrier: Barrier,
     /// In this order.
     pub phases: Vec<Phase>,
     /// Where the groups end whose credits are noted: each begins where the one before ends, the first at 0.
@@ -235,7 +249,10 @@ impl AlltoallPhases {
                     index += 1;
                 }
             }
-            all.barrier().await;
+            match self.barrier {
+                Barrier::Dissemination => all.barrier().await,
+                Barrier::Linear => all.barrier_linear().await,
+            }
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Plan {
     pub cost: Cost,
     /// Stop with an error after so many events; 0: never.
     pub event_limit: u64,
+    /// What is random in the world is drawn from it.
+    pub seed: u64,
 }
 
 impl Plan {
@@ -79,7 +81,7 @@ impl Plan {
             planned_quota_slots: 1,
             region: DataRegion::default(),
         };
-        Plan { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0 }
+        Plan { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0, seed: 0 }
     }
 
     /// Credits that a sender has before it was granted any.

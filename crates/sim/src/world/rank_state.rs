@@ -19,6 +19,7 @@ use super::peer_numbers::PeerNumbers;
 use super::rnr::{Attempt, HardwareEvent, PostedBuffers};
 use super::{Plan, PoolReading, Record};
 use crate::cost::Cost;
+use crate::jitter::Jitter;
 use crate::network::{Hold, TrainId};
 use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
 use crate::trace::Trace;
@@ -165,6 +166,8 @@ pub(super) struct RankState {
     since: Picoseconds,
     /// The next packet to this rank is there already: it was an attempt.
     already_arrived: Option<u32>,
+    /// Extra time of calls.
+    jitter: Jitter,
 }
 
 impl RankState {
@@ -191,6 +194,7 @@ impl RankState {
             called_at: 0,
             since: 0,
             already_arrived: None,
+            jitter: Jitter::new(plan.seed, rank),
         }
     }
 
@@ -485,7 +489,7 @@ impl RankState {
                 self.called_at = self.free_at;
                 let begun = Begun { tag, bytes, called_at: self.called_at };
                 let request = self.begin(handle, begun);
-                self.free_at += cost.send_call_ps;
+                self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let checks = context.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
                 let (to, space, level) = (self.peer(to), Space::Tagged, SendLevel::Delivered);
@@ -494,7 +498,7 @@ impl RankState {
             }
             Call::Receive { handle, from, tag, bytes } => {
                 let request = self.begin(handle, Begun { called_at: self.free_at, ..Begun::default() });
-                self.free_at += cost.receive_call_ps;
+                self.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
                 if !self.machine.try_post_receive(request, &pattern, bytes) {

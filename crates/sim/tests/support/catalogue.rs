@@ -13,6 +13,7 @@ pub const CATALOGUE: &[&str] = &[
     "[alltoall_groups]\nmessage_bytes = 2048\ngroup_ranks = 4\ngroups = 2\ncalls = 2\nwarmup_calls = 1\norder = 'sends_first'\nbarrier_each_call = true",
     "[alltoall_phases]\nmessage_bytes = 2048\ngroup_ends = [1]\nphases = [{ ranks = 1, calls = 1 }]",
     "[alltoall_phases]\nmessage_bytes = 2048\ngroup_ends = [2, 4, 8]\nphases = [{ ranks = 8, calls = 2 }, { ranks = 2, calls = 2 }, { ranks = 4, calls = 1 }]",
+    "[alltoall_phases]\nmessage_bytes = 100\nbarrier = 'linear'\ngroup_ends = [2]\nphases = [{ ranks = 2, calls = 2 }, { ranks = 1, calls = 1 }]",
     "[alltoall_local]\nmessage_bytes = 2048\nranks_per_node = 2\nlocal_message_ns = 900\ncalls = 2",
     "[alltoall_local]\nmessage_bytes = 2048\nranks_per_node = 2\nlocal_message_ns = 900\norder = 'sends_first'\nwindow_messages = 1\ncalls = 2",
     "[latency]\nmessage_bytes = 4\nround_trips = 5",

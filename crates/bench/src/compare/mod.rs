@@ -1,0 +1,357 @@
+//! `weir bench`: weir beside everything else that carries messages inside this machine, in one run.
+//!
+//! A round is some jobs, each for every contender in turn, beginning with another one each time, so that a machine that slows down
+//! for a while slows down all of them. What is stated is the median over the rounds with its spread. Every job that has ended is
+//! a line in a file, so that an interrupted run goes on where it was.
+//!
+//! Expected on 2 cores: 16 jobs a round and contender, 1 to 2 s each, most of it starting and the measuring itself; with 16 ranks
+//! some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders 3 to 4 minutes, 5 rounds some 20.
+
+mod measure;
+mod other_load;
+mod page;
+mod results;
+mod store;
+mod table;
+mod targets;
+
+pub use measure::Group;
+
+use super::contender::Contender;
+use super::free_memory;
+use super::jobs::{self, Jobs};
+use super::program::{FLOOD, MEASURE};
+use super::statistics::Spread;
+use crate::comparison;
+use crate::contender_set::ContenderSet;
+use crate::machine::Machine;
+use clap::Args;
+use measure::{Job, Plan};
+use other_load::OtherLoad;
+use results::{FailedJob, Results, Row};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::{Ended, Outcome, Store};
+use targets::{JudgedTarget, Verdict};
+use weir_engine::config::Settings;
+use weir_mpi::{launch, scratch};
+use weir_output::Failure;
+use weir_output::quantity;
+
+/// Where jobs that have ended are kept, in the directory that the user names.
+const SAMPLES: &str = "samples.jsonl";
+/// Variables that begin so change what the contenders do, and so belong to the key of a run.
+const ENVIRONMENT_PREFIXES: [&str; 8] =
+    ["FI_", "MPIR_CVAR_", "MPICH_", "UCX_", "I_MPI_", "OMPI_", "PRTE_", "PMIX_"];
+
+/// Options of `weir bench` without a benchmark's name.
+#[derive(Args, Debug)]
+pub struct CompareArguments {
+    /// Rounds; 5, or 2 with --quick.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+    /// Only these (`weir bench list` names them).
+    #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
+    only: Vec<Contender>,
+    /// Only these measures.
+    #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
+    measure: Vec<Group>,
+    /// Ranks of collectives, incast and memory.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8, 16],
+        value_parser = clap::value_parser!(u32).range(2..=1024))]
+    ranks: Vec<u32>,
+    /// Short measurements, to see that everything works: 2 rounds, 0.05 s for a value.
+    #[arg(long)]
+    quick: bool,
+    /// Where samples and the page go.
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+    /// Begin anew, even if the same command was interrupted before.
+    #[arg(long)]
+    fresh: bool,
+    /// Bound on one job; it is ended and reported as timed out then; 60, or 20 with --quick. Unit: seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: Option<u64>,
+    /// The MPICH to use, as for `weir run`.
+    #[arg(long, value_name = "MPI", default_value = "mpich")]
+    mpi: String,
+    /// Write a record with all samples as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What `--json` writes, and the page holds.
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    /// Unit: seconds since 1970.
+    time_s: u64,
+    /// Key of the run.
+    run: &'a str,
+    machine: &'a Machine,
+    /// Before each of the commands that measured.
+    loads: &'a [f64],
+    /// Share of the cores that others took during a job.
+    other_load: Option<Spread>,
+    mpis: &'a [String],
+    rounds: u32,
+    quick: bool,
+    timeout_s: u64,
+    settings: BTreeMap<&'static str, String>,
+    jobs: String,
+    missing: &'a [(Contender, String)],
+    failures: &'a [FailedJob],
+    targets: &'a [JudgedTarget],
+    rows: Vec<Row>,
+}
+
+struct Bench<'a> {
+    arguments: &'a CompareArguments,
+    contenders: ContenderSet,
+    plan: Plan,
+    rounds: u32,
+    jobs: Jobs,
+    machine: Machine,
+    settings: BTreeMap<&'static str, String>,
+}
+
+/// Measures and prints. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    let settings = Settings::from_environment()?;
+    let plan = Plan::new(&arguments.measure, &arguments.ranks, arguments.quick);
+    settings.quota(plan.max_ranks())?;
+    std::fs::create_dir_all(&arguments.out).map_err(Failure::system(arguments.out.display().to_string()))?;
+    let machine = Machine::of_this();
+    let scratch = scratch::directory()?;
+    let contenders =
+        ContenderSet::prepare(&arguments.mpi, &arguments.only, &[MEASURE, FLOOD], scratch.path())?;
+    let seconds = arguments.timeout.unwrap_or(if arguments.quick { 20 } else { 60 });
+    let bench = Bench {
+        arguments,
+        contenders,
+        plan,
+        rounds: arguments.repeat.unwrap_or(if arguments.quick { 2 } else { 5 }),
+        jobs: Jobs { limit: Duration::from_secs(seconds), shm_dir: settings.shm_dir.clone() },
+        machine,
+        settings: settings.to_variables().into_iter().collect(),
+    };
+    let samples = arguments.out.join(SAMPLES);
+    let shown = samples.display().to_string();
+    let key = bench.key()?;
+    let mut store = Store::open(&samples, key.clone()).map_err(Failure::system(&shown))?;
+    if arguments.fresh {
+        store.close().map_err(Failure::system(&shown))?;
+    }
+    bench.measure(&mut store, &shown).inspect_err(|_| {
+        eprintln!("what has been measured is in {shown}; the same command goes on from there");
+    })?;
+    let results = Results::new(&bench.contenders.ready, store.ended());
+    bench.tell(&results, &key)?;
+    store.close().map_err(Failure::system(&shown))?;
+    Ok(u8::from(!results.is_complete() || bench.misses_requested()))
+}
+
+impl Bench<'_> {
+    /// Hash of everything that determines what is measured. A job of the run is known by it, its contender, its word and its
+    /// round.
+    fn key(&self) -> Result<String, Failure> {
+        let plug_in = self.contenders.plug_in();
+        let beside = plug_in.and_then(launch::session_library);
+        let read = |path: &Path| std::fs::read(path).map_err(Failure::system(path.display().to_string()));
+        let built = plug_in.into_iter().chain(beside.as_deref()).map(read).collect::<Result<Vec<_>, _>>()?;
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.to_str()?;
+            let affects_run = ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+            affects_run.then(|| format!("{name}={}", value.to_string_lossy()))
+        });
+        let mut variables: Vec<String> = variables.collect();
+        variables.sort();
+        let Machine { processor, cores, kernel, load: _ } = &self.machine;
+        let contenders = self.contenders.ready.iter().map(|contender| contender.word());
+        let words = [
+            env!("CARGO_PKG_VERSION").to_owned(),
+            format!("{processor} {cores} {kernel}"),
+            self.contenders.mpis().join("; "),
+            format!("{:?}", self.settings),
+            variables.join("\n"),
+            contenders.collect::<Vec<_>>().join(" "),
+            self.plan.describe(),
+            format!("{} {}", self.rounds, self.jobs.limit.as_secs()),
+            MEASURE.text.to_owned(),
+            FLOOD.text.to_owned(),
+        ];
+        let words = words.iter().map(String::as_bytes);
+        Ok(store::key(words.chain(built.iter().map(Vec::as_slice))))
+    }
+
+    /// All rounds, as far as they are not recorded.
+    fn measure(&self, store: &mut Store, shown: &str) -> Result<(), Failure> {
+        let contenders = &self.contenders.ready;
+        let all = u64::from(self.rounds) * (self.plan.jobs.len() * contenders.len()) as u64;
+        if !store.ended().is_empty() {
+            let recorded = quantity::count(store.ended().len() as u64);
+            eprintln!("going on: {recorded} of {all} jobs are in {shown} (--fresh begins anew)");
+        }
+        let bar = jobs::bar(all, self.arguments.quiet);
+        let mut turn = 0;
+        for round in 1..=self.rounds {
+            for &job in &self.plan.jobs {
+                turn += 1;
+                for place in 0..contenders.len() {
+                    let contender = contenders[(place + turn) % contenders.len()];
+                    bar.set_message(format!("round {round}: {} over {}", job.word(), contender.word()));
+                    if store.get(contender, job, round).is_none() && !store.has_failed(contender, job) {
+                        let ended = self.measure_once(contender, job, round)?;
+                        store.add(ended).map_err(Failure::system(shown))?;
+                    }
+                    bar.inc(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One job.
+    fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<Ended, Failure> {
+        let (program, words) = self.plan.words(job);
+        let launch = self.contenders.launch(contender, job.ranks, program, words);
+        let watch = OtherLoad::begin();
+        let result = self.jobs.run(&launch, free_memory::watch())?;
+        let other_load = watch.share();
+        let outcome = match result {
+            Err(unfinished) => Outcome::Failed(unfinished.to_string()),
+            Ok(output) => match self.plan.read(job, &output) {
+                Ok(sample) => Outcome::Measured(sample),
+                Err(why) => Outcome::Failed(format!("not understood: {why}")),
+            },
+        };
+        let (run, load) = (String::new(), self.machine.load);
+        Ok(Ended { run, contender, job: job.word(), round, load, other_load, outcome })
+    }
+
+    /// Whether something is missing that has to be there: one of MPICH's transports, or what was asked for by name.
+    fn misses_requested(&self) -> bool {
+        let named = |contender: &Contender| self.arguments.only.contains(contender);
+        let missing = self.contenders.missing.iter().map(|(contender, _)| contender);
+        missing.into_iter().any(|contender| matches!(contender, Contender::Mpich(_)) || named(contender))
+    }
+
+    /// Tables, page, record.
+    fn tell(&self, results: &Results, key: &str) -> Result<(), Failure> {
+        let judged = targets::judge(results);
+        let mpis = self.contenders.mpis();
+        let record = Record {
+            schema: "weir-bench-2",
+            weir_version: env!("CARGO_PKG_VERSION"),
+            time_s: jobs::now_s(),
+            run: key,
+            machine: &self.machine,
+            loads: &results.loads,
+            other_load: results.other_load(),
+            mpis: &mpis,
+            rounds: self.rounds,
+            quick: self.arguments.quick,
+            timeout_s: self.jobs.limit.as_secs(),
+            settings: self.settings.clone(),
+            jobs: self.plan.describe(),
+            missing: &self.contenders.missing,
+            failures: &results.failures,
+            targets: &judged,
+            rows: results.rows(),
+        };
+        let warnings = self.warnings(results);
+        let notes = self.notes(results, &mpis);
+        let page = self.arguments.out.join(page::FILE);
+        let content = page::Content {
+            results,
+            targets: &judged,
+            notes: &notes,
+            warnings: &warnings,
+            record: &serde_json::to_value(&record).expect("records have string keys only"),
+        };
+        write(&page, &page::render(&content))?;
+        if self.arguments.json.as_deref() != Some("-") {
+            println!("{}\n\n{}\n", table::render(results), table::targets(&judged));
+            println!("{}", [notes, warnings].concat().join("\n"));
+            println!("{}\npage: {}", summary_of(&judged), page.display());
+        }
+        match &self.arguments.json {
+            Some(target) => weir_output::write::write_json(&record, target),
+            None => Ok(()),
+        }
+    }
+
+    /// What to know about the numbers.
+    fn notes(&self, results: &Results, mpis: &[String]) -> Vec<String> {
+        let mut notes = comparison::notes(&self.busiest(results), &mpis.join(", "), self.rounds).to_vec();
+        if let Some(other_load) = results.other_load() {
+            let percent = |share: f64| quantity::three_digits(100.0 * share);
+            let (median, max) = (percent(other_load.median), percent(other_load.max));
+            notes.push(format!(
+                "Other work took {median} % of the cores during a job, {max} % during the worst."
+            ));
+        }
+        notes.push(format!("Flood: {}.", self.plan.flood()));
+        let missing = self.contenders.missing.iter();
+        notes.extend(
+            missing.map(|(contender, why)| format!("{} is not compared: {why}", contender.heading())),
+        );
+        let failures = results.failures.iter();
+        notes.extend(failures.map(|FailedJob { contender, job, why }| {
+            format!("{}, {job}: {why}; not tried again", contender.heading())
+        }));
+        notes
+    }
+
+    fn warnings(&self, results: &Results) -> Vec<String> {
+        let mut warnings = Vec::from_iter(comparison::busy_warning(&self.busiest(results)));
+        if let Some(other_load) =
+            results.other_load().filter(|other_load| other_load.median > other_load::MAX_OTHER_LOAD)
+        {
+            warnings.push(format!(
+                "Other work took {} % of the cores while jobs ran: these numbers want a quieter machine.",
+                quantity::three_digits(100.0 * other_load.median)
+            ));
+        }
+        if (self.rounds as usize) < targets::MIN_SAMPLES {
+            warnings.push(String::from("So few rounds have next to no spread: nothing is judged by them."));
+        }
+        if self.arguments.quick {
+            warnings.push(String::from("Quick: each value was measured for a moment only."));
+        }
+        warnings
+    }
+
+    /// The machine, with the highest load before any of the commands that measured.
+    fn busiest(&self, results: &Results) -> Machine {
+        let load = results.loads.iter().copied().fold(0.0, f64::max);
+        Machine { load, ..self.machine.clone() }
+    }
+}
+
+/// `3 of 12 targets reached, 2 missed, 1 within noise, 6 not measured or in too few rounds`.
+fn summary_of(judged: &[JudgedTarget]) -> String {
+    let count = |verdict| judged.iter().filter(|target| target.verdict == verdict).count();
+    format!(
+        "{} of {} targets reached, {} missed, {} within noise, {} not measured or in too few rounds",
+        count(Verdict::Reached),
+        judged.len(),
+        count(Verdict::Missed),
+        count(Verdict::WithinNoise),
+        count(Verdict::NotMeasured) + count(Verdict::TooFewRounds)
+    )
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(Failure::system(path.display().to_string()))
+}

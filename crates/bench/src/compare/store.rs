@@ -1,0 +1,210 @@
+//! Jobs that have ended, a line of JSON for each, so that an interrupted run goes on where it was.
+//!
+//! A run is known by a key, a hash of everything that determines what it measures. Its lines are those of its key behind the
+//! last one that says that such a run has ended; so a run that is complete is begun anew by the same command. The file only
+//! grows.
+
+use super::measure::{Job, Sample};
+use crate::contender::Contender;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// Key of a run: 16 hexadecimal digits.
+///
+/// Another version of the compiler may hash otherwise; a run that was interrupted is then begun anew.
+pub fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = DefaultHasher::new();
+    parts.into_iter().for_each(|part| part.hash(&mut hasher));
+    format!("{:016x}", hasher.finish())
+}
+
+/// A job that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// The run that it belongs to.
+    pub run: String,
+    /// Whose.
+    pub contender: Contender,
+    /// [`Job::word`].
+    pub job: String,
+    /// From 1.
+    pub round: u32,
+    /// Load of the machine when the command began that ran it.
+    pub load: f64,
+    /// Share of the cores that others took meanwhile, if that is known.
+    #[serde(default, alias = "others")]
+    pub other_load: Option<f64>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What comes of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Numbers.
+    Measured(Sample),
+    /// Why there are none, in one line.
+    Failed(String),
+}
+
+/// A line.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Job(Ended),
+    RunOver { run_over: String },
+}
+
+/// The file, and what it holds of one run.
+pub struct Store {
+    file: File,
+    run: String,
+    ended: Vec<Ended>,
+}
+
+impl Store {
+    /// Opens a file, or makes one. Lines that are no entry (cut off, or of another version) are not read; their jobs are run
+    /// again.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn open(path: &Path, run: String) -> io::Result<Store> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut ended = Vec::new();
+        for line in BufReader::new(&file).split(b'\n') {
+            match serde_json::from_slice(&line?) {
+                Ok(Entry::Job(job)) if job.run == run => ended.push(job),
+                Ok(Entry::RunOver { run_over }) if run_over == run => ended.clear(),
+                _ => {}
+            }
+        }
+        // The next line begins at the beginning of a line.
+        if file.metadata()?.len() > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+            }
+        }
+        Ok(Store { file, run, ended })
+    }
+
+    /// All jobs of the run that have ended.
+    pub fn ended(&self) -> &[Ended] {
+        &self.ended
+    }
+
+    /// What came of a job, if it has ended before.
+    pub fn get(&self, contender: Contender, job: Job, round: u32) -> Option<&Ended> {
+        let word = job.word();
+        self.ended.iter().find(|it| (it.contender, &it.job, it.round) == (contender, &word, round))
+    }
+
+    /// Whether a job has failed in any round, so that there is no point in trying again.
+    pub fn has_failed(&self, contender: Contender, job: Job) -> bool {
+        let word = job.word();
+        let failed = |it: &Ended| matches!(it.outcome, Outcome::Failed(_));
+        self.ended.iter().any(|it| it.contender == contender && it.job == word && failed(it))
+    }
+
+    /// Adds a job that has ended, of this run.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn add(&mut self, ended: Ended) -> io::Result<()> {
+        let ended = Ended { run: self.run.clone(), ..ended };
+        self.write(&Entry::Job(ended.clone()))?;
+        self.ended.push(ended);
+        Ok(())
+    }
+
+    /// Says that the run is over. What it has brought is no longer there for the next one.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn close(&mut self) -> io::Result<()> {
+        let run_over = self.run.clone();
+        self.write(&Entry::RunOver { run_over })?;
+        self.ended.clear();
+        Ok(())
+    }
+
+    /// A line, in one piece.
+    fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        let mut line = serde_json::to_string(entry).map_err(io::Error::other)?;
+        line.push('\n');
+        self.file.write_all(line.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::Group;
+    use super::*;
+    use crate::transport::Transport;
+
+    const WEIR: Contender = Contender::Mpich(Transport::Weir);
+    const JOB: Job = Job { group: Group::Latency, ranks: 2 };
+
+    fn open(directory: &tempfile::TempDir, run: &str) -> Store {
+        Store::open(&directory.path().join("samples.jsonl"), run.into()).unwrap()
+    }
+
+    fn failed(why: &str) -> Outcome {
+        Outcome::Failed(why.into())
+    }
+
+    fn ended(round: u32, outcome: Outcome) -> Ended {
+        let (run, job) = (String::new(), JOB.word());
+        Ended { run, contender: WEIR, job, round, load: 0.5, other_load: Some(0.25), outcome }
+    }
+
+    #[test]
+    fn an_interrupted_run_resumes_and_a_finished_run_restarts() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = open(&directory, "a");
+        store.add(ended(1, Outcome::Measured(Sample::default()))).unwrap();
+        store.add(ended(2, failed("no"))).unwrap();
+        let mut again = open(&directory, "a");
+        assert_eq!(again.ended(), store.ended());
+        assert_eq!(again.get(WEIR, JOB, 2).map(|it| &it.outcome), Some(&failed("no")));
+        assert_eq!(again.get(WEIR, Job { ranks: 4, ..JOB }, 2), None);
+        assert_eq!(again.get(WEIR, JOB, 3), None);
+        assert!(again.has_failed(WEIR, JOB) && !again.has_failed(WEIR, Job { ranks: 4, ..JOB }));
+        // Another run knows nothing of it, and does not end it.
+        let mut other = open(&directory, "b");
+        assert!(other.ended().is_empty());
+        other.close().unwrap();
+        assert_eq!(open(&directory, "a").ended().len(), 2);
+        again.close().unwrap();
+        assert!(open(&directory, "a").ended().is_empty());
+    }
+
+    #[test]
+    fn a_truncated_record_is_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = open(&directory, "a");
+        (1..=2).for_each(|round| store.add(ended(round, failed("no"))).unwrap());
+        let path = directory.path().join("samples.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 9]).unwrap();
+        let mut store = open(&directory, "a");
+        assert_eq!(store.ended().iter().map(|it| it.round).collect::<Vec<_>>(), [1]);
+        store.add(ended(2, failed("no"))).unwrap();
+        assert_eq!(open(&directory, "a").ended().len(), 2);
+    }
+
+    #[test]
+    fn the_key_depends_on_every_part() {
+        let of = |parts: &[&'static str]| key(parts.iter().map(|part| part.as_bytes()));
+        assert_eq!(of(&["a", "b"]), of(&["a", "b"]));
+        assert_ne!(of(&["a", "b"]), of(&["ab", ""]));
+        assert_ne!(of(&["a", "b"]), of(&["a", "c"]));
+        assert_eq!(of(&["a"]).len(), 16);
+    }
+}

@@ -1,0 +1,304 @@
+//! What weir has set itself, and whether a run shows it.
+//!
+//! A target is judged by medians and by spreads: where the spreads leave room for the opposite, the verdict is that noise
+//! hides it, whatever the medians say.
+
+use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
+use super::results::{Results, WEIR};
+use crate::contender::{Contender, OtherMpi};
+use crate::statistics::Spread;
+use crate::transport::Transport;
+use serde::Serialize;
+use weir_output::quantity::{exact_bytes, three_digits};
+
+const SHM: Contender = Contender::Mpich(Transport::OfiShm);
+const UCX: Contender = Contender::Mpich(Transport::Ucx);
+const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
+const INTEL: Contender = Contender::OtherMpi(OtherMpi::IntelMpi);
+/// Samples of either side without which there is no verdict.
+pub const MIN_SAMPLES: usize = 3;
+/// Ranks of the targets for more ranks than cores, and twice as many.
+const OVERSUBSCRIBED_RANKS: u64 = 8;
+
+/// What a ratio has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// With what weir is compared.
+#[derive(Clone, Copy, Debug)]
+enum Baseline {
+    /// The best of these at the same.
+    Best(&'static [Contender]),
+    /// Itself at something else.
+    Itself(Measure),
+    /// Nothing: the number is a ratio.
+    Nothing,
+}
+
+/// A target.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    measure: Measure,
+    limit: Limit,
+    beside: Baseline,
+}
+
+/// What a run says about a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// In all combinations of the samples.
+    Reached,
+    /// In none.
+    Missed,
+    /// In some.
+    WithinNoise,
+    /// There are too few samples to speak of noise.
+    TooFewRounds,
+    /// Numbers are missing.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Reached => "reached",
+            Verdict::Missed => "MISSED",
+            Verdict::WithinNoise => "within noise",
+            Verdict::TooFewRounds => "too few rounds",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// A target with what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct JudgedTarget {
+    /// What is compared with what.
+    pub text: String,
+    /// `at most 0.85`.
+    pub limit: String,
+    /// Ratio of the medians, and what they are.
+    pub found: String,
+    /// That ratio.
+    pub ratio: Option<f64>,
+    /// Whether it holds.
+    pub verdict: Verdict,
+}
+
+fn targets() -> Vec<Target> {
+    let target = |what, at, limit, beside| Target { measure: Measure { what, at }, limit, beside };
+    let collectives = [Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs];
+    let libfabric_and_ucx = Baseline::Best(&[SHM, UCX]);
+    // All three attach to the sender's memory, if the kernel lets them. (Open MPI and Intel MPI try that a few times at most, and then copy twice.)
+    let single_copy = Baseline::Best(&[MPICH, SHM, UCX]);
+    let mut targets = vec![
+        target(Quantity::HalfRoundTripUs, SMALL_BYTES, Limit::AtMost(0.85), libfabric_and_ucx),
+        target(Quantity::HalfRoundTripUs, EXCHANGE_BYTES, Limit::AtMost(0.7), libfabric_and_ucx),
+        target(Quantity::MessagesPerS, SMALL_BYTES, Limit::AtLeast(1.3), libfabric_and_ucx),
+        target(Quantity::BytesPerS, LARGE_BYTES, Limit::AtLeast(1.2), single_copy),
+    ];
+    targets.extend(
+        collectives
+            .map(|what| target(what, OVERSUBSCRIBED_RANKS, Limit::AtMost(1.2), Baseline::Best(&[INTEL]))),
+    );
+    targets.extend(collectives.map(|what| {
+        let fewer = Baseline::Itself(Measure { what, at: OVERSUBSCRIBED_RANKS });
+        target(what, 2 * OVERSUBSCRIBED_RANKS, Limit::AtMost(3.0), fewer)
+    }));
+    targets.push(target(
+        Quantity::IncastShare,
+        OVERSUBSCRIBED_RANKS - 1,
+        Limit::AtLeast(0.9),
+        Baseline::Nothing,
+    ));
+    targets.push(target(
+        Quantity::IncastFairness,
+        OVERSUBSCRIBED_RANKS - 1,
+        Limit::AtLeast(0.95),
+        Baseline::Nothing,
+    ));
+    targets
+}
+
+/// All targets.
+pub fn judge(results: &Results) -> Vec<JudgedTarget> {
+    targets().iter().map(|target| target.judge(results)).collect()
+}
+
+/// How many samples, and where they lie.
+#[derive(Clone, Copy)]
+struct Samples {
+    count: usize,
+    spread: Spread,
+}
+
+/// What a ratio is compared with.
+const ONE: Spread = Spread { min: 1.0, median: 1.0, max: 1.0 };
+
+fn samples(results: &Results, measure: Measure, contender: Contender) -> Option<Samples> {
+    let samples = results.samples(measure, contender);
+    Some(Samples { count: samples.len(), spread: Spread::of(&samples)? })
+}
+
+impl Target {
+    fn judge(&self, results: &Results) -> JudgedTarget {
+        let Measure { what, at } = self.measure;
+        let ours = samples(results, self.measure, WEIR);
+        let (beside, theirs) = match self.beside {
+            Baseline::Nothing => {
+                (String::new(), ours.map(|ours| (String::new(), Samples { spread: ONE, ..ours })))
+            }
+            Baseline::Itself(other) => {
+                let place = other.what.place(other.at);
+                let theirs = samples(results, other, WEIR).map(|theirs| (place.clone(), theirs));
+                (format!(" over {place}"), theirs)
+            }
+            Baseline::Best(contenders) => {
+                let names: Vec<_> = contenders.iter().map(|contender| contender.heading()).collect();
+                let best = if names.len() == 1 { "" } else { "the best of " };
+                (format!(" over {best}{}", names.join(", ")), self.best(results, contenders))
+            }
+        };
+        let (verdict, found, ratio) = match (ours, theirs) {
+            (Some(ours), Some((name, theirs))) => {
+                let ratio = ours.spread.median / theirs.spread.median;
+                let numbers = match self.beside {
+                    Baseline::Nothing => {
+                        format!("{} .. {}", what.show(ours.spread.min), what.show(ours.spread.max))
+                    }
+                    _ => format!(
+                        "{} / {} {name}",
+                        what.show(ours.spread.median),
+                        what.show(theirs.spread.median)
+                    ),
+                };
+                let shown =
+                    if what == Quantity::IncastFairness { what.show(ratio) } else { three_digits(ratio) };
+                let verdict = match ours.count.min(theirs.count) < MIN_SAMPLES {
+                    true => Verdict::TooFewRounds,
+                    false => self.limit.verdict(&ours.spread, &theirs.spread),
+                };
+                (verdict, format!("{shown} ({numbers})"), Some(ratio))
+            }
+            _ => (Verdict::NotMeasured, String::from("-"), None),
+        };
+        let title = match what {
+            Quantity::MessagesPerS => format!("Rate of {} messages", exact_bytes(at)),
+            _ => self.measure.describe(),
+        };
+        JudgedTarget { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }
+    }
+
+    /// The best by its median.
+    fn best(&self, results: &Results, contenders: &[Contender]) -> Option<(String, Samples)> {
+        let of_each = contenders
+            .iter()
+            .filter_map(|contender| Some((contender.heading(), samples(results, self.measure, *contender)?)));
+        let median = |it: &(String, Samples)| it.1.spread.median;
+        match self.limit {
+            Limit::AtMost(_) => of_each.min_by(|one, other| median(one).total_cmp(&median(other))),
+            Limit::AtLeast(_) => of_each.max_by(|one, other| median(one).total_cmp(&median(other))),
+        }
+    }
+}
+
+impl Limit {
+    fn word(self) -> String {
+        match self {
+            Limit::AtMost(limit) => format!("at most {limit}"),
+            Limit::AtLeast(limit) => format!("at least {limit}"),
+        }
+    }
+
+    /// Of `ours` over `theirs`, by the least and the greatest that the ratio can be.
+    fn verdict(self, ours: &Spread, theirs: &Spread) -> Verdict {
+        let (least, greatest) = (ours.min / theirs.max, ours.max / theirs.min);
+        let (always, never) = match self {
+            Limit::AtMost(limit) => (greatest <= limit, least > limit),
+            Limit::AtLeast(limit) => (least >= limit, greatest < limit),
+        };
+        match (always, never) {
+            (true, _) => Verdict::Reached,
+            (_, true) => Verdict::Missed,
+            _ => Verdict::WithinNoise,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::tests::measured;
+    use super::*;
+
+    fn judged(samples: &[(Contender, Quantity, u64, &[f64])], wanted: &str) -> JudgedTarget {
+        let all =
+            samples.iter().flat_map(|&(contender, what, at, values)| measured(contender, what, at, values));
+        let results = Results::new(&[WEIR, SHM, UCX, INTEL], &all.collect::<Vec<_>>());
+        let judged = judge(&results);
+        judged.into_iter().find(|target| target.text.starts_with(wanted)).unwrap()
+    }
+
+    fn latency(weir: &[f64], shm: &[f64], ucx: &[f64]) -> JudgedTarget {
+        let what = Quantity::HalfRoundTripUs;
+        judged(&[(WEIR, what, 8, weir), (SHM, what, 8, shm), (UCX, what, 8, ucx)], "Half round trip, 8 B")
+    }
+
+    #[test]
+    fn lower_times_reach_the_target() {
+        let target = latency(&[0.4, 0.41, 0.42], &[0.7, 0.7, 0.7], &[0.5, 0.51, 0.52]);
+        assert_eq!(target.text, "Half round trip, 8 B over the best of libfabric shm, UCX");
+        assert_eq!(target.found, "0.80 (410 ns / 510 ns UCX)");
+        assert_eq!((target.limit.as_str(), target.verdict), ("at most 0.85", Verdict::Reached));
+        assert_eq!(latency(&[0.6, 0.7, 0.7], &[0.7, 0.7, 0.7], &[0.5, 0.52, 0.5]).verdict, Verdict::Missed);
+        // By medians reached; but one of our rounds over one of theirs is not.
+        assert_eq!(latency(&[0.4, 0.4, 0.6], &[0.7], &[0.5, 0.5, 0.5]).verdict, Verdict::WithinNoise);
+        let alone = latency(&[0.4, 0.4, 0.4], &[], &[0.5, 0.5, 0.5]);
+        assert_eq!(alone.verdict, Verdict::Reached, "one of the two is enough");
+        let few = latency(&[0.4, 0.4], &[], &[0.5, 0.5, 0.5]);
+        assert_eq!((few.found.as_str(), few.verdict), ("0.80 (400 ns / 500 ns UCX)", Verdict::TooFewRounds));
+        let missing = latency(&[0.4], &[], &[]);
+        assert_eq!((missing.found.as_str(), missing.verdict), ("-", Verdict::NotMeasured));
+        assert_eq!(latency(&[], &[0.4], &[0.4]).verdict, Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn higher_rates_reach_the_target() {
+        let rate = |weir: &[f64]| {
+            let what = Quantity::MessagesPerS;
+            let target = judged(
+                &[(WEIR, what, 8, weir), (SHM, what, 8, &[6e6; 3]), (UCX, what, 8, &[7e6; 3])],
+                "Rate",
+            );
+            (target.found, target.verdict)
+        };
+        assert_eq!(rate(&[14e6; 3]), ("2.00 (14.0 M/s / 7.00 M/s UCX)".to_owned(), Verdict::Reached));
+        assert_eq!(rate(&[7e6; 3]).1, Verdict::Missed);
+        assert_eq!(rate(&[7e6, 7e6, 14e6]).1, Verdict::WithinNoise);
+    }
+
+    #[test]
+    fn incast_and_oversubscription_targets_compare_weir_with_itself() {
+        let share = judged(
+            &[(WEIR, Quantity::IncastPerS, 1, &[10.0; 3]), (WEIR, Quantity::IncastPerS, 7, &[9.5, 9.3, 9.1])],
+            "Incast: rate",
+        );
+        assert_eq!((share.verdict, share.found.as_str()), (Verdict::Reached, "0.93 (0.91 .. 0.95)"));
+        let fair = judged(&[(WEIR, Quantity::IncastFairness, 7, &[0.949; 3])], "Incast: Jain");
+        assert_eq!((fair.verdict, fair.found.as_str()), (Verdict::Missed, "0.949 (0.949 .. 0.949)"));
+        let crowd = judged(
+            &[(WEIR, Quantity::BarrierUs, 8, &[40.0; 3]), (WEIR, Quantity::BarrierUs, 16, &[100.0; 3])],
+            "Barrier, 16 ranks",
+        );
+        assert_eq!(crowd.found, "2.50 (100 us / 40.0 us 8 ranks)");
+        let intel = judged(
+            &[(WEIR, Quantity::BarrierUs, 8, &[40.0; 3]), (INTEL, Quantity::BarrierUs, 8, &[20.0; 3])],
+            "Barrier, 8 ranks over Intel MPI",
+        );
+        assert_eq!(intel.verdict, Verdict::Missed);
+    }
+}

@@ -1,0 +1,141 @@
+//! The contenders that can run here: their MPIs, the programs made for each, and what is missing.
+
+use super::contender::{Contender, OtherMpi};
+use super::jobs::{self, chosen};
+use super::program::{self, Source};
+use super::transport::Transport;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use weir_mpi::find::{self, Kind, Mpi, Surroundings};
+use weir_mpi::launch::{Carrier, Launch};
+use weir_mpi::provider_file;
+use weir_output::Failure;
+
+/// An MPI with the programs made for it.
+struct PreparedMpi {
+    mpi: Mpi,
+    programs: BTreeMap<&'static str, PathBuf>,
+}
+
+impl PreparedMpi {
+    fn new(mpi: Mpi, sources: &[Source], scratch: &Path) -> Result<PreparedMpi, String> {
+        let compiled = |source: &Source| Ok((source.name, program::compile(*source, &mpi, scratch)?));
+        let programs = sources.iter().map(compiled).collect::<Result<_, String>>()?;
+        Ok(PreparedMpi { mpi, programs })
+    }
+}
+
+/// Contenders, ready to run.
+pub struct ContenderSet {
+    mpich: PreparedMpi,
+    other_mpis: BTreeMap<OtherMpi, PreparedMpi>,
+    /// Directory that holds the plug-in; why not, if it is missing.
+    provider: Result<PathBuf, String>,
+    /// The plug-in itself.
+    plug_in: Option<PathBuf>,
+    /// Those that can be measured, in the order of [`Contender::all`].
+    pub ready: Vec<Contender>,
+    /// Those that cannot, and why.
+    pub missing: Vec<(Contender, String)>,
+}
+
+impl ContenderSet {
+    /// Finds the MPIs and compiles `sources` for each. `mpich`: the MPICH to use, as on the command line; `only`: those that
+    /// are wanted, all if it is empty.
+    ///
+    /// # Errors
+    /// [`Failure`]: there is no MPICH, or it has no compiler.
+    pub fn prepare(
+        mpich: &str,
+        only: &[Contender],
+        sources: &[Source],
+        scratch: &Path,
+    ) -> Result<ContenderSet, Failure> {
+        let surroundings = Surroundings::of_process();
+        let mpi = find::choose(Some(mpich), &surroundings)?;
+        if mpi.kind != Kind::Mpich {
+            return Err(Failure::NoMpi(format!("--mpi {mpich}: {} is no MPICH", mpi.describe())));
+        }
+        let mpich = PreparedMpi::new(mpi, sources, scratch).map_err(Failure::NoMpi)?;
+        let (plug_in, provider) = match provider_file::find_for_this_command() {
+            Ok(plug_in) => {
+                let directory = provider_file::isolate(&plug_in, scratch)?;
+                (Some(plug_in), Ok(directory))
+            }
+            Err(failure) => (None, Err(failure.to_string())),
+        };
+        let mut set = ContenderSet {
+            mpich,
+            other_mpis: BTreeMap::new(),
+            provider,
+            plug_in,
+            ready: Vec::new(),
+            missing: Vec::new(),
+        };
+        for contender in chosen(&Contender::all(), only) {
+            match set.add(contender, &surroundings, sources, scratch) {
+                Ok(()) => set.ready.push(contender),
+                Err(why) => set.missing.push((contender, why)),
+            }
+        }
+        Ok(set)
+    }
+
+    fn add(
+        &mut self,
+        contender: Contender,
+        surroundings: &Surroundings,
+        sources: &[Source],
+        scratch: &Path,
+    ) -> Result<(), String> {
+        let which = match contender {
+            Contender::Mpich(Transport::Weir) => return self.provider.clone().map(|_| ()),
+            Contender::Mpich(_) => return Ok(()),
+            Contender::OtherMpi(which) => which,
+        };
+        let kind = if which == OtherMpi::OpenMpi { Kind::OpenMpi } else { Kind::Intel };
+        let mpi = find::choose(Some(kind.word()), surroundings).map_err(|failure| failure.to_string())?;
+        let prepared = match which {
+            OtherMpi::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
+            // Its runtime comes without a compiler; MPICH's has the same binary interface.
+            OtherMpi::IntelMpi => PreparedMpi { mpi, programs: self.mpich.programs.clone() },
+        };
+        self.other_mpis.insert(which, prepared);
+        Ok(())
+    }
+
+    /// A job of one of the programs.
+    ///
+    /// # Panics
+    /// If the contender is none of [`ContenderSet::ready`], or the program none of those that were prepared.
+    pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
+        let (prepared, carrier) = match contender {
+            Contender::Mpich(transport) => (&self.mpich, jobs::carrier(transport, &self.provider)),
+            Contender::OtherMpi(which) => (&self.other_mpis[&which], Carrier::OwnSharedMemory),
+        };
+        let mut launch = Launch::new(&prepared.mpi, ranks, carrier, &[]);
+        launch.program(&prepared.programs[program.name], words);
+        launch
+    }
+
+    /// The MPICH.
+    pub fn mpich(&self) -> &Mpi {
+        &self.mpich.mpi
+    }
+
+    /// The other MPIs.
+    pub fn other_mpis(&self) -> Vec<&Mpi> {
+        self.other_mpis.values().map(|prepared| &prepared.mpi).collect()
+    }
+
+    /// All of them with their versions, for people.
+    pub fn mpis(&self) -> Vec<String> {
+        let all = std::iter::once(self.mpich()).chain(self.other_mpis());
+        all.map(|mpi| format!("{} {}", mpi.kind.name(), mpi.version)).collect()
+    }
+
+    /// weir's plug-in, if it was found.
+    pub fn plug_in(&self) -> Option<&Path> {
+        self.plug_in.as_deref()
+    }
+}

@@ -1,0 +1,59 @@
+//! How long a cache line takes from one core to another: the limit for whatever two processes tell each other in memory.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weir_link::cores;
+use weir_output::Failure;
+
+/// A word with a line of its own (two, for what is fetched in pairs).
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Round trips of a measurement.
+const ROUND_TRIPS: u64 = 20_000;
+/// Bound on a measurement: on a machine that gives us one core at a time it would never end.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One word, written by one core, read by the other, and back: half of that, mean of many. Unit: nanoseconds.
+///
+/// # Errors
+/// [`Failure`]: a core is not ours, or the other thread got none.
+pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
+    let (to, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
+    cores::pin(here).map_err(Failure::system(format!("core {here}")))?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Where it cannot be bound it measures nothing worse than with two threads on one core.
+            let _ = cores::pin(there);
+            let began = Instant::now();
+            for number in 1..=ROUND_TRIPS {
+                if !follow(&to, number, began) {
+                    return;
+                }
+                back.0.store(number, Ordering::Release);
+            }
+        });
+        let began = Instant::now();
+        for number in 1..=ROUND_TRIPS {
+            to.0.store(number, Ordering::Release);
+            if !follow(&back, number, began) {
+                return Err(Failure::Measurement(format!(
+                    "cores {here} and {there} do not run at the same time"
+                )));
+            }
+        }
+        Ok(began.elapsed().as_nanos() as f64 / (2 * ROUND_TRIPS) as f64)
+    })
+}
+
+/// Waits for `number`; whether it came in time. Without a pause between two looks: that would be longer than what is measured.
+fn follow(line: &Line, number: u64, began: Instant) -> bool {
+    let mut polls = 0u32;
+    while line.0.load(Ordering::Acquire) != number {
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(1 << 16) && began.elapsed() > TIMEOUT {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,297 @@
+//! `weir bench flood`: what a flood of unexpected messages does to its receiver, over weir and over the others.
+//!
+//! Senders send to a receiver that waits for a tag which is sent last, so that all other messages are unexpected. The
+//! program measures memory and time itself. Repetitions are interleaved: each goes through all cases and, for each case,
+//! through all contenders, beginning with another one each time.
+//!
+//! Expected: the payload is 0.2 to 4.9 GB, copied twice or three times, so 0.1 to 5 s each where memory is not scarce;
+//! MPICH's list of unexpected messages adds up to a minute. Contenders that do not finish cost their limit, once a case.
+
+mod cases;
+mod figure;
+mod table;
+
+pub use cases::{Case, Mode, Sample, standard_cases};
+
+use super::contender::Contender;
+use super::free_memory;
+use super::jobs::{self, Jobs, Unfinished};
+use super::program::FLOOD;
+use super::transport::Transport;
+use crate::contender_set::ContenderSet;
+use crate::machine::Machine;
+use cases::Choice;
+use clap::{Args, ValueEnum};
+use figure::{MemorySample, SAMPLE_INTERVAL_MS};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use table::{CaseResults, Outcome};
+use weir_engine::config::Settings;
+use weir_mpi::find::Mpi;
+use weir_mpi::scratch;
+use weir_output::Failure;
+use weir_output::quantity;
+
+/// Setting that bounds what a receiver keeps of unexpected messages, and what it is if weir does not say.
+const BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
+const DEFAULT_BUDGET_BYTES: u64 = 16 << 20;
+
+/// Options of `weir bench flood`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Senders send to a receiver that waits for a tag which is sent last: everything before it is unexpected, and somebody has to \
+keep it. The table shows for each case by how much the receiver's memory (RssAnon + RssShmem) grew after MPI_Init at most, \
+whether that is within weir's bound (1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B for each unmatched message), the sum over all \
+ranks (with the program's own buffers, those of up to 16,384 non-blocking sends a rank), the time, and how it compares to the fastest of MPICH's own transports that finished: the mean ratio in pairs of \
+one repetition, and the interval that holds the true one with 95 % confidence.
+
+A flood leans on buffering that MPI does not promise. That a transport does not finish it is a result, and it is not tried again; \
+with all cases and transports, expect half an hour or more for those. A job is ended before less than 1 GiB of memory is left.
+
+Needs an MPICH with libfabric, UCX and mpicc (pip install mpich) and a C compiler. Open MPI and Intel MPI are compared as \
+they are, if they are found. Settings of weir are taken from the environment (see `weir settings`).
+
+Exit status: 0 if weir finished every case within its memory bound in every repetition; 1 if not. Times do not count.
+
+Examples:
+  weir bench flood --quick
+  weir bench flood --figure flood.svg
+  weir bench flood --cases 1x100000x2048,3x100000x8-blocking --only weir,mpich-shm --repeat 10")]
+pub struct FloodArguments {
+    /// Cases, as SENDERSxMESSAGESxBYTES or with -blocking or -nonblocking at the end; without it, both. Messages are each
+    /// sender's.
+    #[arg(long, value_name = "CASE", value_delimiter = ',', conflicts_with = "quick")]
+    cases: Vec<Choice>,
+    /// Only these (`weir bench list` names them).
+    #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
+    only: Vec<Contender>,
+    /// Small floods, to see in a few minutes that everything works: 2 repetitions, 10 s for a job.
+    #[arg(long)]
+    quick: bool,
+    /// Repetitions; 5, or 2 with --quick.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+    /// Bound on one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: Option<u64>,
+    /// The MPICH to use, as for `weir run`.
+    #[arg(long, value_name = "MPI", default_value = "mpich")]
+    mpi: String,
+    /// Draw the memory of the flooded rank over time as SVG to FILE: a sample every 10 ms of the first case's first
+    /// repetition. Without --cases, one case is measured: 3x100000x2048-blocking, with --quick 3x1000x2048-blocking.
+    /// Without --only, only transports under MPICH are measured. Without --repeat, there is one repetition.
+    #[arg(long, value_name = "FILE")]
+    figure: Option<String>,
+    /// Write a record with all samples as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl FloodArguments {
+    fn chosen_cases(&self) -> Vec<Case> {
+        match self.cases.as_slice() {
+            [] if self.figure.is_some() => vec![cases::figure_case(self.quick)],
+            [] if self.quick => cases::quick_cases(),
+            [] => standard_cases(),
+            some => some.iter().flat_map(|choice| choice.cases.iter().copied()).collect(),
+        }
+    }
+
+    fn chosen_contenders(&self) -> Vec<Contender> {
+        match self.only.as_slice() {
+            [] if self.figure.is_some() => {
+                Transport::value_variants().iter().copied().map(Contender::Mpich).collect()
+            }
+            some => some.to_vec(),
+        }
+    }
+
+    fn chosen_repetitions(&self) -> u32 {
+        self.repeat.unwrap_or(match (self.figure.is_some(), self.quick) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 5,
+        })
+    }
+}
+
+struct Bench {
+    jobs: Jobs,
+    repeat: u32,
+    /// Whether the first job of each contender samples its memory over time.
+    draws_figure: bool,
+    contenders: ContenderSet,
+    /// What is not measured, and why.
+    missing: Vec<String>,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    /// Unit: seconds since 1970.
+    time_s: u64,
+    machine: &'a Machine,
+    mpi: &'a Mpi,
+    other_mpis: Vec<&'a Mpi>,
+    repetitions: u32,
+    timeout_s: u64,
+    budget_bytes: u64,
+    settings: BTreeMap<&'static str, String>,
+    missing: &'a [String],
+    cases: &'a [CaseResults],
+}
+
+/// Measures and prints. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    weir_output::write::check_json_target(arguments.figure.as_deref())?;
+    let settings = Settings::from_environment()?;
+    let cases = arguments.chosen_cases();
+    let max_senders = cases.iter().map(|case| case.senders).max().unwrap_or(1);
+    settings.quota(max_senders + 1)?;
+    let scratch = scratch::directory()?;
+    let bench = Bench::prepare(arguments, &settings, scratch.path())?;
+    let machine = Machine::of_this();
+    let variables: BTreeMap<_, _> = settings.to_variables().into_iter().collect();
+    let budget = variables.get(BUDGET).and_then(|value| value.parse().ok());
+    let budget_bytes = budget.unwrap_or(DEFAULT_BUDGET_BYTES);
+
+    let results = bench.measure(&cases, budget_bytes, arguments.quiet)?;
+    for case in &results {
+        println!("{}\n", table::render(case));
+    }
+    let mut notes = table::notes(&results, bench.repeat, &machine, bench.contenders.mpich());
+    if budget.is_none() {
+        notes.push(format!(
+            "This weir does not know {BUDGET}; the bound was taken for {}.",
+            quantity::bytes(budget_bytes)
+        ));
+    }
+    notes.extend(bench.missing.iter().cloned());
+    println!("{}", notes.join("\n"));
+    if let Some(target) = &arguments.figure {
+        match results.first().and_then(figure::draw) {
+            Some(svg) => weir_output::write::write_text(&svg, target)?,
+            None => {
+                return Err(Failure::Measurement(format!("{target}: no transport gave a sample to draw")));
+            }
+        }
+    }
+    if let Some(target) = &arguments.json {
+        let record = Record {
+            schema: "weir-bench-flood-1",
+            weir_version: env!("CARGO_PKG_VERSION"),
+            time_s: jobs::now_s(),
+            machine: &machine,
+            mpi: bench.contenders.mpich(),
+            other_mpis: bench.contenders.other_mpis(),
+            repetitions: bench.repeat,
+            timeout_s: bench.jobs.limit.as_secs(),
+            budget_bytes,
+            settings: variables,
+            missing: &bench.missing,
+            cases: &results,
+        };
+        weir_output::write::write_json(&record, target)?;
+    }
+    let weir = Contender::Mpich(Transport::Weir);
+    let wanted = arguments.only.is_empty() || arguments.only.contains(&weir);
+    Ok(u8::from(wanted && !results.iter().all(|case| case.is_within_memory_bound(weir))))
+}
+
+impl Bench {
+    /// Finds the MPIs, and makes the program for each.
+    fn prepare(arguments: &FloodArguments, settings: &Settings, scratch: &Path) -> Result<Bench, Failure> {
+        let contenders =
+            ContenderSet::prepare(&arguments.mpi, &arguments.chosen_contenders(), &[FLOOD], scratch)?;
+        let missing = contenders.missing.iter().map(|(contender, why)| match contender {
+            Contender::Mpich(_) => format!("{} is missing: {why}", contender.heading()),
+            Contender::OtherMpi(_) => format!("{} is not compared: {why}", contender.heading()),
+        });
+        let missing = missing.collect();
+        Ok(Bench {
+            jobs: Jobs {
+                limit: Duration::from_secs(arguments.timeout.unwrap_or(if arguments.quick {
+                    10
+                } else {
+                    120
+                })),
+                shm_dir: settings.shm_dir.clone(),
+            },
+            repeat: arguments.chosen_repetitions(),
+            draws_figure: arguments.figure.is_some(),
+            contenders,
+            missing,
+        })
+    }
+
+    /// All repetitions.
+    fn measure(&self, cases: &[Case], budget_bytes: u64, quiet: bool) -> Result<Vec<CaseResults>, Failure> {
+        let mut results: Vec<CaseResults> =
+            cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();
+        let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.ready.len()) as u64;
+        let bar = jobs::bar(jobs, quiet);
+        for repetition in 0..self.repeat as usize {
+            for (index, case) in results.iter_mut().enumerate() {
+                for turn in 0..self.contenders.ready.len() {
+                    let contender = self.contenders.ready[(turn + repetition) % self.contenders.ready.len()];
+                    bar.set_message(format!(
+                        "repetition {}: {} over {}",
+                        repetition + 1,
+                        case.case.word(),
+                        contender.word()
+                    ));
+                    if case.may_run(contender) {
+                        let samples_memory = self.draws_figure && (repetition, index) == (0, 0);
+                        let (outcome, memory) = self.measure_once(case.case, contender, samples_memory)?;
+                        case.add(contender, outcome);
+                        if samples_memory {
+                            case.set_memory(contender, memory);
+                        }
+                    }
+                    bar.inc(1);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// Runs one job. Returns how it ended, and the memory of the receiver over time if `samples_memory`.
+    fn measure_once(
+        &self,
+        case: Case,
+        contender: Contender,
+        samples_memory: bool,
+    ) -> Result<(Outcome, Vec<MemorySample>), Failure> {
+        let needed = case.payload_bytes().saturating_add(free_memory::MIN_FREE_BYTES);
+        if let Some(available) = free_memory::available_bytes()
+            && available < needed
+        {
+            return Ok((Outcome::TooLarge { needed_bytes: needed, available_bytes: available }, Vec::new()));
+        }
+        let mut words = case.words();
+        if samples_memory {
+            words.push(SAMPLE_INTERVAL_MS.to_string());
+        }
+        let launch = self.contenders.launch(contender, case.senders + 1, FLOOD, words);
+        let (output, unfinished) = self.jobs.run_with_output(&launch, free_memory::watch())?;
+        let outcome = match unfinished {
+            Some(unfinished) => Outcome::Unfinished(unfinished),
+            None => match Sample::parse(&output) {
+                Ok(sample) => Outcome::Finished(sample),
+                Err(reason) => Outcome::Unfinished(Unfinished::Failed { reason }),
+            },
+        };
+        Ok((outcome, MemorySample::parse_all(&output)))
+    }
+}

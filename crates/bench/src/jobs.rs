@@ -1,0 +1,151 @@
+//! What the jobs of all benchmarks have in common: how one is run and bounded, how it ends, what is shown meanwhile.
+
+use super::transport::Transport;
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use weir_mpi::job::{self, CaptureError, End};
+use weir_mpi::launch::Launch;
+use weir_mpi::mailboxes;
+use weir_output::Failure;
+
+/// Why a job has no result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "why", rename_all = "kebab-case")]
+pub enum Unfinished {
+    /// It was ended at its limit.
+    TimedOut {
+        /// The limit. Unit: seconds.
+        seconds: u64,
+    },
+    /// It was ended because the node's memory ran out.
+    OutOfMemory,
+    /// It failed, or what it printed makes no sense.
+    Failed {
+        /// One line.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for Unfinished {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unfinished::TimedOut { seconds } => write!(formatter, "timed out after {seconds} s"),
+            Unfinished::OutOfMemory => formatter.write_str("ended before the node ran out of memory"),
+            Unfinished::Failed { reason } => write!(formatter, "failed: {reason}"),
+        }
+    }
+}
+
+/// Where jobs run: their bound, and what they may leave.
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    /// Bound on one.
+    pub limit: Duration,
+    /// Where weir's mailboxes live.
+    pub shm_dir: PathBuf,
+}
+
+impl Jobs {
+    /// Runs a job for at most the limit and while `keep_running`; its standard output, or why there is none.
+    ///
+    /// # Errors
+    /// [`Failure`], if it could not be started or we were told to stop.
+    pub fn run(
+        &self,
+        launch: &Launch,
+        keep_running: impl FnMut() -> bool,
+    ) -> Result<Result<String, Unfinished>, Failure> {
+        let (stdout, unfinished) = self.run_with_output(launch, keep_running)?;
+        Ok(unfinished.map_or(Ok(stdout), Err))
+    }
+
+    /// Like [`Jobs::run`], but returns what the job printed also if it did not finish.
+    ///
+    /// # Errors
+    /// As for [`Jobs::run`].
+    pub fn run_with_output(
+        &self,
+        launch: &Launch,
+        keep_running: impl FnMut() -> bool,
+    ) -> Result<(String, Option<Unfinished>), Failure> {
+        let output = match job::capture_while(launch.command(), self.limit, keep_running) {
+            Ok(output) => output,
+            Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
+            Err(CaptureError::System(source)) => {
+                let what = launch.words().next().unwrap_or_default().to_string_lossy().into_owned();
+                return Err(Failure::System { what, source });
+            }
+        };
+        if !output.success() {
+            // Ranks of weir that were killed leave their mailboxes; whether that works is `weir clean`'s to tell.
+            let _ = mailboxes::remove_stale(&self.shm_dir);
+        }
+        let unfinished = match output.end {
+            End::TimedOut => Some(Unfinished::TimedOut { seconds: self.limit.as_secs() }),
+            End::Stopped => Some(Unfinished::OutOfMemory),
+            End::Exited(status) if !status.success() => {
+                Some(Unfinished::Failed { reason: error_line(&output, job::exit_code(status)) })
+            }
+            End::Exited(_) => None,
+        };
+        Ok((output.stdout, unfinished))
+    }
+}
+
+/// The transports to measure: all, or those named.
+pub fn chosen<T: Copy + PartialEq>(all: &[T], only: &[T]) -> Vec<T> {
+    all.iter().copied().filter(|one| only.is_empty() || only.contains(one)).collect()
+}
+
+/// A bar over `jobs` jobs, which is gone when it is dropped.
+pub fn bar(jobs: u64, quiet: bool) -> ProgressBar {
+    let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(jobs) };
+    // The template is ours and well-formed; the default is fine should it not be.
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.with_finish(ProgressFinish::AndClear)
+}
+
+/// For records. Unit: seconds since 1970.
+pub fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The carrier of `transport`; where the plug-in is missing, it is not used.
+pub fn carrier(transport: Transport, provider: &Result<PathBuf, String>) -> weir_mpi::launch::Carrier<'_> {
+    transport.carrier(provider.as_deref().unwrap_or(Path::new("")))
+}
+
+/// One line of a failed job's output that tells most.
+fn error_line(output: &job::Output, status: u8) -> String {
+    let both = format!("{}\n{}", output.stderr, output.stdout);
+    let telling = both.lines().map(str::trim).rfind(|line| line.contains("error") || line.contains("failed"));
+    telling.map_or_else(|| format!("status {status}"), |line| format!("status {status}, {line}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_keeps_the_order() {
+        assert_eq!(chosen(&[1, 2, 3], &[]), [1, 2, 3]);
+        assert_eq!(chosen(&[1, 2, 3], &[3, 1]), [1, 3]);
+    }
+
+    #[test]
+    fn a_failed_job_is_reported_in_one_line() {
+        let status = std::process::Command::new("/bin/sh").args(["-c", "exit 7"]).status().unwrap();
+        let output = |stderr: &str| job::Output {
+            end: End::Exited(status),
+            stdout: String::from("rank 0: error: no memory\n"),
+            stderr: stderr.into(),
+        };
+        assert_eq!(error_line(&output(""), 7), "status 7, rank 0: error: no memory");
+        let unfinished = Unfinished::Failed { reason: error_line(&output(""), 7) };
+        assert_eq!(unfinished.to_string(), "failed: status 7, rank 0: error: no memory");
+        assert_eq!(Unfinished::TimedOut { seconds: 9 }.to_string(), "timed out after 9 s");
+    }
+}

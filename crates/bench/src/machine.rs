@@ -1,0 +1,43 @@
+//! The machine that a benchmark runs on, as far as it explains the numbers.
+
+use serde::Serialize;
+
+/// From this load on, other processes took part of the cores before the benchmark began. Unit: processes.
+const BUSY_LOAD: f64 = 0.5;
+
+/// A machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Name of the processor, as the kernel reports it.
+    pub processor: String,
+    /// Number of cores that this process may use.
+    pub cores: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Load before the benchmark began: processes that ran or waited for a core, mean over one minute.
+    pub load: f64,
+}
+
+impl Machine {
+    /// Reads the values of this machine.
+    pub fn of_this() -> Machine {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        Machine {
+            processor: processor.map_or_else(|| String::from("unknown"), |(_, name)| name.trim().to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load: read("/proc/loadavg")
+                .split_whitespace()
+                .next()
+                .and_then(|load| load.parse().ok())
+                .unwrap_or(0.0),
+        }
+    }
+
+    /// Whether other processes used the machine before the benchmark began.
+    pub fn is_busy(&self) -> bool {
+        self.load > BUSY_LOAD
+    }
+}

@@ -1,0 +1,330 @@
+//! `weir bench memory`: what a receiver occupies for its peers, measured, beside the published formulae.
+//!
+//! One endpoint knows the addresses of n peers, as an MPI library would insert them; 64 of them, or none, become active: each
+//! sends to it, and it answers. Counted are the bytes of heap that the endpoint's own thread has asked for since before the first
+//! address (the active peers run in another thread), and the shared memory of its mailbox; then again when the
+//! active have been idle for so long that they were asked to leave.
+//!
+//! Expected: per idle peer its address (32 B), 1 to 2 B for how often it was inserted (4 B), 5 to 12 for finding it; per active
+//! peer a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five sizes take some 20 seconds.
+
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use serde::Serialize;
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use weir_engine::addresses::AddressTable;
+use weir_engine::config::Settings;
+use weir_engine::{Engine, Post, SendArguments};
+use weir_link::counted_heap::in_use_bytes;
+use weir_link::memory::OwnedMemory;
+use weir_link::{ADDRESS_BYTES, Address};
+use weir_output::Failure;
+use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
+
+/// Peers that become active.
+const ACTIVE: usize = 64;
+/// Messages that each of them sends, and gets back.
+const ROUNDS: usize = 10;
+/// Bound on each part of a measurement.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Options of `weir bench memory`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Static and dynamic are the published formulae for n peers, 4n + 2 + 4096n and 150n + 1024n bytes (Prades, thesis), with a \
+buffer of 64 and of 16 slots for every peer, active or not. weir's lane is as large as the settings say \
+(FI_WEIR_FLOW, FI_WEIR_MAILBOX_SLOTS; by default 1024 slots in 68 KiB for this many ranks, with static credits 256 in 20 KiB), but only active \
+peers have one.
+
+Exit status: 0 if everything was measured.")]
+pub struct MemoryArguments {
+    /// Numbers of peers.
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18],
+        value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
+    peers: Vec<u32>,
+    /// Write a record as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+}
+
+/// What was measured for one number of peers. Unit: bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Row {
+    /// Peers.
+    pub peers: u32,
+    /// Heap with all addresses inserted and nobody active, the endpoint itself included.
+    pub idle_heap_bytes: i64,
+    /// And the mailbox.
+    pub idle_mailbox_bytes: u64,
+    /// The same with the active ones.
+    pub active_heap_bytes: i64,
+    /// And the mailbox.
+    pub active_mailbox_bytes: u64,
+    /// The same when they have left.
+    pub after_heap_bytes: i64,
+    /// And the mailbox.
+    pub after_mailbox_bytes: u64,
+    /// Formula 7.2 of the thesis, static.
+    pub published_static_bytes: u64,
+    /// The same, dynamic.
+    pub published_dynamic_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    /// Unit: seconds since 1970.
+    time_s: u64,
+    active: usize,
+    settings: std::collections::BTreeMap<&'static str, String>,
+    rows: &'a [Row],
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &MemoryArguments) -> Result<u8, Failure> {
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    let settings = Settings { idle_bytes: 0, stats_dir: None, ..Settings::from_environment()? };
+    let rows =
+        arguments.peers.iter().map(|&peers| measure(peers, &settings)).collect::<Result<Vec<_>, _>>()?;
+    println!("{}", render(&rows));
+    if let Some(target) = &arguments.json {
+        let record = Record {
+            schema: "weir-bench-memory-1",
+            weir_version: env!("CARGO_PKG_VERSION"),
+            time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            active: ACTIVE,
+            settings: settings.to_variables().into_iter().collect(),
+            rows: &rows,
+        };
+        weir_output::write::write_json(&record, target)?;
+    }
+    Ok(0)
+}
+
+/// Measures one number of peers with weir's default settings.
+///
+/// # Errors
+/// [`Failure`].
+pub fn measure_with_defaults(peers: u32) -> Result<Row, Failure> {
+    measure(peers, &Settings { idle_bytes: 0, ..Settings::default() })
+}
+
+fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
+    Engine::open(settings, peers, false).map_err(|error| Failure::Measurement(error.to_string()))
+}
+
+/// An address that nobody has; as random as real ones, and the same in every run.
+fn unused_address(number: u32) -> Address {
+    let mut state = u64::from(number) + 1;
+    let mut word = || {
+        // splitmix64
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    };
+    let mut bytes = [0; ADDRESS_BYTES];
+    (bytes[0], bytes[1]) = (1, 1);
+    for part in bytes[8..].chunks_exact_mut(8) {
+        part.copy_from_slice(&word().to_le_bytes());
+    }
+    Address(bytes)
+}
+
+fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
+    let (to_active, from_main) = mpsc::channel::<Address>();
+    let (to_main, from_active) = mpsc::channel::<Result<Vec<Address>, Failure>>();
+    let active_settings = settings.clone();
+    let active = std::thread::spawn(move || run_active_peers(&active_settings, peers, &to_main, &from_main));
+    let ended = || Failure::Measurement(String::from("the active peers ended early"));
+    let addresses = from_active.recv().map_err(|_| ended())??;
+
+    let before = in_use_bytes();
+    let mut vector = AddressTable::default();
+    let step = peers as usize / ACTIVE;
+    for number in 0..peers {
+        let at = number as usize;
+        let real = (at.is_multiple_of(step)).then(|| addresses.get(at / step)).flatten();
+        vector.insert(real.copied().unwrap_or_else(|| unused_address(number)));
+    }
+    let uses = vec![1_u32; peers as usize]; // what the provider's vector counts beside each
+    let mut engine = open(settings, peers)?;
+    let idle = (in_use_bytes() - before, engine.memory().mailbox_bytes);
+
+    // What the provider knows by entry: which peer of the endpoint it is.
+    let index: Vec<Option<Peer>> = (0..peers)
+        .map(|number| {
+            let address = *vector.address(number).expect("inserted");
+            (number as usize).is_multiple_of(step).then(|| engine.peer(&address))
+        })
+        .collect();
+    to_active.send(engine.address()).map_err(|_| ended())?;
+    answer(&mut engine)?;
+    let active_now = (in_use_bytes() - before, engine.memory().mailbox_bytes);
+
+    let started = Instant::now();
+    while engine.memory().mailbox_bytes > idle.1 && started.elapsed() < TIMEOUT {
+        engine.progress();
+        engine.pause();
+    }
+    let after = (in_use_bytes() - before, engine.memory().mailbox_bytes);
+    drop(to_active); // they may go
+    drop((vector, uses, index));
+    engine.close();
+    active.join().map_err(|_| ended())?;
+    let n = u64::from(peers);
+    Ok(Row {
+        peers,
+        idle_heap_bytes: idle.0,
+        idle_mailbox_bytes: idle.1,
+        active_heap_bytes: active_now.0,
+        active_mailbox_bytes: active_now.1,
+        after_heap_bytes: after.0,
+        after_mailbox_bytes: after.1,
+        published_static_bytes: 4 * n + 2 + 4096 * n,
+        published_dynamic_bytes: 150 * n + 1024 * n,
+    })
+}
+
+fn post_receive(engine: &mut Engine, memory: &OwnedMemory) -> Result<(), Failure> {
+    let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: u64::MAX };
+    let posted = engine.receive(Post { context: 1, cookie: 0 }, pattern, memory.view(), None);
+    posted.map_err(|error| Failure::Measurement(error.to_string()))
+}
+
+fn send(engine: &mut Engine, to: Peer, memory: &OwnedMemory) -> Result<(), Failure> {
+    let arguments = SendArguments {
+        to,
+        space: Space::Tagged,
+        tag: 0,
+        data: None,
+        level: SendLevel::Delivered,
+        memory: memory.view(),
+        inject: false,
+    };
+    let sent = engine.send(Post { context: 2, cookie: 0 }, arguments);
+    sent.map_err(|error| Failure::Measurement(error.to_string()))
+}
+
+/// Receives every message and sends it back.
+fn answer(engine: &mut Engine) -> Result<(), Failure> {
+    let memory = OwnedMemory::new(64);
+    let (mut answered, mut sent) = (0, 0);
+    let started = Instant::now();
+    post_receive(engine, &memory)?;
+    while answered < ACTIVE * ROUNDS || sent < answered {
+        if started.elapsed() > TIMEOUT {
+            return Err(Failure::Measurement(format!("{answered} messages came within {TIMEOUT:?}")));
+        }
+        engine.progress();
+        while let Some(completion) = engine.next_completion() {
+            match completion.outcome {
+                Outcome::Received { envelope, .. } => {
+                    answered += 1;
+                    send(engine, envelope.from, &memory)?;
+                    if answered < ACTIVE * ROUNDS {
+                        post_receive(engine, &memory)?;
+                    }
+                }
+                Outcome::Done => sent += 1,
+                other => return Err(Failure::Measurement(format!("a message ended in {other:?}"))),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The active peers: each sends a message, waits for the answer, and so on; then they make progress until they may go.
+fn run_active_peers(
+    settings: &Settings,
+    peers: u32,
+    to_main: &mpsc::Sender<Result<Vec<Address>, Failure>>,
+    from_main: &mpsc::Receiver<Address>,
+) {
+    let opened: Result<Vec<Engine>, Failure> = (0..ACTIVE).map(|_| open(settings, peers)).collect();
+    let mut engines = match opened {
+        Ok(engines) => engines,
+        Err(failure) => return drop(to_main.send(Err(failure))),
+    };
+    let addresses = engines.iter().map(Engine::address).collect();
+    if to_main.send(Ok(addresses)).is_err() {
+        return;
+    }
+    let Ok(address) = from_main.recv() else { return };
+    let memory = OwnedMemory::new(64);
+    let mut rounds = vec![0; ACTIVE];
+    for engine in &mut engines {
+        let to = engine.peer(&address);
+        if post_receive(engine, &memory).and_then(|()| send(engine, to, &memory)).is_err() {
+            return;
+        }
+    }
+    while from_main.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+        for (engine, rounds) in engines.iter_mut().zip(&mut rounds) {
+            engine.progress();
+            engine.pause();
+            while let Some(completion) = engine.next_completion() {
+                if let Outcome::Received { envelope, .. } = completion.outcome {
+                    *rounds += 1;
+                    let again = *rounds < ROUNDS;
+                    if again
+                        && post_receive(engine, &memory)
+                            .and_then(|()| send(engine, envelope.from, &memory))
+                            .is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The table of what was measured.
+pub fn render(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    let headings = [
+        "peers",
+        "idle:\nheap",
+        "B per\npeer",
+        "64 active:\nheap",
+        "mailbox",
+        "B per\npeer",
+        "idle again:\nheap",
+        "mailbox",
+        "static\npublished",
+        "dynamic\npublished",
+    ];
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    table.set_header(headings.map(|heading| right(heading.to_owned())));
+    for row in rows {
+        let each = |bytes: i64| format!("{:.1}", bytes as f64 / f64::from(row.peers));
+        let bytes = |bytes: i64| weir_output::quantity::bytes(u64::try_from(bytes).unwrap_or(0));
+        table.add_row(
+            [
+                weir_output::quantity::count(row.peers.into()),
+                bytes(row.idle_heap_bytes),
+                each(row.idle_heap_bytes + row.idle_mailbox_bytes as i64),
+                bytes(row.active_heap_bytes),
+                weir_output::quantity::bytes(row.active_mailbox_bytes),
+                each(row.active_heap_bytes + row.active_mailbox_bytes as i64),
+                bytes(row.after_heap_bytes),
+                weir_output::quantity::bytes(row.after_mailbox_bytes),
+                weir_output::quantity::bytes(row.published_static_bytes),
+                weir_output::quantity::bytes(row.published_dynamic_bytes),
+            ]
+            .map(right),
+        );
+    }
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    format!(
+        "{}\nB per peer: heap and mailbox of the receiver divided by all peers. Heap: as asked for, addresses included.",
+        lines.join("\n")
+    )
+}

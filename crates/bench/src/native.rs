@@ -1,0 +1,211 @@
+//! `weir bench native`: half round trips through the engine itself, beside what a cache line takes from core to core.
+//!
+//! A message of a few bytes is one cache line each way, so the ratio says what weir adds; a long one is one copy, by the kernel where one process
+//! reads the other's memory. Lines, copies and messages are measured in turns, in rounds.
+//!
+//! Expected cost: with four sizes and five rounds two seconds.
+
+use super::jobs;
+use super::statistics::Spread;
+use crate::engine_pair::copies::Copies;
+use crate::engine_pair::{Pair, Traffic, cache_line};
+use crate::machine::Machine;
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use serde::Serialize;
+use std::time::Duration;
+use weir_engine::config::Settings;
+use weir_output::Failure;
+use weir_output::quantity::{exact_bytes, three_digits, time_ns};
+
+/// What weir has set itself for the smallest message (docs/explanation/performance.md): so many times the cache line.
+const LIMIT: f64 = 1.5;
+/// The message that it is for. Unit: bytes.
+const SMALL_BYTES: u64 = 8;
+/// Of a size in a round.
+const TIME: Duration = Duration::from_millis(50);
+/// Of either kind of copy of a size in a round.
+const COPY_TIME: Duration = Duration::from_millis(10);
+/// Rounds without which there is no verdict.
+const MIN_ROUNDS: usize = 3;
+
+/// Options of `weir bench native`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Two processes, each on a core of its own, send a message back and forth without an MPI and without libfabric: what is measured is \
+weir's engine. Beside it stands what a word takes that one core writes and the other reads, which no message in shared memory can \
+undercut, and what one core takes to copy as many bytes within its own memory: by itself, and by the kernel (process_vm_readv, as \
+long messages are copied). Where both sides copy a message at once it may take less than one copy. The table has the median of the \
+rounds, the least and the greatest.
+
+Settings of weir are taken from the environment (see `weir settings`).
+
+Exit status: 0 if everything was measured, whatever the target says; 1 if not (for instance with one core).")]
+pub struct NativeArguments {
+    /// Message sizes. Unit: bytes.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 2048, 65536, 1 << 20], value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
+    sizes: Vec<u64>,
+    /// Rounds.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Write a record with all samples as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// What `--json` writes. All times in nanoseconds.
+#[derive(Serialize)]
+struct Record {
+    schema: &'static str,
+    weir_version: &'static str,
+    /// Unit: seconds since 1970.
+    time_s: u64,
+    machine: Machine,
+    /// A cache line from one core to the other, by round.
+    cache_line_ns: Vec<f64>,
+    sizes: Vec<Size>,
+    settings: std::collections::BTreeMap<&'static str, String>,
+}
+
+#[derive(Serialize)]
+struct Size {
+    bytes: u64,
+    half_round_trip_ns: Vec<f64>,
+    /// One copy of as many bytes, by one core within its own memory, by round.
+    copy_ns: Vec<f64>,
+    /// The same by the kernel, by round.
+    attached_copy_ns: Vec<f64>,
+}
+
+impl Size {
+    fn new(bytes: u64) -> Size {
+        Size { bytes, half_round_trip_ns: Vec::new(), copy_ns: Vec::new(), attached_copy_ns: Vec::new() }
+    }
+}
+
+/// Measures and prints. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    let settings = Settings::from_environment()?;
+    settings.quota(2)?;
+    let machine = Machine::of_this();
+    let longest = arguments.sizes.iter().copied().max().unwrap_or(SMALL_BYTES);
+    let mut pair = Pair::start(&settings, longest as usize)?;
+    let bar = jobs::bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64, arguments.quiet);
+    let mut lines = Vec::new();
+    let mut sizes: Vec<_> = arguments.sizes.iter().copied().map(Size::new).collect();
+    let mut copies = Copies::new(longest as usize);
+    for _ in 0..arguments.repeat {
+        lines.push(cache_line::one_way_ns(pair.cores())?);
+        for size in &mut sizes {
+            bar.set_message(format!("{} B", size.bytes));
+            let bytes = size.bytes as usize;
+            size.half_round_trip_ns.push(pair.time_ns_for(Traffic::RoundTrips, bytes, TIME)?);
+            size.copy_ns.push(copies.plain_ns(bytes, COPY_TIME));
+            size.attached_copy_ns.push(copies.attached_ns(bytes, COPY_TIME)?);
+            bar.inc(1);
+        }
+    }
+    pair.end()?;
+    bar.finish_and_clear();
+    let record = Record {
+        schema: "weir-bench-native-1",
+        weir_version: env!("CARGO_PKG_VERSION"),
+        time_s: jobs::now_s(),
+        machine,
+        cache_line_ns: lines,
+        sizes,
+        settings: settings.to_variables().into_iter().collect(),
+    };
+    println!("{}", render(&record));
+    if let Some(target) = &arguments.json {
+        weir_output::write::write_json(&record, target)?;
+    }
+    Ok(0)
+}
+
+fn render(record: &Record) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    table.set_header([
+        "half a round trip",
+        "median",
+        "least",
+        "greatest",
+        "of a cache line",
+        "one copy",
+        "by the kernel",
+    ]);
+    let Some(line) = Spread::of(&record.cache_line_ns) else { return String::new() };
+    let row = |name: String, spread: &Spread, copies: [&[f64]; 2]| {
+        let times = [spread.median, spread.min, spread.max].map(time_ns);
+        let ratio = format!("{} x", three_digits(spread.median / line.median));
+        let copies = copies.map(|samples| Spread::of(samples).map_or(String::new(), |it| time_ns(it.median)));
+        let texts = times.into_iter().chain([ratio]).chain(copies);
+        let right = texts.map(|text| Cell::new(text).set_alignment(CellAlignment::Right));
+        std::iter::once(Cell::new(name)).chain(right).collect::<Vec<_>>()
+    };
+    table.add_row(row(String::from("cache line, one core to another"), &line, [&[], &[]]));
+    for one in &record.sizes {
+        if let Some(spread) = Spread::of(&one.half_round_trip_ns) {
+            let name = format!("{} over weir, no MPI", exact_bytes(one.bytes));
+            table.add_row(row(name, &spread, [&one.copy_ns, &one.attached_copy_ns]));
+        }
+    }
+    let mut text = table.to_string();
+    let small = record.sizes.iter().find(|size| size.bytes == SMALL_BYTES);
+    if let Some(small) = small.and_then(|size| Spread::of(&size.half_round_trip_ns)) {
+        let word = match record.cache_line_ns.len() {
+            few if few < MIN_ROUNDS => "too few rounds",
+            _ if small.max / line.min <= LIMIT => "reached",
+            _ if small.min / line.max > LIMIT => "MISSED",
+            _ => "within noise",
+        };
+        text.push_str(&format!("\nTarget for {SMALL_BYTES} B: at most {LIMIT} x the cache line: {word}."));
+    }
+    let machine = &record.machine;
+    if machine.is_busy() {
+        text.push_str(&format!(
+            "\nThe machine was not idle (load {}); do not trust the times.",
+            machine.load
+        ));
+    }
+    text.push_str(&format!("\n{}, {} cores, Linux {}.", machine.processor, machine.cores, machine.kernel));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(line: [f64; 3], small: [f64; 3]) -> Record {
+        Record {
+            schema: "",
+            weir_version: "",
+            time_s: 0,
+            machine: Machine { processor: "P".into(), cores: 2, kernel: "6".into(), load: 0.0 },
+            cache_line_ns: line.into(),
+            sizes: vec![Size { half_round_trip_ns: small.into(), copy_ns: vec![7.0], ..Size::new(8) }],
+            settings: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_verdict_needs_every_combination_of_samples() {
+        let verdict = |small| {
+            let text = render(&record([100.0, 110.0, 120.0], small));
+            text.lines().find(|line| line.starts_with("Target")).unwrap().to_owned()
+        };
+        assert!(verdict([120.0, 140.0, 150.0]).ends_with("reached."));
+        assert!(verdict([190.0, 200.0, 210.0]).ends_with("MISSED."));
+        assert!(verdict([120.0, 170.0, 210.0]).ends_with("within noise."));
+        let text = render(&record([100.0; 3], [200.0; 3]));
+        assert!(text.contains("2.00 x") && text.contains("7.00 ns"), "{text}");
+    }
+}

@@ -1,0 +1,284 @@
+//! `weir bench overhead`: what one flow-control scheme costs over another.
+//!
+//! Two questions that need two methods. Instructions are exact, and say nothing about time; time is what counts, and is
+//! noisy, so it is measured in pairs of runs that follow each other, and stated with an interval.
+//!
+//! Expected: a send by credits counts and compares where one without looks at the lane, and a receiver returns credits
+//! every few messages; some 70 of some 1,600 instructions for 8 B, both sides together. 30 pairs take about two minutes.
+
+mod instructions;
+mod pairs;
+mod table;
+pub mod workload;
+
+use super::jobs::{self, Jobs};
+use crate::machine::Machine;
+use clap::{Args, ValueEnum};
+use instructions::{Count, Counter, Side};
+use pairs::{Pairs, PairsResult};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use table::Limits;
+use weir_engine::config::{SETTINGS, Settings};
+use weir_mpi::find::{self, Kind, Mpi, Surroundings};
+use weir_mpi::{program, provider_file, scratch};
+use weir_output::Failure;
+use workload::Traffic;
+
+const FLOW: &str = "FI_WEIR_FLOW";
+
+/// The two questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Instructions of a message, counted by callgrind between two endpoints of one process.
+    Instructions,
+    /// Time of IMB-MPI1 PingPong, Sendrecv and Exchange on two ranks, in interleaved pairs of runs.
+    Time,
+}
+
+/// Options of `weir bench overhead`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Instructions: messages of 8 B and of 2 KiB go from one endpoint to another, always the same way (credits then return in packets \
+of their own) or back and forth (they return with messages), with the receive posted before; counted are the instructions \
+of each side in weir, without libfabric and MPI. The limit holds for the sum of both sides. Needs valgrind.
+
+Time: each pair runs IMB-MPI1 under MPICH on 2 ranks with one scheme and with the other, one right after the other, in turns \
+beginning with either. A run measures every size 6 times, of which the fastest counts: the others were disturbed by something. \
+A pair's overhead is the mean over benchmarks and sizes of the ratio of their times (by logarithm); \
+the table has the mean over all pairs and the interval that holds the true one with 95 % confidence (Student's t). The verdict: \
+passed, if the whole interval keeps the limit and is no wider than it; failed, if the whole interval is beyond the limit; else \
+not resolved, and more pairs or a quieter machine are needed. Needs an MPICH with libfabric (pip install mpich) and IMB-MPI1 (pip \
+install impi-rt).
+
+All other settings of weir are taken from the environment and hold for both schemes (see `weir settings`).
+
+Exit status: 0 if everything that was asked for passed, 1 if something failed, was not resolved or could not be measured.")]
+pub struct OverheadArguments {
+    /// The scheme whose cost is asked for; by default weir's default.
+    #[arg(long, value_name = "SCHEME")]
+    flow: Option<String>,
+    /// The scheme that it is compared with.
+    #[arg(long, value_name = "SCHEME", default_value = "unlimited")]
+    over: String,
+    /// Only this measure.
+    #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
+    measure: Vec<Part>,
+    /// Pairs of runs.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pairs: u32,
+    /// Message sizes of the timed runs. Unit: bytes.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 64, 512, 2048, 8192, 65536])]
+    sizes: Vec<u64>,
+    /// Most instructions more. Unit: percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    limit_instructions: f64,
+    /// Most time more. Unit: percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
+    limit_time: f64,
+    /// The MPICH to use, as for `weir run`.
+    #[arg(long, value_name = "MPI", default_value = "mpich")]
+    mpi: String,
+    /// IMB-MPI1, if it is not in PATH or in weir's own environments.
+    #[arg(long, value_name = "FILE")]
+    imb: Option<String>,
+    /// Bound on one run. Unit: seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// Write a record with all samples as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number <= 1000.0 => Ok(number),
+        _ => Err(String::from("a number above 0, at most 1000")),
+    }
+}
+
+impl OverheadArguments {
+    fn wants(&self, part: Part) -> bool {
+        self.measure.is_empty() || self.measure.contains(&part)
+    }
+}
+
+/// The two schemes, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Schemes {
+    /// The one whose cost is asked for.
+    pub flow: String,
+    /// The one it is compared with.
+    pub over: String,
+}
+
+/// What was found, and what could not be.
+#[derive(Debug, Default, Serialize)]
+pub struct Results {
+    /// Instructions by size: with the scheme, and with the one it is compared with.
+    instructions: Vec<(Count, Count)>,
+    time: Option<PairsResult>,
+    missing: Vec<String>,
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    /// Unit: seconds since 1970.
+    time_s: u64,
+    machine: &'a Machine,
+    mpi: Option<&'a Mpi>,
+    schemes: &'a Schemes,
+    limits: Limits,
+    settings: BTreeMap<&'static str, String>,
+    #[serde(flatten)]
+    results: &'a Results,
+}
+
+/// Measures and prints. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    let default =
+        SETTINGS.iter().find(|setting| setting.variable == FLOW).map_or("", |setting| setting.default);
+    let schemes = Schemes {
+        flow: arguments.flow.clone().unwrap_or_else(|| default.to_owned()),
+        over: arguments.over.clone(),
+    };
+    let settings = settings_of(&schemes.flow)?;
+    settings_of(&schemes.over)?;
+    if schemes.flow == schemes.over {
+        return Err(Failure::Usage(format!("--flow {0} --over {0}: name two schemes", schemes.flow)));
+    }
+    if let Some(size) = arguments.sizes.iter().find(|&&size| size == 0 || size > 1 << 30) {
+        return Err(Failure::Usage(format!("--sizes {size}: 1 to 1073741824 bytes")));
+    }
+    let machine = Machine::of_this();
+    let scratch = scratch::directory()?;
+    let limit = Duration::from_secs(arguments.timeout);
+    let mut results = Results::default();
+    let mut mpi = None;
+    // Whatever can be found wrong is found before the first run.
+    let pairs = if arguments.wants(Part::Time) {
+        let found = find_mpi(arguments)?;
+        let jobs = Jobs { limit, shm_dir: settings.shm_dir.clone() };
+        let pairs = prepare_pairs(arguments, &found, jobs, &schemes, scratch.path())?;
+        mpi = Some(found);
+        Some(pairs)
+    } else {
+        None
+    };
+    if arguments.wants(Part::Instructions) {
+        match Counter::find(scratch.path(), limit) {
+            Ok(counter) => count(&counter, &schemes, arguments.quiet, &mut results)?,
+            Err(why) => results.missing.push(why),
+        }
+    }
+    if let Some(pairs) = pairs {
+        let (time, why) = pairs.measure(arguments.pairs, arguments.quiet)?;
+        results.time = time;
+        results.missing.extend(why);
+    }
+    let limits = Limits {
+        instructions: 1.0 + arguments.limit_instructions / 100.0,
+        time: 1.0 + arguments.limit_time / 100.0,
+    };
+    println!("{}", table::render(&results, &schemes, limits, &machine, mpi.as_ref()));
+    if let Some(target) = &arguments.json {
+        let record = Record {
+            schema: "weir-bench-overhead-1",
+            weir_version: env!("CARGO_PKG_VERSION"),
+            time_s: jobs::now_s(),
+            machine: &machine,
+            mpi: mpi.as_ref(),
+            schemes: &schemes,
+            limits,
+            settings: settings.to_variables().into_iter().collect(),
+            results: &results,
+        };
+        weir_output::write::write_json(&record, target)?;
+    }
+    Ok(u8::from(!table::all_passed(&results, limits)))
+}
+
+/// The settings of the environment with another scheme, checked for two ranks.
+fn settings_of(flow: &str) -> Result<Settings, Failure> {
+    // For the names.
+    Settings::from_environment()?;
+    let settings = Settings::from_lookup(|variable| match variable {
+        FLOW => Some(flow.to_owned()),
+        _ => std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned()),
+    })?;
+    settings.quota(2)?;
+    Ok(settings)
+}
+
+fn find_mpi(arguments: &OverheadArguments) -> Result<Mpi, Failure> {
+    let mpi = find::choose(Some(&arguments.mpi), &Surroundings::of_process())?;
+    if mpi.kind != Kind::Mpich {
+        return Err(Failure::NoMpi(format!("--mpi {}: {} is no MPICH", arguments.mpi, mpi.describe())));
+    }
+    Ok(mpi)
+}
+
+fn prepare_pairs(
+    arguments: &OverheadArguments,
+    mpi: &Mpi,
+    jobs: Jobs,
+    schemes: &Schemes,
+    scratch: &Path,
+) -> Result<Pairs, Failure> {
+    let surroundings = Surroundings::of_process();
+    let mut bins = vec![mpi.bin_dir().to_owned()];
+    bins.extend(surroundings.private_bins());
+    let imb =
+        program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
+    let lengths = scratch.join("lengths");
+    let text: String = arguments.sizes.iter().map(|size| format!("{size}\n")).collect();
+    std::fs::write(&lengths, text.repeat(pairs::BLOCKS)).map_err(Failure::system("lengths"))?;
+    let provider = provider_file::isolate(&provider_file::find_for_this_command()?, scratch)?;
+    let (sizes, schemes, mpi) = (arguments.sizes.clone(), schemes.clone(), mpi.clone());
+    Ok(Pairs { mpi, imb, provider, lengths, sizes, schemes, jobs })
+}
+
+fn count(counter: &Counter, schemes: &Schemes, quiet: bool, results: &mut Results) -> Result<(), Failure> {
+    let all: Vec<_> = instructions::SIZES
+        .into_iter()
+        .flat_map(|bytes| Traffic::ALL.map(|traffic| (bytes, traffic)))
+        .collect();
+    let bar = jobs::bar((all.len() * 4) as u64, quiet);
+    'all: for (bytes, traffic) in all {
+        let mut counts = Vec::new();
+        for flow in [&schemes.flow, &schemes.over] {
+            let mut count = Count { bytes, traffic, sender: 0.0, receiver: 0.0 };
+            for side in Side::ALL {
+                bar.set_message(format!("counting: {bytes} B, {flow}"));
+                let side_count = match side {
+                    Side::Sender => &mut count.sender,
+                    Side::Receiver => &mut count.receiver,
+                };
+                match counter.count(flow, bytes, traffic, side)? {
+                    Ok(counted) => *side_count = counted,
+                    Err(why) => {
+                        results.missing.push(format!("instructions, {bytes} B, {flow}: {why}"));
+                        break 'all;
+                    }
+                }
+                bar.inc(1);
+            }
+            counts.push(count);
+        }
+        results.instructions.push((counts[0], counts[1]));
+    }
+    Ok(())
+}

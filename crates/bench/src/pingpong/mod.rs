@@ -1,0 +1,242 @@
+//! `weir bench pingpong`: half round trip, message rate and barrier over all transports.
+//!
+//! The program is Intel's MPI benchmarks. The rounds are interleaved: each goes through all transports once, so that a
+//! machine that slows down for a while slows down all of them.
+//!
+//! Expected cost of a round on 2 cores: 15 short jobs, 6 s, of which MPICH's own barrier with more ranks than cores takes
+//! 2 s; five rounds half a minute.
+
+mod measure;
+mod table;
+
+pub use measure::Group;
+
+use crate::jobs::{self, Jobs};
+use crate::machine::Machine;
+use crate::transport::Transport;
+use clap::{Args, ValueEnum};
+use measure::Measure;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use table::Results;
+use weir_engine::config::Settings;
+use weir_mpi::find::{self, Kind, Mpi, Surroundings};
+use weir_mpi::launch::Launch;
+use weir_mpi::{program, provider_file, scratch};
+use weir_output::Failure;
+
+/// Options of `weir bench pingpong`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each cell of the table has the median of the rounds, the least and the greatest, and the ratio to weir's median. Where the \
+spread of a transport overlaps with weir's, the difference is marked as within noise.
+
+Needs an MPICH with libfabric and UCX (pip install mpich) and IMB-MPI1 (pip install impi-rt): by default those of weir's \
+own environments. Settings of weir are taken from the environment (see `weir settings`).
+
+Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out; 2, 126 and \
+127 as for `weir run`.")]
+pub struct PingpongArguments {
+    /// Ranks of the barrier.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]
+    ranks_barrier: u32,
+    /// Message sizes of the half round trip. Unit: bytes.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 2048, 65536, 1 << 20])]
+    sizes: Vec<u64>,
+    /// Rounds.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Only these transports.
+    #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
+    only: Vec<Transport>,
+    /// Only these measures.
+    #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
+    measure: Vec<Group>,
+    /// The MPICH to use, as for `weir run`.
+    #[arg(long, value_name = "MPI", default_value = "mpich")]
+    mpi: String,
+    /// IMB-MPI1, if it is not in PATH or in weir's own environments.
+    #[arg(long, value_name = "FILE")]
+    imb: Option<String>,
+    /// Bound on one job; it is ended and reported as timed out then. Unit: seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// Write a record with all samples as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// All that a job of the benchmark needs.
+struct Bench<'a> {
+    arguments: &'a PingpongArguments,
+    mpi: Mpi,
+    imb: PathBuf,
+    /// Directory that holds the plug-in; why not, if it is missing.
+    provider: Result<PathBuf, String>,
+    /// File with the message lengths, for IMB.
+    lengths: PathBuf,
+    rate_length: PathBuf,
+    jobs: Jobs,
+}
+
+/// Measures and prints. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
+    weir_output::write::check_json_target(arguments.json.as_deref())?;
+    let settings = Settings::from_environment()?;
+    settings.quota(arguments.ranks_barrier)?;
+    if let Some(size) = arguments.sizes.iter().find(|&&size| size > 1 << 30) {
+        return Err(Failure::Usage(format!("--sizes {size}: at most 1073741824 bytes")));
+    }
+    let surroundings = Surroundings::of_process();
+    let mpi = find::choose(Some(&arguments.mpi), &surroundings)?;
+    if mpi.kind != Kind::Mpich {
+        return Err(Failure::NoMpi(format!("--mpi {}: {} is no MPICH", arguments.mpi, mpi.describe())));
+    }
+    let mut bins = vec![mpi.bin_dir().to_owned()];
+    bins.extend(surroundings.private_bins());
+    let imb =
+        program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
+    let scratch = scratch::directory()?;
+    let provider = match provider_file::find_for_this_command() {
+        Ok(provider) => Ok(provider_file::isolate(&provider, scratch.path())?),
+        Err(failure) => Err(failure.to_string()),
+    };
+    let write_lengths = |name: &str, sizes: &[u64]| {
+        let path = scratch.path().join(name);
+        let text: String = sizes.iter().map(|size| format!("{size}\n")).collect();
+        std::fs::write(&path, text).map_err(Failure::system(name)).map(|()| path)
+    };
+    let bench = Bench {
+        lengths: write_lengths("lengths", &arguments.sizes)?,
+        rate_length: write_lengths("rate-length", &[measure::RATE_BYTES])?,
+        arguments,
+        mpi,
+        imb,
+        provider,
+        jobs: Jobs { limit: Duration::from_secs(arguments.timeout), shm_dir: settings.shm_dir.clone() },
+    };
+    let machine = Machine::of_this();
+    let results = bench.measure()?;
+    println!("{}", table::render(&results, &machine, &bench.mpi, arguments.repeat));
+    if let Some(target) = &arguments.json {
+        weir_output::write::write_json(&bench.record(&results, &machine, &settings), target)?;
+    }
+    Ok(u8::from(!results.is_complete()))
+}
+
+/// What `--json` writes: enough to draw a figure from, and to know what it shows.
+#[derive(Serialize)]
+struct Record<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    /// Unit: seconds since 1970.
+    time_s: u64,
+    machine: &'a Machine,
+    mpi: &'a Mpi,
+    program: &'a Path,
+    rounds: u32,
+    settings: std::collections::BTreeMap<&'static str, String>,
+    results: &'a Results,
+}
+
+impl Bench<'_> {
+    fn record<'a>(&'a self, results: &'a Results, machine: &'a Machine, settings: &Settings) -> Record<'a> {
+        Record {
+            schema: "weir-bench-pingpong-1",
+            weir_version: env!("CARGO_PKG_VERSION"),
+            time_s: jobs::now_s(),
+            machine,
+            mpi: &self.mpi,
+            program: &self.imb,
+            rounds: self.arguments.repeat,
+            settings: settings.to_variables().into_iter().collect(),
+            results,
+        }
+    }
+
+    /// All rounds.
+    fn measure(&self) -> Result<Results, Failure> {
+        let transports = jobs::chosen(Transport::value_variants(), &self.arguments.only);
+        let wanted: BTreeSet<Group> = match self.arguments.measure.as_slice() {
+            [] => Group::value_variants().iter().copied().collect(),
+            some => some.iter().copied().collect(),
+        };
+        let mut results = Results::new(&transports);
+        if let (true, Err(why)) = (transports.contains(&Transport::Weir), &self.provider) {
+            results.mark_missing(Transport::Weir, format!("missing: {why}"));
+        }
+        let jobs = u64::from(self.arguments.repeat) * (transports.len() * wanted.len()) as u64;
+        let bar = jobs::bar(jobs, self.arguments.quiet);
+        for round in 1..=self.arguments.repeat {
+            for &group in &wanted {
+                for &transport in &transports {
+                    bar.set_message(format!("round {round}: {} over {}", group.word(), transport.word()));
+                    self.measure_once(transport, group, &mut results)?;
+                    bar.inc(1);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// One job, unless the transport is missing or has failed at this before: it would again.
+    fn measure_once(&self, transport: Transport, group: Group, results: &mut Results) -> Result<(), Failure> {
+        if results.has_failed(transport, group) {
+            return Ok(());
+        }
+        let (ranks, words) = self.words(group);
+        let mut launch = Launch::new(&self.mpi, ranks, jobs::carrier(transport, &self.provider), &[]);
+        launch.program(&self.imb, words);
+        match self.jobs.run(&launch, || true)? {
+            Err(unfinished) => results.fail(transport, group, unfinished.to_string()),
+            Ok(output) => match self.samples(group, &output) {
+                Ok(samples) => {
+                    samples.into_iter().for_each(|(measure, value)| results.add(transport, measure, value))
+                }
+                Err(why) => results.fail(transport, group, format!("not understood: {why}")),
+            },
+        }
+        Ok(())
+    }
+
+    /// Ranks and arguments of IMB-MPI1.
+    fn words(&self, group: Group) -> (u32, Vec<std::ffi::OsString>) {
+        let words = |words: &[&str]| words.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
+        match group {
+            // At most a second for each size; 10,000 round trips of 8 B take 10 to 100 ms.
+            Group::Pingpong => {
+                let mut all = words(&["PingPong", "-iter", "10000", "-time", "1", "-msglen"]);
+                all.push(self.lengths.clone().into());
+                (2, all)
+            }
+            // Each repetition is a window of 64 messages.
+            Group::Rate => {
+                let mut all = words(&["Uniband", "-iter", "2000", "-time", "1", "-msglen"]);
+                all.push(self.rate_length.clone().into());
+                (2, all)
+            }
+            Group::Barrier => {
+                let ranks = self.arguments.ranks_barrier;
+                let mut all = words(&["Barrier", "-iter", "2000", "-time", "0.5", "-npmin"]);
+                all.push(ranks.to_string().into());
+                (ranks, all)
+            }
+        }
+    }
+
+    fn samples(&self, group: Group, output: &str) -> Result<Vec<(Measure, f64)>, String> {
+        match group {
+            Group::Pingpong => measure::half_round_trips(output, &self.arguments.sizes),
+            Group::Rate => measure::message_rate(output),
+            Group::Barrier => measure::barrier(output, self.arguments.ranks_barrier),
+        }
+    }
+}

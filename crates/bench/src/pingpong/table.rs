@@ -1,0 +1,204 @@
+//! The samples of `weir bench pingpong`, and their table: medians, spreads, ratios to weir.
+
+use super::measure::{Group, Measure};
+use crate::comparison::{Compared, busy_warning, notes};
+use crate::machine::Machine;
+use crate::statistics::Spread;
+use crate::transport::Transport;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use weir_mpi::find::Mpi;
+use weir_output::quantity::{self, exact_bytes};
+
+/// All samples, and what went wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    transports: Vec<Transport>,
+    #[serde(serialize_with = "as_list")]
+    samples: BTreeMap<(Measure, Transport), Vec<f64>>,
+    /// Transports that are missing altogether.
+    missing: BTreeMap<Transport, String>,
+    #[serde(serialize_with = "failures_as_list")]
+    failures: BTreeMap<(Group, Transport), String>,
+}
+
+impl Results {
+    /// No samples yet.
+    pub fn new(transports: &[Transport]) -> Results {
+        Results {
+            transports: transports.to_vec(),
+            samples: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// A sample.
+    pub fn add(&mut self, transport: Transport, measure: Measure, value: f64) {
+        self.samples.entry((measure, transport)).or_default().push(value);
+    }
+
+    /// A job that failed.
+    pub fn fail(&mut self, transport: Transport, group: Group, why: String) {
+        self.failures.insert((group, transport), why);
+    }
+
+    /// A transport that cannot be measured at all.
+    pub fn mark_missing(&mut self, transport: Transport, why: String) {
+        self.missing.insert(transport, why);
+    }
+
+    /// Whether there is no point in trying again.
+    pub fn has_failed(&self, transport: Transport, group: Group) -> bool {
+        self.missing.contains_key(&transport) || self.failures.contains_key(&(group, transport))
+    }
+
+    /// Whether nothing is missing or has failed.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.failures.is_empty()
+    }
+
+    fn spread(&self, measure: Measure, transport: Transport) -> Option<Spread> {
+        Spread::of(self.samples.get(&(measure, transport))?)
+    }
+
+    fn cell(&self, measure: Measure, transport: Transport) -> String {
+        let Some(spread) = self.spread(measure, transport) else { return String::from("-") };
+        let show = |value| match measure {
+            Measure::MessagesPerSecond { .. } => quantity::rate(value),
+            Measure::HalfRoundTripUs { .. } | Measure::BarrierUs { .. } => quantity::time_ns(value * 1e3),
+        };
+        let weirs = self.spread(measure, Transport::Weir).filter(|_| transport != Transport::Weir);
+        let Compared { median, range, ratio, within_noise } = Compared::new(&spread, weirs.as_ref(), show);
+        let noise = within_noise.then(|| String::from("within noise"));
+        let lines = [Some(median), Some(range), ratio, noise];
+        let mut text = lines.into_iter().flatten().collect::<Vec<_>>().join("\n");
+        // A failure after some good rounds: the numbers stand, and the remark below.
+        if self.has_failed(transport, measure.group()) {
+            text.push_str("\nthen failed");
+        }
+        text
+    }
+}
+
+/// The table, and what to know about it.
+pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> String {
+    let mut measures: Vec<Measure> = results.samples.keys().map(|(measure, _)| *measure).collect();
+    measures.dedup();
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL).set_content_arrangement(ContentArrangement::Disabled);
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let headings = results.transports.iter().map(|transport| right(transport.heading().to_owned()));
+    table.set_header(std::iter::once(Cell::new("")).chain(headings));
+    for measure in measures {
+        let cells = results.transports.iter().map(|&transport| right(results.cell(measure, transport)));
+        table.add_row(std::iter::once(Cell::new(name(measure))).chain(cells));
+    }
+    let mut lines = vec![table.to_string()];
+    lines.extend(notes(machine, &format!("{} {}", mpi.kind.name(), mpi.version), rounds));
+    lines.extend(busy_warning(machine));
+    lines.extend(results.missing.iter().map(|(transport, why)| format!("{}: {why}", transport.word())));
+    let failures = results.failures.iter();
+    lines.extend(
+        failures.map(|((group, transport), why)| format!("{}, {}: {why}", transport.word(), group.word())),
+    );
+    lines.join("\n")
+}
+
+fn name(measure: Measure) -> String {
+    match measure {
+        Measure::HalfRoundTripUs { bytes } => format!("half round trip\n{}", exact_bytes(bytes)),
+        Measure::MessagesPerSecond { bytes } => format!("messages of {}\none way", exact_bytes(bytes)),
+        Measure::BarrierUs { ranks } => format!("barrier\n{ranks} ranks"),
+    }
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    measure: Measure,
+    transport: Transport,
+    #[serde(flatten)]
+    spread: Option<Spread>,
+    samples: &'a [f64],
+}
+
+fn as_list<S: serde::Serializer>(
+    samples: &BTreeMap<(Measure, Transport), Vec<f64>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(samples.iter().map(|(&(measure, transport), samples)| Row {
+        measure,
+        transport,
+        spread: Spread::of(samples),
+        samples,
+    }))
+}
+
+fn failures_as_list<S: serde::Serializer>(
+    failures: &BTreeMap<(Group, Transport), String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: Measure = Measure::HalfRoundTripUs { bytes: 2048 };
+
+    fn results() -> Results {
+        let mut results =
+            Results::new(&[Transport::Weir, Transport::OfiShm, Transport::OfiTcp, Transport::Ucx]);
+        for (weir, shm, tcp) in [(1.0, 1.1, 4.0), (1.2, 3.0, 5.0), (0.9, 2.0, 6.0)] {
+            results.add(Transport::Weir, HALF, weir);
+            results.add(Transport::OfiShm, HALF, shm);
+            results.add(Transport::OfiTcp, HALF, tcp);
+        }
+        results.fail(Transport::Ucx, Group::Pingpong, "timed out after 60 s".into());
+        results
+    }
+
+    #[test]
+    fn cells_show_the_ratio_and_mark_noise() {
+        let results = results();
+        assert_eq!(results.cell(HALF, Transport::Weir), "1.00 us\n900 ns .. 1.20 us");
+        assert_eq!(
+            results.cell(HALF, Transport::OfiShm),
+            "2.00 us\n1.10 us .. 3.00 us\n2.00 x weir\nwithin noise"
+        );
+        assert_eq!(results.cell(HALF, Transport::OfiTcp), "5.00 us\n4.00 us .. 6.00 us\n5.00 x weir");
+        assert_eq!(results.cell(HALF, Transport::Ucx), "-");
+    }
+
+    #[test]
+    fn failures_and_missing_transports_are_listed_below_the_table() {
+        let mut results = results();
+        results.mark_missing(Transport::Weir, "missing: no plug-in".into());
+        let mpi = Mpi {
+            kind: weir_mpi::find::Kind::Mpich,
+            version: "5.0.2".into(),
+            mpiexec: "m".into(),
+            found: String::new(),
+            unusable: None,
+        };
+        let text = render(&results, &Machine::of_this(), &mpi, 3);
+        assert!(text.contains("ucx, pingpong: timed out after 60 s"), "{text}");
+        assert!(text.contains("weir: missing: no plug-in"), "{text}");
+        assert!(text.contains("half round trip") && text.contains("2 KiB"), "{text}");
+        assert!(results.has_failed(Transport::Weir, Group::Barrier));
+        assert!(!results.has_failed(Transport::Ucx, Group::Barrier));
+    }
+
+    #[test]
+    fn records_have_every_sample() {
+        let json = serde_json::to_value(results()).unwrap();
+        let first = &json["samples"][0];
+        assert_eq!(first["measure"], "half_round_trip_us");
+        assert_eq!((&first["bytes"], &first["transport"]), (&2048.into(), &"weir".into()));
+        assert_eq!(first["samples"], serde_json::json!([1.0, 1.2, 0.9]));
+        assert_eq!(first["median"], 1.0);
+    }
+}

@@ -1,0 +1,107 @@
+//! The MPI programs that measure: their sources are a part of this command and are compiled when they are needed, by the
+//! compiler wrapper of the MPI that runs them, so that an installed `weir` needs nothing but that MPI.
+//!
+//! They are compiled anew for each benchmark, into a directory that goes away with it: that takes a few tenths of a second, and
+//! nothing can be out of date.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use weir_mpi::find::Mpi;
+use weir_mpi::job;
+use weir_mpi::program::is_executable;
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is written in C.
+    pub text: &'static str,
+}
+
+/// Floods a receiver.
+pub const FLOOD: Source = Source { name: "flood", text: include_str!("../../../tests/mpi/flood.c") };
+/// Measures messages, collectives and memory.
+pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../tests/mpi/measure.c") };
+
+/// Bound on the compiler.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Compiles a program for `mpi` in `scratch`. A program made for MPICH also runs under Intel MPI, which has the same
+/// binary interface.
+///
+/// # Errors
+/// One line: what is missing, or what the compiler says.
+pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, String> {
+    let Source { name, text } = program;
+    let compiler = mpi.bin_dir().join("mpicc");
+    if !is_executable(&compiler) {
+        return Err(format!(
+            "{} is missing: the {name} program is compiled with the mpicc of its MPI (with distributions, it comes \
+             with the MPI's development package)",
+            compiler.display()
+        ));
+    }
+    let source = scratch.join(format!("{name}.c"));
+    let program = scratch.join(format!("{name}-{}", mpi.kind.word()));
+    std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
+    let mut command = Command::new(&compiler);
+    // The library that LD_LIBRARY_PATH names comes before the one it was linked with.
+    command.args(["-O2", "-Wl,--enable-new-dtags", "-o"]).arg(&program).arg(&source).arg("-pthread");
+    if let Some(directory) = mpi.library_dir() {
+        command.env("LD_LIBRARY_PATH", directory);
+    }
+    let output = job::capture(command, LIMIT).map_err(|error| format!("{}: {error}", compiler.display()))?;
+    if output.success() {
+        return Ok(program);
+    }
+    let said = format!("{}\n{}", output.stderr, output.stdout);
+    let telling = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = telling.clone().find(|line| line.contains("not found") || line.contains("error"));
+    let line = line.or_else(|| telling.clone().next()).unwrap_or("it says nothing");
+    Err(format!(
+        "{} could not compile the {name} program (is there a C compiler, `cc`?): {line}",
+        compiler.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use weir_mpi::find::Kind;
+
+    fn mpi_with(compiler: Option<&str>) -> (tempfile::TempDir, Mpi) {
+        let root = tempfile::tempdir().unwrap();
+        let bin = root.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        if let Some(script) = compiler {
+            std::fs::write(bin.join("mpicc"), format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(bin.join("mpicc"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mpiexec = bin.join("mpiexec");
+        let mpi =
+            Mpi { kind: Kind::Mpich, version: "5.0.2".into(), mpiexec, found: String::new(), unusable: None };
+        (root, mpi)
+    }
+
+    #[test]
+    fn programs_are_compiled_by_the_mpis_mpicc() {
+        // Stands for a compiler: its "program" is the source it was given.
+        let (root, mpi) = mpi_with(Some("cp \"$5\" \"$4\""));
+        let program = compile(FLOOD, &mpi, root.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(program).unwrap(), FLOOD.text);
+        assert!(FLOOD.text.contains("MPI_Init") && FLOOD.text.contains("peak_growth_kib"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (root, mpi) = mpi_with(None);
+        let missing = compile(FLOOD, &mpi, root.path()).unwrap_err();
+        assert!(missing.contains("bin/mpicc is missing"), "{missing}");
+        let (root, mpi) = mpi_with(Some("echo 'line 9: cc: command not found' >&2; exit 127"));
+        let failed = compile(FLOOD, &mpi, root.path()).unwrap_err();
+        assert!(failed.ends_with("`cc`?): line 9: cc: command not found"), "{failed}");
+    }
+}

@@ -1,0 +1,274 @@
+//! The worlds that `weir bench sim` measures, each with what it must keep to.
+
+use serde::{Deserialize, Serialize};
+use weir_proto::{Config, Geometry, Scheme};
+use weir_sim::collective::Group;
+use weir_sim::cost::Cost;
+use weir_sim::network::Network;
+use weir_sim::network::extoll::{Extoll, Parameters};
+use weir_sim::network::fat_tree::FatTree;
+use weir_sim::network::ideal::Ideal;
+use weir_sim::network::infiniband::{self, InfiniBand};
+use weir_sim::network::loggops::{self, LogGops};
+use weir_sim::network::mesh::Mesh;
+use weir_sim::program::{Program, Rank};
+use weir_sim::traffic::Traffic;
+use weir_sim::world::{Plan, Report, World};
+
+const NS: u64 = 1000;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Case {
+    /// Linear all-to-all of 2 KB on a 4x4x4 mesh of 16 ranks a node, packet by packet, static credits, back-pressure.
+    AlltoallMesh64,
+    /// The same on a 16x8x8 mesh with a rank a node.
+    AlltoallMesh1024,
+    /// Linear all-to-all of 2 KB among 1024 ranks on the ideal network without flow control, at most 8 sends of a rank under way.
+    MessagesWindowed,
+    /// The same with all sends posted at once.
+    MessagesAtOnce,
+    /// The same on the LogGOPS network, windowed, without flow control.
+    MessagesLoggops,
+    /// The same on an InfiniBand fat tree of 64 nodes of 16 ranks, static credits.
+    MessagesInfiniband,
+    /// Twenty rounds of 2 KB to eight neighbours on the ideal network without flow control, in packets of EXTOLL's size: pairs that know each other.
+    Neighbours,
+    /// Two rounds of 60,000 B to eight neighbours on the same network: messages of 1072 packets.
+    NeighboursLong,
+    /// Five rounds of 60,000 B to eight others on the InfiniBand network, static credits: messages of 30 packets.
+    InfinibandLong,
+    /// A barrier by dissemination among 262,144 ranks.
+    Barrier,
+    /// 65,536 ranks, each with 64 others that send to it, static credits.
+    ManySenders,
+    /// The network of `alltoall-mesh64` alone, without machines and programs: every rank sends 64 trains of 37 packets, which are
+    /// taken as they arrive.
+    BareMesh64,
+    /// The network of `alltoall-mesh1024` alone, the same traffic.
+    BareMesh1024,
+    /// The network of `messages-infiniband` alone, 64 trains of 30 packets of 2000 B from every rank.
+    BareInfiniband,
+    /// The ideal network alone, a train of 37 packets from everybody to everybody.
+    BareIdeal,
+    /// The LogGOPS network alone, a message from everybody to everybody.
+    BareLoggops,
+}
+
+/// What a world has done.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Done {
+    /// Ranks.
+    pub ranks: u32,
+    /// Events handled.
+    pub events: u64,
+    /// Packets taken out of mailboxes, credits included.
+    pub packets: u64,
+    /// Wires crossed, summed over packets.
+    pub packet_hops: u64,
+    /// Messages received.
+    pub messages: u64,
+    /// Simulated time. Unit: ps.
+    pub finished_ps: u64,
+    /// Equal for equal runs.
+    pub trace: u64,
+    /// 99 of 100 messages took at most this from the call to the receive; 0 if there are no calls. Unit: ns.
+    pub latency_p99_ns: u64,
+}
+
+impl Case {
+    /// Ranks: those of the case, or a world that is over in a moment.
+    fn ranks(self, quick: bool) -> u32 {
+        match (self, quick) {
+            (Case::Barrier, false) => 1 << 18,
+            (Case::Barrier, true) => 1 << 10,
+            (Case::ManySenders, false) => 1 << 16,
+            (Case::ManySenders, true) => 1 << 7,
+            (_, false) => 1 << 10,
+            (_, true) => 1 << 6,
+        }
+    }
+
+    /// Runs its world to the end.
+    ///
+    /// # Errors
+    /// What stopped it, in words.
+    pub fn run(self, quick: bool) -> Result<Done, String> {
+        let ranks = self.ranks(quick);
+        match self {
+            Case::AlltoallMesh64 => {
+                let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
+                run(plan(ranks, STATIC, 60), mesh(size, 16), alltoall(0))
+            }
+            Case::AlltoallMesh1024 => {
+                let size = if quick { [4, 4, 4] } else { [16, 8, 8] };
+                run(plan(ranks, STATIC, 60), mesh(size, 1), alltoall(0))
+            }
+            Case::MessagesWindowed => run(plan(ranks, Scheme::Unlimited, 1), ideal(), alltoall(8)),
+            Case::MessagesAtOnce => run(plan(ranks, Scheme::Unlimited, 1), ideal(), alltoall(0)),
+            Case::MessagesLoggops => {
+                let parameters = loggops::Parameters::DEFAULT;
+                let plan = Plan { cost: parameters.cost(), ..plan(ranks, Scheme::Unlimited, 1) };
+                run(plan, LogGops::new(parameters, ranks), alltoall(8))
+            }
+            Case::MessagesInfiniband => run(infiniband_plan(ranks, 2048), infiniband(quick), alltoall(8)),
+            Case::Neighbours => run(plan(ranks, Scheme::Unlimited, 1), packets_of_extoll(), |rank| {
+                exchange(rank, 4, 1, 20, 2048)
+            }),
+            Case::NeighboursLong => {
+                let plan = with_eager_bytes(LONG_BYTES, plan(ranks, Scheme::Unlimited, 1));
+                run(plan, packets_of_extoll(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
+            }
+            Case::InfinibandLong => {
+                // Others on other nodes, and on other switches where there are several.
+                let stride = ranks / 8 - 1;
+                run(infiniband_plan(ranks, LONG_BYTES), infiniband(quick), move |rank| {
+                    exchange(rank, 4, stride, 5, LONG_BYTES)
+                })
+            }
+            Case::Barrier => run(plan(ranks, Scheme::Unlimited, 1), ideal(), barrier),
+            Case::ManySenders => run(plan(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 1, 2, 64)),
+            Case::BareMesh64 => {
+                let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
+                Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 16)))
+            }
+            Case::BareMesh1024 => {
+                let size = if quick { [4, 4, 4] } else { [16, 8, 8] };
+                Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 1)))
+            }
+            Case::BareInfiniband => Ok(run_bare(bare(ranks, 64, 30, 2000), infiniband(quick))),
+            Case::BareIdeal => Ok(run_bare(bare(ranks, ranks, 37, 56), packets_of_extoll())),
+            Case::BareLoggops => {
+                let network = LogGops::new(loggops::Parameters::DEFAULT, ranks);
+                Ok(run_bare(bare(ranks, ranks, 1, 2048), network))
+            }
+        }
+    }
+}
+
+/// Nearly the longest message that travels whole. Unit: bytes.
+const LONG_BYTES: u64 = 60_000;
+
+const STATIC: Scheme = Scheme::Static { piggyback: false };
+
+/// What a processor of the time spends, in round numbers: the speed of a simulator does not depend on them.
+const COST: Cost = Cost {
+    send_call_ps: 300 * NS,
+    receive_call_ps: 100 * NS,
+    packet_send_ps: 100 * NS,
+    packet_receive_ps: 90 * NS,
+    credit_send_ps: 100 * NS,
+    credit_receive_ps: 90 * NS,
+    match_ps: 50 * NS,
+    copy_ps_per_kib: 100 * NS,
+    unexpected_copy_ps_per_kib: 100 * NS,
+    get_ps: 1000 * NS,
+    poll_ps: 0,
+    call_jitter_ps: 0,
+};
+
+fn plan(ranks: u32, scheme: Scheme, quota_slots: u32) -> Plan {
+    Plan::new(ranks, scheme, quota_slots, COST)
+}
+
+fn with_eager_bytes(eager_bytes: u64, plan: Plan) -> Plan {
+    Plan { config: Config { eager_bytes, ..plan.config }, ..plan }
+}
+
+fn ideal() -> Ideal {
+    Ideal::new(1000 * NS, 1000)
+}
+
+fn packets_of_extoll() -> Ideal {
+    Ideal::with_geometry(1000 * NS, 0, Geometry::EXTOLL)
+}
+
+fn infiniband_plan(ranks: u32, eager_bytes: u64) -> Plan {
+    let plan = with_eager_bytes(eager_bytes, plan(ranks, STATIC, 10));
+    Plan { cost: infiniband::COST_2003, ..plan }
+}
+
+/// 64 nodes under two levels of switches.
+fn infiniband(quick: bool) -> InfiniBand {
+    let ranks_per_node = if quick { 1 } else { 16 };
+    let tree = FatTree { arity: 8, levels: 2 };
+    InfiniBand::new(infiniband::Parameters { tree, ranks_per_node, ..infiniband::Parameters::CLUSTER_2003 })
+}
+
+fn mesh(size: [u32; 3], ranks_per_node: u32) -> Extoll {
+    let mesh = Mesh { size };
+    Extoll::new(Parameters {
+        mesh,
+        ranks_per_node,
+        link_packet_ps: 80 * NS,
+        hop_ps: 60 * NS,
+        inject_packet_ps: 70 * NS,
+        eject_packet_ps: 75 * NS,
+        ends_ps: 500 * NS,
+        buffer_packets: 8,
+        nic_packets: 16,
+        // What static credits need: the quota and two credit slots for everybody.
+        mailbox_slots: Some(62 * mesh.nodes() * ranks_per_node),
+        get_byte_ps: 1000,
+        get_ps: 2000 * NS,
+    })
+}
+
+fn alltoall(window: u32) -> impl Fn(Rank) -> Program {
+    move |rank| Box::pin(async move { Group::all(&rank).alltoall_linear(2048, window).await })
+}
+
+fn barrier(rank: Rank) -> Program {
+    Box::pin(async move { Group::all(&rank).barrier().await })
+}
+
+/// In each round a message of `bytes` bytes to `distance` ranks before us and to as many behind us, every `stride`th, and one from
+/// each.
+fn exchange(rank: Rank, distance: u32, stride: u32, rounds: u64, bytes: u64) -> Program {
+    Box::pin(async move {
+        let (me, size) = (rank.rank(), rank.size());
+        let others =
+            || (1..=distance).flat_map(move |d| [(me + d * stride) % size, (me + size - d * stride) % size]);
+        for round in 0..rounds {
+            let receives: Vec<_> = others().map(|from| rank.irecv(Some(from), round, bytes)).collect();
+            let sends: Vec<_> = others().map(|to| rank.isend(to, round, bytes)).collect();
+            rank.wait_all(sends).await;
+            rank.wait_all(receives).await;
+        }
+    })
+}
+
+/// `trains` trains from each rank, or one to each other.
+fn bare(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
+    Traffic { ranks, trains: trains.min(ranks - 1), packets, packet_bytes, spacing_ps: COST.packet_send_ps }
+}
+
+fn run_bare(traffic: Traffic, network: impl Network) -> Done {
+    let carried = traffic.run(network);
+    Done {
+        ranks: traffic.ranks,
+        events: carried.events,
+        packets: carried.packets,
+        packet_hops: carried.packet_hops,
+        messages: u64::from(traffic.ranks) * u64::from(traffic.trains),
+        finished_ps: carried.finished_at,
+        trace: carried.trace,
+        latency_p99_ns: 0,
+    }
+}
+
+fn run<N: Network>(plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> Result<Done, String> {
+    let report: Report = World::new(plan, network, program).run().map_err(|stuck| stuck.to_string())?;
+    let sum = |of: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(of).sum();
+    Ok(Done {
+        ranks: plan.ranks,
+        events: report.events,
+        packets: sum(|counters| counters.packets_received),
+        packet_hops: report.packet_hops,
+        messages: sum(|counters| counters.messages_received),
+        finished_ps: report.finished_at,
+        trace: report.trace,
+        latency_p99_ns: report.latency_ns.value_at_quantile(0.99),
+    })
+}

@@ -1,0 +1,70 @@
+//! The transports that are compared, all under MPICH.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use weir_mpi::launch::Carrier;
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// weir.
+    Weir,
+    /// MPICH's own shared memory.
+    MpichShm,
+    /// libfabric's shm provider.
+    OfiShm,
+    /// libfabric's tcp provider, over the loopback interface.
+    OfiTcp,
+    /// UCX, with whatever it chooses within a node.
+    Ucx,
+}
+
+impl Transport {
+    /// Its word on the command line and in records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Transport::Weir => "weir",
+            Transport::MpichShm => "mpich-shm",
+            Transport::OfiShm => "ofi-shm",
+            Transport::OfiTcp => "ofi-tcp",
+            Transport::Ucx => "ucx",
+        }
+    }
+
+    /// Heading of its column.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Transport::Weir => "weir",
+            Transport::MpichShm => "MPICH's own\nshared memory",
+            Transport::OfiShm => "libfabric\nshm",
+            Transport::OfiTcp => "libfabric\ntcp",
+            Transport::Ucx => "UCX",
+        }
+    }
+
+    /// How MPICH is told to use it. `provider`: directory of weir's plug-in.
+    pub fn carrier(self, provider: &Path) -> Carrier<'_> {
+        match self {
+            Transport::Weir => Carrier::Weir(provider),
+            Transport::MpichShm => Carrier::OwnSharedMemory,
+            Transport::OfiShm => Carrier::Libfabric("shm"),
+            Transport::OfiTcp => Carrier::Libfabric("tcp"),
+            Transport::Ucx => Carrier::Ucx,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_match_the_command_line_and_records() {
+        for transport in Transport::value_variants() {
+            assert_eq!(transport.to_possible_value().unwrap().get_name(), transport.word());
+            assert_eq!(serde_json::to_value(transport).unwrap(), transport.word());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `weir reference`: writes what is generated from the code, so that it cannot differ from it.
+//!
+//! Pages of the documentation site (`make reference`), and for `make install` man pages and shell completions.
+
+mod commands;
+mod counters;
+mod markdown;
+mod plan_keys;
+mod settings;
+mod share;
+
+use crate::command_line::CommandLine;
+use clap::{Args, CommandFactory, Subcommand};
+use std::path::{Path, PathBuf};
+use weir_output::Failure;
+
+/// What `weir reference` writes.
+#[derive(Args, Debug)]
+pub struct ReferenceArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Write the generated pages of the reference.
+    Pages {
+        /// Directory of the pages, docs/reference in the source tree. It is created if it does not exist.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+    /// Write man pages and shell completions.
+    Share {
+        /// Directory for man/man1, bash-completion, zsh and fish: PREFIX/share.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+}
+
+/// The generated pages: file name and text.
+pub fn pages() -> [(&'static str, String); 4] {
+    [
+        ("settings.md", settings::page()),
+        ("commands.md", commands::page(command())),
+        ("plan-keys.md", plan_keys::page()),
+        ("counters.md", counters::page()),
+    ]
+}
+
+/// Writes what was asked for. The result is the exit status.
+///
+/// # Errors
+/// [`Failure::System`]: a file or directory cannot be written.
+pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
+    match &arguments.what {
+        What::Pages { directory } => {
+            for (name, text) in pages() {
+                write(&directory.join(name), text.as_bytes())?;
+            }
+        }
+        What::Share { directory } => share::write_all(&command(), directory)?,
+    }
+    Ok(0)
+}
+
+/// The command tree, without the command `help`, which only repeats `--help`.
+fn command() -> clap::Command {
+    CommandLine::command().disable_help_subcommand(true)
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = Failure::system(path.display().to_string());
+    let directory = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory).and_then(|()| std::fs::write(path, content)).map_err(failed)
+}

@@ -1,0 +1,228 @@
+//! `weir calibrate extoll`: fits what no source states of the simulated EXTOLL to published times, and prints what is left over.
+//!
+//! What is fitted to what, and how: [`weir_sim::calibrate`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use serde::Serialize;
+use weir_sim::calibrate::{Calibration, Failure as NoCalibration, Residual, extoll};
+use weir_sim::network::parameters::{Model, replace};
+
+use crate::sim::places;
+use weir_output::Failure;
+
+/// Networks that can be calibrated.
+#[derive(Subcommand, Debug)]
+pub enum CalibrateCommand {
+    /// EXTOLL, to the times without flow control of Prades' thesis, section 5.3.
+    Extoll(CalibrateArguments),
+}
+
+/// Options of `weir calibrate extoll`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+What is fitted to what: docs/fidelity.md. Costs: a dozen worlds of up to 256 ranks, some seconds; and the one of 1024 ranks, a \
+minute or more and 4 GB, since 38 million packets stand in mailboxes at a time.
+
+Exit status: 0 if every fit has ended.
+
+Examples:
+  weir calibrate extoll --quick
+  weir calibrate extoll --fit-link --file experiments/networks/extoll-contended.toml --write")]
+pub struct CalibrateArguments {
+    /// The network's file; that of the EXTOLL that comes with weir if not given.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Fit the time of a packet on a link as well, to the all-to-all among 256 ranks.
+    #[arg(long)]
+    fit_link: bool,
+    /// Write the fitted values into the file.
+    #[arg(long)]
+    write: bool,
+    /// Leave out the 1024 ranks, which nothing is fitted to.
+    #[arg(long)]
+    quick: bool,
+    /// Write a record as JSON to FILE, or to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<String>,
+}
+
+/// One number of the file.
+#[derive(Clone, Debug, Serialize)]
+struct Fitted {
+    section: &'static str,
+    key: &'static str,
+    before_ns: f64,
+    fitted_ns: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    reference: &'static str,
+    published_us: f64,
+    simulated_us: f64,
+    /// As a part of the published time.
+    difference: f64,
+    /// Whether something is fitted to it.
+    fitted: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Record {
+    file: String,
+    worlds: u32,
+    parameters: Vec<Fitted>,
+    references: Vec<Row>,
+}
+
+/// Fits the model and prints residuals. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`]: a reference file that cannot be read, or a fit that does not converge.
+pub fn run(command: &CalibrateCommand) -> Result<u8, Failure> {
+    let CalibrateCommand::Extoll(arguments) = command;
+    let CalibrateArguments { file, fit_link, write, quick, json } = arguments;
+    let file = match file {
+        Some(file) => file.clone(),
+        None => places::experiments()?.join("networks/extoll.toml"),
+    };
+    let system = |what: &str| {
+        let what = format!("{what} {}", file.display());
+        move |source| Failure::System { what, source }
+    };
+    let text = std::fs::read_to_string(&file).map_err(system("reading"))?;
+    let start = Model::parse(&text, &file.display().to_string())
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+
+    let spinner = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
+    let style = ProgressStyle::with_template("{spinner} {elapsed} world {pos}: {msg}");
+    spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    let mut tell = |what: &str| {
+        spinner.inc(1);
+        spinner.set_message(what.to_owned());
+        true
+    };
+    let calibration = extoll(&start, *fit_link, !quick, &mut tell).map_err(|error| match error {
+        NoCalibration::OtherNetwork => Failure::Usage(format!("{}: {error}", file.display())),
+        _ => Failure::Measurement(format!("{}: {error}", file.display())),
+    })?;
+    drop(spinner);
+
+    let record = Record {
+        file: file.display().to_string(),
+        worlds: calibration.worlds,
+        parameters: fitted(&start, &calibration.model),
+        references: rows(&calibration),
+    };
+    match json.as_deref() {
+        Some("-") => println!("{}", as_json(&record)?),
+        Some(path) => std::fs::write(path, as_json(&record)?)
+            .map_err(|source| Failure::System { what: format!("writing {path}"), source })?,
+        None => {}
+    }
+    if json.as_deref() != Some("-") {
+        println!("{}\n\n{}", parameter_table(&record.parameters), reference_table(&record.references));
+    }
+    if *write {
+        std::fs::write(&file, written(&text, &record.parameters)?).map_err(system("writing"))?;
+    }
+    Ok(0)
+}
+
+fn as_json(record: &Record) -> Result<String, Failure> {
+    serde_json::to_string_pretty(record).map_err(|error| Failure::Measurement(error.to_string()))
+}
+
+fn fitted(before: &Model, after: &Model) -> Vec<Fitted> {
+    let wires = before.extoll_wires().zip(after.extoll_wires());
+    let mut all = Vec::new();
+    let mut add = |section, key, before_ps: u64, fitted_ps: u64| {
+        let (before_ns, fitted_ns) = (before_ps as f64 / 1000.0, fitted_ps as f64 / 1000.0);
+        all.push(Fitted { section, key, before_ns, fitted_ns });
+    };
+    if let Some((before, after)) = wires {
+        add("network", "hop_ns", before.hop_ps, after.hop_ps);
+        add("network", "link_packet_ns", before.link_packet_ps, after.link_packet_ps);
+    }
+    let (before, after) = (&before.cost, &after.cost);
+    add("cost", "packet_send_ns", before.packet_send_ps, after.packet_send_ps);
+    add("cost", "packet_receive_ns", before.packet_receive_ps, after.packet_receive_ps);
+    add("cost", "credit_send_ns", before.credit_send_ps, after.credit_send_ps);
+    add("cost", "credit_receive_ns", before.credit_receive_ps, after.credit_receive_ps);
+    all
+}
+
+fn rows(calibration: &Calibration) -> Vec<Row> {
+    let row = |residual: &Residual| Row {
+        reference: residual.reference.name,
+        published_us: residual.reference.published_us,
+        simulated_us: residual.simulated_us,
+        difference: residual.part(),
+        fitted: residual.fitted,
+    };
+    calibration.residuals.iter().map(row).collect()
+}
+
+fn written(text: &str, parameters: &[Fitted]) -> Result<String, Failure> {
+    parameters.iter().try_fold(text.to_owned(), |text, Fitted { section, key, fitted_ns, .. }| {
+        replace(&text, section, key, &format!("{fitted_ns:?}"))
+            .ok_or_else(|| Failure::Measurement(format!("[{section}] {key} is not in the file any more")))
+    })
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn parameter_table(parameters: &[Fitted]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    table.set_header(["parameter", "before (ns)", "now (ns)"]);
+    for Fitted { section, key, before_ns, fitted_ns } in parameters {
+        let name = Cell::new(format!("{section}.{key}"));
+        table.add_row([name, right(format!("{before_ns:.3}")), right(format!("{fitted_ns:.3}"))]);
+    }
+    table
+}
+
+fn reference_table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    table.set_header(["reference", "published (us)", "simulated (us)", "difference", ""]);
+    for row in rows {
+        table.add_row([
+            Cell::new(row.reference),
+            right(format!("{:.2}", row.published_us)),
+            right(format!("{:.2}", row.simulated_us)),
+            right(format!("{:+.2} %", 100.0 * row.difference)),
+            Cell::new(if row.fitted { "fitted" } else { "predicted" }),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fitted_values_are_replaced() {
+        let text = include_str!("../../../experiments/networks/extoll.toml");
+        let new = [("network", "hop_ns", 12.5), ("cost", "packet_receive_ns", 1234.0)];
+        let parameters: Vec<_> = new
+            .iter()
+            .map(|&(section, key, fitted_ns)| Fitted { section, key, before_ns: 0.0, fitted_ns })
+            .collect();
+        let changed = written(text, &parameters).expect("both are there");
+        let model = Model::parse(&changed, "x").expect("a network");
+        assert_eq!(model.extoll_wires().expect("EXTOLL").hop_ps, 12_500);
+        assert_eq!(model.cost.packet_receive_ps, 1_234_000);
+        let same = text.lines().zip(changed.lines()).filter(|(old, new)| old != new).count();
+        assert_eq!((same, text.lines().count()), (2, changed.lines().count()));
+    }
+}

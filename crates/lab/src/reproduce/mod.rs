@@ -1,0 +1,343 @@
+//! `weir reproduce`: the published experiments, run, evaluated and drawn.
+//!
+//! An experiment is some plans (in files), points and figures (in [`points`]). Points are evaluated from records only. Then
+//! [`sensitivity`] finds the ranges of the assumed parameters over which a verdict stays, and [`seeds`] the noise.
+//!
+//! A point that does not hold is a result like any other: it is printed, marked on the page, and explained on the fidelity
+//! page of its experiment (docs/explanation/fidelity).
+
+mod evidence;
+mod page;
+mod points;
+mod seeds;
+mod sensitivity;
+pub use sensitivity::TITLE as SWEEP_TITLE;
+
+use crate::sim::ExecutionOptions;
+use crate::sim::{execute, places};
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
+use evidence::Evidence;
+use points::{Experiment, Point, Verdict};
+use serde::Serialize;
+use std::collections::HashSet;
+use weir_output::Failure;
+use weir_output::chart;
+use weir_output::quantity::several;
+use weir_sim::plan::assumed::Assumed;
+use weir_sim::plan::{Plan, Record};
+
+/// Options of `weir reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Runs the plans of published experiments, evaluates their points, and writes DIR/reproduce.html and DIR/points.json. Worlds \
+that are recorded in DIR are not run again. `weir reproduce list` lists the experiments.
+
+A point holds, holds if a parameter lies in a range, or does not hold. The ranges come from a sweep: each parameter that was \
+assumed, not fitted, is changed in the small worlds of --quick, one parameter at a time. --no-sweep skips that.
+
+Exit status: 0 if everything ran, whether points hold or not; 1 if a world did not end (what did is on the page), or with \
+--strict if a point does not hold; 130 or 143 if it was interrupted (SIGINT, SIGTERM).
+
+Examples:
+  weir reproduce E1.2 --quick
+  weir reproduce all --out results")]
+pub struct ReproduceArguments {
+    /// Experiments by number (E1.2), all of them, or `list`.
+    #[arg(value_name = "EXPERIMENT", required = true)]
+    experiments: Vec<String>,
+    #[command(flatten)]
+    how: ExecutionOptions,
+    /// Fail if a point does not hold.
+    #[arg(long)]
+    strict: bool,
+    /// Do not sweep the assumed parameters; a point that holds is not said to hold for other values.
+    #[arg(long)]
+    no_sweep: bool,
+}
+
+/// An experiment with what its plans gave.
+struct Reproduced<'a> {
+    experiment: &'static Experiment,
+    plans: Vec<&'a Plan>,
+    evidence: Evidence<'a>,
+    points: Vec<Point>,
+}
+
+/// What `points.json` holds.
+#[derive(Serialize)]
+struct Output<'a> {
+    schema: &'static str,
+    weir_version: &'static str,
+    quick: bool,
+    experiments: Vec<ExperimentOutput<'a>>,
+}
+
+#[derive(Serialize)]
+struct ExperimentOutput<'a> {
+    id: &'static str,
+    title: &'static str,
+    points: &'a [Point],
+    worlds: usize,
+}
+
+/// Runs experiments. The result is the exit status.
+///
+/// # Errors
+/// [`Failure`].
+pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
+    if arguments.experiments == ["list"] {
+        weir_output::write::print(list().join("\n"))?;
+        return Ok(0);
+    }
+    let chosen = choose(&arguments.experiments)?;
+    let directory = places::experiments()?;
+    let mut plans = Vec::new();
+    for experiment in &chosen {
+        for name in experiment.plans {
+            let path = directory.join(format!("{name}.toml"));
+            plans.push((experiment.id, execute::read(&path, arguments.how.quick)?));
+        }
+    }
+    let sweeps = match arguments.no_sweep {
+        true => Vec::new(),
+        false => {
+            sensitivity::read(&chosen, |name| execute::read(&directory.join(format!("{name}.toml")), true))?
+        }
+    };
+    let own = plans.iter().map(|(_, plan)| plan);
+    let all: Vec<&Plan> = own.chain(sweeps.iter().map(|sweep| &sweep.plan)).collect();
+    let options = arguments.how.options();
+    let results = execute::execute(&all, &options)?;
+    let reproduced: Vec<Reproduced<'_>> = chosen
+        .iter()
+        .map(|&experiment| {
+            let own = plans.iter().filter(|(id, _)| *id == experiment.id);
+            let plans: Vec<&Plan> = own.map(|(_, plan)| plan).collect();
+            let records: Vec<&Record> =
+                plans.iter().flat_map(|plan| &plan.worlds).filter_map(|setup| results.of(setup)).collect();
+            let missing = plans.iter().map(|plan| plan.worlds.len()).sum::<usize>() - records.len();
+            let evidence = Evidence::new(records, &results.memory);
+            let mut points = (experiment.points)(&evidence);
+            seeds::compare(experiment, &evidence, &mut points);
+            if missing > 0 {
+                points.iter_mut().for_each(|point| point.open_without(missing));
+            }
+            if let Some(sweep) = sweeps.iter().find(|sweep| sweep.plan.experiment == experiment.id) {
+                sweep.judge(&results, &mut points);
+            }
+            Reproduced { experiment, plans, evidence, points }
+        })
+        .collect();
+    weir_output::write::print(render(&reproduced))?;
+    if let Some(table) = render_sensitivity(&reproduced) {
+        weir_output::write::print(format_args!("\n{SENSITIVITY}\n{table}"))?;
+    }
+    let quick = arguments.how.quick;
+    let page = options.out.join("reproduce.html");
+    std::fs::write(&page, page::render(&reproduced, quick))
+        .map_err(Failure::system(page.display().to_string()))?;
+    let output = Output {
+        schema: "weir-reproduce-2",
+        weir_version: env!("CARGO_PKG_VERSION"),
+        quick,
+        experiments: reproduced
+            .iter()
+            .map(|it| ExperimentOutput {
+                id: it.experiment.id,
+                title: it.experiment.title,
+                points: &it.points,
+                worlds: it.evidence.records.len(),
+            })
+            .collect(),
+    };
+    weir_output::write::write_json(&output, &options.out.join("points.json").display().to_string())?;
+    weir_output::write::print(summary(&reproduced, quick))?;
+    weir_output::write::print(format_args!("page: {}", page.display()))?;
+    results.all_ended()?;
+    let all_hold =
+        reproduced.iter().flat_map(|it| &it.points).all(|point| point.verdict != Verdict::DoesNotHold);
+    Ok(u8::from(arguments.strict && !all_hold))
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
+    if names == ["all"] {
+        return Ok(points::ALL.iter().collect());
+    }
+    if let Some(alone) = names.iter().find(|name| ["all", "list"].contains(&name.as_str())) {
+        return Err(Failure::Usage(format!("{alone} with others; allowed: {alone} alone, or experiments")));
+    }
+    let find = |name: &String| {
+        points::ALL.iter().find(|experiment| experiment.id.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let ids = points::ALL.iter().map(|experiment| experiment.id).collect::<Vec<_>>().join(", ");
+            Failure::Usage(format!("{name}: no such experiment; allowed: all, list, {ids}"))
+        })
+    };
+    let mut chosen: Vec<&'static Experiment> = Vec::new();
+    for name in names {
+        let experiment = find(name)?;
+        if !chosen.iter().any(|known| known.id == experiment.id) {
+            chosen.push(experiment);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Two lines for each experiment.
+fn list() -> Vec<String> {
+    let lines = |experiment: &Experiment| {
+        let plans = experiment.plans.iter().map(|name| format!("experiments/{name}.toml"));
+        let plans = plans.collect::<Vec<_>>().join(", ");
+        format!("{:6} {}\n       {}; {plans}", experiment.id, experiment.title, experiment.source)
+    };
+    points::ALL.iter().map(lines).collect()
+}
+
+/// The worlds of all experiments, each once: some are of two.
+fn worlds<'a>(reproduced: &[Reproduced<'a>]) -> Vec<&'a Record> {
+    let mut known = HashSet::new();
+    let records = reproduced.iter().flat_map(|it| it.evidence.records.iter().copied());
+    records.filter(|record| known.insert(&record.key)).collect()
+}
+
+/// What the second table shows.
+const SENSITIVITY: &str =
+    "Range of each assumed parameter over which the verdict stays (small worlds, one parameter at a time)";
+
+/// Points and the ranges of assumed parameters; `None` if nothing was swept.
+fn render_sensitivity(reproduced: &[Reproduced<'_>]) -> Option<String> {
+    let mut table = new_table();
+    let names = parameters(reproduced);
+    if names.is_empty() {
+        return None;
+    }
+    table.set_header(["", "point", "verdict"].into_iter().chain(names.iter().copied()));
+    for it in reproduced {
+        for point in it.points.iter().filter(|point| !point.id.is_empty()) {
+            let row = sensitivity_row(point, &names);
+            table.add_row([it.experiment.id.to_owned()].into_iter().chain(row));
+        }
+    }
+    Some(trimmed(&table))
+}
+
+/// The parameters that were swept, in order.
+fn parameters(reproduced: &[Reproduced<'_>]) -> Vec<&'static str> {
+    let all = reproduced.iter().flat_map(|it| &it.points).flat_map(|point| &point.sensitivity);
+    let swept: HashSet<&str> = all.map(|stay| stay.parameter).collect();
+    let names = Assumed::ALL.iter().map(|parameter| parameter.name());
+    names.filter(|name| swept.contains(name)).collect()
+}
+
+/// Name of the point, verdict, and a cell for each parameter: a range, or `-` where the parameter was not swept.
+fn sensitivity_row(point: &Point, names: &[&str]) -> Vec<String> {
+    let cell = |name: &&str| {
+        let stay = point.sensitivity.iter().find(|stay| stay.parameter == *name);
+        stay.map_or_else(|| String::from("-"), |stay| stay.range())
+    };
+    let head = [point.id.clone(), point.verdict.word().to_owned()];
+    head.into_iter().chain(names.iter().map(cell)).collect()
+}
+
+fn new_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        table.set_width(150);
+    }
+    table
+}
+
+fn trimmed(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// `ours` with the interval over seeds, if there are several.
+fn ours(point: &Point) -> String {
+    let mut text = point.ours.clone();
+    if let Some(over_seeds) = point.over_seeds.as_ref().filter(|it| **it != point.ours) {
+        text.push_str(&format!("; over seeds: {over_seeds}"));
+    }
+    if let Some((same, all)) = point.seeds {
+        text.push_str(&format!("; {same} of {all} seeds have this verdict"));
+    }
+    text
+}
+
+/// Point, published, ours, verdict.
+fn render(reproduced: &[Reproduced<'_>]) -> String {
+    let mut table = new_table();
+    table.set_header(["", "point", "published", "ours", ""]);
+    for it in reproduced {
+        for point in &it.points {
+            table.add_row([
+                Cell::new(it.experiment.id),
+                Cell::new(&point.text),
+                Cell::new(&point.published),
+                Cell::new(ours(point)),
+                Cell::new(point.verdict_text()).set_alignment(CellAlignment::Left),
+            ]);
+        }
+    }
+    trimmed(&table)
+}
+
+fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
+    let verdicts = reproduced.iter().flat_map(|it| &it.points).map(|point| point.verdict);
+    let verdicts: Vec<Verdict> = verdicts.filter(|verdict| *verdict != Verdict::NotPublished).collect();
+    let mut text = sentence(&verdicts, worlds(reproduced).len());
+    if quick {
+        text.push_str(
+            "\nquick: these worlds are smaller and fewer than the published ones, so a point may hold here and not at full size, or the \
+             other way round",
+        );
+    }
+    if verdicts.contains(&Verdict::DoesNotHold) {
+        text.push_str("\nwhy a point does not hold: docs/explanation/fidelity.md");
+    }
+    text
+}
+
+/// `6 points: 3 hold, 1 holds if a parameter lies in a range, 1 does not hold, 1 is not evaluated; 12 worlds`.
+fn sentence(verdicts: &[Verdict], worlds: usize) -> String {
+    let count = |verdict, one: &str, more: &str| {
+        let count = verdicts.iter().filter(|it| **it == verdict).count();
+        format!("{count} {}", if count == 1 { one } else { more })
+    };
+    format!(
+        "{}: {}, {}, {}, {}; {}",
+        several(verdicts.len() as u64, "point"),
+        count(Verdict::Holds, "holds", "hold"),
+        count(
+            Verdict::HoldsIf,
+            "holds if a parameter lies in a range",
+            "hold if a parameter lies in a range"
+        ),
+        count(Verdict::DoesNotHold, "does not hold", "do not hold"),
+        count(Verdict::NotEvaluated, "is not evaluated", "are not evaluated"),
+        several(worlds as u64, "world")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_one_are_singular() {
+        let (yes, no, open) = (Verdict::Holds, Verdict::DoesNotHold, Verdict::NotEvaluated);
+        for (verdicts, said) in [
+            (
+                &[yes][..],
+                "1 point: 1 holds, 0 hold if a parameter lies in a range, 0 do not hold, 0 are not evaluated; 1 world",
+            ),
+            (
+                &[yes, no, open, Verdict::HoldsIf],
+                "4 points: 1 holds, 1 holds if a parameter lies in a range, 1 does not hold, 1 is not evaluated; 4 worlds",
+            ),
+        ] {
+            assert_eq!(sentence(verdicts, verdicts.len()), said);
+        }
+    }
+}

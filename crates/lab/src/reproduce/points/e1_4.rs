@@ -1,0 +1,142 @@
+//! E1.4: static against dynamic credits where only some of the ranks are active.
+
+use super::{Experiment, Point, WEIR, percent, weir_slots};
+use crate::reproduce::chart::{Chart, Mark};
+use crate::reproduce::evidence::{Curve, Evidence, First, mean};
+use weir_output::quantity::count;
+use weir_sim::plan::{SchemeName, Settings};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "E1.4",
+    title: "Static against dynamic credits: all-to-all among some of the ranks, the others in a barrier",
+    source: "Prades, thesis, 5.5 and 6.8: Figures 5.9 and 6.5",
+    plans: &["e1.4", "e1.4-all"],
+    points,
+    figures,
+};
+
+/// An acceptable overhead. Source: Prades, 2012, "por debajo del 5 %". Unit: percent.
+const LIMIT: f64 = 5.0;
+/// Below so many slots static credits cost more. Source: thesis, 5.5.
+const STATIC_SLOTS: f64 = 55.0;
+/// "About" a half, a quarter, an eighth of those slots: so much more is still about.
+const ABOUT: f64 = 1.25;
+/// "Only slightly more" than static. Unit: percentage points, mean over the buffer sizes.
+const SLIGHTLY: f64 = 3.0;
+
+/// Some of the ranks, and all there are.
+type Part = (u32, u32);
+
+fn part(it: &Settings) -> Option<Part> {
+    it.workload_number("group_ranks").map(|group| (group as u32, it.ranks))
+}
+
+fn words(part: Part) -> String {
+    match part {
+        (group, ranks) if group == ranks => format!("all {}", count(ranks.into())),
+        (group, ranks) => format!("{} of {}", count(group.into()), count(ranks.into())),
+    }
+}
+
+/// `1/2`: the part that is active, for names that do not depend on the number of ranks.
+fn share_name((group, ranks): Part) -> String {
+    format!("1/{}", ranks / group.max(1))
+}
+
+fn curve(evidence: &Evidence<'_>, scheme: SchemeName, of: Part) -> Curve {
+    evidence.overhead_by_slots(|it| it.scheme == scheme && part(it) == Some(of))
+}
+
+/// Those that were run, the largest part first.
+fn parts(evidence: &Evidence<'_>) -> Vec<Part> {
+    let mut parts: Vec<Part> = evidence.values(part).into_iter().flatten().collect();
+    let share = |(group, ranks): &Part| f64::from(*group) / f64::from(*ranks);
+    parts.sort_by(|one, other| share(other).total_cmp(&share(one)));
+    parts
+}
+
+fn points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let mut points = Vec::new();
+    let first = |curve: &Curve| First::of(curve, |overhead| overhead < LIMIT);
+    for part in parts(evidence) {
+        let fixed = curve(evidence, SchemeName::Static, part);
+        if !fixed.is_empty() {
+            points.push(Point::of_first(format!("static.{}", share_name(part)), 
+                format!(
+                    "{} active, static: under {LIMIT} % from about {STATIC_SLOTS} slots on and not below (at most {ABOUT} times that)",
+                    words(part)
+                ),
+                format!("{STATIC_SLOTS} slots"),
+                first(&fixed),
+                STATIC_SLOTS,
+                ABOUT * STATIC_SLOTS,
+            ));
+        }
+    }
+    for part in parts(evidence) {
+        let (dynamic, fixed) =
+            (curve(evidence, SchemeName::Dynamic, part), curve(evidence, SchemeName::Static, part));
+        if dynamic.is_empty() {
+            continue;
+        }
+        if part.0 == part.1 {
+            let differences: Vec<f64> =
+                dynamic.0.iter().filter_map(|(slots, overhead)| Some(overhead - fixed.at(*slots)?)).collect();
+            points.push(Point::of("dynamic.all", 
+                format!(
+                    "{} active: dynamic costs slightly more than static (by at most {SLIGHTLY} points, mean over the buffer sizes)",
+                    words(part)
+                ),
+                "slightly more",
+                mean(&differences)
+                    .map(|points| (format!("{points:+.1} points"), points > 0.0 && points <= SLIGHTLY)),
+            ));
+            continue;
+        }
+        let share = f64::from(part.0) / f64::from(part.1);
+        points.push(Point::of_first(format!("dynamic.{}", share_name(part)), 
+            format!(
+                "{} active, dynamic: under {LIMIT} % with about {share} of {STATIC_SLOTS} slots (at most {ABOUT} times that)",
+                words(part)
+            ),
+            format!("{:.1} slots", share * STATIC_SLOTS),
+            first(&dynamic),
+            f64::NEG_INFINITY,
+            ABOUT * share * STATIC_SLOTS,
+        ));
+    }
+    for part in parts(evidence) {
+        let slots = weir_slots(part.1);
+        if let Some(overhead) = curve(evidence, SchemeName::Weir, part).at(slots) {
+            let text = format!("{} active: weir's defaults, {slots} slots", words(part));
+            points.push(Point::beside(text, percent(overhead)));
+        }
+    }
+    points
+}
+
+fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let charts = [
+        (SchemeName::Static, String::from("static credits (Figure 5.9)")),
+        (SchemeName::Dynamic, String::from("dynamic credits (Figure 6.5)")),
+        (SchemeName::Weir, String::from(WEIR)),
+    ];
+    let charts = charts.into_iter().map(|(scheme, title)| {
+        let mut chart =
+            Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
+        for part in parts(evidence) {
+            chart.curve(format!("{} active", words(part)), curve(evidence, scheme, part));
+        }
+        chart.mark(Mark::Level { y: LIMIT, text: "5 %" });
+        if scheme == SchemeName::Static {
+            chart.mark(Mark::At { x: STATIC_SLOTS, text: "published: from here on" });
+        }
+        if scheme == SchemeName::Dynamic {
+            chart.mark(Mark::At { x: STATIC_SLOTS / 2.0, text: "published: a half" });
+            chart.mark(Mark::At { x: STATIC_SLOTS / 4.0, text: "a quarter" });
+            chart.mark(Mark::At { x: STATIC_SLOTS / 8.0, text: "an eighth" });
+        }
+        chart
+    });
+    charts.collect()
+}

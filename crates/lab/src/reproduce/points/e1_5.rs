@@ -1,0 +1,126 @@
+//! E1.5: what of the overhead is computation, and what is waiting and traffic.
+//!
+//! The same worlds once more with processors that handle credit packets for nothing: what is left is stalls and traffic, what is gone is
+//! computation. (The thesis does not say how it told them apart.)
+
+use super::{Experiment, Point, VISIBLE, percent};
+use crate::reproduce::chart::{Chart, Mark};
+use crate::reproduce::evidence::{Curve, Evidence, mean};
+use weir_sim::plan::{SchemeName, Settings};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "E1.5",
+    title: "Overhead split into stalls with traffic, and computation",
+    source: "Prades, thesis, 7.1: Figures 7.1 and 7.2",
+    plans: &["e1.5"],
+    points,
+    figures,
+};
+
+const PINGPONG: &str = "multi_pingpong";
+const ALLTOALL: &str = "alltoall";
+/// "Very similar" from so many slots on, for all-to-all; below, dynamic credits cost "slightly" more. Source: thesis, 7.1.
+const SIMILAR_FROM: f64 = 16.0;
+/// What either word allows. Unit: percentage points, mean over the buffer sizes.
+const SIMILAR: f64 = 3.0;
+
+/// "Much lower" than static: so much of it at most.
+const MUCH: f64 = 0.5;
+
+fn free_of_computation(it: &Settings) -> bool {
+    it.network_value("credit_send_ns") == Some(0.0) && it.network_value("credit_receive_ns") == Some(0.0)
+}
+
+fn total(evidence: &Evidence<'_>, scheme: SchemeName, workload: &str, free: bool) -> Curve {
+    evidence.overhead_by_slots(|it| {
+        it.scheme == scheme && it.workload_name() == workload && free_of_computation(it) == free
+    })
+}
+
+/// What handling credit packets costs by itself.
+fn computation(evidence: &Evidence<'_>, scheme: SchemeName, workload: &str) -> Curve {
+    let (all, rest) = (total(evidence, scheme, workload, false), total(evidence, scheme, workload, true));
+    Curve(all.0.iter().filter_map(|&(slots, all)| Some((slots, all - rest.at(slots)?))).collect())
+}
+
+fn points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let of = |curve: Curve| mean(&curve.0.iter().map(|point| point.1).collect::<Vec<_>>());
+    let both = |curve: &dyn Fn(SchemeName) -> Curve| {
+        of(curve(SchemeName::Dynamic)).zip(of(curve(SchemeName::Static)))
+    };
+    let words =
+        |(dynamic, fixed): (f64, f64)| format!("{} dynamic, {} static", percent(dynamic), percent(fixed));
+    let among = |Curve(all): Curve, large: bool| {
+        Curve(all.into_iter().filter(|(slots, _)| (*slots >= SIMILAR_FROM) == large).collect())
+    };
+    let alltoall = |scheme, large: bool| among(total(evidence, scheme, ALLTOALL, false), large);
+    let similar = |it: (f64, f64)| (words(it), (it.0 - it.1).abs() <= SIMILAR);
+    vec![
+        Point::of(
+            "pingpong.computation",
+            format!(
+                "multi-pingpong: the dynamic scheme's computation is below the static one's (by at least {VISIBLE} point, mean over the buffer sizes)"
+            ),
+            "below",
+            both(&|scheme| computation(evidence, scheme, PINGPONG))
+                .map(|it| (words(it), it.1 - it.0 >= VISIBLE)),
+        ),
+        Point::of(
+            "pingpong.total",
+            format!("multi-pingpong: its overhead in all is much lower (at most {MUCH} of the static one's)"),
+            "much lower",
+            both(&|scheme| total(evidence, scheme, PINGPONG, false))
+                .map(|it| (words(it), it.0 <= MUCH * it.1)),
+        ),
+        Point::of(
+            "alltoall.total",
+            format!(
+                "all-to-all, from {SIMILAR_FROM} slots on: the schemes' overheads are very similar (at most {SIMILAR} points apart on average)"
+            ),
+            "very similar",
+            both(&|scheme| alltoall(scheme, true)).map(similar),
+        ),
+        Point::of(
+            "alltoall.computation",
+            "all-to-all, the same of computation",
+            "very similar",
+            both(&|scheme| among(computation(evidence, scheme, ALLTOALL), true)).map(similar),
+        ),
+        Point::of(
+            "alltoall.stalls",
+            "all-to-all, the same of stalls with traffic",
+            "very similar",
+            both(&|scheme| among(total(evidence, scheme, ALLTOALL, true), true)).map(similar),
+        ),
+        Point::of(
+            "alltoall.small",
+            format!(
+                "all-to-all, below {SIMILAR_FROM} slots: the dynamic scheme's is slightly larger (by at most {SIMILAR} points on average)"
+            ),
+            "slightly larger",
+            both(&|scheme| alltoall(scheme, false))
+                .map(|it| (words(it), it.0 > it.1 && it.0 - it.1 <= SIMILAR)),
+        ),
+    ]
+}
+
+fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    for (workload, name, text) in [
+        (ALLTOALL, "all-to-all", "published: very similar, dynamic slightly above below 16"),
+        (PINGPONG, "multi-pingpong", "published: dynamic below static, computation too"),
+    ] {
+        let title = format!("Overhead of {name}, and the computation in it (Figures 7.1 and 7.2)");
+        let mut chart =
+            Chart::new(title, "slots per peer, credit slots included", "overhead over unlimited (%)");
+        for (scheme, name) in
+            [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, "weir")]
+        {
+            chart.curve(name, total(evidence, scheme, workload, false));
+            chart.curve(format!("{name}, computation"), computation(evidence, scheme, workload));
+        }
+        chart.mark(Mark::Words { text });
+        charts.push(chart);
+    }
+    charts
+}

@@ -1,0 +1,131 @@
+//! E1.7: seven phases of all-to-alls among more and fewer ranks, and the credits of rank 0 towards three groups of them.
+
+use super::{Experiment, Point, WEIR};
+use crate::reproduce::chart::{Chart, Mark};
+use crate::reproduce::evidence::{Curve, Evidence};
+use weir_sim::plan::record::Measure;
+use weir_sim::plan::{Record, SchemeName};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "E1.7",
+    title: "Credits follow the communication pattern",
+    source: "Prades, thesis, 7.3: Figure 7.4",
+    plans: &["e1.7"],
+    points,
+    figures,
+};
+
+/// Groups of Figure 7.4: those in all phases, those in the phases of a half and of all, those in the phases of all.
+const GROUPS: [&str; 3] = ["active in all phases", "in phases of a half and of all", "in phases of all"];
+
+/// "Suddenly gain": so much in the mean from one call to the next. Unit: slots.
+const SUDDEN: f64 = 1.0;
+
+fn world<'a>(evidence: &Evidence<'a>, scheme: SchemeName) -> Option<&'a Record> {
+    evidence.records.iter().copied().find(|record| record.settings.scheme == scheme)
+}
+
+fn series<'a>(record: &'a Record, name: &str) -> &'a [f64] {
+    record.measures.get(name).map_or(&[], |measure: &Measure| &measure.of_rank_0)
+}
+
+/// Mean credits towards a group after each call, and the phase that the call belongs to.
+fn credits(record: &Record, group: usize) -> Vec<(usize, f64)> {
+    let phases = series(record, "phase");
+    let credits = series(record, &format!("credits_{group}_mean_slots"));
+    phases.iter().zip(credits).map(|(phase, credits)| (*phase as usize, *credits)).collect()
+}
+
+/// The last value of each phase.
+fn at_the_end(credits: &[(usize, f64)]) -> Vec<f64> {
+    let mut ends = Vec::new();
+    for &(phase, value) in credits {
+        ends.resize(phase + 1, f64::NAN);
+        ends[phase] = value;
+    }
+    ends
+}
+
+/// The last value before a phase, and the first in it.
+fn around_the_beginning(credits: &[(usize, f64)], phase: usize) -> Option<(f64, f64)> {
+    let first = credits.iter().position(|(it, _)| *it == phase)?;
+    Some((credits.get(first.checked_sub(1)?)?.1, credits[first].1))
+}
+
+fn points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let dynamic = world(evidence, SchemeName::Dynamic);
+    let ends: Vec<Vec<f64>> = (0..3)
+        .map(|group| dynamic.map_or_else(Vec::new, |record| at_the_end(&credits(record, group))))
+        .collect();
+    let woken = dynamic.and_then(|record| around_the_beginning(&credits(record, 2), 2));
+    let known = ends.iter().all(|ends| ends.len() == 7).then_some(());
+    let words =
+        |values: &[f64]| values.iter().map(|value| format!("{value:.0}")).collect::<Vec<_>>().join(", ");
+    let point = |id: &str, text: &str, published: &str, group: usize, holds: &dyn Fn(&[f64]) -> bool| {
+        Point::of(id, text, published, known.map(|()| (words(&ends[group]), holds(&ends[group]))))
+    };
+    // Phases, from 0: all, quarter, half, all, half, quarter, all.
+    vec![
+        point(
+            "follow-the-pattern",
+            "credits towards the ranks of all phases, at the end of each phase: most in the phases of a quarter, fewest in those of all (by at least 1 slot)",
+            "they follow the pattern",
+            0,
+            &|ends| {
+                let quarter = ends[1].min(ends[5]);
+                quarter >= ends[0].max(ends[3]).max(ends[6]) + SUDDEN
+                    && ends[2].min(ends[4]) >= ends[3].max(ends[6]) + SUDDEN
+            },
+        ),
+        point(
+            "gain-with-a-half",
+            "towards those that come in with a half: more at the end of phase 3 (half) than of phase 2 (quarter), by at least 1 slot",
+            "they gain",
+            1,
+            &|ends| ends[2] >= ends[1] + SUDDEN,
+        ),
+        point(
+            "gain-with-all",
+            "towards those that come in with all: more at the end of phases 4 and 7 (all) than before, by at least 1 slot",
+            "they gain",
+            2,
+            &|ends| ends[3] >= ends[2] + SUDDEN && ends[6] >= ends[5] + SUDDEN,
+        ),
+        Point::of(
+            "barrier-wakes",
+            format!(
+                "barriers wake idle ranks: those that come in with all only gain (at least {SUDDEN} slot) at the barrier before phase 3, in \
+                 which they have no part"
+            ),
+            "they suddenly gain (after 200 calls)",
+            known.and(woken).map(|(before, after)| {
+                (
+                    format!("{before:.1} slots before, {after:.1} after the next call"),
+                    after >= before + SUDDEN,
+                )
+            }),
+        ),
+    ]
+}
+
+fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    for (scheme, name) in [(SchemeName::Dynamic, "dynamic credits"), (SchemeName::Weir, WEIR)] {
+        let title = format!("Credits of rank 0 towards three groups, {name} (Figure 7.4)");
+        let mut chart = Chart::new(title, "calls", "mean credits (slots)");
+        if let Some(record) = world(evidence, scheme) {
+            for (group, text) in GROUPS.iter().enumerate() {
+                let values = credits(record, group).into_iter().enumerate();
+                chart.curve(
+                    *text,
+                    Curve(values.map(|(call, (_, value))| (call as f64 + 1.0, value)).collect()),
+                );
+            }
+        }
+        if scheme == SchemeName::Dynamic {
+            chart.mark(Mark::Words { text: "published: credits go to those who take part" });
+        }
+        charts.push(chart);
+    }
+    charts
+}

@@ -1,0 +1,112 @@
+//! E1.8: the Intel MPI Benchmarks with 8, 16, 32 and 64 slots for each sender.
+
+use super::{Experiment, Point, WEIR, percent};
+use crate::reproduce::chart::{Chart, Mark};
+use crate::reproduce::evidence::{Curve, Evidence, mean};
+use weir_sim::plan::{SchemeName, Settings};
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "E1.8",
+    title: "Intel MPI Benchmarks, 2 KB",
+    source: "Prades, thesis, 7.4: Figures 7.5 to 7.8 and 7.12; the paper of 2012",
+    plans: &["e1.8"],
+    points,
+    figures,
+};
+
+/// An acceptable mean overhead. Source: thesis, 7.5. Unit: percent.
+const ACCEPTABLE: f64 = 3.0;
+/// What static costs at least and dynamic at most with 8 slots. Source: Prades, 2012. Unit: percent.
+const STATIC_AT_8: f64 = 15.0;
+const DYNAMIC_AT_8: f64 = 2.0;
+
+fn benchmark(it: &Settings) -> &str {
+    it.workload["imb"]["benchmark"].as_str().unwrap_or("")
+}
+
+/// Mean over the benchmarks, at each buffer size at which all that were run are known.
+fn average(evidence: &Evidence<'_>, scheme: SchemeName) -> Curve {
+    let benchmarks = evidence.values(|it| benchmark(it).to_owned());
+    let curves: Vec<Curve> = benchmarks
+        .iter()
+        .map(|name| evidence.overhead_by_slots(|it| it.scheme == scheme && benchmark(it) == name))
+        .filter(|curve| !curve.is_empty())
+        .collect();
+    let Some(first) = curves.first() else { return Curve::default() };
+    let at = |slots: f64| {
+        let values: Option<Vec<f64>> = curves.iter().map(|curve| curve.at(slots)).collect();
+        mean(&values?)
+    };
+    Curve(first.0.iter().filter_map(|&(slots, _)| Some((slots, at(slots)?))).collect())
+}
+
+fn points(evidence: &Evidence<'_>) -> Vec<Point> {
+    let (fixed, dynamic) = (average(evidence, SchemeName::Static), average(evidence, SchemeName::Dynamic));
+    let first = |curve: &Curve| curve.holds_from(|overhead| overhead <= ACCEPTABLE);
+    let words = |curve: &Curve| {
+        let values = curve.0.iter().map(|(slots, overhead)| format!("{} at {slots}", percent(*overhead)));
+        values.collect::<Vec<_>>().join(", ")
+    };
+    let known = |curve: &Curve| (!curve.is_empty()).then_some(());
+    let mut points = vec![
+        Point::of(
+            "static.3",
+            format!("static: mean overhead of {ACCEPTABLE} % with"),
+            "64 slots",
+            known(&fixed).map(|()| (words(&fixed), first(&fixed) == Some(64.0))),
+        ),
+        Point::of(
+            "dynamic.3",
+            format!("dynamic: mean overhead of {ACCEPTABLE} % with"),
+            "16 slots (thesis)",
+            known(&dynamic).map(|()| (words(&dynamic), first(&dynamic).is_some_and(|slots| slots <= 16.0))),
+        ),
+        Point::of(
+            "static.8-slots",
+            format!("static, 8 slots: above {STATIC_AT_8} %"),
+            format!("above {STATIC_AT_8} %"),
+            fixed.at(8.0).map(|overhead| (percent(overhead), overhead > STATIC_AT_8)),
+        ),
+        Point::of(
+            "dynamic.8-slots",
+            format!("dynamic, 8 slots: below {DYNAMIC_AT_8} % (2012; the thesis has more)"),
+            format!("below {DYNAMIC_AT_8} %"),
+            dynamic.at(8.0).map(|overhead| (percent(overhead), overhead < DYNAMIC_AT_8)),
+        ),
+    ];
+    let weir = average(evidence, SchemeName::Weir);
+    if !weir.is_empty() {
+        points.push(Point::beside("weir's own settings, mean overhead", words(&weir)));
+    }
+    points
+}
+
+fn figures(evidence: &Evidence<'_>) -> Vec<Chart> {
+    let x = "slots per peer, credit slots included";
+    let y = "overhead over unlimited (%)";
+    let mut all = Chart::new("Mean overhead of all benchmarks (Figure 7.12)", x, y);
+    let schemes =
+        [(SchemeName::Static, "static"), (SchemeName::Dynamic, "dynamic"), (SchemeName::Weir, WEIR)];
+    for (scheme, name) in schemes {
+        all.curve(name, average(evidence, scheme));
+    }
+    all.mark(Mark::Level { y: ACCEPTABLE, text: "published: 3 %" });
+    all.mark(Mark::At { x: 16.0, text: "published: dynamic" });
+    all.mark(Mark::At { x: 64.0, text: "static" });
+    let mut charts = vec![all];
+    let published = [
+        Some(Mark::Level { y: STATIC_AT_8, text: "published: the mean with 8 slots is above" }),
+        Some(Mark::Level { y: DYNAMIC_AT_8, text: "published (2012): the mean with 8 slots is below" }),
+        None,
+    ];
+    for ((scheme, name), mark) in schemes.iter().zip(published) {
+        let mut each = Chart::new(format!("Each benchmark, {name} (Figures 7.5 to 7.8)"), x, y);
+        for benchmark_name in evidence.values(|it| benchmark(it).to_owned()) {
+            let which = |it: &Settings| it.scheme == *scheme && benchmark(it) == benchmark_name;
+            each.curve(benchmark_name.clone(), evidence.overhead_by_slots(which));
+        }
+        mark.into_iter().for_each(|mark| each.mark(mark));
+        charts.push(each);
+    }
+    charts
+}

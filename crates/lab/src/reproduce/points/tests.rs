@@ -1,0 +1,450 @@
+//! Every experiment has its plans, and its rules judge as they should: with records as a paper describes them each point holds, and with
+//! records that deviate in one respect the points that are about it do not.
+
+use super::*;
+use crate::sim::blank::record;
+use std::path::PathBuf;
+use weir_sim::plan::record::Measure;
+use weir_sim::plan::{Plan, Record, SchemeName};
+
+fn plan_of(name: &str, quick: bool) -> Plan {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    Plan::read(&directory.join(format!("{name}.toml")), &directory.join("networks"), quick)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn nothing_was_run_so_nothing_holds_and_nothing_is_drawn() {
+    let nothing = Evidence::new(Vec::new(), &[]);
+    for experiment in ALL {
+        for point in (experiment.points)(&nothing) {
+            assert_eq!(point.verdict, Verdict::NotEvaluated, "{}: {}", experiment.id, point.text);
+        }
+        for chart in (experiment.figures)(&nothing) {
+            assert!(chart.is_empty() && chart.draw().contains("</svg>"), "{}", experiment.id);
+            // What only weir does has nothing published beside it.
+            assert!(chart.shows_published() || chart.title.contains(WEIR), "{}", chart.title);
+        }
+    }
+}
+
+#[test]
+fn every_experiment_has_its_plans_with_weirs_own_settings_in_them() {
+    for experiment in ALL {
+        for name in experiment.plans {
+            for quick in [false, true] {
+                let plan = plan_of(name, quick);
+                assert!(experiment.id == plan.experiment || experiment.id == "E2.6", "{}", plan.experiment);
+                let schemes: Vec<_> = plan.worlds.iter().map(|setup| setup.settings.scheme).collect();
+                let is_simulated = plan.memory_peers.is_empty();
+                let compares_times = is_simulated && *name != "e1.7";
+                for (scheme, is_there) in
+                    [(SchemeName::Weir, is_simulated), (SchemeName::Unlimited, compares_times)]
+                {
+                    assert_eq!(schemes.contains(&scheme), is_there, "{name}: {scheme:?}");
+                }
+            }
+        }
+    }
+}
+
+/// At full size, for every number of ranks.
+#[test]
+fn weir_is_run_at_least_once_with_the_slots_that_it_ships_with() {
+    let names = ALL.iter().flat_map(|experiment| experiment.plans);
+    for name in names {
+        let plan = plan_of(name, false);
+        let settings = plan.worlds.iter().map(|setup| &setup.settings);
+        let ours: Vec<_> = settings
+            .filter(|it| it.scheme == SchemeName::Weir)
+            .map(|it| (it.ranks, it.slots_per_peer))
+            .collect();
+        for &(ranks, _) in &ours {
+            let shipped = weir_slots(ranks) as u32;
+            assert!(ours.contains(&(ranks, shipped)), "{name}: not {shipped} slots for {ranks} ranks");
+        }
+    }
+}
+
+fn is_dynamic(record: &Record) -> bool {
+    record.settings.scheme == SchemeName::Dynamic
+}
+
+fn is_blocking(record: &Record) -> bool {
+    record.settings.workload["bandwidth"]["blocking"].as_bool() == Some(true)
+}
+
+fn is_lu(record: &Record) -> bool {
+    record.settings.workload["nas"]["kernel"].as_str() == Some("lu")
+}
+
+/// Its processors handle credit packets for nothing.
+fn is_free(record: &Record) -> bool {
+    record.settings.network_value("credit_send_ns") == Some(0.0)
+}
+
+/// A parameter of the workload; 0 without it.
+fn number(record: &Record, name: &str) -> f64 {
+    record.settings.workload_number(name).unwrap_or(0.0)
+}
+
+/// Sets the time to so many percent above that of the reference.
+fn costs(record: &mut Record, percent: f64) {
+    record.time_ns = 1000.0 * (1.0 + percent / 100.0);
+}
+
+/// The points of an experiment from records of all its worlds at full size: as published, and then changed.
+fn judged(id: &str, change: &dyn Fn(&mut Record)) -> Vec<Point> {
+    let experiment = ALL.iter().find(|it| it.id == id).expect("an experiment");
+    let plans: Vec<Plan> = experiment.plans.iter().map(|name| plan_of(name, false)).collect();
+    let worlds = plans.iter().flat_map(|plan| &plan.worlds);
+    let records: Vec<Record> = worlds
+        .map(|setup| {
+            let mut record = record(setup.key(), setup.settings.clone(), 1000.0);
+            if setup.settings.scheme != SchemeName::Unlimited {
+                as_published(id, &mut record);
+                change(&mut record);
+            }
+            record
+        })
+        .collect();
+    let evidence = Evidence::new(records.iter().collect(), &[]);
+    (experiment.points)(&evidence).into_iter().filter(|it| it.verdict != Verdict::NotPublished).collect()
+}
+
+/// What a paper says of a world, in numbers of our own choice where it has only words. (E1.10 has no worlds.)
+fn as_published(id: &str, record: &mut Record) {
+    use SchemeName::{Adaptive, Hardware, StaticConnection};
+    let it = record.settings.clone();
+    let slots = f64::from(it.slots_per_peer);
+    let is_dynamic = is_dynamic(record);
+    match id {
+        "E1.1" => {
+            let few = slots < [74.0, 58.0, 56.0, 54.0, 52.0][it.credit_slots as usize - 1];
+            let first = it.credit_slots == 1;
+            record.stalls = if few { 500 + 100 * u64::from(first) } else { 0 };
+            let far = 4.0 * number(record, "partner_distance_ranks") / 1008.0;
+            costs(record, if few { far + if first { 5.0 } else { 20.0 } } else { 0.0 });
+        }
+        "E1.2" => {
+            let n = it.credit_slots as usize - 1;
+            let falls = f64::from(it.credit_slots) + 37.0;
+            let stable = [75.0, 57.0, 52.0, 50.0, 49.0][n];
+            costs(
+                record,
+                match slots {
+                    _ if slots < falls => 50.0,
+                    _ if slots < stable => 40.0 - 25.0 * (slots - falls) / (stable - falls),
+                    _ => 5.0,
+                },
+            );
+        }
+        "E1.3" => {
+            let saves = it.piggyback && number(record, "message_bytes") == 2044.0;
+            record.credit_packets = if saves { 50 } else { 1000 };
+            costs(record, if saves { 30.0 } else { 40.0 });
+        }
+        "E1.4" => {
+            let share = number(record, "group_ranks") / f64::from(it.ranks);
+            let enough = if is_dynamic { share * 55.0 } else { 55.0 };
+            let more = if is_dynamic && share == 1.0 { 1.0 } else { 0.0 };
+            costs(record, more + if slots < enough { 50.0 } else { 2.0 });
+        }
+        "E1.5" => {
+            let (all, computation) = match (it.workload_name(), is_dynamic) {
+                ("alltoall", true) => (41.0, 11.0),
+                ("alltoall", false) => (40.0, 10.0),
+                (_, true) => (10.0, 5.0),
+                (_, false) => (40.0, 20.0),
+            };
+            costs(record, if is_free(record) { all - computation } else { all });
+        }
+        "E1.6" => {
+            let many_are_local = 4 * it.ranks_per_node >= it.ranks;
+            costs(record, if is_dynamic && many_are_local { 20.0 } else { 40.0 });
+        }
+        "E1.7" => {
+            let phases: [[f64; 7]; 3] = [
+                [20.0, 60.0, 40.0, 20.0, 40.0, 60.0, 20.0],
+                [20.0, 10.0, 40.0, 20.0, 40.0, 10.0, 20.0],
+                [25.0, 18.0, 22.0, 25.0, 20.0, 18.0, 25.0],
+            ];
+            let of_rank_0 = |values: [f64; 7]| {
+                let of_rank_0 = values.iter().flat_map(|value| [*value; 2]).collect();
+                Measure { count: 14, mean: 0.0, min: 0.0, max: 0.0, of_rank_0 }
+            };
+            let numbers = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+            record.measures.insert(String::from("phase"), of_rank_0(numbers));
+            for (group, values) in phases.into_iter().enumerate() {
+                record.measures.insert(format!("credits_{group}_mean_slots"), of_rank_0(values));
+            }
+        }
+        "E1.8" => {
+            let size = it.slots_per_peer.ilog2() as usize - 3;
+            let means = if is_dynamic { [1.5, 1.0, 1.0, 1.0] } else { [20.0, 10.0, 5.0, 2.0] };
+            costs(record, means[size]);
+        }
+        "E1.9" => {
+            let calls = number(record, "calls_per_root");
+            costs(record, if is_dynamic { 50.0 / calls } else { 60.0 });
+        }
+        "E2.3" => costs(
+            record,
+            match it.scheme {
+                Adaptive => 0.0,
+                Hardware => 20.0,
+                _ => 50.0,
+            },
+        ),
+        "E2.4" => {
+            costs(record, if is_blocking(record) { 30.0 } else { 0.0 });
+        }
+        "E2.5" | "E2.6" => {
+            let is_lu = is_lu(record);
+            let suffers = is_lu && it.slots_per_peer == 1 && it.scheme != Adaptive;
+            costs(record, if suffers { 30.0 } else { 0.0 });
+            record.credit_packets = if is_lu && it.scheme == StaticConnection { 180 } else { 0 };
+            record.peak_quota_slots = if is_lu { 63 } else { 7 };
+        }
+        // All schemes the same.
+        _ => costs(record, 0.0),
+    }
+}
+
+#[test]
+fn as_published_every_point_holds() {
+    for experiment in ALL.iter().filter(|it| it.id != "E1.10") {
+        let points = judged(experiment.id, &|_| {});
+        assert!(!points.is_empty(), "{}", experiment.id);
+        for point in points {
+            assert_eq!(point.verdict, Verdict::Holds, "{}: {}: {}", experiment.id, point.text, point.ours);
+        }
+    }
+}
+
+/// One change of the records as published: of which experiment, of which records, what, and pieces of the texts of the points that it
+/// breaks, each at the beginning of a word.
+type Deviation<'a> = (&'a str, &'a dyn Fn(&Record) -> bool, &'a dyn Fn(&mut Record), &'a [&'a str]);
+
+#[test]
+fn each_deviation_breaks_the_points_that_are_about_it_and_no_other() {
+    let all = |_: &Record| true;
+    let slots = |it: &Record| it.settings.slots_per_peer;
+    let is = |it: &Record, scheme| it.settings.scheme == scheme;
+    let distance = |it: &Record| number(it, "partner_distance_ranks");
+    let first = |it: &Record| it.settings.credit_slots == 1;
+    let bytes = |it: &Record| number(it, "message_bytes");
+    let pingpong = |it: &Record| it.settings.workload_name() == "multi_pingpong";
+    let everybody = |it: &Record| number(it, "group_ranks") == f64::from(it.settings.ranks);
+    let fast_nak = |it: &Record| is(it, SchemeName::Hardware) && it.settings.rnr_timer_ns < 640_000;
+    let with_3_slots_less = |it: &mut Record| {
+        it.settings.slots_per_peer -= 3;
+        as_published("E1.2", it);
+        it.settings.slots_per_peer += 3;
+    };
+    let constant = |it: &mut Record| {
+        let credits = it.measures.iter_mut().filter(|(name, _)| *name != "phase");
+        credits.for_each(|(_, measure)| measure.of_rank_0.fill(25.0));
+    };
+    let deviations: &[Deviation<'_>] = &[
+        (
+            "E1.1",
+            &|it| distance(it) == 1008.0 && slots(it) < 78,
+            &|it| it.stalls = it.stalls.max(100),
+            &["does not depend on distance"],
+        ),
+        ("E1.1", &|it| distance(it) == 16.0, &|it| it.time_ns += 300.0, &["larger at 14 hops"]),
+        ("E1.1", &first, &|it| it.time_ns += 300.0, &["n = 1 has the least"]),
+        ("E1.1", &first, &|it| it.stalls /= 10, &["more of its sends are delayed"]),
+        ("E1.2", &all, &|it| costs(it, 30.0), &["begins to fall", "is stable"]),
+        // Among 1024 ranks too few sizes are run to tell.
+        (
+            "E1.2",
+            &|it| it.settings.ranks < 1024,
+            &with_3_slots_less,
+            &["64 ranks, n = 1: overhead begins", "256 ranks, n = 2", "n = 3", "n = 4", "n = 5"],
+        ),
+        ("E1.2", &|it| slots(it) >= 60, &|it| costs(it, 5.0), &["n = 1: overhead is stable"]),
+        ("E1.3", &|it| bytes(it) == 2044.0, &|it| costs(it, 40.0), &["2044 B: overhead falls"]),
+        ("E1.3", &|it| slots(it) == 24, &|it| it.credit_packets = 1000, &["fewer explicit credit packets"]),
+        (
+            "E1.3",
+            &|it| it.settings.piggyback && bytes(it) == 2048.0,
+            &|it| it.credit_packets = 980,
+            &["as many credit packets"],
+        ),
+        (
+            "E1.3",
+            &|it| it.settings.piggyback && bytes(it) == 2048.0,
+            &|it| costs(it, 38.0),
+            &["2048 B: overhead stays"],
+        ),
+        (
+            "E1.4",
+            &|it| !is_dynamic(it) && !everybody(it) && slots(it) == 54,
+            &|it| costs(it, 2.0),
+            &["of 1,024 active, static"],
+        ),
+        (
+            "E1.4",
+            &|it| is_dynamic(it) && !everybody(it) && slots(it) < 57,
+            &|it| costs(it, 20.0),
+            &["active, dynamic"],
+        ),
+        (
+            "E1.4",
+            &|it| !is_dynamic(it) && everybody(it) && slots(it) == 54,
+            &|it| costs(it, 2.0),
+            &["all 256 active, static", "slightly more than static"],
+        ),
+        ("E1.4", &|it| is_dynamic(it) && everybody(it), &|it| costs(it, 0.0), &["slightly more than static"]),
+        (
+            "E1.4",
+            &|it| is_dynamic(it) && everybody(it),
+            &|it| costs(it, 60.0),
+            &["slightly more than static"],
+        ),
+        (
+            "E1.5",
+            &|it| is_dynamic(it) && pingpong(it) && !is_free(it),
+            &|it| costs(it, 26.0),
+            &["computation is below", "much lower"],
+        ),
+        ("E1.5", &|it| is_dynamic(it) && pingpong(it), &|it| it.time_ns += 120.0, &["much lower"]),
+        (
+            "E1.5",
+            &|it| is_dynamic(it) && slots(it) >= 16 && is_free(it),
+            &|it| it.time_ns -= 50.0,
+            &["the same of computation", "the same of stalls"],
+        ),
+        (
+            "E1.5",
+            &|it| is_dynamic(it) && slots(it) >= 16,
+            &|it| it.time_ns += 50.0,
+            &["very similar", "the same of stalls"],
+        ),
+        ("E1.5", &|it| is_dynamic(it) && slots(it) < 16, &|it| it.time_ns -= 20.0, &["slightly larger"]),
+        ("E1.5", &|it| is_dynamic(it) && slots(it) < 16, &|it| it.time_ns += 50.0, &["slightly larger"]),
+        ("E1.6", &is_dynamic, &|it| costs(it, 45.0), &["% of the peers local"]),
+        ("E1.6", &is_dynamic, &|it| costs(it, 40.0), &["dynamic costs less"]),
+        (
+            "E1.7",
+            &all,
+            &constant,
+            &["most in the phases of a quarter", "come in with a half", "come in with all"],
+        ),
+        ("E1.8", &is_dynamic, &|it| costs(it, 5.0), &["dynamic: mean overhead", "dynamic, 8 slots"]),
+        ("E1.8", &|it| !is_dynamic(it), &|it| costs(it, 2.0), &["static: mean overhead", "static, 8 slots"]),
+        ("E1.9", &is_dynamic, &|it| costs(it, 20.0), &["approaches the reference"]),
+        ("E1.9", &|it| !is_dynamic(it), &|it| costs(it, 0.5), &["closer to the reference"]),
+        ("E2.1", &|it| is(it, SchemeName::Hardware), &|it| costs(it, 3.0), &["same latency"]),
+        (
+            "E2.2",
+            &|it| is(it, SchemeName::Adaptive) && is_blocking(it),
+            &|it| costs(it, 15.0),
+            &["blocking calls: all schemes perform comparably", "blocking and non-blocking"],
+        ),
+        (
+            "E2.2",
+            &|it| is(it, SchemeName::Adaptive) && !is_blocking(it),
+            &|it| costs(it, 15.0),
+            &["non-blocking calls: all schemes perform comparably", "blocking and non-blocking"],
+        ),
+        (
+            "E2.4",
+            &|it| is(it, SchemeName::Adaptive) && !is_blocking(it),
+            &|it| costs(it, 15.0),
+            &["non-blocking calls: all schemes perform comparably"],
+        ),
+        ("E2.2", &is_blocking, &|it| costs(it, 15.0), &["blocking and non-blocking"]),
+        ("E2.3", &|it| is(it, SchemeName::Adaptive), &|it| costs(it, 30.0), &["adaptive is best"]),
+        ("E2.3", &fast_nak, &|it| costs(it, 60.0), &["static is worst"]),
+        (
+            "E2.4",
+            &|it| is(it, SchemeName::Hardware) && is_blocking(it),
+            &|it| costs(it, -1.0),
+            &["blocking calls: all schemes perform comparably", "better performance"],
+        ),
+        ("E2.5", &|it| slots(it) == 1, &|it| costs(it, 0.0), &["LU suffers", "adaptive is best"]),
+        ("E2.5", &|it| slots(it) == 100 && is_lu(it), &|it| costs(it, 6.0), &["pre-post 100"]),
+        ("E2.6", &|it| !is_lu(it), &|it| it.credit_packets = 100, &["explicit credit messages"]),
+        ("E2.6", &is_lu, &|it| it.peak_quota_slots = 20, &["the most buffers"]),
+    ];
+    let is_about = |text: &str, piece: &str| text.starts_with(piece) || text.contains(&format!(" {piece}"));
+    let mut can_fail: Vec<(&str, String)> = Vec::new();
+    let mut wrong = Vec::new();
+    for (index, (id, which, change, broken)) in deviations.iter().enumerate() {
+        let points = judged(id, &|record| {
+            if which(record) {
+                change(record);
+            }
+        });
+        for piece in *broken {
+            if !points.iter().any(|point| is_about(&point.text, piece)) {
+                wrong.push(format!("{id}, {index}: no point of {piece}"));
+            }
+        }
+        for Point { id: name, text, ours, verdict, .. } in points {
+            if verdict == Verdict::DoesNotHold {
+                can_fail.push((id, name));
+            }
+            let breaks = broken.iter().any(|piece| is_about(&text, piece));
+            let expected = if breaks { Verdict::DoesNotHold } else { Verdict::Holds };
+            if verdict != expected {
+                wrong.push(format!("{id}, deviation {index}: {verdict:?}: {text}: {ours}"));
+            }
+        }
+    } // A rule that nothing breaks is no rule.
+    for experiment in ALL.iter().filter(|it| it.id != "E1.10") {
+        for point in judged(experiment.id, &|_| {}) {
+            let fails = can_fail.iter().any(|(id, name)| *id == experiment.id && *name == point.id);
+            if !fails {
+                wrong.push(format!("{}: no deviation breaks {}: {}", experiment.id, point.id, point.text));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A sweep and seeds find a point in other worlds by its name.
+#[test]
+fn every_rule_has_a_name_of_its_own() {
+    for experiment in ALL {
+        let points = judged(experiment.id, &|_| {});
+        for point in &points {
+            assert!(!point.id.is_empty(), "{}: {}", experiment.id, point.text);
+            let with_name = points.iter().filter(|other| other.id == point.id);
+            assert_eq!(with_name.filter(|other| other.text == point.text).count(), 1, "{}", point.id);
+        }
+    }
+}
+
+#[test]
+fn memory_has_no_verdict() {
+    let row = weir_bench::memory::Row { peers: 1024, ..weir_bench::memory::Row::default() };
+    let points = (e1_10::EXPERIMENT.points)(&Evidence::new(Vec::new(), std::slice::from_ref(&row)));
+    assert_eq!(points.iter().map(|point| point.verdict).collect::<Vec<_>>(), [Verdict::NotPublished]);
+    assert_eq!(points[0].published, "4 MB static, 1.14 MB dynamic");
+}
+
+/// Sends wait with every buffer that was run: where they end to wait is not known, so it is not "the same".
+#[test]
+fn an_end_that_was_not_reached_is_not_evaluated() {
+    let always = |record: &mut Record| record.stalls = 500;
+    let ends = judged("E1.1", &always).into_iter().filter(|point| point.id.starts_with("end-of-delays"));
+    assert!(ends.clone().count() > 0);
+    ends.for_each(|point| assert_eq!(point.verdict, Verdict::NotEvaluated, "{}", point.ours));
+}
+
+/// "Not up to 64 slots" is missed by a curve that is stable at 64.
+#[test]
+fn stable_at_64_slots_is_up_to_64_slots() {
+    let at_64 = |record: &mut Record| {
+        if record.settings.slots_per_peer >= 64 {
+            costs(record, 5.0);
+        }
+    };
+    let points = judged("E1.2", &at_64);
+    let point = points.iter().find(|point| point.id == "stable.n1").expect("the point of one credit slot");
+    assert_eq!(point.verdict, Verdict::DoesNotHold, "{}", point.ours);
+}

@@ -1,0 +1,189 @@
+//! Sensitivity: over which range of each assumed parameter does the verdict of a point stay?
+//!
+//! Some prices of the models are assumptions, since no published time fits them ([`Assumed`]). A sweep changes one of them at
+//! a time in the worlds of the quick variant, runs these worlds, and evaluates the same rules. Full-size worlds would take
+//! days. So a range says how the small worlds behave, and it is given only to a point that has the same verdict in both.
+
+use super::evidence::Evidence;
+use super::points::{Experiment, Point, Stay, Verdict};
+use crate::sim::execute::Results;
+use std::collections::HashSet;
+use weir_output::Failure;
+use weir_sim::plan::assumed::Assumed;
+use weir_sim::plan::{Plan, Record, Setup};
+
+/// The worlds of one experiment with one parameter at one value.
+struct Step {
+    parameter: Assumed,
+    value: f64,
+    worlds: Vec<Setup>,
+}
+
+/// The sweep of one experiment.
+pub struct Sweep {
+    experiment: &'static Experiment,
+    /// The worlds of the quick variant, with the assumed values.
+    base: Vec<Setup>,
+    steps: Vec<Step>,
+    /// All of them, each once: what has to be run.
+    pub plan: Plan,
+}
+
+/// Title of a plan that is a sweep.
+pub const TITLE: &str = "sensitivity sweep";
+
+impl Sweep {
+    /// Of an experiment whose quick plans are `plans`.
+    pub fn new(experiment: &'static Experiment, plans: Vec<Plan>) -> Sweep {
+        let path = plans.first().map(|plan| plan.path.clone()).unwrap_or_default();
+        // One seed of each plan: the sweep compares values, not seeds.
+        let first_seed = |plan: Plan| {
+            let seed = plan.worlds.iter().map(|setup| setup.settings.seed).min();
+            plan.worlds.into_iter().filter(move |setup| Some(setup.settings.seed) == seed)
+        };
+        let base: Vec<Setup> = plans.into_iter().flat_map(first_seed).collect();
+        let mut steps = Vec::new();
+        for parameter in Assumed::ALL {
+            let assumed = parameter.base_of(&base);
+            if base.iter().all(|setup| parameter.set(setup, assumed).is_none()) {
+                continue;
+            }
+            for &value in parameter.values() {
+                let change = |setup: &Setup| match value == parameter.base_of(std::slice::from_ref(setup)) {
+                    true => setup.clone(),
+                    false => parameter.set(setup, value).unwrap_or_else(|| setup.clone()),
+                };
+                steps.push(Step { parameter, value, worlds: base.iter().map(change).collect() });
+            }
+        }
+        let mut known = HashSet::new();
+        let all = base.iter().chain(steps.iter().flat_map(|step| &step.worlds));
+        let worlds = all.filter(|setup| known.insert(setup.key())).cloned().collect();
+        let plan = Plan {
+            path,
+            title: TITLE.to_owned(),
+            experiment: experiment.id.to_owned(),
+            source: String::new(),
+            worlds,
+            memory_peers: Vec::new(),
+            is_quick: true,
+        };
+        Sweep { experiment, base, steps, plan }
+    }
+
+    /// Gives each point its ranges, and says of a point that holds whether it does everywhere.
+    pub fn judge(&self, results: &Results, points: &mut [Point]) {
+        let base = self.points(&self.base, results);
+        let steps: Vec<(&Step, Vec<Point>)> =
+            self.steps.iter().map(|step| (step, self.points(&step.worlds, results))).collect();
+        for point in points {
+            let wanted = match point.verdict {
+                Verdict::Holds => true,
+                Verdict::DoesNotHold => false,
+                _ => continue,
+            };
+            if verdict_of(&base, &point.id) != Some(wanted) {
+                continue;
+            }
+            for parameter in Assumed::ALL {
+                let of_it = steps.iter().filter(|(step, _)| step.parameter == parameter);
+                let verdicts: Vec<(f64, bool)> = of_it
+                    .map(|(step, points)| (step.value, verdict_of(points, &point.id) == Some(wanted)))
+                    .collect();
+                point.sensitivity.extend(stay(parameter, parameter.base_of(&self.base), &verdicts));
+            }
+            if wanted && point.sensitivity.iter().any(|stay| !stay.is_all) {
+                point.verdict = Verdict::HoldsIf;
+            }
+        }
+    }
+
+    fn points(&self, worlds: &[Setup], results: &Results) -> Vec<Point> {
+        let records: Option<Vec<&Record>> = worlds.iter().map(|setup| results.of(setup)).collect();
+        // Without one of its worlds a step says nothing.
+        records.map_or_else(Vec::new, |records| (self.experiment.points)(&Evidence::new(records, &[])))
+    }
+}
+
+/// Reads the small worlds of experiments.
+///
+/// # Errors
+/// [`Failure`]: a plan makes no sense.
+pub fn read(
+    chosen: &[&'static Experiment],
+    quick: impl Fn(&str) -> Result<Plan, Failure>,
+) -> Result<Vec<Sweep>, Failure> {
+    let sweep = |experiment: &&'static Experiment| {
+        let plans =
+            experiment.plans.iter().map(|name| quick(name)).collect::<Result<Vec<Plan>, Failure>>()?;
+        Ok(Sweep::new(experiment, plans))
+    };
+    chosen.iter().map(sweep).collect()
+}
+
+/// Whether all points of a name hold; `None` if there is none, or one is not evaluated.
+fn verdict_of(points: &[Point], id: &str) -> Option<bool> {
+    let mut of_it = points.iter().filter(|point| point.id == id).peekable();
+    of_it.peek()?;
+    of_it.try_fold(true, |all, point| {
+        (point.verdict != Verdict::NotEvaluated).then_some(all && point.verdict.holds())
+    })
+}
+
+/// The values around the assumed one with the same verdict. `verdicts`: value, and whether the verdict is the same.
+fn stay(parameter: Assumed, assumed: f64, verdicts: &[(f64, bool)]) -> Option<Stay> {
+    let base = verdicts.iter().position(|(value, _)| *value == assumed)?;
+    let below = verdicts[..base].iter().rev().take_while(|(_, same)| *same).count();
+    let above = verdicts[base + 1..].iter().take_while(|(_, same)| *same).count();
+    Some(Stay {
+        parameter: parameter.name(),
+        from: verdicts[base - below].0,
+        to: verdicts[base + above].0,
+        is_all: below + above + 1 == verdicts.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_ends_before_the_first_value_with_another_verdict() {
+        let verdicts =
+            |same: [bool; 4]| Assumed::CreditPrice.values().iter().copied().zip(same).collect::<Vec<_>>();
+        for (same, range, is_all) in [
+            ([true; 4], "[0, 2]", true),
+            ([false, true, true, true], "[0.5, 2]", false),
+            ([true, false, true, false], "[1, 1]", false),
+        ] {
+            let stay = stay(Assumed::CreditPrice, 1.0, &verdicts(same)).expect("the base is there");
+            assert_eq!((stay.range().as_str(), stay.is_all), (range, is_all));
+        }
+        assert_eq!(stay(Assumed::CreditPrice, 1.0, &[]), None);
+    }
+
+    #[test]
+    fn a_point_that_is_not_evaluated_has_no_verdict() {
+        let points = [
+            Point::new("a", "", "", "", true),
+            Point::open("b", "", ""),
+            Point::new("b", "", "", "", true),
+            Point::new("c", "", "", "", true),
+            Point::new("c", "", "", "", false),
+        ];
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|id| verdict_of(&points, id)),
+            [Some(true), None, Some(false), None]
+        );
+    }
+
+    #[test]
+    fn a_verdict_names_the_parameters_that_it_depends_on() {
+        let stay = |from, is_all| Stay { parameter: "credit price (x)", from, to: 2.0, is_all };
+        let mut point = Point::new("a", "", "", "", true);
+        point.sensitivity = vec![stay(0.5, false), stay(0.0, true)];
+        assert_eq!(point.verdict_text(), "holds");
+        point.verdict = Verdict::HoldsIf;
+        assert_eq!(point.verdict_text(), "holds if credit price (x) in [0.5, 2]");
+    }
+}

@@ -1,0 +1,193 @@
+//! Counters in a file: written by plain stores while the process runs, readable after it was killed.
+//!
+//! It does not know what is counted. The file: magic, version, how many words of metadata and of counters; then
+//! those. A rank stores into its page at every change that it wants seen; `weir run` opens the pages of all
+//! ranks at the end, also of those that got SIGKILL, since the page cache outlives the process.
+
+use crate::shm::sync::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"weircnt1");
+const FIXED_WORDS: usize = 4;
+/// Bound on metadata and counters together. Unit: words of 8 bytes.
+pub const MAX_WORDS: usize = 1 << 16;
+
+/// A page of counters that this process writes.
+#[derive(Debug)]
+pub struct CounterPage {
+    base: NonNull<u64>,
+    words: usize,
+    first: usize,
+}
+
+// SAFETY: the mapping belongs to the process; all accesses are atomic.
+unsafe impl Send for CounterPage {}
+// SAFETY: as above.
+unsafe impl Sync for CounterPage {}
+
+impl CounterPage {
+    /// Makes (or replaces) the file with `count` counters at 0. It appears at `path` complete.
+    ///
+    /// # Errors
+    /// What the operating system says, lack of space among it.
+    pub fn create(path: &Path, version: u64, metadata: &[u64], count: usize) -> io::Result<CounterPage> {
+        let first = FIXED_WORDS + metadata.len();
+        let words = first + count;
+        if words > MAX_WORDS {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{words} words, at most {MAX_WORDS}"),
+            ));
+        }
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}", std::process::id()));
+        let temporary = Path::new(&temporary);
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
+        let made = CounterPage::map(&file, version, metadata, count).and_then(|page| {
+            std::fs::rename(temporary, path)?;
+            Ok(page)
+        });
+        if made.is_err() {
+            let _ = std::fs::remove_file(temporary);
+        }
+        made
+    }
+
+    fn map(file: &File, version: u64, metadata: &[u64], count: usize) -> io::Result<CounterPage> {
+        let first = FIXED_WORDS + metadata.len();
+        let words = first + count;
+        let fixed = [MAGIC, version, metadata.len() as u64, count as u64];
+        // Written, not only sized: the space is there, so that no store can fail.
+        let mut bytes: Vec<u8> = fixed.iter().chain(metadata).flat_map(|word| word.to_le_bytes()).collect();
+        bytes.resize(words * 8, 0);
+        io::Write::write_all(&mut &*file, &bytes)?;
+        // SAFETY: a fresh range over an open file; the result is checked.
+        let base = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                words * 8,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(base.cast::<u64>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(CounterPage { base, words, first }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Sets counter `index`.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn store(&self, index: usize, value: u64) {
+        assert!(index < self.words - self.first, "counter {index} of {}", self.words - self.first);
+        // SAFETY: inside the mapping (just checked), aligned, and only ever accessed as atomics.
+        let word = unsafe { self.base.add(self.first + index).cast::<AtomicU64>().as_ref() };
+        word.store(value.to_le(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for CounterPage {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, of this length; no reference into it is left.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * 8) };
+    }
+}
+
+/// What a page said when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterSnapshot {
+    /// Version of the meaning of the counters.
+    pub version: u64,
+    /// Whatever the writer put there (rank, process, ...).
+    pub metadata: Vec<u64>,
+    /// The counters.
+    pub counters: Vec<u64>,
+}
+
+impl CounterSnapshot {
+    /// Reads a page, of a living process or of one that has ended.
+    ///
+    /// # Errors
+    /// If it cannot be read or is no page of counters (`InvalidData`).
+    pub fn open(path: &Path) -> io::Result<CounterSnapshot> {
+        let bytes = std::fs::read(path)?;
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: no counters", path.display()));
+        let [MAGIC, version, metadata, counters, rest @ ..] = words.as_slice() else { return Err(bad()) };
+        let metadata = usize::try_from(*metadata).map_err(|_| bad())?;
+        let counters = usize::try_from(*counters).map_err(|_| bad())?;
+        if metadata.checked_add(counters) != Some(rest.len()) {
+            return Err(bad());
+        }
+        let (metadata, counters) = rest.split_at(metadata);
+        Ok(CounterSnapshot { version: *version, metadata: metadata.to_vec(), counters: counters.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_readable_after_the_process_is_killed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("rank3");
+        // SAFETY: the child only stores to a mapping and waits; it never returns into the test harness.
+        match unsafe { libc::fork() } {
+            0 => {
+                if let Ok(page) = CounterPage::create(&path, 2, &[3, 99], 4) {
+                    page.store(1, 17);
+                    page.store(3, u64::MAX);
+                }
+                // SAFETY: ends this child without running anything else.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: our own child; the status lives across the call.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            }
+        }
+        let counted = CounterSnapshot::open(&path).expect("a page");
+        assert_eq!(
+            counted,
+            CounterSnapshot { version: 2, metadata: vec![3, 99], counters: vec![0, 17, 0, u64::MAX] }
+        );
+    }
+
+    #[test]
+    fn malformed_counter_files_are_rejected() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("page");
+        for bytes in [
+            &b""[..],
+            b"weircnt1",
+            &[0; 64],
+            b"weircnt1\x01\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\x02\0\0\0\0\0\0\0",
+        ] {
+            std::fs::write(&path, bytes).expect("written");
+            assert_eq!(
+                CounterSnapshot::open(&path).expect_err("nonsense").kind(),
+                io::ErrorKind::InvalidData
+            );
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "counter 4 of 4")]
+    fn storing_beyond_the_last_counter_panics() {
+        let dir = tempfile::tempdir().expect("a directory");
+        CounterPage::create(&dir.path().join("page"), 1, &[], 4).expect("a page").store(4, 0);
+    }
+}

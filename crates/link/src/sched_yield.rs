@@ -1,0 +1,308 @@
+//! Yields that are of no use: those of an MPI library after a read that has found what it waits for.
+//!
+//! MPICH, while it waits, calls `sched_yield` after each pass over its sources of messages, and before it looks what the pass has
+//! brought. So each receive that waits gives the core away once although its message is there. With a core for every rank that is
+//! half a microsecond of a half round trip of one (a system call that does nothing); with more ranks than cores it is a whole turn
+//! of all others. (Open MPI yields only after passes that have found nothing; Intel MPI over weir is neither faster nor slower.)
+//!
+//! A provider cannot say to its caller that there is no need. So [`intercept`] points the entry for `sched_yield` in the tables by which
+//! MPI libraries call others (their global offset tables) to a function here, as UCX does with those that free
+//! memory. After each read of ours the driver says whether a yield would be of use ([`skip_next_yield`]); the first one on that
+//! thread returns at once if not. All others reach the system.
+//! ```text
+//! read     a completion; next_is_needless(true)
+//! MPICH    sched_yield -> give_way: returns at once, and the mark is gone
+//! MPICH    its request is complete: back to the program
+//! ```
+//! Nothing depends on it: where no entry is found or it cannot be written, all yields are real. The library that we are
+//! in must stay loaded (`-z nodelete`).
+
+use crate::cores::{this_thread, ticks};
+use core::ffi::c_int;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use plt_rs::elf64::DynRela;
+use plt_rs::{DynamicLibrary, LoadedLibrary};
+
+/// What the files of MPI libraries are called.
+const MPI_LIBRARIES: &str = "libmpi";
+/// `PT_GNU_RELRO`, the type of a program header: what the loader has made read-only.
+const PT_GNU_RELRO: u32 = 0x6474_e552;
+/// Relocations of words that hold a function's address and nothing else: `GLOB_DAT` and `JUMP_SLOT`. Source: the processors'
+/// supplements to the System V ABI.
+const FUNCTION_WORDS: [u32; 2] = if cfg!(target_arch = "aarch64") { [1025, 1026] } else { [6, 7] };
+
+/// The thread whose next yield is of no use; 0: nobody's. Lost or late marks cost or spare a yield. Alone in its lines: every read
+/// of every thread looks at it.
+#[repr(align(128))]
+struct ThreadMark(AtomicUsize);
+
+static SKIP_NEXT: ThreadMark = ThreadMark(AtomicUsize::new(0));
+
+/// The thread that was the last to yield in earnest.
+static LAST_YIELDER: ThreadMark = ThreadMark(AtomicUsize::new(0));
+/// When that was over. Unit: ticks of the processor ([`crate::cores::ticks`]).
+static LAST_YIELD_END: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread has ended a read. `needless`: if it yields now, that is of no use.
+#[inline(always)]
+pub fn skip_next_yield(needless: bool) {
+    let thread = if needless { this_thread() } else { 0 };
+    if SKIP_NEXT.0.load(Ordering::Relaxed) != thread {
+        SKIP_NEXT.0.store(thread, Ordering::Relaxed);
+    }
+}
+
+/// Whether the next yield of the calling thread would be left out.
+pub fn skips_next_yield() -> bool {
+    SKIP_NEXT.0.load(Ordering::Relaxed) == this_thread()
+}
+
+/// Whether the calling thread comes from a yield in earnest that was over no more than `ticks` of the processor ago: then it waits,
+/// however long ago its last call of us was. Never where the yields of its library do not come here. Two threads that ask
+/// at once may both be told that they do not.
+pub fn has_just_yielded(within_ticks: u64) -> bool {
+    let mine = LAST_YIELDER.0.load(Ordering::Relaxed) == this_thread();
+    mine && ticks().wrapping_sub(LAST_YIELD_END.load(Ordering::Relaxed)) <= within_ticks
+}
+
+/// `sched_yield`, except where that is of no use.
+extern "C" fn yield_unless_skipped() -> c_int {
+    if skips_next_yield() {
+        SKIP_NEXT.0.store(0, Ordering::Relaxed);
+        return 0;
+    }
+    // SAFETY: takes nothing and touches nothing.
+    let status = unsafe { libc::sched_yield() };
+    LAST_YIELD_END.store(ticks(), Ordering::Relaxed);
+    LAST_YIELDER.0.store(this_thread(), Ordering::Relaxed);
+    status
+}
+
+/// Points the entries for `sched_yield` of all MPI libraries that are loaded here. Returns the files of those that have
+/// one. Entries that somebody else has redirected already stay his.
+pub fn intercept() -> Vec<String> {
+    intercept_in(MPI_LIBRARIES)
+}
+
+fn intercept_in(beginning: &str) -> Vec<String> {
+    /// What the callback is given and gives.
+    struct Search<'a> {
+        beginning: &'a str,
+        found: Vec<String>,
+    }
+
+    /// Called for the first object; ends the round, since it looks at all of them itself.
+    unsafe extern "C" fn look(_: *mut libc::dl_phdr_info, _: usize, search: *mut libc::c_void) -> c_int {
+        // SAFETY: what `intercept_in` has passed, which waits for us and has no other reference.
+        let search = unsafe { &mut *search.cast::<Search<'_>>() };
+        search.found = redirect_all(search.beginning);
+        1
+    }
+
+    let mut search = Search { beginning, found: Vec::new() };
+    // Inside the round, since the loader holds its lock for it: no library is unloaded while we look at its tables. (The lock is
+    // recursive: those who are called may go round themselves.)
+    // SAFETY: the callback has the wanted type and gets a pointer that is valid until it returns.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+    search.found
+}
+
+/// [`intercept_in`], while no library can be unloaded.
+fn redirect_all(beginning: &str) -> Vec<String> {
+    let is_wanted = |library: &LoadedLibrary| {
+        library.name().rsplit('/').next().is_some_and(|file| file.starts_with(beginning))
+    };
+    let mut found = Vec::new();
+    for library in plt_rs::collect_modules().into_iter().filter(is_wanted) {
+        let (name, ranges) = (library.name().to_owned(), LibraryRanges::of(&library));
+        let Ok(library) = DynamicLibrary::initialize(library) else { continue };
+        let redirected = entries(&library, "sched_yield").filter(|&entry| ranges.redirect(entry)).count();
+        if redirected > 0 {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// The words of a library's tables that hold the address of the function `name`.
+fn entries<'a>(library: &'a DynamicLibrary<'_>, name: &'a str) -> impl Iterator<Item = usize> + use<'a> {
+    let tables = [library.addend_relocs(), library.plt_rela()];
+    let is_wanted = move |entry: &&DynRela| {
+        let symbol = entry.symbol_index() as usize;
+        FUNCTION_WORDS.contains(&entry.symbol_type())
+            && library.symbols().is_some_and(|symbols| {
+                symbols.resolve_name(symbol, library.string_table()).as_deref() == Some(name)
+            })
+    };
+    let all = tables.into_iter().flatten().flat_map(|table| table.entries());
+    all.filter(is_wanted).map(|entry| library.base_addr() + entry.r_offset as usize)
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: takes nothing.
+    unsafe { libc::sysconf(libc::_SC_PAGE_SIZE) as usize }
+}
+
+/// Where things of a library lie.
+struct LibraryRanges {
+    /// All of it.
+    loaded: Vec<Range<usize>>,
+    /// What the loader has made read-only: whole pages; what is left at the end stays writable.
+    read_only: Vec<Range<usize>>,
+}
+
+impl LibraryRanges {
+    fn of(library: &LoadedLibrary) -> LibraryRanges {
+        let range = |header: &plt_rs::ProgramHeader| {
+            let start = library.addr() + header.virtual_addr();
+            start..start + header.memory_size()
+        };
+        let page = |address: usize| address - address % page_bytes();
+        let read_only = library.program_headers().filter(|header| header.header_type() == PT_GNU_RELRO);
+        LibraryRanges {
+            loaded: library.load_headers().map(|header| range(&header)).collect(),
+            read_only: read_only
+                .map(|header| range(&header))
+                .map(|range| page(range.start)..page(range.end))
+                .collect(),
+        }
+    }
+
+    /// Writes the address of [`yield_unless_skipped`] into an entry. `false`: it is somebody else's, or could not be made writable.
+    fn redirect(&self, entry: usize) -> bool {
+        let is_in = |ranges: &[Range<usize>], address| ranges.iter().any(|range| range.contains(&address));
+        if !entry.is_multiple_of(align_of::<usize>()) || !is_in(&self.loaded, entry) {
+            return false;
+        }
+        // SAFETY: an aligned word of the library's data, which the loader alone writes besides us, in one piece; the library stays
+        // loaded (`intercept_in`).
+        let word = unsafe { AtomicUsize::from_ptr(entry as *mut usize) };
+        let before = word.load(Ordering::Relaxed);
+        // Not looked up yet, so it leads back into the library; or what we would call.
+        if !is_in(&self.loaded, before) && before != libc::sched_yield as *const () as usize {
+            return false;
+        }
+        let protect = |protection| {
+            let page = entry - entry % page_bytes();
+            // SAFETY: the page belongs to a loaded library's data, which stays readable.
+            unsafe { libc::mprotect(page as *mut _, page_bytes(), protection) == 0 }
+        };
+        let read_only = is_in(&self.read_only, entry);
+        if read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
+            return false;
+        }
+        // A function of the same type. Other threads may call through it meanwhile: they find the one or the other.
+        word.store(yield_unless_skipped as *const () as usize, Ordering::Release);
+        if read_only {
+            protect(libc::PROT_READ); // if not, it stays writable, as it is in most libraries
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+    use std::sync::{Mutex, PoisonError};
+
+    /// There is one mark for all.
+    static TEST_LOCK: Mutex<()> = Mutex::new(());
+
+    type Function = extern "C" fn() -> c_int;
+
+    /// Compiles and loads a library of its own that yields and asks for the process, and gives the functions that do.
+    fn library(directory: &std::path::Path, name: &str, flags: &[&str]) -> [Function; 2] {
+        let (source, library) = (directory.join("yields.c"), directory.join(name));
+        let code = "#include <sched.h>\n#include <unistd.h>\n\
+            int give(void) { return sched_yield(); }\nint ask(void) { return getpid(); }\n";
+        std::fs::write(&source, code).expect("a file");
+        let mut compiler = std::process::Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).args(flags);
+        assert!(compiler.status().expect("a compiler, as for Rust itself").success());
+        let path = CString::new(library.to_str().expect("a path")).expect("no NUL");
+        // SAFETY: a library without constructors; both strings end with NUL.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
+        [c"give", c"ask"].map(|name| {
+            // SAFETY: the handle is that of a library that stays loaded; null would fail the next check.
+            let function = unsafe { libc::dlsym(handle, name.as_ptr()) };
+            assert!(!function.is_null());
+            // SAFETY: both functions take nothing and return an int, as the source above says.
+            unsafe { core::mem::transmute::<*mut libc::c_void, Function>(function) }
+        })
+    }
+
+    #[test]
+    fn sched_yield_is_intercepted_in_every_linking_mode() {
+        let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, flags) in [
+            ("libweirtest-lazy.so", ["-Wl,-z,lazy", "-Wl,-z,norelro"]),
+            ("libweirtest-partly.so", ["-Wl,-z,lazy", "-Wl,-z,relro"]),
+            ("libweirtest-hardened.so", ["-Wl,-z,now", "-Wl,-z,relro"]),
+            ("libweirtest-direct.so", ["-fno-plt", "-Wl,-z,now"]),
+        ] {
+            let [give, ask] = library(directory.path(), name, &flags);
+            skip_next_yield(true);
+            assert_eq!(give(), 0);
+            assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: not yet");
+            let mappings = |name: &str| {
+                let all = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
+                let own = all.lines().filter(|line| line.ends_with(name));
+                own.map(|line| line.split(' ').nth(1).map(String::from)).collect::<Vec<_>>()
+            };
+            let before = mappings(name);
+            let found = intercept_in(name);
+            assert_eq!(mappings(name), before, "{name}: what was read-only is so again");
+            assert_eq!(found.len(), 1, "{name}: {found:?}");
+            assert_eq!(give(), 0);
+            assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: left out");
+            assert_eq!(give(), 0);
+            assert_eq!(ask(), std::process::id() as c_int, "{name}: other entries are still filled in");
+        }
+    }
+
+    #[test]
+    fn one_yield_of_the_marked_thread_is_skipped() {
+        let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        skip_next_yield(true);
+        assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0);
+        std::thread::spawn(|| {
+            yield_unless_skipped();
+            assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "another thread's yield is real");
+        })
+        .join()
+        .expect("no panic");
+        yield_unless_skipped();
+        assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0);
+        skip_next_yield(true);
+        skip_next_yield(false);
+        assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn has_just_yielded_is_true_only_for_the_thread_that_yielded() {
+        /// Some tens of seconds.
+        const LONG: u64 = 100_000_000_000;
+        let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        yield_unless_skipped();
+        let other = || assert!(!has_just_yielded(LONG), "that was another thread");
+        std::thread::spawn(other).join().expect("no panic");
+        assert!(has_just_yielded(LONG));
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(has_just_yielded(0) != crate::cores::TICKS, "a millisecond ago");
+        std::thread::spawn(|| {
+            skip_next_yield(true);
+            yield_unless_skipped();
+            assert!(!has_just_yielded(LONG), "it was left out");
+        })
+        .join()
+        .expect("no panic");
+    }
+
+    #[test]
+    fn libraries_with_other_names_are_not_changed() {
+        assert_eq!(intercept_in("libno-such-library"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,123 @@
+//! Copies straight from another process's memory, which that process may help with ([`super::cooperative_copy`]).
+//!
+//! A copy is left pending only while the helper is at its last pieces. The helper is no slower than we are unless somebody
+//! stops it, so first we look for a while, and then let the engine look.
+
+use super::cooperative_copy::{CooperativeCopy, CopyState, Offer, Part};
+use super::mapping::MappedLane;
+use super::ring::LaneMemory;
+use super::segment::PeerSegment;
+use super::{ShmLink, attach, sync};
+use crate::memory::UserMemory;
+use crate::{CopyStatus, Link};
+use std::time::{Duration, Instant};
+use weir_proto::{CopyFault, Direction, Peer};
+
+/// How often we look whether the peer has copied its last pieces before we do something else: some 20 us.
+const POLLS: u32 = 500;
+/// Bound on waiting for a helper that lives when its peer is given up.
+const HELPER_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// A copy that we make together with the peer, for what is left of it.
+#[derive(Debug)]
+pub(super) struct PendingCopy {
+    lane: MappedLane,
+    offer: Offer,
+    pid: u32,
+    address: u64,
+    memory: UserMemory,
+    offset: u64,
+    result: Result<(), CopyFault>,
+    /// Nobody copies any more.
+    ended: bool,
+}
+
+impl PendingCopy {
+    /// Reads a part, unless one could not be read.
+    fn read(&mut self, Part { offset, bytes, .. }: Part) {
+        if self.result.is_ok() {
+            let (from, to) = (self.address.wrapping_add(offset), self.offset + offset);
+            self.result = attach::copy_across(self.pid, Direction::Get, from, &self.memory, to, bytes);
+        }
+    }
+
+    /// How it has ended, if it has: nobody copies any more.
+    pub fn result(&mut self) -> Option<Result<(), CopyFault>> {
+        while !self.ended {
+            match self.lane.control().copy.0.state(&mut self.offer) {
+                CopyState::Complete => self.ended = true,
+                CopyState::Refused(part) => self.read(part),
+                CopyState::HelperBusy => return None,
+            }
+        }
+        Some(self.result)
+    }
+}
+
+impl ShmLink {
+    /// Looked at after a copy: the peer says so before its program may use the buffer again, so if it has not said so by now,
+    /// what we have copied is what it announced. One that has left us says so in our lane there.
+    pub(super) fn check_source_valid(&self, peer: Peer) -> Result<(), CopyFault> {
+        if self.abandoned(peer) || self.is_refused(peer) { Err(CopyFault::Gone) } else { Ok(()) }
+    }
+
+    /// Copies from `address` in process `pid`, of which `peer` may take pieces.
+    pub(super) fn copy_cooperatively(
+        &mut self,
+        peer: Peer,
+        pid: u32,
+        address: u64,
+        memory: &UserMemory,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<CopyStatus, CopyFault> {
+        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
+        let reader = lane.and_then(|lane| self.inbox.reader(lane));
+        let start = memory.contiguous_address();
+        // One at a time in each lane, into buffers of one piece.
+        let (Some(reader), Some(start), false) = (reader, start, self.pending_copies.contains_key(&peer))
+        else {
+            attach::copy_across(pid, Direction::Get, address, memory, offset, bytes)?;
+            return self.check_source_valid(peer).map(|()| CopyStatus::Done);
+        };
+        let lane = reader.lane().clone();
+        let offer = lane.control().copy.0.offer(address, start as u64 + offset, bytes);
+        let memory = memory.clone();
+        let mut copy =
+            PendingCopy { lane, offer, pid, address, memory, offset, result: Ok(()), ended: false };
+        while let Some(part) = copy.lane.control().copy.0.take(&mut copy.offer) {
+            copy.read(part);
+        }
+        for _ in 0..POLLS {
+            if let Some(result) = copy.result() {
+                return result.and_then(|()| self.check_source_valid(peer)).map(|()| CopyStatus::Done);
+            }
+            sync::spin_hint();
+        }
+        self.pending_copies.insert(peer, copy);
+        Ok(CopyStatus::Pending)
+    }
+
+    #[cold]
+    pub(super) fn help_slow_path(&self, peer: Peer, cooperative_copy: &CooperativeCopy) -> bool {
+        let segment = self.acquaintances.get(&peer).and_then(|known| known.segment.as_ref());
+        let Some(facts) = segment.map(PeerSegment::facts) else { return false };
+        if facts.pid_namespace != self.pid_namespace {
+            return false;
+        }
+        cooperative_copy.help(|from, to, bytes| attach::put_across(facts.pid, from, to, bytes)).is_some()
+    }
+
+    /// Whoever was to copy pieces into our memory for `peer` has done so, or is dead, or takes very long.
+    pub(super) fn finish_pending_copy(&mut self, peer: Peer) {
+        let Some(mut copy) = self.pending_copies.remove(&peer) else { return };
+        let deadline = Instant::now() + HELPER_TIMEOUT;
+        while copy.result().is_none() && Instant::now() < deadline {
+            let address = self.acquaintances.get(&peer).and_then(|known| known.address);
+            if address.is_none_or(|address| Self::is_end(self.liveness(&address))) {
+                return;
+            }
+            sync::yield_now();
+        }
+    }
+}

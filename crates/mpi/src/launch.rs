@@ -1,0 +1,399 @@
+//! How a job is started over weir (or over another transport, for comparison): the launcher's command line and what
+//! changes in the environment, for each MPI.
+//!
+//! Nothing is started here; [`Launch::command`] is the end of it. Sources for what each MPI wants: `docs`, and the
+//! variables that `weir doctor` prints.
+
+use crate::find::{Kind, Mpi};
+use crate::provider_file;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What libfabric calls us.
+pub const PROVIDER: &str = "weir";
+
+/// A job, ready to be started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The launcher, its arguments, the program and its arguments.
+    words: Vec<OsString>,
+    /// Variables to set; `None`: to remove.
+    changes: BTreeMap<String, Option<OsString>>,
+}
+
+/// What carries the messages of a job.
+#[derive(Clone, Copy, Debug)]
+pub enum Carrier<'a> {
+    /// weir, whose plug-in is alone in this directory.
+    Weir(&'a Path),
+    /// What the MPI itself chooses within a node, which is its own shared memory.
+    OwnSharedMemory,
+    /// A provider that libfabric brings along.
+    Libfabric(&'a str),
+    /// UCX.
+    Ucx,
+}
+
+impl Launch {
+    /// A job of `ranks` ranks under `mpi`. `launcher_arguments` go before everything that we add.
+    pub fn new(mpi: &Mpi, ranks: u32, carrier: Carrier<'_>, launcher_arguments: &[String]) -> Launch {
+        let mut launch = Launch { words: vec![mpi.mpiexec.clone().into()], changes: BTreeMap::new() };
+        launch.words.extend(launcher_arguments.iter().map(OsString::from));
+        launch.words.extend(["-n".into(), ranks.to_string().into()]);
+        launch.leave_outer_job();
+        match mpi.kind {
+            Kind::Mpich => launch.set_up_mpich(carrier),
+            Kind::OpenMpi => launch.set_up_open_mpi(mpi.major(), carrier),
+            Kind::Intel => launch.set_up_intel(mpi, carrier),
+        }
+        if let Some(directory) = mpi.library_dir() {
+            // Programs built for another MPI of the same ABI (Intel's IMB under MPICH) find the library of this one.
+            launch.prepend("LD_LIBRARY_PATH", &directory);
+        }
+        launch
+    }
+
+    /// Sets a variable for the ranks.
+    pub fn set(&mut self, variable: &str, value: impl Into<OsString>) {
+        self.changes.insert(variable.to_owned(), Some(value.into()));
+    }
+
+    /// Removes a variable for the ranks.
+    pub fn remove(&mut self, variable: &str) {
+        self.changes.insert(variable.to_owned(), None);
+    }
+
+    /// Ends the command line with the program.
+    pub fn program(&mut self, program: &Path, arguments: impl IntoIterator<Item = impl Into<OsString>>) {
+        self.words.push(program.into());
+        self.words.extend(arguments.into_iter().map(Into::into));
+    }
+
+    /// The command, to be started.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        for (variable, value) in &self.changes {
+            match value {
+                Some(value) => command.env(variable, value),
+                None => command.env_remove(variable),
+            };
+        }
+        command
+    }
+
+    /// The command line, for people.
+    pub fn words(&self) -> impl Iterator<Item = &OsStr> {
+        self.words.iter().map(OsString::as_os_str)
+    }
+
+    /// One line for each inherited variable that the user may think has an effect, but that we replace or remove.
+    pub fn overridden(&self, inherited: impl Fn(&str) -> Option<OsString>) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (variable, value) in &self.changes {
+            let Some(old) = inherited(variable) else { continue };
+            let old = old.to_string_lossy();
+            match value {
+                Some(_) if variable == "LD_LIBRARY_PATH" || variable == "LD_PRELOAD" => {} // more than it was
+                Some(new) if *new == *old => {}
+                Some(new) => notes.push(format!(
+                    "{variable}={old} from the environment is replaced by {variable}={}",
+                    new.to_string_lossy()
+                )),
+                None => notes.push(format!("{variable}={old} from the environment is not passed on")),
+            }
+        }
+        notes
+    }
+
+    /// A launcher started inside a rank of another job must not take that job's connections for its own.
+    fn leave_outer_job(&mut self) {
+        const PREFIXES: [&str; 5] =
+            ["PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
+        for (variable, _) in std::env::vars_os() {
+            let Some(variable) = variable.to_str() else { continue };
+            if PREFIXES.iter().any(|prefix| variable.starts_with(prefix)) {
+                self.remove(variable);
+            }
+        }
+    }
+
+    fn set_up_mpich(&mut self, carrier: Carrier<'_>) {
+        // Every control variable has three prefixes; the other spellings must not contradict ours.
+        for prefix in ["MPIR_CVAR_", "MPICH_", "MPIR_PARAM_"] {
+            for name in ["CH4_NETMOD", "NOLOCAL", "NO_LOCAL", "OFI_USE_PROVIDER"] {
+                self.remove(&format!("{prefix}{name}"));
+            }
+        }
+        self.remove("FI_PROVIDER");
+        self.remove("FI_PROVIDER_PATH");
+        let (netmod, provider) = match carrier {
+            Carrier::OwnSharedMemory => return,
+            Carrier::Ucx => ("ucx", None),
+            Carrier::Libfabric(provider) => ("ofi", Some(provider)),
+            Carrier::Weir(directory) => {
+                self.set("FI_PROVIDER_PATH", directory);
+                if let Some(library) = session_library(&directory.join(provider_file::INSTALLED_NAME)) {
+                    self.prepend("LD_PRELOAD", &library);
+                }
+                ("ofi", Some(PROVIDER))
+            }
+        };
+        self.set("MPIR_CVAR_CH4_NETMOD", netmod);
+        // Without this, ranks of one node use MPICH's own shared memory whatever the network is.
+        self.set("MPIR_CVAR_NOLOCAL", "1");
+        if let Some(provider) = provider {
+            self.set("FI_PROVIDER", provider);
+        }
+    }
+
+    fn set_up_open_mpi(&mut self, major: u32, carrier: Carrier<'_>) {
+        for component in ["pml", "mtl"] {
+            self.remove(&format!("OMPI_MCA_{component}"));
+        }
+        for list in ["include", "exclude"] {
+            self.remove(&format!("OMPI_MCA_opal_common_ofi_provider_{list}"));
+            self.remove(&format!("OMPI_MCA_mtl_ofi_provider_{list}"));
+        }
+        self.remove("FI_PROVIDER");
+        self.remove("FI_PROVIDER_PATH");
+        if let Carrier::Weir(directory) = carrier {
+            self.set("FI_PROVIDER_PATH", directory);
+            self.set("FI_PROVIDER", PROVIDER);
+            let mut mca =
+                |name: &str, value: &str| self.words.extend(["--mca", name, value].map(OsString::from));
+            // One-sided windows stay with Open MPI's own components: its way to libfabric asks for remote atomics.
+            mca("pml", "cm");
+            mca("mtl", "ofi");
+            mca("opal_common_ofi_provider_include", PROVIDER);
+            if major < 5 {
+                mca("mtl_ofi_provider_include", PROVIDER);
+            }
+        }
+        let crowded: &[&str] = if major < 5 { &["--oversubscribe"] } else { &["--map-by", ":OVERSUBSCRIBE"] };
+        self.words.extend(crowded.iter().map(OsString::from));
+        if nix::unistd::geteuid().is_root() {
+            self.words.push("--allow-run-as-root".into());
+        }
+    }
+
+    fn set_up_intel(&mut self, mpi: &Mpi, carrier: Carrier<'_>) {
+        // Intel's libfabric warns if it is told twice, in different words.
+        self.remove("FI_PROVIDER");
+        match carrier {
+            Carrier::Weir(directory) => {
+                self.set("I_MPI_FABRICS", "ofi");
+                // Collectives inside a node would go through a segment of Intel MPI's own even so.
+                if std::env::var_os(INTEL_COLLECTIVES).is_none() {
+                    self.set(INTEL_COLLECTIVES, "pt2pt");
+                }
+                self.set("I_MPI_OFI_PROVIDER", PROVIDER);
+                self.set("FI_PROVIDER_PATH", directory);
+            }
+            Carrier::OwnSharedMemory | Carrier::Libfabric(_) | Carrier::Ucx => {
+                self.remove("I_MPI_FABRICS");
+                self.remove("I_MPI_OFI_PROVIDER");
+                // The runtime of PyPI keeps its providers beside its library.
+                if let Some(directory) = mpi.library_dir() {
+                    self.set("FI_PROVIDER_PATH", directory);
+                }
+            }
+        }
+        if let Some(prefix) = mpi.bin_dir().parent() {
+            self.set("I_MPI_ROOT", prefix);
+        }
+    }
+
+    /// Puts a path before what the variable has from the environment.
+    fn prepend(&mut self, variable: &str, path: &Path) {
+        let mut value = path.as_os_str().to_owned();
+        if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+            value.push(":");
+            value.push(rest);
+        }
+        self.set(variable, value);
+    }
+}
+
+/// The library that keeps the ranks of MPICH's launcher in one session (`crates/session`), beside the file that `plug_in` leads to. Without
+/// it they have sessions of their own, as without us.
+pub fn session_library(plug_in: &Path) -> Option<PathBuf> {
+    let library = plug_in.canonicalize().ok()?.with_file_name("libweir-session.so");
+    // The linker takes colons and blanks for the end of a name.
+    let usable = !library.as_os_str().as_encoded_bytes().iter().any(|byte| b": ".contains(byte));
+    (usable && library.is_file()).then_some(library)
+}
+
+/// Intel MPI: by what collectives inside a node travel.
+const INTEL_COLLECTIVES: &str = "I_MPI_COLL_INTRANODE";
+
+/// By which settings an MPI uses weir, for people who start their jobs themselves.
+pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
+    let launch = Launch::new(mpi, 1, Carrier::Weir(provider_directory), &[]);
+    let shown = [
+        "FI_PROVIDER",
+        "FI_PROVIDER_PATH",
+        "LD_PRELOAD",
+        "MPIR_CVAR_CH4_NETMOD",
+        "MPIR_CVAR_NOLOCAL",
+        "I_MPI_FABRICS",
+        "I_MPI_OFI_PROVIDER",
+        INTEL_COLLECTIVES,
+    ];
+    let variables = launch
+        .changes
+        .iter()
+        .filter_map(|(variable, value)| Some((variable, value.as_ref()?)))
+        .filter(|(variable, _)| shown.contains(&variable.as_str()))
+        .map(|(variable, value)| format!("{variable}={}", value.to_string_lossy()));
+    let words: Vec<_> = launch.words.iter().map(|word| word.to_string_lossy()).collect();
+    let options = words[3..].chunks(3).take_while(|chunk| chunk[0] == "--mca").map(|chunk| chunk.join(" "));
+    variables.chain(options).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(kind: Kind, version: &str, carrier: Carrier<'_>) -> Launch {
+        let mpi = Mpi {
+            kind,
+            version: version.into(),
+            mpiexec: PathBuf::from("/opt/mpi/bin/mpiexec"),
+            found: "test".into(),
+            unusable: None,
+        };
+        let mut launch = Launch::new(&mpi, 4, carrier, &["-l".into()]);
+        launch.program(Path::new("/bin/prog"), ["--x", "1"]);
+        launch
+    }
+
+    fn variable(launch: &Launch, name: &str) -> Option<String> {
+        launch.changes.get(name)?.as_ref().map(|value| value.to_string_lossy().into_owned())
+    }
+
+    fn line(launch: &Launch) -> String {
+        launch.words().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    const WEIR: fn() -> Carrier<'static> = || Carrier::Weir(Path::new("/w"));
+
+    #[test]
+    fn mpich_over_weir() {
+        let launch = launch(Kind::Mpich, "5.0.2", WEIR());
+        assert_eq!(line(&launch), "/opt/mpi/bin/mpiexec -l -n 4 /bin/prog --x 1");
+        let get = |name| variable(&launch, name);
+        assert_eq!(get("FI_PROVIDER").as_deref(), Some("weir"));
+        assert_eq!(get("FI_PROVIDER_PATH").as_deref(), Some("/w"));
+        assert_eq!(get("MPIR_CVAR_CH4_NETMOD").as_deref(), Some("ofi"));
+        assert_eq!(get("MPIR_CVAR_NOLOCAL").as_deref(), Some("1"));
+        assert_eq!(launch.changes.get("MPICH_NOLOCAL"), Some(&None));
+    }
+
+    #[test]
+    fn ranks_of_mpich_stay_in_one_session_if_the_library_for_that_is_beside_the_plug_in() {
+        let root = tempfile::tempdir().unwrap();
+        let preload = |kind, carrier| variable(&launch(kind, "5.0", carrier), "LD_PRELOAD");
+        let weir = Carrier::Weir(root.path());
+        let library = root.path().canonicalize().unwrap().join("libweir-session.so");
+        std::fs::write(root.path().join("libweir-fi.so"), "").unwrap();
+        assert_eq!(preload(Kind::Mpich, weir), None);
+        std::fs::write(&library, "").unwrap();
+        let value = preload(Kind::Mpich, weir).expect("a value");
+        assert_eq!(value.split(':').next(), library.to_str());
+        for (kind, carrier) in [
+            (Kind::Intel, weir),
+            (Kind::OpenMpi, weir),
+            (Kind::Mpich, Carrier::Ucx),
+            (Kind::Mpich, Carrier::OwnSharedMemory),
+        ] {
+            assert_eq!(preload(kind, carrier), None);
+        }
+    }
+
+    #[test]
+    fn mpich_over_the_others() {
+        let own = launch(Kind::Mpich, "5.0.2", Carrier::OwnSharedMemory);
+        assert_eq!(own.changes.get("MPIR_CVAR_NOLOCAL"), Some(&None));
+        let tcp = launch(Kind::Mpich, "5.0.2", Carrier::Libfabric("tcp"));
+        assert_eq!(variable(&tcp, "FI_PROVIDER").as_deref(), Some("tcp"));
+        assert_eq!(tcp.changes.get("FI_PROVIDER_PATH"), Some(&None));
+        let ucx = launch(Kind::Mpich, "5.0.2", Carrier::Ucx);
+        assert_eq!(variable(&ucx, "MPIR_CVAR_CH4_NETMOD").as_deref(), Some("ucx"));
+        assert_eq!(variable(&ucx, "FI_PROVIDER"), None);
+    }
+
+    #[test]
+    fn open_mpi_over_weir() {
+        let five = line(&launch(Kind::OpenMpi, "5.0.11", WEIR()));
+        assert!(
+            five.contains("--mca pml cm --mca mtl ofi --mca opal_common_ofi_provider_include weir"),
+            "{five}"
+        );
+        assert!(five.contains("--map-by :OVERSUBSCRIBE") && !five.contains("mtl_ofi_provider"), "{five}");
+        let four = line(&launch(Kind::OpenMpi, "4.1.4", WEIR()));
+        assert!(
+            four.contains("--mca mtl_ofi_provider_include weir") && four.contains("--oversubscribe"),
+            "{four}"
+        );
+    }
+
+    #[test]
+    fn intel_mpi_over_weir() {
+        let launch = launch(Kind::Intel, "2021.18.1", WEIR());
+        assert_eq!(variable(&launch, "I_MPI_FABRICS").as_deref(), Some("ofi"));
+        assert_eq!(variable(&launch, "I_MPI_OFI_PROVIDER").as_deref(), Some("weir"));
+        assert_eq!(variable(&launch, "I_MPI_ROOT").as_deref(), Some("/opt/mpi"));
+        assert_eq!(launch.changes.get("FI_PROVIDER"), Some(&None));
+    }
+
+    #[test]
+    fn the_other_mpis_by_themselves() {
+        let open = launch(Kind::OpenMpi, "5.0.11", Carrier::OwnSharedMemory);
+        let words = line(&open);
+        assert!(words.contains("OVERSUBSCRIBE") && !words.contains("--mca"), "{words}");
+        assert_eq!(open.changes.get("FI_PROVIDER_PATH"), Some(&None));
+        let intel = launch(Kind::Intel, "2021.18.1", Carrier::OwnSharedMemory);
+        assert_eq!(intel.changes.get("I_MPI_FABRICS"), Some(&None));
+        assert_eq!(variable(&intel, "I_MPI_ROOT").as_deref(), Some("/opt/mpi"));
+    }
+
+    #[test]
+    fn overridden_variables_are_reported() {
+        let launch = launch(Kind::Mpich, "5.0.2", WEIR());
+        let notes = launch.overridden(|name| match name {
+            "FI_PROVIDER" => Some("tcp".into()),
+            "MPIR_CVAR_NOLOCAL" => Some("1".into()),
+            "MPICH_NO_LOCAL" => Some("0".into()),
+            _ => None,
+        });
+        assert_eq!(
+            notes,
+            [
+                "FI_PROVIDER=tcp from the environment is replaced by FI_PROVIDER=weir",
+                "MPICH_NO_LOCAL=0 from the environment is not passed on",
+            ]
+        );
+    }
+
+    #[test]
+    fn recipes_name_what_matters() {
+        let mpi = |kind| Mpi {
+            kind,
+            version: "5.0".into(),
+            mpiexec: "/opt/mpi/bin/mpiexec".into(),
+            found: String::new(),
+            unusable: None,
+        };
+        assert_eq!(
+            recipe(&mpi(Kind::OpenMpi), Path::new("/w")),
+            "FI_PROVIDER=weir FI_PROVIDER_PATH=/w --mca pml cm --mca mtl ofi --mca opal_common_ofi_provider_include weir"
+        );
+        assert_eq!(
+            recipe(&mpi(Kind::Intel), Path::new("/w")),
+            "FI_PROVIDER_PATH=/w I_MPI_COLL_INTRANODE=pt2pt I_MPI_FABRICS=ofi I_MPI_OFI_PROVIDER=weir"
+        );
+    }
+}

@@ -1,0 +1,546 @@
+//! Charts: curves, the spread of their points, and what was published marked beside them. They know numbers and names only.
+
+use super::figures::{COLOURS, FONT, font_of, hex, short};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{Ranged, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Values over something that varies, in its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve(pub Vec<(f64, f64)>);
+
+impl Curve {
+    /// The value at `x`.
+    pub fn at(&self, x: f64) -> Option<f64> {
+        self.0.iter().find(|point| point.0 == x).map(|point| point.1)
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Values from `from` to `to`, both included.
+    pub fn between(&self, from: f64, to: f64) -> Vec<f64> {
+        self.0.iter().filter(|point| (from..=to).contains(&point.0)).map(|point| point.1).collect()
+    }
+
+    /// The first `x` from which on all values satisfy `holds`.
+    pub fn holds_from(&self, holds: impl Fn(f64) -> bool) -> Option<f64> {
+        let last_bad = self.0.iter().rposition(|point| !holds(point.1));
+        self.0.get(last_bad.map_or(0, |index| index + 1)).map(|point| point.0)
+    }
+}
+
+/// Something published, at its place.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark {
+    /// A value of x.
+    At {
+        /// Where.
+        x: f64,
+        /// What it is.
+        text: &'static str,
+    },
+    /// A range of x.
+    Span {
+        /// From.
+        from: f64,
+        /// To.
+        to: f64,
+        /// What it is.
+        text: &'static str,
+    },
+    /// A value of y, as a limit.
+    Level {
+        /// Where.
+        y: f64,
+        /// What it is.
+        text: &'static str,
+    },
+    /// Words without numbers, which have no place; also about what is not drawn.
+    Words {
+        /// They.
+        text: &'static str,
+    },
+}
+
+/// A chart with a legend of its own.
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    x_title: String,
+    y_title: String,
+    curves: Vec<Drawn>,
+    published: Vec<(String, Vec<(f64, f64)>)>,
+    marks: Vec<Mark>,
+    logarithmic: bool,
+    /// Values of x are things that have no order.
+    apart: bool,
+    /// What values of x are called.
+    x_name: fn(f64) -> String,
+    /// What x is multiplied by from one label to the next, if the axis goes by powers.
+    x_base: f64,
+    /// Names of things.
+    categories: Vec<String>,
+    /// Whether each point of a curve has a marker.
+    has_markers: bool,
+}
+
+/// A curve with its looks.
+struct Drawn {
+    name: String,
+    curve: Curve,
+    /// Least and greatest at some x.
+    spread: Vec<(f64, f64, f64)>,
+    colour: RGBColor,
+}
+
+/// Sizes of texts and of the areas around a chart. Unit: pixels.
+#[derive(Clone, Copy)]
+struct Look {
+    /// Height of labels. plotters writes a font size of 1 / 1.24 of it.
+    label: u32,
+    /// Height of the texts at marks.
+    mark: u32,
+    /// Height of the area below the x axis.
+    x_area: u32,
+    /// Width of the area beside the y axis.
+    y_area: u32,
+    /// Width of curves.
+    curve: u32,
+}
+
+/// On a page, which has room for charts at their full size.
+const ON_PAGE: Look = Look { label: FONT, mark: FONT, x_area: 40, y_area: 62, curve: 2 };
+/// In a file, which may be shown at 400 pixels: labels then are 10 pixels high.
+const IN_FILE: Look = Look { label: 19, mark: 17, x_area: 50, y_area: 78, curve: 3 };
+
+/// An axis by powers is labelled at powers of ten. From this ratio of the greatest to the least value on there are two of them for certain,
+/// as the axis goes on by half behind both.
+const BY_POWERS_FROM: f64 = 100.0 / (1.5 * 1.5);
+/// Size of a chart on a page. Unit: pixels.
+const SIZE: (u32, u32) = (484, 300);
+/// Size of a chart in a file of its own. Unit: pixels.
+const FILE_SIZE: (u32, u32) = (600, 460);
+const INK: RGBColor = RGBColor(60, 60, 60);
+const GRID: RGBColor = RGBColor(228, 228, 228);
+const PUBLISHED: RGBColor = RGBColor(150, 150, 150);
+/// Of several published curves, one after the other.
+const SHADES: [RGBColor; 2] = [PUBLISHED, RGBColor(70, 70, 70)];
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type DrawError = DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>;
+
+impl Chart {
+    /// A chart without curves.
+    pub fn new(title: impl Into<String>, x_title: impl Into<String>, y_title: impl Into<String>) -> Chart {
+        Chart {
+            title: title.into(),
+            x_title: x_title.into(),
+            y_title: y_title.into(),
+            curves: Vec::new(),
+            published: Vec::new(),
+            marks: Vec::new(),
+            logarithmic: false,
+            apart: false,
+            x_name: short,
+            x_base: 10.0,
+            categories: Vec::new(),
+            has_markers: true,
+        }
+    }
+
+    /// Points without lines between them: x are things, not numbers, and have these names from 0 on.
+    #[must_use]
+    pub fn categories(mut self, names: impl IntoIterator<Item = String>) -> Chart {
+        self.categories = names.into_iter().collect();
+        self.apart = true;
+        self
+    }
+
+    /// Values of x are powers of two, and called by `name` on the axis.
+    #[must_use]
+    pub fn x_powers_of_two(mut self, name: fn(f64) -> String) -> Chart {
+        (self.x_name, self.x_base) = (name, 2.0);
+        self
+    }
+
+    /// Both axes by powers; y evenly if its values are not further apart than an axis by powers has labels for.
+    #[must_use]
+    pub fn logarithmic(mut self) -> Chart {
+        self.logarithmic = true;
+        self
+    }
+
+    /// Curves without a marker at each point, for curves of many points.
+    #[must_use]
+    pub fn without_markers(mut self) -> Chart {
+        self.has_markers = false;
+        self
+    }
+
+    /// A curve of ours; one without points is left out.
+    pub fn curve(&mut self, name: impl Into<String>, curve: Curve) {
+        self.spread_curve(self.curves.len(), name, curve, Vec::new());
+    }
+
+    /// A curve with the least and the greatest at each x, in the colour of this number; one without points is left out.
+    pub fn spread_curve(
+        &mut self,
+        number: usize,
+        name: impl Into<String>,
+        curve: Curve,
+        spread: Vec<(f64, f64, f64)>,
+    ) {
+        if !curve.is_empty() {
+            self.curves.push(Drawn { name: name.into(), curve, spread, colour: colour(number) });
+        }
+    }
+
+    /// Published values: grey triangles on a line, the second ones darker.
+    pub fn published(&mut self, name: impl Into<String>, values: Vec<(f64, f64)>) {
+        self.published.push((name.into(), values));
+    }
+
+    /// A published place or limit.
+    pub fn mark(&mut self, mark: Mark) {
+        self.marks.push(mark);
+    }
+
+    /// Whether it shows anything published.
+    pub fn shows_published(&self) -> bool {
+        !self.published.is_empty() || !self.marks.is_empty() && !self.logarithmic // which draw no marks
+    }
+
+    /// Whether there is nothing to see.
+    pub fn is_empty(&self) -> bool {
+        self.curves.is_empty()
+    }
+
+    /// Names and colours.
+    pub fn legend(&self) -> Vec<(String, String)> {
+        let ours = self.curves.iter().map(|drawn| (drawn.name.clone(), hex(drawn.colour)));
+        let published = self.published.iter().zip(SHADES.into_iter().cycle());
+        ours.chain(published.map(|((name, _), shade)| (name.clone(), hex(shade)))).collect()
+    }
+
+    /// The chart as SVG.
+    pub fn draw(&self) -> String {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+            self.draw_on(&area, ON_PAGE).and_then(|()| area.present()).expect("a string takes everything");
+        }
+        text
+    }
+
+    /// The chart as an SVG file of its own: title, `subtitle`, chart and legend on a white background, so that it can be
+    /// read on a dark page too.
+    pub fn draw_file(&self, subtitle: &str) -> String {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, FILE_SIZE).into_drawing_area();
+            let drawn = self.draw_file_on(&area, subtitle);
+            drawn.and_then(|()| area.present()).expect("a string takes everything");
+        }
+        text
+    }
+
+    fn draw_file_on(&self, area: &Area<'_>, subtitle: &str) -> Result<(), DrawError> {
+        const LINE_PIXELS: u32 = 24;
+        const EDGE_PIXELS: i32 = 12;
+        area.fill(&WHITE)?;
+        let legend_rows = self.legend().len() as u32;
+        let (head, rest) = area.split_vertically(2 * LINE_PIXELS + 10);
+        let (chart, legend) =
+            rest.split_vertically(FILE_SIZE.1 - head.dim_in_pixel().1 - LINE_PIXELS * legend_rows - 8);
+        head.draw(&Text::new(self.title.as_str(), (EDGE_PIXELS, 8), font_of(IN_FILE.label + 3)))?;
+        head.draw(&Text::new(subtitle, (EDGE_PIXELS, 10 + LINE_PIXELS as i32), font_of(IN_FILE.mark)))?;
+        self.draw_on(&chart, IN_FILE)?;
+        let colours = self.curves.iter().map(|drawn| (drawn.name.as_str(), drawn.colour));
+        let published = self.published.iter().zip(SHADES.into_iter().cycle());
+        let entries = colours.chain(published.map(|((name, _), shade)| (name.as_str(), shade)));
+        for (index, (name, colour)) in entries.enumerate() {
+            let (left, top) = (EDGE_PIXELS, (index as u32 * LINE_PIXELS) as i32);
+            legend.draw(&Rectangle::new([(left, top + 3), (left + 14, top + 17)], colour.filled()))?;
+            legend.draw(&Text::new(name, (left + 22, top), font_of(IN_FILE.label)))?;
+        }
+        Ok(())
+    }
+
+    fn draw_on(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
+        if self.logarithmic { self.draw_by_powers(area, look) } else { self.draw_evenly(area, look) }
+    }
+
+    /// All values, x and y.
+    fn range(&self) -> [(f64, f64); 2] {
+        let ours = self.curves.iter().flat_map(|drawn| drawn.curve.0.iter().copied());
+        let spread = self.curves.iter().flat_map(|drawn| drawn.spread.iter());
+        let ends = spread.flat_map(|&(x, low, high)| [(x, low), (x, high)]);
+        let published = self.published.iter().flat_map(|(_, values)| values.iter().copied());
+        let mut range = [(f64::INFINITY, f64::NEG_INFINITY); 2];
+        for (x, y) in ours.chain(ends).chain(published) {
+            for (range, value) in range.iter_mut().zip([x, y]) {
+                *range = (range.0.min(value), range.1.max(value));
+            }
+        }
+        range.map(|(low, high)| {
+            if low > high {
+                (0.0, 1.0)
+            } else if low == high {
+                (low - 1.0, high + 1.0)
+            } else {
+                (low, high)
+            }
+        })
+    }
+
+    fn draw_evenly(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
+        let [mut x, y] = self.range();
+        if !self.categories.is_empty() {
+            x = (-0.5, self.categories.len() as f64 - 0.5);
+        }
+        let limits = self
+            .marks
+            .iter()
+            .filter_map(|mark| if let Mark::Level { y, .. } = mark { Some(*y) } else { None });
+        let top = limits.fold(y.1, f64::max);
+        let bottom = y.0.min(0.0);
+        let room = (top - bottom) * 0.06;
+        let bottom = if bottom < 0.0 { bottom - room } else { 0.0 };
+        let mut chart = ChartBuilder::on(area)
+            .margin(6)
+            .x_label_area_size(look.x_area)
+            .y_label_area_size(look.y_area)
+            .build_cartesian_2d(x.0..x.1, bottom..top + room)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(font_of(look.label))
+            .axis_desc_style(font_of(look.label))
+            .x_labels(7)
+            .y_labels(7)
+            .x_label_formatter(&|value| self.x_label(*value))
+            .y_label_formatter(&|value| short(*value))
+            .x_desc(self.x_title.as_str())
+            .y_desc(self.y_title.as_str())
+            .draw()?;
+        let mut line = 0;
+        for mark in &self.marks {
+            let (place, label) = match *mark {
+                Mark::Span { from, to, text } => {
+                    let (from, to) = (from.max(x.0), to.min(x.1));
+                    if from >= to {
+                        continue;
+                    }
+                    let corners = [(from, bottom), (to, top + room)];
+                    chart.draw_series([Rectangle::new(corners, PUBLISHED.mix(0.25).filled())])?;
+                    ((from, top + room), text)
+                }
+                Mark::At { x: at, text } => {
+                    if !(x.0..=x.1).contains(&at) {
+                        continue;
+                    }
+                    let ends = [(at, bottom), (at, top + room)];
+                    chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
+                    ((at, top + room), text)
+                }
+                Mark::Level { y: at, text } => {
+                    let ends = [(x.0, at), (x.1, at)];
+                    chart.draw_series([PathElement::new(ends, PUBLISHED.stroke_width(1))])?;
+                    let (left, height) = chart.backend_coord(&(x.0, at));
+                    let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Bottom));
+                    area.draw(&Text::new(text, (left + 4, height - 1), style))?;
+                    continue;
+                }
+                Mark::Words { text } => {
+                    let (right, height) = chart.backend_coord(&(x.1, top + room));
+                    let style = font_of(look.mark).pos(Pos::new(HPos::Right, VPos::Top));
+                    area.draw(&Text::new(text, (right - 4, height + 2 + look.mark as i32 * line), style))?;
+                    line += 1;
+                    continue;
+                }
+            };
+            // Labels of neighbours stand on lines of their own.
+            let (left, height) = chart.backend_coord(&place);
+            let style = font_of(look.mark).pos(Pos::new(HPos::Left, VPos::Top));
+            area.draw(&Text::new(label, (left + 3, height + 2 + look.mark as i32 * line), style))?;
+            line = (line + 1) % 3;
+        }
+        self.draw_curves(&mut chart, look)
+    }
+
+    fn draw_by_powers(&self, area: &Area<'_>, look: Look) -> Result<(), DrawError> {
+        let [x, y] = self.range();
+        let mut builder = ChartBuilder::on(area);
+        builder.margin(6).x_label_area_size(look.x_area).y_label_area_size(look.y_area);
+        let x = (x.0..x.1).log_scale().base(self.x_base);
+        if y.0 >= 0.0 && y.1 < y.0 * BY_POWERS_FROM {
+            return self.draw_with_x_by_powers(builder.build_cartesian_2d(x, 0.0..y.1 * 1.06)?, look);
+        }
+        let (low, high) = (y.0.max(y.1 * 1e-9).max(f64::MIN_POSITIVE) / 1.5, y.1 * 1.5);
+        self.draw_with_x_by_powers(builder.build_cartesian_2d(x, (low..high).log_scale())?, look)
+    }
+
+    fn draw_with_x_by_powers<'a, X, Y>(
+        &self,
+        mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+        look: Look,
+    ) -> Result<(), DrawError>
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+        Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(INK)
+            .label_style(font_of(look.label))
+            .axis_desc_style(font_of(look.label))
+            .x_labels(6)
+            .y_labels(7)
+            .x_label_formatter(&|value| self.x_label(*value))
+            .y_label_formatter(&|value| short(*value))
+            .x_desc(self.x_title.as_str())
+            .y_desc(self.y_title.as_str())
+            .draw()?;
+        self.draw_curves(&mut chart, look)
+    }
+
+    fn draw_curves<'a, X, Y>(
+        &self,
+        chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
+        look: Look,
+    ) -> Result<(), DrawError>
+    where
+        X: Ranged<ValueType = f64>,
+        Y: Ranged<ValueType = f64>,
+    {
+        // The first curve is drawn last, so that no other one covers it.
+        for Drawn { curve, spread, colour, .. } in self.curves.iter().rev() {
+            if !self.apart {
+                chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(look.curve))])?;
+            }
+            let ends = spread.iter().map(|&(x, low, high)| [(x, low), (x, high)]);
+            chart.draw_series(ends.map(|ends| PathElement::new(ends, colour.mix(0.6).stroke_width(1))))?;
+            // A curve of one point has no line.
+            if self.has_markers || curve.0.len() == 1 {
+                let radius = if self.apart { 5 } else { 2 };
+                chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
+            }
+        }
+        // Small and on top: where ours agree they stand at the same place.
+        for ((_, values), shade) in self.published.iter().zip(SHADES.into_iter().cycle()) {
+            if !self.apart {
+                chart.draw_series([PathElement::new(values.clone(), shade.stroke_width(1))])?;
+            }
+            chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, shade.filled())))?;
+        }
+        Ok(())
+    }
+
+    /// What stands at a place of the x axis.
+    fn x_label(&self, value: f64) -> String {
+        if self.categories.is_empty() {
+            return (self.x_name)(value);
+        }
+        let index = value.round();
+        let is_thing = (value - index).abs() < 1e-6 && index >= 0.0;
+        self.categories.get(index as usize).filter(|_| is_thing).cloned().unwrap_or_default()
+    }
+}
+
+/// The colour of a curve; from the ninth on those of the first in pale.
+fn colour(index: usize) -> RGBColor {
+    let RGBColor(red, green, blue) = COLOURS[index % COLOURS.len()];
+    let pale = |channel: u8| if index < COLOURS.len() { channel } else { channel / 2 + 127 };
+    RGBColor(pale(red), pale(green), pale(blue))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_are_well_formed_and_show_what_was_published() {
+        let mut chart = Chart::new("t", "x", "y");
+        chart.curve("nothing", Curve::default());
+        assert!(chart.is_empty());
+        chart.curve("ours", Curve(vec![(30.0, -3.0), (40.0, 20.0), (64.0, 1.0)]));
+        chart.published("theirs", vec![(30.0, 5.0), (64.0, 2.0)]);
+        chart.mark(Mark::Span { from: 38.0, to: 42.0, text: "falls" });
+        chart.mark(Mark::At { x: 57.0, text: "stable" });
+        chart.mark(Mark::Level { y: 5.0, text: "limit" });
+        chart.mark(Mark::At { x: 99.0, text: "outside" });
+        chart.mark(Mark::Words { text: "less" });
+        for chart in [chart, Chart::new("empty", "x", "y"), Chart::new("empty", "x", "y").logarithmic()] {
+            let svg = chart.draw();
+            let parsed = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+            assert_eq!(parsed.root_element().tag_name().name(), "svg");
+            let is_full = !chart.is_empty();
+            for text in ["falls", "stable", "limit", "less"] {
+                assert_eq!(svg.contains(text), is_full, "{text}");
+            }
+            assert!(!svg.contains("outside"));
+            assert_eq!(chart.legend().len(), if is_full { 2 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_chart_file_has_title_legend_and_a_white_background() {
+        let mut chart = Chart::new("A title", "time (s)", "MiB").without_markers();
+        for (name, top) in [("one", 4.0), ("two", 9.0), ("three", 2.0)] {
+            chart.curve(name, Curve(vec![(0.0, 0.0), (1.0, top), (2.0, top)]));
+        }
+        let svg = chart.draw_file("a subtitle");
+        let parsed = roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{error}: {svg}"));
+        let first = parsed.root_element().first_element_child().unwrap();
+        assert_eq!((first.tag_name().name(), first.attribute("fill")), ("rect", Some("#FFFFFF")));
+        for text in ["A title", "a subtitle", "time (s)", "MiB", "one", "two", "three"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+        assert_eq!(parsed.descendants().filter(|node| node.has_tag_name("circle")).count(), 0);
+        for number in 0..3 {
+            // Its line, and its square in the legend.
+            assert_eq!(svg.matches(&hex(COLOURS[number]).to_uppercase()).count(), 2, "{svg}");
+        }
+    }
+
+    #[test]
+    fn categories_have_names_and_stable_colours() {
+        let mut chart = Chart::new("t", "", "y").categories(["one", "other"].map(String::from));
+        chart.spread_curve(0, "one", Curve::default(), Vec::new());
+        chart.spread_curve(1, "other", Curve(vec![(1.0, 2.0)]), vec![(1.0, 1.0, 3.0)]);
+        let svg = chart.draw();
+        assert!(svg.contains("other") && svg.contains("one"), "{svg}");
+        assert_eq!(chart.legend(), [("other".to_owned(), hex(COLOURS[1]))]);
+    }
+
+    #[test]
+    fn an_axis_by_powers_has_two_labels_or_is_even() {
+        for (values, labels) in [([1.6, 40.0], [">20<", ">40<"]), ([1.0, 60.0], [">1<", ">10<"])] {
+            let mut chart = Chart::new("t", "bytes", "us").logarithmic();
+            chart.curve("ours", Curve(vec![(2.0, values[0]), (4000.0, values[1])]));
+            let svg = chart.draw().replace(char::is_whitespace, "");
+            for label in labels {
+                assert!(svg.contains(label), "{label}: {svg}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_axis_of_powers_of_two_is_labelled_by_them() {
+        let mut chart =
+            Chart::new("t", "ranks", "us").logarithmic().x_powers_of_two(|ranks| format!("{ranks} ranks"));
+        chart.curve("ours", Curve(vec![(2.0, 1.0), (4.0, 20.0), (16.0, 4000.0)]));
+        let svg = chart.draw();
+        for label in ["2 ranks", "4 ranks", "8 ranks", "16 ranks"] {
+            assert!(svg.contains(label), "{label}: {svg}");
+        }
+    }
+}

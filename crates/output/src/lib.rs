@@ -1,0 +1,11 @@
+//! What every command of weir prints or writes: failures, quantities with units, charts, pages and JSON records.
+#![forbid(unsafe_code)]
+
+pub mod chart;
+pub mod failure;
+pub mod figures;
+pub mod markup;
+pub mod quantity;
+pub mod write;
+
+pub use failure::Failure;

@@ -1,0 +1,184 @@
+//! Assumed prices: parameters that no published time fits, and how a sweep changes one of them in a world.
+//!
+//! It does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter in each, runs them, and
+//! evaluates the same rules again.
+//!
+//! A plan that sets a parameter itself keeps its value: the sweep leaves such a world as it is. Jitter is the exception.
+
+use super::setup::{RNR_TIMER_NS, SchemeName, Setup};
+use crate::network::parameters::Kind;
+
+/// A parameter that was chosen, not fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Assumed {
+    /// Time of a processor to send or to take an explicit credit packet, as a multiple of the network file's price.
+    CreditPrice,
+    /// Time of a processor to take a packet that came before its receive, as a multiple of the network file's price.
+    UnexpectedCopyPrice,
+    /// Time of a call that posts a receive. Unit: ns.
+    ReceiveCall,
+    /// RNR timer of the scheme `hardware`. Unit: us.
+    RnrTimer,
+    /// Mean of the random extra time of each send call and receive call. Unit: ns.
+    CallJitter,
+}
+
+impl Assumed {
+    /// All of them.
+    pub const ALL: [Assumed; 5] = [
+        Assumed::CreditPrice,
+        Assumed::UnexpectedCopyPrice,
+        Assumed::ReceiveCall,
+        Assumed::RnrTimer,
+        Assumed::CallJitter,
+    ];
+
+    /// Name and unit, for tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Assumed::CreditPrice => "credit price (x)",
+            Assumed::UnexpectedCopyPrice => "unexpected copy (x)",
+            Assumed::ReceiveCall => "receive call (ns)",
+            Assumed::RnrTimer => "RNR timer (us)",
+            Assumed::CallJitter => "call jitter (ns)",
+        }
+    }
+
+    /// Values that a sweep tries, in order; [`Assumed::base`] is one of them.
+    pub fn values(self) -> &'static [f64] {
+        match self {
+            Assumed::CreditPrice => &[0.0, 0.5, 1.0, 2.0],
+            Assumed::UnexpectedCopyPrice => &[0.0, 0.5, 1.0, 2.0],
+            Assumed::ReceiveCall => &[0.0, 100.0, 300.0, 1000.0],
+            Assumed::RnrTimer => &[10.0, 20.0, 80.0, 320.0, 640.0],
+            Assumed::CallJitter => &[0.0, 1000.0, 10_000.0],
+        }
+    }
+
+    /// The value with which the published experiments run.
+    pub fn base(self) -> f64 {
+        match self {
+            Assumed::CreditPrice | Assumed::UnexpectedCopyPrice => 1.0,
+            Assumed::ReceiveCall => 300.0,
+            Assumed::RnrTimer => RNR_TIMER_NS as f64 / 1000.0,
+            Assumed::CallJitter => 0.0,
+        }
+    }
+
+    /// The value with which these worlds run: [`Assumed::base`], or the jitter that their plan sets.
+    pub fn base_of(self, worlds: &[Setup]) -> f64 {
+        match (self, worlds.first()) {
+            (Assumed::CallJitter, Some(world)) => world.network.model.cost.call_jitter_ps as f64 / 1000.0,
+            _ => self.base(),
+        }
+    }
+
+    /// The world with another value; `None` if this parameter is no assumption of that world.
+    #[must_use]
+    pub fn set(self, setup: &Setup, value: f64) -> Option<Setup> {
+        let mut changed = setup.clone();
+        let cost = &mut changed.network.model.cost;
+        let scaled = |ps: u64| (ps as f64 * value).round() as u64;
+        let mut keys: Vec<(&str, u64)> = Vec::new();
+        match self {
+            Assumed::CreditPrice => {
+                cost.credit_send_ps = scaled(cost.credit_send_ps);
+                cost.credit_receive_ps = scaled(cost.credit_receive_ps);
+                keys.push(("credit_send_ns", cost.credit_send_ps));
+                keys.push(("credit_receive_ns", cost.credit_receive_ps));
+            }
+            Assumed::UnexpectedCopyPrice => {
+                cost.unexpected_copy_ps_per_kib = scaled(cost.unexpected_copy_ps_per_kib);
+                keys.push(("unexpected_copy_ns_per_kib", cost.unexpected_copy_ps_per_kib));
+            }
+            Assumed::ReceiveCall => {
+                // EXTOLL's fitted price of a packet contains it.
+                if setup.network.model.kind() != Kind::Infiniband {
+                    return None;
+                }
+                cost.receive_call_ps = (value * 1000.0) as u64;
+                keys.push(("receive_call_ns", cost.receive_call_ps));
+            }
+            Assumed::CallJitter => {
+                // LogGOPS has no price of a call: its `o` is the processor's.
+                if setup.network.model.kind() == Kind::Loggops {
+                    return None;
+                }
+                cost.call_jitter_ps = (value * 1000.0) as u64;
+                // A plan that sets it wants noise between seeds; how much is still an assumption.
+                let name = &mut changed.settings.network;
+                let kept: Vec<&str> =
+                    name.split(' ').filter(|it| !it.starts_with("call_jitter_ns=")).collect();
+                *name = kept.join(" ");
+                name.push_str(&format!(" call_jitter_ns={value}"));
+                return Some(changed);
+            }
+            Assumed::RnrTimer => {
+                let timer_ns = &mut changed.settings.rnr_timer_ns;
+                if setup.settings.scheme != SchemeName::Hardware || *timer_ns != RNR_TIMER_NS {
+                    return None;
+                }
+                *timer_ns = (value * 1000.0) as u64;
+                return Some(changed);
+            }
+        }
+        for (key, price_ps) in keys {
+            if setup.settings.network_value(key).is_some() {
+                return None;
+            }
+            changed.settings.network.push_str(&format!(" {key}={}", price_ps as f64 / 1000.0));
+        }
+        (changed.network.model.cost != setup.network.model.cost || value == self.base()).then_some(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use std::path::PathBuf;
+
+    fn worlds(name: &str) -> Vec<Setup> {
+        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        Plan::read(&directory.join(name), &directory.join("networks"), true).expect("a plan").worlds
+    }
+
+    #[test]
+    fn a_changed_world_has_another_key_and_names_the_price() {
+        let worlds = worlds("e1.2.toml");
+        let changed = Assumed::CreditPrice.set(&worlds[0], 0.5).expect("an assumption of EXTOLL");
+        assert_ne!(changed.key(), worlds[0].key());
+        assert_eq!(changed.settings.network, "extoll credit_send_ns=645.5 credit_receive_ns=645.5");
+        assert_eq!(changed.settings.network_value("credit_send_ns"), Some(645.5));
+        assert_eq!(Assumed::ReceiveCall.set(&worlds[0], 0.0).map(|it| it.settings.network), None);
+    }
+
+    #[test]
+    fn a_world_keeps_the_values_that_its_plan_sets() {
+        let is_free = |it: &&Setup| it.settings.network_value("credit_send_ns") == Some(0.0);
+        let worlds = worlds("e1.5.toml");
+        let free = worlds.iter().find(is_free).expect("worlds without a price of credit packets");
+        assert!(Assumed::CreditPrice.set(free, 2.0).is_none());
+        let priced = worlds.iter().find(|it| !is_free(it)).expect("worlds with it");
+        assert!(Assumed::CreditPrice.set(priced, 2.0).is_some());
+    }
+
+    #[test]
+    fn only_the_default_rnr_timer_of_hardware_is_swept() {
+        let worlds = worlds("e2.3.toml");
+        for world in &worlds {
+            let is_assumed =
+                world.settings.scheme == SchemeName::Hardware && world.settings.rnr_timer_ns == RNR_TIMER_NS;
+            let changed = Assumed::RnrTimer.set(world, 80.0);
+            assert_eq!(changed.map(|it| it.settings.rnr_timer_ns), is_assumed.then_some(80_000));
+        }
+    }
+
+    #[test]
+    fn the_values_of_a_sweep_contain_the_base() {
+        for parameter in Assumed::ALL {
+            assert!(parameter.values().contains(&parameter.base()), "{}", parameter.name());
+            assert!(parameter.values().is_sorted(), "{}", parameter.name());
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Every key of a plan and of a network file, as the reference page lists it.
+//!
+//! The structs that read a file decide what is allowed; this table describes it. The tests compare both: names, values of
+//! enumerations, which keys are required, and defaults.
+
+mod network;
+mod workload;
+
+pub use network::{COSTS, NETWORKS};
+pub use workload::{GOAL, WORKLOADS};
+
+/// One key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// As it stands in the file.
+    pub name: &'static str,
+    /// What can be given.
+    pub value: Value,
+    /// What happens without it.
+    pub presence: Presence,
+    /// A value that is allowed, in TOML. That of the keys of one table fit together.
+    pub example: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// What can be given for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Type and unit, in words.
+    Words(&'static str),
+    /// One of these strings.
+    OneOf(&'static [&'static str]),
+}
+
+/// What happens without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// The file is refused.
+    Required,
+    /// It counts as if it were there with this value, in TOML.
+    Default(&'static str),
+    /// In words: what then happens is no value of the key.
+    Optional(&'static str),
+}
+
+/// A table of keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// The name of the workload or of the network's kind.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Its keys.
+    pub keys: &'static [KeyInfo],
+}
+
+impl Section {
+    /// Names of what a workload of this name records, the one that tables call *time* first; empty for other sections.
+    pub fn records(&self) -> &'static [&'static str] {
+        let example = format!("[{}]\n{}", self.name, self.example());
+        toml::from_str::<crate::workload::Workload>(&example).map_or(&[], |workload| workload.records())
+    }
+
+    /// Its required keys with their examples, as TOML.
+    pub fn example(&self) -> String {
+        let required = self.keys.iter().filter(|key| key.presence == Presence::Required);
+        required.map(|key| format!("{} = {}\n", key.name, key.example)).collect()
+    }
+}
+
+impl KeyInfo {
+    const fn required(
+        name: &'static str,
+        value: Value,
+        example: &'static str,
+        meaning: &'static str,
+    ) -> KeyInfo {
+        KeyInfo { name, value, presence: Presence::Required, example, meaning }
+    }
+
+    const fn with_default(
+        name: &'static str,
+        value: Value,
+        default: &'static str,
+        meaning: &'static str,
+    ) -> KeyInfo {
+        KeyInfo { name, value, presence: Presence::Default(default), example: default, meaning }
+    }
+
+    const fn optional(
+        name: &'static str,
+        value: Value,
+        example: &'static str,
+        without: &'static str,
+        meaning: &'static str,
+    ) -> KeyInfo {
+        KeyInfo { name, value, presence: Presence::Optional(without), example, meaning }
+    }
+}
+
+const TEXT: Value = Value::Words("text");
+const SWITCH: Value = Value::Words("true or false");
+const BYTES: Value = Value::Words("bytes, at most 2^40");
+const NANOSECONDS: Value = Value::Words("ns, a whole number of at most 10^12");
+
+/// Keys at the top of a plan.
+pub const TOP: &[KeyInfo] = &[
+    KeyInfo::required("title", TEXT, "\"An example\"", "What the plan shows, in one line."),
+    KeyInfo::required(
+        "experiment",
+        TEXT,
+        "\"mine\"",
+        "The experiment whose points use the records, such as `E1.2`; choose any other name for your own.",
+    ),
+    KeyInfo::required("source", TEXT, "\"my own question\"", "Where the experiment was published."),
+    KeyInfo::optional(
+        "seeds",
+        Value::Words("a list of whole numbers"),
+        "[1]",
+        "allowed only in a plan without `[[sweep]]`",
+        "Each world runs once with each seed.",
+    ),
+    KeyInfo::optional(
+        "memory_peers",
+        Value::Words("a list of whole numbers, each 64 to 4194304"),
+        "[1024]",
+        "memory is not measured",
+        "Numbers of peers for which a receiver's memory is measured.",
+    ),
+    KeyInfo::with_default(
+        "reference",
+        SWITCH,
+        "true",
+        "Each world is compared with the same world without flow control, which runs too.",
+    ),
+    KeyInfo::optional(
+        "base",
+        Value::Words("a table"),
+        "{}",
+        "each sweep has all keys",
+        "Keys that all sweeps share.",
+    ),
+    KeyInfo::optional(
+        "sweep",
+        Value::Words("a list of tables, `[[sweep]]`"),
+        "[]",
+        "allowed only with `memory_peers`",
+        "Each table is laid over `base`. A list in it is a list of alternatives: each combination is a world.",
+    ),
+    KeyInfo::optional(
+        "quick",
+        Value::Words("a table with `seeds`, `memory_peers`, `base` or `sweep`"),
+        "{}",
+        "`--quick` changes nothing",
+        "What `--quick` changes: `base` is laid over the plan's, the others replace it.",
+    ),
+];
+
+/// Keys of `base` and of each sweep.
+pub const SWEEP: &[KeyInfo] = &[
+    KeyInfo::required(
+        "network",
+        Value::Words("a table with `file`"),
+        "{ file = \"infiniband\" }",
+        "The network: `file` is a name in `experiments/networks`; every other key replaces that key of the file.",
+    ),
+    KeyInfo::optional(
+        "cost",
+        Value::Words("a table"),
+        "{ match_ns = 100.0 }",
+        "as in the network's file",
+        "Replaces keys of the file's `[cost]`.",
+    ),
+    KeyInfo::required(
+        "workload",
+        Value::Words("a table with one key, the name of a workload"),
+        "{ latency = { message_bytes = 8, round_trips = 10 } }",
+        "What the ranks do. A workload of another name replaces the one in `base`.",
+    ),
+    KeyInfo::required("ranks", Value::Words("1 to 1048576"), "8", "Ranks of the world."),
+    KeyInfo::optional(
+        "ranks_per_node",
+        Value::Words("a whole number"),
+        "1",
+        "1 on `extoll` and `infiniband`",
+        "Ranks on each node. Other networks have no nodes and refuse the key.",
+    ),
+    KeyInfo::optional(
+        "mesh_nodes",
+        Value::Words("text, such as `4x4x1`; each side is 1 to 64"),
+        "\"4x2x1\"",
+        "required on `extoll`, refused on other networks",
+        "Nodes along x, y and z. Nodes times `ranks_per_node` are the ranks.",
+    ),
+    KeyInfo::required(
+        "scheme",
+        Value::OneOf(&[
+            "unlimited",
+            "hardware",
+            "static",
+            "static-connection",
+            "adaptive",
+            "dynamic",
+            "weir",
+        ]),
+        "\"static\"",
+        "Flow control; see the table below.",
+    ),
+    KeyInfo::with_default(
+        "piggyback",
+        SWITCH,
+        "false",
+        "Credits return with data packets too. Allowed with `static` and `dynamic`; `weir` always does it.",
+    ),
+    KeyInfo::optional(
+        "slots_per_peer",
+        Value::Words("slots, at most 65536; at least twice `credit_slots` where the scheme has those"),
+        "30",
+        "required by every scheme except `unlimited`",
+        "Slots that a receiver sets aside for each rank, credit slots included.",
+    ),
+    KeyInfo::with_default(
+        "credit_slots",
+        Value::Words("slots, 1 to 16"),
+        "2",
+        "How many of these slots are for explicit credit packets. Used by `static`, `dynamic` and `weir`.",
+    ),
+    KeyInfo::with_default(
+        "eager_bytes",
+        Value::Words("bytes, at most 1048576"),
+        "2048",
+        "Longest message that is sent eagerly. Longer messages use a rendezvous.",
+    ),
+    KeyInfo::with_default(
+        "start_skew_ns",
+        NANOSECONDS,
+        "0",
+        "Each rank starts later than time 0 by a random time of at most this.",
+    ),
+    KeyInfo::with_default(
+        "rnr_timer_ns",
+        NANOSECONDS,
+        "20000",
+        "How long a sender waits after an RNR NAK. Used by `hardware`.",
+    ),
+    KeyInfo::with_default(
+        "start_slots",
+        Value::Words("slots, 1 to `slots_per_peer`"),
+        "4",
+        "Slots that each sender owns at first, at most `slots_per_peer`. Used by `adaptive`.",
+    ),
+];
+
+/// Flow-control schemes of [`SWEEP`]: name and meaning.
+pub const SCHEMES: &[(&str, &str)] = &[
+    ("unlimited", "No flow control; mailboxes grow as needed. It is the reference of all others."),
+    (
+        "hardware",
+        "No credits: a receiver without a buffer answers RNR NAK, and the sender tries again (Liu & Panda).",
+    ),
+    ("static", "Each sender has a fixed share of the mailbox, with credits (Prades, chapter 5)."),
+    ("static-connection", "Pre-posted buffers for each connection, with credits (Liu & Panda)."),
+    (
+        "adaptive",
+        "As `static-connection`; a receiver posts more buffers when a sender had to wait (Liu & Panda).",
+    ),
+    ("dynamic", "The mailbox moves slots to the senders that use them, as published (Prades, chapter 6)."),
+    ("weir", "What the provider does by default: dynamic credits, piggybacking, a share at first contact."),
+];
+
+#[cfg(test)]
+mod tests;

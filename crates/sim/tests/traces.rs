@@ -1,0 +1,30 @@
+//! Trace hashes of small worlds, kept in a file: a change that is not meant to change the model changes none of them.
+//!
+//! If a change of the model is meant, write the file anew: `WEIR_WRITE_TRACES=1 cargo test -p weir-sim --test traces`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use weir_sim::plan::{Plan, run};
+
+#[test]
+fn small_worlds_have_the_trace_hashes_on_file() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
+    let networks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/networks");
+    let plan = Plan::read(&tests.join("plan.toml"), &networks, false).expect("a plan");
+    let mut found = String::new();
+    for setup in &plan.worlds {
+        let record = run::run(setup).expect("the world ends");
+        let network = &setup.settings.network;
+        writeln!(found, "{} {network}: {}", record.trace, setup.settings.describe()).expect("text");
+    }
+    let path = tests.join("hashes.txt");
+    if std::env::var_os("WEIR_WRITE_TRACES").is_some() {
+        std::fs::write(&path, &found).expect("written");
+    }
+    let kept = std::fs::read_to_string(&path).expect("the file of hashes");
+    for (found, kept) in found.lines().zip(kept.lines()) {
+        assert_eq!(found, kept, "the left one is found, the right one is in {}", path.display());
+    }
+    assert_eq!(found.lines().count(), kept.lines().count(), "worlds of the plan");
+}
