@@ -1,12 +1,14 @@
-//! What it costs to find a message among many that wait, and a receive among many that are posted.
+//! Cost of finding a message among many unexpected ones, and a receive among many posted ones.
 //!
-//! Expected: with 10 messages in front, those are walked past, some 5 ns each. With 1,000 the pattern's index answers: a hash, a
-//! bucket, up to a few heads, and as much again to take the message out of the list and of the index (of all four, when
-//! they are there), 0.1 to 0.3 us. With 100,000 the same steps miss the cache, some 10 times at 100 ns at the worst: at most 1 us.
-//! A peek is a part of that. `drain` is 120,000 messages of three senders, pushed in turn and received sender by sender: at most
-//! 0.2 s (MPICH 5.0.2 needs 60 s for it; field notes, section 2), and linear in the messages.
+//! Expected with 10 messages in front: a search visits them, about 5 ns each. With 1,000 the pattern's index answers.
+//! It costs a hash, a bucket and a few heads. Removing the message from the list and from all indexes costs as much
+//! again: 0.1 to 0.3 us. With 100,000 the same steps miss the cache, about 10 times at 100 ns: at most 1 us. A peek is
+//! a part of that.
 //!
-//! The endpoint does all of it, so each figure has some 100 ns of commands and actions in it.
+//! `drain` has 120,000 messages of three senders, pushed in turn and received sender by sender. Expected: at most 0.2
+//! s, and linear in the messages. (MPICH 5.0.2 needs 60 s for it; field notes, section 2.)
+//!
+//! The endpoint does all of it, so each figure includes about 100 ns of commands and actions.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -17,10 +19,10 @@ use weir_proto::{
     ReceiveCommand, Request, Scheme, Space,
 };
 
-/// As MPICH: the bits of its protocol are ignored in every receive, those of the tag too if any tag will do.
+/// As in MPICH: every receive ignores the protocol bits; a receive with any tag also ignores the tag bits.
 const PROTOCOL: u64 = 0xf << 60;
 const ANY_TAG: u64 = PROTOCOL | 0xffff_ffff;
-/// The communicator that is received from, and one whose messages are in the way.
+/// The communicator of the receives, and another one whose messages are in front.
 const CONTEXT: u64 = 5 << 40;
 const OTHER_CONTEXT: u64 = 6 << 40;
 const WANTED: Peer = Peer(7);
@@ -61,7 +63,7 @@ impl Machine {
         self.endpoint.handle(Instant(0), event, &mut self.actions);
     }
 
-    /// A message without payload: its envelope is all there is of it.
+    /// A message without payload: only its envelope uses memory.
     fn arrive(&mut self, from: Peer, tag: u64) {
         let (space, data) = (Space::Tagged, Some(u64::from(from.0)));
         let body = Body::Eager { space, tag, data, length: 0, acknowledge: None };
@@ -88,12 +90,12 @@ fn unexpected(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("unexpected, {name}"));
         for count in [10, 1000, 100_000] {
             let mut machine = Machine::new();
-            // From eleven senders, with tags that are all different.
+            // Eleven senders, with distinct tags.
             for number in 0..count {
                 machine.arrive(Peer(number as u32 % 11), OTHER_CONTEXT | number);
             }
             if count > 10 {
-                // All indexes there are: the dearest case.
+                // Builds all indexes: the most expensive case.
                 for (_, from, ignore) in PATTERNS {
                     machine.peek(pattern(from, CONTEXT, ignore));
                 }
@@ -158,13 +160,13 @@ fn posted(criterion: &mut Criterion) {
     }
 }
 
-/// What the process has in memory, by the kernel's count. Unit: bytes.
+/// Resident memory of the process as the kernel counts it. Unit: bytes.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     4096 * pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
 
-/// Not a time: what a million messages take, by our count and by the kernel's, and what is left when they are gone.
+/// Prints the memory of a million messages, by our count and by the kernel's, and what is left afterwards.
 fn memory() {
     const COUNT: u64 = 1_000_000;
     let mut machine = Machine::new();

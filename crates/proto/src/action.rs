@@ -5,7 +5,7 @@
 use crate::event::{MessageId, Peer, PeerFault, Request, Transfer};
 use crate::packet::Packet;
 
-/// What the driver does next, in the order of the list. Actions name payloads and do not carry them.
+/// The steps that the driver performs, in the order of the list. Actions name payloads and do not carry them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Prepare to send to `to`. The driver answers with `Connected` or `Lost`. The answer may be late if all lanes are
@@ -196,7 +196,7 @@ pub enum Destination {
 /// The metadata of a message, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The sender.
     pub from: Peer,
     /// 64-bit tag.
     pub tag: u64,

@@ -140,7 +140,7 @@ pub const MAX_UNEXPECTED: u32 = crate::message::slab::MAX_SLOTS;
 pub struct Config {
     /// The scheme.
     pub scheme: Scheme,
-    /// What a slot holds on the link.
+    /// The shape of slots on the link.
     pub geometry: Geometry,
     /// Credit slots per peer, `n` in the papers; with dynamic credits also the credits guaranteed to every sender.
     pub credit_slots: u32,

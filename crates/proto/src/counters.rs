@@ -1,4 +1,4 @@
-//! What the endpoint counts, for the report of `weir run`.
+//! Counters of the endpoint, for the report of `weir run`.
 //!
 //! Packets are counted by kind, except eager ones, which are the most common. Their number is the rest of
 //! [`Counters::packets_sent`], so that a message of one packet needs no further count.

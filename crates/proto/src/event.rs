@@ -159,9 +159,9 @@ pub enum Command {
     Peek {
         /// The request to complete.
         request: Request,
-        /// What to look for.
+        /// The pattern of the wanted message.
         pattern: Pattern,
-        /// What happens to a found message.
+        /// The fate of a found message.
         then: PeekThen,
     },
     /// Receive a message that a peek has claimed, into a buffer of `capacity_bytes`.
@@ -229,7 +229,7 @@ pub struct SendCommand {
     pub level: SendLevel,
 }
 
-/// What a receive or a peek accepts.
+/// The messages that a receive or a peek accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// Tagged or untagged.
@@ -264,7 +264,7 @@ pub struct ReceiveCommand {
     pub multi: Option<u64>,
 }
 
-/// What happens to a message that a peek finds.
+/// The fate of a message that a peek finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeekThen {
     /// It stays in the queue.

@@ -1,8 +1,8 @@
 //! Mailbox arithmetic: how slots are divided and when credits are returned.
 //!
 //! This file has numbers only; layouts belong to the links. Source: Prades, thesis, sections 5.1 to 5.3 (digest:
-//! `docs/explanation/flow-control.md`). A mailbox has a data region and a credit region. The data region is the sum of the senders'
-//! quotas. The credit region has `credit_slots` slots for the explicit credit packets of each peer.
+//! `docs/explanation/flow-control.md`). A mailbox has a data region and a credit region. The data region is the sum of
+//! the senders' quotas. The credit region has `credit_slots` slots for the explicit credit packets of each peer.
 //!
 //! Worked exchange, quota 20, two credit slots, threshold 7. The sender fills its 20 slots and stops. The receiver
 //! retrieves 7 slots and returns 7 credits, twice. Now both credit slots may be full, and 6 slots are left to retrieve.
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn the_formula_q_div_n_overflows_the_credit_region() {
-        assert!(flow(3, 3 / 2).expect("runs") > 2);
+        assert!(flow(3, 3 / 2).expect("no deadlock") > 2);
     }
 
     #[test]
     fn a_steady_flow_of_2_kb_messages_needs_the_published_slots() {
         // Data region slots `q` and receive buffer slots `q + n`, thesis 5.5.
         for (n, buffer_slots) in [(1, 74), (2, 57), (3, 52), (4, 50), (5, 49)] {
-            let smallest = (1..).find(|&q| steady(q, n, 37)).expect("some");
+            let smallest = (1..).find(|&q| steady(q, n, 37)).expect("a large enough quota");
             assert_eq!(smallest + n, buffer_slots, "n={n}");
         }
     }

@@ -1,17 +1,18 @@
-//! Numbered entries in pages that go back when they are empty: after a million messages a table is as small as before.
+//! Tables of numbered entries, whose memory is released when they empty.
 //!
-//! Numbers are used again. Within a page that has only been filled they ascend, so that what is begun in a row and
-//! ends in a row can be named by a range.
+//! [`Table`] stores entries in pages. Numbers are reused. In a page that is only being filled they ascend, so
+//! consecutive operations have consecutive numbers and one range names them. This file does not know what the entries
+//! are.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// A number, in a form in which that there is none takes no room.
+/// A number whose `Option` takes no more memory than the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(NonZeroU32);
 
 impl Number {
-    /// The form of `number`, at most `u32::MAX - 1`.
+    /// The number `number`, at most `u32::MAX - 1`.
     #[inline]
     pub fn of(number: u32) -> Number {
         Number(NonZeroU32::MIN.saturating_add(number))
@@ -24,12 +25,12 @@ impl Number {
     }
 }
 
-/// About the size of a page: large enough that the allocator gets it from the kernel and gives it back there. Unit: bytes.
+/// Approximate size of a page: large enough that the allocator returns it to the kernel. Unit: bytes.
 const PAGE_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Debug)]
 struct Page<T> {
-    /// Grows up to [`Table::PER_PAGE`] as it is used, so that an almost empty table touches little.
+    /// Grows up to [`Table::PER_PAGE`] as it is used, so that an almost empty table touches little memory.
     entries: Vec<Option<T>>,
     free: Vec<u16>,
 }
@@ -41,8 +42,7 @@ impl<T> Page<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// One place more than were ever used. The first page grows as it is needed, for the many tables that never have more
-    /// than a few entries.
+    /// Adds a place. The first page grows by need, for the many tables with only a few entries.
     fn add_place(&mut self, first_page: bool) -> usize {
         if self.entries.capacity() == 0 && !first_page {
             self.entries.reserve_exact(Table::<T>::PER_PAGE);
@@ -95,7 +95,7 @@ impl<T> Table<T> {
         number
     }
 
-    /// A place that is free, and counts as used from now on.
+    /// Takes a free place.
     #[inline(always)]
     fn vacant(&mut self) -> (u32, &mut Option<T>) {
         let index = match self.open.last() {
@@ -122,21 +122,22 @@ impl<T> Table<T> {
         index
     }
 
-    /// The entry of that number, if there is one: numbers may come from a wire.
+    /// The entry of this number, if there is one. Numbers may come from the wire.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
         let (page, place) = Self::place(number);
         self.pages.get(page)?.entries.get(place)?.as_ref()
     }
 
-    /// As [`Table::get`], to change it.
+    /// As [`Table::get`], for write access.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         let (page, place) = Self::place(number);
         self.pages.get_mut(page)?.entries.get_mut(place)?.as_mut()
     }
 
-    /// Takes out the entry of that number, if there is one. An empty page goes back, unless it is the only one with room.
+    /// Removes the entry of this number, if there is one. An empty page is freed unless it is the only one with free
+    /// places.
     #[inline]
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let (index, place) = Self::place(number);
@@ -145,13 +146,13 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// As [`Table::remove`], for an entry that nobody wants. Returns whether there was one.
+    /// As [`Table::remove`], without returning the entry. Returns whether there was one.
     #[inline(always)]
     pub fn discard(&mut self, number: u32) -> bool {
         self.discard_with(number, |_| ()).is_some()
     }
 
-    /// As [`Table::discard`], after `act` has seen the entry. Returns what that does.
+    /// As [`Table::discard`], after `act` has seen the entry. Returns the result of `act`.
     #[inline(always)]
     pub fn discard_with<R>(&mut self, number: u32, act: impl FnOnce(&T) -> R) -> Option<R> {
         let (index, place) = Self::place(number);
@@ -162,7 +163,7 @@ impl<T> Table<T> {
         Some(result)
     }
 
-    /// A place is empty that was not.
+    /// A place has become free.
     #[inline(always)]
     fn vacate(&mut self, index: usize, place: usize) {
         let page = &mut self.pages[index];
@@ -172,7 +173,7 @@ impl<T> Table<T> {
         if used == Self::PER_PAGE - 1 {
             self.open.push(index as u32);
         }
-        // Most often nothing is to be done: the only page with room is empty again.
+        // Most often nothing is to be done: the only page with free places is empty again.
         if used == 0 && (place + 1 == Self::PER_PAGE || self.open.len() > 1) {
             self.reset_empty_page(index);
         }
@@ -189,7 +190,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// What it occupies beside itself. Unit: bytes, by capacity.
+    /// Heap memory that it uses. Unit: bytes, by capacity.
     pub fn bytes(&self) -> usize {
         let page = |page: &Page<T>| {
             page.entries.capacity() * size_of::<Option<T>>() + page.free.capacity() * size_of::<u16>()
@@ -209,10 +210,10 @@ impl<T> Table<T> {
     }
 }
 
-/// More places than these go back when none is in use.
+/// An empty row with more places than these is freed.
 const MAX_SPARE_PLACES: usize = 64;
 
-/// Numbered entries of which there are few at a time: in one row, a step closer than in a [`Table`].
+/// Numbered entries in one array, for few entries at a time: one indirection less than in a [`Table`].
 #[derive(Clone, Debug)]
 pub struct Row<T> {
     entries: Vec<Option<T>>,
@@ -243,19 +244,19 @@ impl<T> Row<T> {
         number
     }
 
-    /// The entry of that number, if there is one.
+    /// The entry of this number, if there is one.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
         self.entries.get(number as usize)?.as_ref()
     }
 
-    /// As [`Row::get`], to change it.
+    /// As [`Row::get`], for write access.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.entries.get_mut(number as usize)?.as_mut()
     }
 
-    /// Takes out the entry of that number, if there is one.
+    /// Removes the entry of this number, if there is one.
     #[inline]
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let value = self.entries.get_mut(number as usize)?.take()?;
@@ -266,7 +267,7 @@ impl<T> Row<T> {
         Some(value)
     }
 
-    /// What it occupies beside itself. Unit: bytes, by capacity.
+    /// Heap memory that it uses. Unit: bytes, by capacity.
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Option<T>>() + self.free.capacity() * size_of::<u32>()
     }
@@ -320,7 +321,7 @@ mod tests {
             for number in numbers {
                 table.remove(number);
             }
-            assert!(held(&table) <= 2, "{} pages are held", held(&table));
+            assert!(held(&table) <= 2, "{} pages are allocated", held(&table));
             let number = table.insert(7); // and it works as before
             assert_eq!(table.remove(number), Some(7));
         }

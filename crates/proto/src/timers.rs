@@ -1,11 +1,11 @@
-//! Timers: at most one for each peer, and which comes first.
+//! Timers: at most one per peer, in order of time. This file does not read a clock.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Peer;
 use crate::time::Instant;
 
-/// Bound: one entry for each peer.
+/// The timers. Bound: one entry per peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     by_time: BTreeSet<(Instant, Peer)>,
@@ -19,33 +19,33 @@ impl Timers {
         self.by_time.is_empty()
     }
 
-    /// When the first is due.
+    /// The earliest expiry time.
     #[inline]
     pub fn earliest(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Whose timers are set, in order.
+    /// The peers with a timer, in order.
     #[cfg(feature = "explore")]
     pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
         self.by_peer.keys().copied()
     }
 
-    /// Sets the timer of `peer`, instead of the one it had.
+    /// Sets the timer of `peer`, replacing an earlier one.
     pub fn set(&mut self, peer: Peer, at: Instant) {
         self.cancel(peer);
         self.by_time.insert((at, peer));
         self.by_peer.insert(peer, at);
     }
 
-    /// Stops the timer of `peer`, if it has one.
+    /// Cancels the timer of `peer`, if it has one.
     pub fn cancel(&mut self, peer: Peer) {
         if let Some(at) = self.by_peer.remove(&peer) {
             self.by_time.remove(&(at, peer));
         }
     }
 
-    /// Takes the first timer that is due at `now`.
+    /// Removes the first timer that has expired at `now`.
     pub fn take_due(&mut self, now: Instant) -> Option<Peer> {
         let (at, peer) = *self.by_time.first()?;
         if at > now {

@@ -1,4 +1,6 @@
-//! Transfers: what is under way between us and a peer beyond single packets, by the name the peer answers to.
+//! Transfers: operations between us and a peer that need more than one packet, by the name that the peer answers to.
+//!
+//! This file stores their state. It does not decide anything.
 
 use alloc::vec::Vec;
 
@@ -6,12 +8,13 @@ use crate::action::Envelope;
 use crate::event::{Peer, Request, Transfer};
 use crate::table::Table;
 
-/// One transfer. The peer that may answer to it is part of it, and checked.
+/// The state of one transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
-    /// A send waits for `Finished`: its payload is to be taken (then `length` bytes may be fetched) or matched.
+    /// A send waits for `Finished`. Its payload is to be received by rendezvous (then `length` bytes may be requested),
+    /// or only the match is awaited.
     Send { request: Request, length: u64 },
-    /// A rendezvous is being taken into a receive.
+    /// A rendezvous is being received.
     Receive {
         request: Request,
         multi: Option<u32>,
@@ -19,24 +22,24 @@ pub(crate) enum State {
         envelope: Envelope,
         offset: u64,
         bytes: u64,
-        /// Bytes that have not come, if they come in pieces.
+        /// Bytes that have not arrived, if they come in packets.
         left: u64,
         path: PayloadPath,
     },
-    /// A remote read: `left` bytes have not come.
+    /// A remote read; `left` bytes have not arrived.
     Read { request: Request, key: u64, offset: u64, bytes: u64, left: u64, path: PayloadPath },
     /// A remote write.
     Write { request: Request, key: u64, offset: u64, bytes: u64, data: Option<u64>, path: PayloadPath },
 }
 
-/// How the payload of a transfer travels: what may be heard of it next depends on that.
+/// How the payload of a transfer travels. It determines which packets are valid next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PayloadPath {
     /// In packets.
     Packets,
-    /// The target has been asked for the address.
+    /// The address was requested from the target.
     Locating,
-    /// A copy between the processes is under way.
+    /// A copy between the processes is pending.
     Copying,
 }
 
@@ -46,7 +49,7 @@ pub(crate) struct Entry {
     pub state: State,
 }
 
-/// All transfers of an endpoint but copies, which have their own table. Names are used again.
+/// All transfers of an endpoint except bounce buffers, which have their own table. Names are reused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
     entries: Table<Entry>,
@@ -57,13 +60,13 @@ impl Transfers {
         Transfer(self.entries.insert(Entry { peer, state }))
     }
 
-    /// The transfer of that name with `peer`, if there is one: names come from the wire.
+    /// The transfer of this name with `peer`, if there is one. Names come from the wire.
     pub fn get(&mut self, transfer: Transfer, peer: Peer) -> Option<&mut State> {
         let entry = self.entries.get_mut(transfer.0)?;
         (entry.peer == peer).then_some(&mut entry.state)
     }
 
-    /// Our own transfer, whoever the peer is.
+    /// One of our transfers, with any peer.
     pub fn entry(&self, transfer: Transfer) -> Option<Entry> {
         self.entries.get(transfer.0).copied()
     }
@@ -84,17 +87,17 @@ impl Transfers {
         self.entries.count() == 0
     }
 
-    /// The peers that transfers are under way with, each at least once.
+    /// The peers with pending transfers, each at least once.
     pub fn peers(&self) -> impl Iterator<Item = Peer> {
         self.entries.iter().map(|(_, entry)| entry.peer)
     }
 
-    /// Whether a peer may still come for payload of ours.
+    /// Whether a peer may still request payload of ours.
     pub fn has_announced_payload(&self) -> bool {
         self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Send { .. }))
     }
 
-    /// Whether payload of a peer is still coming to a receive.
+    /// Whether payload of a peer is still arriving for a receive.
     pub fn is_receiving_payload(&self) -> bool {
         self.entries.iter().any(|(_, entry)| matches!(entry.state, State::Receive { .. }))
     }

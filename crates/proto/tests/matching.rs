@@ -1,4 +1,4 @@
-//! Matching against a naive oracle: two lists, searched from the front, as MPI says it.
+//! Matching against a naive oracle: two lists, searched from the front, as MPI specifies.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -21,26 +21,26 @@ enum Step {
     Peek(Pattern, PeekThen),
     /// The n-th posted receive is canceled, if it is still posted.
     Cancel(usize),
-    /// The n-th claimed message is received or thrown away, if there is one.
+    /// The n-th claimed message is received or discarded, if there is one.
     Settle {
         nth: usize,
         discard: bool,
     },
 }
 
-/// What messages and patterns are drawn from.
+/// The ranges of random messages and patterns.
 #[derive(Clone, Debug)]
 struct Draw {
     peers: u32,
-    /// Tags are drawn below this and spread over the 64 bits, so that masks take contexts, tags or both away.
+    /// Tags are drawn below this bound and spread over the 64 bits, so that masks remove contexts, tags or both.
     tags: u64,
     masks: Vec<u64>,
-    /// Weights of arrivals and receives: long queues of either come from uneven ones.
+    /// Weights of arrivals and receives: uneven weights give long queues.
     arrivals: u32,
     receives: u32,
 }
 
-/// Two bits of tag in the lowest places, two of "context" above bit 40, the others between.
+/// Two bits of the tag are lowest, two bits of "context" are above bit 40, the others are between.
 fn spread(tag: u64) -> u64 {
     tag & 3 | (tag >> 2 & 3) << 40 | (tag >> 4) << 8
 }
@@ -74,14 +74,14 @@ fn step(draw: &Draw) -> impl Strategy<Value = Step> + use<> {
     ]
 }
 
-/// Short runs with few keys: everything collides.
+/// Short runs with few keys, so that many messages match.
 fn short() -> impl Strategy<Value = Vec<Step>> {
     let draw = Draw { peers: 3, tags: 4, masks: vec![0, 1, 2, u64::MAX], arrivals: 4, receives: 4 };
     proptest::collection::vec(step(&draw), 1..80)
 }
 
-/// Runs in phases, each with its own weights, so that long queues of messages and of receives build up and are drained
-/// with other patterns; more ignore masks than a queue has indexes.
+/// Runs in phases with different weights. Long queues of messages and receives build up and are drained with other
+/// patterns. There are more ignore masks than indexes.
 fn long() -> impl Strategy<Value = Vec<Step>> {
     let masks = [0, 0xf << 60, (0xf << 60) | 0xff_ffff_ffff, 1, 0xff00, 3 << 40, u64::MAX];
     let draw = (1u32..200, 1u64..3000, 1usize..=masks.len()).prop_map(move |(peers, tags, count)| {
@@ -98,7 +98,7 @@ fn long() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// What happened, in the oracle's and the machine's common language: which message went to which request.
+/// An event in terms of both the oracle and the machine: which message went to which request.
 #[derive(Debug, PartialEq)]
 enum Seen {
     Matched { request: u32, message: u64 },
@@ -113,10 +113,10 @@ struct Oracle {
     unexpected: Vec<(Space, u32, u64, u64)>,
     /// Messages that a peek has claimed, by number.
     claimed: Vec<u64>,
-    /// Messages that a peek which reports what it sees twice has seen.
+    /// Messages that a `LeaveUntilSeenTwice` peek has seen once.
     seen_once: std::collections::HashSet<u64>,
     seen: Vec<Seen>,
-    /// The most messages that waited.
+    /// Maximum of queued messages.
     longest: usize,
 }
 
@@ -202,7 +202,7 @@ fn machine() -> Endpoint {
     })
 }
 
-/// Messages are told apart by their completion data; that of some does not fit into 32 bits.
+/// Messages are identified by their completion data; some values do not fit into 32 bits.
 fn data_of(number: u64) -> u64 {
     if number % 16 == 3 { number | 1 << 40 } else { number }
 }
@@ -223,11 +223,11 @@ fn packet(space: Space, tag: u64, data: u64, rendezvous: bool) -> Packet {
     Packet::new(body, payload_bytes)
 }
 
-/// Runs the steps in the machine and in the oracle, and returns the longest queue of messages there was.
+/// Runs the steps in the machine and in the oracle. Returns the maximum length of the message queue.
 fn compare(steps: &[Step]) -> Result<usize, TestCaseError> {
     let mut oracle = Oracle::default();
     let mut machine = machine();
-    // What a claimed message is called, by its number.
+    // The names of claimed messages, by number.
     let mut names = std::collections::HashMap::new();
     for (number, &step) in steps.iter().enumerate() {
         let number = number as u64;

@@ -1,4 +1,4 @@
-//! The wire format: what is written is read again, and no 64 bytes at all make the reader fail otherwise than in words.
+//! The wire format: packets survive encoding, and arbitrary bytes give a packet or a typed error.
 
 use proptest::prelude::*;
 use weir_proto::wire::{self, PacketError};

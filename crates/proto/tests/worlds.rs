@@ -1,7 +1,7 @@
-//! Random worlds, by seed: legal programs end, every byte is right, the mailboxes hold.
+//! Random worlds by seed: legal programs complete with correct bytes, and mailboxes keep their bounds.
 //!
-//! `WEIR_SEED=7f3a cargo test -p weir-proto --test worlds` runs one world again; `WEIR_WORLDS=100000` runs more and
-//! says how far it is (`make worlds` runs a million).
+//! `WEIR_SEED=7f3a cargo test -p weir-proto --test worlds` repeats one world. `WEIR_WORLDS=100000` runs more worlds and
+//! reports progress.
 
 mod world;
 
@@ -18,8 +18,8 @@ use weir_proto::{
 };
 use world::{FastPathCounts, Plan, World};
 
-/// A scheme with its parameters, for connections of at most `quota_slots`. Retries are without limit: in a legal program
-/// nobody gives up a peer that lives.
+/// A scheme with its parameters, for connections of at most `quota_slots`. Retries have no limit: a legal program does
+/// not lose a live peer.
 fn scheme(rng: &mut Rng, quota_slots: u32) -> Scheme {
     let ecm_threshold = NonZeroU32::new(rng.u32(..=quota_slots.min(8)));
     let slots = NonZeroU32::new(rng.u32(1..=4)).expect("not 0");
@@ -37,7 +37,7 @@ fn scheme(rng: &mut Rng, quota_slots: u32) -> Scheme {
     schemes[rng.usize(..schemes.len())]
 }
 
-/// A data region from none to plenty, for some of the endpoints, all, or more than there are.
+/// A data region of any size, for some endpoints, all, or more than exist.
 fn region(rng: &mut Rng, credit_slots: u32) -> DataRegion {
     let start_slots = credit_slots + [0, 0, 1, 7][rng.usize(..4)];
     let peers = rng.u32(..10);
@@ -74,7 +74,7 @@ fn plan(rng: &mut Rng) -> Plan {
         cross_memory: rng.bool(),
         copies_forbidden: rng.u8(..4) == 0,
         max_lanes: [1, 2, 100, 100][rng.usize(..4)],
-        // Nothing reserved; one or two senders; a few messages beyond that; everything.
+        // No reservation; that of one or two senders; a few messages beyond that; everything.
         budget_bytes: [0, 40_000, 400_000, 1 << 30][rng.usize(..4)],
         bounce_bytes: [0, 100, 10_000, 1 << 30][rng.usize(..4)],
         planned: rng.bool(),
@@ -90,7 +90,7 @@ fn message(from: u32, to: u32, number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| byte(from, to, number, index)).collect()
 }
 
-/// A message as it was sent: sender, receiver, tag, number in the pair, length.
+/// A message: sender, receiver, tag, number in the pair, length.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     from: u32,
@@ -100,8 +100,8 @@ struct Sent {
     bytes: usize,
 }
 
-/// Every message is sent and received once, by receives that are directed or not, tagged or open, posted before or
-/// after, in any order of events. Numbers travel as completion data.
+/// Every message is sent and received once. Receives are directed or from any source, with exact or any tag, posted
+/// before or after the message. Events come in any order. Numbers travel as completion data.
 fn world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
@@ -126,8 +126,8 @@ fn run_program(mut world: World, mut rng: Rng) -> World {
         sends.push(Sent { from, to, tag: rng.u64(..3), number: *number, bytes });
         *number += 1;
     }
-    // One receive for each message, that accepts it: directed or open in source, exact or open in tag; all receives of
-    // an endpoint of one kind only, so that every order of matching is legal and ends.
+    // Each message has one receive that accepts it. All receives of an endpoint are of one kind, directed or not, with
+    // exact or any tag. So every order of matching is legal and ends.
     let kind: Vec<(bool, bool)> = (0..n).map(|_| (rng.bool(), rng.bool())).collect();
     let mut receives: Vec<(u32, Pattern)> = sends
         .iter()
@@ -169,7 +169,7 @@ fn run_program(mut world: World, mut rng: Rng) -> World {
             }
         }
     }
-    // Some are asked to leave also when nobody posts any more, at any moment.
+    // Some endpoints get detach requests even when nothing is posted any more.
     for _ in 0..[0, 50, 500][rng.usize(..3)] {
         match rng.u8(..4) {
             0 => world.request_detach(rng.u32(..n), rng.u32(..n)),
@@ -200,7 +200,7 @@ fn run_program(mut world: World, mut rng: Rng) -> World {
             let number = envelope.data.expect("numbered") as u32;
             assert_eq!(buffer[..bytes as usize], message(from, to, number, bytes as usize), "bytes");
             *received.entry((from, to, number)).or_insert(0) += 1;
-            // Rendezvous may complete out of order; what matched in order is checked where only eager ones are.
+            // Rendezvous may complete out of order, so the order is checked only if all messages are eager.
             if all_whole {
                 let last = last_number.insert((from, envelope.tag), number);
                 assert!(last < Some(number), "message {number} after {last:?} of {from} to {to}");
@@ -212,13 +212,14 @@ fn run_program(mut world: World, mut rng: Rng) -> World {
     world
 }
 
-/// With nothing to move, dynamic credits do what static ones do with the same slots, action by action.
+/// Without a dynamic region, dynamic credits do what static credits do with the same slots, action by action.
 fn compare_static_and_dynamic(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = plan(&mut rng);
     let (piggyback, credit_slots) = (rng.bool(), rng.u32(1..=3));
     let (quota_slots, start_slots) = (credit_slots, credit_slots);
-    // With room for what is unexpected: a region is reserved whole, quotas one by one, where the budget is too small for all.
+    // The budget holds all unexpected payload. Otherwise the schemes differ: a region is reserved as a whole, quotas
+    // one by one.
     let (planned, budget_bytes) = (true, 1 << 30);
     let scheme = Scheme::Static { piggyback };
     let fixed = Plan { scheme, quota_slots, start_slots, credit_slots, planned, budget_bytes, ..plan };
@@ -242,10 +243,10 @@ fn dynamic_credits_without_a_dynamic_region_equal_static_credits() {
     run("dynamic_credits_without_a_dynamic_region_equal_static_credits", 400, compare_static_and_dynamic);
 }
 
-/// Asked to leave, those at rest go, all lanes are free, and nothing is kept for anybody.
+/// Idle endpoints detach on request: then all lanes are free and no peer entry is left.
 fn assert_entries_are_freed_after_detach(world: &mut World, rng: &mut Rng) {
     let n = world.plan.endpoints;
-    // Twice: to be told that something has ended, one may be visited again.
+    // Twice, because an acknowledgement may need another lease.
     for (from, to) in (0..2 * n).flat_map(|from| (0..n).map(move |to| (from % n, to))) {
         world.request_detach(from, to);
         world.run_to_rest(|count| rng.usize(..count));
@@ -256,21 +257,21 @@ fn assert_entries_are_freed_after_detach(world: &mut World, rng: &mut Rng) {
         let machine = &world.ranks[rank as usize].machine;
         if let Scheme::Dynamic { .. } = world.plan.scheme {
             let (pool, region) = (machine.pool(), world.plan.region);
-            assert_eq!(pool.region_slots(), region.slots, "what it grew by is gone: {pool:?}");
+            assert_eq!(pool.region_slots(), region.slots, "the region did not shrink back: {pool:?}");
             if region.attach_policy == AttachPolicy::FirstContact {
                 assert_eq!(pool.available_slots(), region.slots, "{pool:?}");
             }
         }
-        let unexpected = machine.peer_entries();
-        // That copies are forbidden is remembered.
+        let entries = machine.peer_entries();
+        // An entry remembers that copies are forbidden.
         assert!(
-            unexpected == 0 || world.plan.copies_forbidden,
-            "endpoint {rank} still keeps {unexpected} peers"
+            entries == 0 || world.plan.copies_forbidden,
+            "endpoint {rank} still has {entries} peer entries"
         );
     }
 }
 
-/// Remote reads and writes at random, against a copy of the memory.
+/// Random remote reads and writes, compared with a copy of the memory.
 fn remote_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let plan = Plan { endpoints: 3, ..plan(&mut rng) };
@@ -314,12 +315,12 @@ fn remote_world(seed: u64) -> u64 {
     world.trace
 }
 
-/// One endpoint dies somewhere in the middle: every request of the others ends.
+/// One endpoint dies at a random step: every request of the others ends.
 fn crash_world(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let mut plan = Plan { endpoints: 3, ..plan(&mut rng) };
     if let Scheme::Hardware { rnr_retries, .. } = &mut plan.scheme {
-        *rnr_retries = rng.u8(..=WITHOUT_LIMIT); // some give up before they are told of the death
+        *rnr_retries = rng.u8(..=WITHOUT_LIMIT); // some give up before they learn of the death
     }
     let mut world = World::new(plan);
     let die_at = rng.usize(..60);
@@ -364,20 +365,20 @@ fn crash_world(seed: u64) -> u64 {
     }
     for rank in 0..2 {
         let state = &world.ranks[rank];
-        assert!(state.machine.is_quiescent(), "endpoint {rank} waits for the dead: {:?}", state.machine);
+        assert!(state.machine.is_quiescent(), "endpoint {rank} waits for a lost peer: {:?}", state.machine);
         assert_eq!(state.machine.backlogged(), 0);
     }
     world.assert_no_requests_left(&[0, 1]);
     world.trace
 }
 
-/// What the worlds have come upon: a check of what never happens checks nothing.
+/// Checks that the worlds reach the events that they are for.
 #[test]
 fn random_worlds_reach_the_events_that_they_check() {
     let mut reached = BTreeMap::new();
     for seed in 0..400 {
         let mut rng = Rng::with_seed(seed);
-        // Nobody is told to hold.
+        // No sender must use rendezvous only.
         let (budget_bytes, planned) = (1 << 30, true);
         let plan = Plan { endpoints: 2, eager_bytes: 100_000, budget_bytes, planned, ..plan(&mut rng) };
         let mut world = World::new(plan);
@@ -399,12 +400,12 @@ fn random_worlds_reach_the_events_that_they_check() {
         match plan.scheme {
             Scheme::Hardware { .. } => {
                 note("refused", sender.rnr_naks);
-                note("tried again", sender.rnr_retries);
-                assert_eq!(sender.rnr_naks, sender.rnr_retries, "every refusal was tried again");
+                note("retried", sender.rnr_retries);
+                assert_eq!(sender.rnr_naks, sender.rnr_retries, "every refusal was retried");
             }
             Scheme::StaticConnection { ecm_threshold } => {
                 note("explicit credit messages", receiver.credit_packets_sent);
-                // Field notes, section 7, item 8, credits that trickle: each message returns the threshold at least.
+                // Known failure 8 (trickling credits): each ECM returns at least the threshold.
                 let least =
                     receiver.credit_packets_sent * u64::from(threshold(plan.quota_slots, ecm_threshold));
                 assert!(receiver.explicit_credits_sent >= least, "{receiver:?} {plan:?}");
@@ -420,8 +421,9 @@ fn random_worlds_reach_the_events_that_they_check() {
     assert!(reached.values().all(|&count| count > 10) && reached.len() == 5, "{reached:?}");
 }
 
-/// Dynamic credits at work: 3 to 8 endpoints, phases in which a few send much and the others hardly, regions from none at all,
-/// runs of slots or single ones. Then everything comes to rest, and everybody can still send to everybody.
+/// Dynamic credits under load: 3 to 8 endpoints, in phases in which a few send much and the others little. Regions have
+/// any size, packets one or several slots. At the end everything comes to rest, and every endpoint can still send to
+/// every other.
 fn busy_world(seed: u64) -> (u64, Tally) {
     let mut rng = Rng::with_seed(seed);
     let endpoints = rng.u32(3..=8);
@@ -504,7 +506,7 @@ fn busy_world(seed: u64) -> (u64, Tally) {
             }
         }
         assert_eq!(received, sent[to]);
-        assert!(rank.machine.pool().accounts().all(|account| !account.blocked), "all have answered");
+        assert!(rank.machine.pool().accounts().all(|account| !account.blocked), "a response is missing");
         add(&mut sum, rank.machine.pool().tally());
     }
     if seed.is_multiple_of(2) {
@@ -532,7 +534,7 @@ fn credits_follow_activity_and_every_sender_can_send() {
         seen.set(sum);
         trace
     });
-    // Not one of them may be vacuous, unless a single world is run again.
+    // Each count must be positive, unless a single world is repeated.
     let Tally { quota_transfers, victims_passed_over, requests, short_grants, excesses, deficits, .. } =
         seen.get();
     let least =
@@ -540,19 +542,19 @@ fn credits_follow_activity_and_every_sender_can_send() {
     assert!(least > Some(10) || std::env::var("WEIR_SEED").is_ok(), "{:?}", seen.get());
 }
 
-/// What a flood has gone through, summed over worlds: a check that never holds anybody back checks nothing.
+/// Events of floods, summed over worlds, to show that they occur.
 #[derive(Debug, Default)]
 struct Seen {
     forced_rendezvous: u64,
-    /// Packets that said hold after one that did not, and the other way round.
+    /// Packets that set `rendezvous_only` after one that did not, and the other way round.
     switched_on: u64,
     switched_off: u64,
     fetched: u64,
     voided: u64,
 }
 
-/// Senders flood one receiver that receives late, in another order, or never, and that may close with payload still at its
-/// senders. The budget and the senders' limits hold at every step, everything that is received is right, nothing is left.
+/// Senders flood one receiver. It receives late, in another order, or never, and may close while senders hold payload.
+/// The budget and the senders' limits hold at every step, received bytes are correct, and nothing is left.
 fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let drawn = plan(&mut rng);
@@ -610,7 +612,7 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         world.assert_within_budget();
     }
     world.run_to_rest(|count| rng.usize(..count));
-    // Receives that nobody will satisfy are taken back, then the rest is received, or the receiver closes.
+    // Receives without a message are canceled. Then the rest is received, or the receiver closes.
     let waiting: Vec<_> = world.outstanding(0);
     for request in waiting {
         world.post(0, Command::Cancel { request });
@@ -625,14 +627,15 @@ fn flood_world(seed: u64, seen: &mut Seen) -> u64 {
         for rank in 1..endpoints {
             let machine = &world.ranks[rank as usize].machine;
             if machine.has_undelivered() {
-                // Where the receiver had left, it says no goodbye; who has announced something to it looks whether it is there.
+                // A detached receiver sends no goodbye. A sender with an announced rendezvous checks whether the
+                // receiver is alive.
                 assert!(
                     detach_requests || world.plan.max_lanes < 10,
                     "endpoint {rank} has undelivered messages after the goodbye"
                 );
                 let mut looks = false;
                 machine.depends_on(|peer| looks |= peer == Peer(0));
-                assert!(looks, "endpoint {rank} has undelivered messages, and does not look");
+                assert!(looks, "endpoint {rank} has undelivered messages and does not check its receiver");
                 world.lose(rank, 0);
             }
             let machine = &world.ranks[rank as usize].machine;
@@ -683,7 +686,7 @@ fn a_flood_stays_within_the_memory_budgets() {
     let Seen { forced_rendezvous, switched_on, switched_off, fetched, voided } = seen;
     let least = [forced_rendezvous, switched_on, switched_off, fetched, voided].into_iter().min();
     let alone = std::env::var("WEIR_SEED").is_ok();
-    assert!(alone || least > Some(0), "{seen:?} is vacuous");
+    assert!(alone || least > Some(0), "an event never occurred: {seen:?}");
 }
 
 fn run(name: &str, default_worlds: u64, world: impl Fn(u64) -> u64) {

@@ -1,14 +1,15 @@
-//! Breadth-first search over all states of a setup, and what is known of the graph afterwards.
+//! Breadth-first search over all states of a setup. It keeps the graph for the liveness check.
 //!
-//! Why not the crate `stateright`: it compares states by 64-bit fingerprints, keeps no edges, and its `eventually` is not
-//! checked on cycles, of which these graphs consist. Liveness here needs the edges: *from every state each sender
-//! can send again* is a search backwards. What is left of a checker is this file.
+//! The crate `stateright` does not fit. It compares states by 64-bit fingerprints, keeps no edges, and does not check
+//! its `eventually` on cycles, of which these graphs consist. Liveness here needs the edges: a backward search checks
+//! that each sender can send again from every state.
 //!
-//! States are compared by a fingerprint of 128 bits of their canonical form: with 10^8 states two share one by accident
-//! with a probability of 10^-23. Full states are kept only for the level that is being expanded and the next; for
-//! each state there remain its fingerprint (28 B or so), the move that found it (5 B) and its edges (4 B each).
+//! States are compared by a 128-bit fingerprint of their canonical form. With 10^8 states the probability of a
+//! collision is 10^-23. Full states are stored only for the current level and the next. For each other state there
+//! remain its fingerprint (about 28 B), the move that found it (5 B) and its edges (4 B each).
 //!
-//! A level is expanded by all threads at once, in chunks; ids within a level depend on the threads, counts do not.
+//! All threads expand a level together, in chunks. State ids within a level depend on the threads; counts do not. This
+//! file does not know what a state is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
@@ -19,22 +20,21 @@ use std::time::{Duration, Instant};
 use crate::liveness::{Label, Starved, starved};
 use crate::model::{Happened, Move, Setup, State, Violation};
 
-/// Where a search stops although it is not complete.
+/// Limits of a search that does not complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// No level is expanded once there are so many states, so that a bounded search finds the same states each time. At most
-    /// 2^26 - 1: ids share a word with labels.
+    /// The search expands no level after this number of states, so that a bounded search is repeatable. At most 2^26 -
+    /// 1: ids share a word with labels.
     pub states: u32,
-    /// The most memory of the process. Unit: bytes.
+    /// Maximum memory of the process. Unit: bytes.
     pub memory_bytes: u64,
-    /// The longest search, in processor time over all threads of the process: on a machine shared with other work the same
-    /// states are found, later.
+    /// Maximum processor time of all threads of the process. Other load on the machine does not change the result.
     pub cpu_time: Duration,
-    /// How many threads expand.
+    /// Number of threads.
     pub threads: usize,
 }
 
-/// Ids are below this, with room for what is found before anybody looks again.
+/// Bound on ids, with a margin for states found before the next check of the bound.
 const MAX_IDS: u32 = (1 << 26) - (1 << 20);
 
 impl Default for Limits {
@@ -43,39 +43,39 @@ impl Default for Limits {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// States found.
     pub states: u32,
     /// Transitions between them.
     pub edges: u64,
-    /// Length of the longest of the shortest ways from the start.
+    /// The longest of the shortest paths from the start.
     pub depth: u32,
-    /// Every state that can be reached was found and expanded.
+    /// Every reachable state was found and expanded.
     pub complete: bool,
-    /// States in which, or in a move out of which, each of [`Happened::ALL`] is so.
+    /// For each of [`Happened::ALL`]: the number of states in which it holds or out of which a move causes it.
     pub happened: [u64; Happened::ALL.len()],
-    /// How long the search and the check of liveness took.
+    /// Time of the search and of the liveness check.
     pub time: Duration,
-    /// The processor time of that, over all threads.
+    /// Processor time of both, over all threads.
     pub cpu_time: Duration,
-    /// What the process occupied at most, at the ends of levels. Unit: bytes.
+    /// Maximum memory of the process at the ends of levels. Unit: bytes.
     pub memory_bytes: u64,
-    /// The first thing that did not hold, and the moves that lead there.
+    /// The first violation, and the moves that lead to it.
     pub failure: Option<(Violation, Vec<Move>)>,
 }
 
 impl Report {
-    /// Kinds that must have been seen and were not.
-    pub fn vacuous(&self, wanted: &[Happened]) -> Vec<&'static str> {
+    /// Kinds in `wanted` that were not seen.
+    pub fn unseen(&self, wanted: &[Happened]) -> Vec<&'static str> {
         wanted.iter().filter(|kind| self.happened[**kind as usize] == 0).map(|kind| kind.name()).collect()
     }
 }
 
 type Fingerprint = [u32; 4];
 
-/// Fingerprints are as good as random already.
+/// Uses the fingerprint as its own hash: it is random enough.
 #[derive(Default)]
 struct IdentityHasher(u64);
 
@@ -84,7 +84,7 @@ impl Hasher for IdentityHasher {
         self.0
     }
     fn write(&mut self, bytes: &[u8]) {
-        // A slice of words comes as one: its first eight bytes are as good as any.
+        // The bytes of a slice of words arrive in one call. Its first eight bytes are enough.
         if let Some(first) = bytes.first_chunk() {
             self.0 = u64::from_le_bytes(*first);
         }
@@ -93,7 +93,7 @@ impl Hasher for IdentityHasher {
 }
 
 fn fingerprint(words: &[u32]) -> Fingerprint {
-    // SipHash twice, under two different beginnings.
+    // SipHash twice, with two different prefixes.
     let half = |beginning: u32| {
         let mut hasher = DefaultHasher::new();
         hasher.write_u32(beginning);
@@ -122,7 +122,7 @@ impl Seen {
         Seen { shards: (0..SHARDS).map(|_| Shard::default()).collect(), count: AtomicU32::new(0) }
     }
 
-    /// The state's id, and whether it is new.
+    /// The id of the state, and whether it is new.
     fn id(&self, fingerprint: Fingerprint) -> (u32, bool) {
         let shard = &self.shards[fingerprint[3] as usize % SHARDS];
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,29 +135,29 @@ impl Seen {
     }
 }
 
-/// What became of one chunk of a level.
+/// The result of one chunk of a level.
 #[derive(Default)]
 struct Expanded {
-    /// For each state of the chunk, how many edges it has; [`UNEXPANDED`].
+    /// For each state of the chunk: its number of edges, or [`UNEXPANDED`].
     edge_counts: Vec<u8>,
     edges: Vec<u32>,
-    /// New states: id, state, its parent, the number of the parent's move.
+    /// New states: id, state, parent, and the number of the parent's move.
     found: Vec<(u32, State, u32, u8)>,
     happened: [u64; Happened::ALL.len()],
     failure: Option<(Violation, u32, Move)>,
 }
 
-/// In place of a count of edges: the search ended before this state was expanded.
+/// Marks a state that was not expanded, in place of its number of edges.
 pub(crate) const UNEXPANDED: u8 = u8::MAX;
 
-/// The graph: for each state the number of its edges, and all edges in order of their states. An edge is its
-/// target and, above, its [`Label`].
+/// The graph: the number of edges of each state, and all edges in the order of their states. An edge has its target in
+/// the low bits and its [`Label`] above.
 pub(crate) struct Graph {
     pub edge_counts: Vec<u8>,
     pub edges: Vec<u32>,
 }
 
-/// Searches all states of `setup`, then looks for senders that starve. `progress` is told states and depth after each level.
+/// Searches all states of `setup`, then checks liveness. Calls `progress` with states and depth after each level.
 pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)) -> Report {
     let (start, cpu_start) = (Instant::now(), cpu_time());
     let seen = Seen::new();
@@ -239,7 +239,7 @@ pub fn explore(setup: &Setup, limits: Limits, mut progress: impl FnMut(u32, u32)
     report
 }
 
-/// Expands all states of a level; their ids begin at `base`. Chunks come with their place.
+/// Expands all states of a level, whose ids start at `base`. Returns the chunks with their positions.
 fn expand(
     setup: &Setup,
     level: &[State],
@@ -297,14 +297,14 @@ fn expand_state(
     expanded: &mut Expanded,
 ) -> Result<(), (Violation, Move)> {
     let mut happened = setup.state_events(state);
-    let begin = expanded.edges.len();
+    let first_edge = expanded.edges.len();
     setup.moves(state, moves);
     for (number, &step) in moves.iter().enumerate() {
         let applied = setup.apply(state, step);
         let (next, effect) = match applied {
             Ok(applied) => applied,
             Err(violation) => {
-                expanded.edges.truncate(begin);
+                expanded.edges.truncate(first_edge);
                 return Err((violation, step));
             }
         };
@@ -316,14 +316,14 @@ fn expand_state(
         }
         expanded.edges.push(Label::new(step, effect).with_target(target));
     }
-    expanded.edge_counts.push((expanded.edges.len() - begin) as u8);
+    expanded.edge_counts.push((expanded.edges.len() - first_edge) as u8);
     for kind in Happened::ALL {
         expanded.happened[kind as usize] += u64::from(happened & kind.bit() != 0);
     }
     Ok(())
 }
 
-/// The moves from the start to a state.
+/// The moves from the initial state to a state.
 fn path_to(setup: &Setup, parents: &[(u32, u8)], mut id: u32) -> Vec<Move> {
     let mut numbers = Vec::new();
     while id != 0 {
@@ -343,16 +343,17 @@ fn path_to(setup: &Setup, parents: &[(u32, u8)], mut id: u32) -> Vec<Move> {
     path
 }
 
-/// What this process has in memory now.
+/// Resident memory of this process. Unit: bytes.
 fn memory_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).map_or(0, |pages| pages * 4096)
 }
 
-/// The processor time that this process has used, in user mode.
+/// User-mode processor time of this process.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may contain anything: the state is field 3, user time field 14, in hundredths of seconds.
+    // Fields are counted after the name, which may contain any character. The state is field 3, user time field 14, in
+    // hundredths of seconds.
     let ticks = stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(11)?.parse().ok());
     Duration::from_millis(10 * ticks.unwrap_or(0))
 }

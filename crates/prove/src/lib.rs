@@ -1,8 +1,7 @@
-//! Exploration of weir's machines: every state of small worlds, random ways through larger ones, and the rules that
-//! are known to be wrong, which must be caught.
+//! Exploration of weir's machines: every state of small worlds, random runs of larger worlds, and mutants.
 //!
-//! What is explored is [`weir_proto::Endpoint`] itself, the code that ships; there is no model of it that could differ.
-//! `docs/explanation/proof.md` says what is proven and what is not; `make prove` prints it.
+//! The explored code is [`weir_proto::Endpoint`] itself, not a separate model that could differ. `make prove` prints
+//! the results, and `docs/explanation/proof.md` says what is proven and what is not.
 #![forbid(unsafe_code)]
 
 pub mod explore;

@@ -1,21 +1,23 @@
-//! Whether each sender can send again from every state: a search backwards over the explored graph.
+//! Liveness: whether each sender can send again from every state, by a backward search over the explored graph.
 //!
-//! Two questions for each pair. *Can it ever:* over all edges. *Can it alone:* over edges that are retrievals (or other quiet
-//! moves, [`Move::is_automatic`]), or posts of the pair itself, so that no other program says anything any more. The second is the
-//! promise that programs rely on: a sender must not need somebody else's next message. Since every way of retrievals alone
-//! ends (each takes a packet away and no program adds one), a state from which some such way leads to a send, at every one
-//! of its successors too, leads there on every way: possible everywhere is unavoidable. Two things must be granted besides:
-//! that a sender that looks for room, or tries again, does not do so for ever without its receiver retrieving.
+//! Each pair has two questions. *Can it ever send again?* Here all edges count. *Can it send again alone?* Here only
+//! retrievals and other automatic moves ([`Move::is_automatic`]) and posts of the pair itself count. Programs rely on
+//! the second: a sender must not need the next message of another program.
 //!
-//! States that were not expanded count as good: nothing is known against them.
+//! Every sequence of retrievals ends, because each one removes a packet and no program adds one. If a send is reachable
+//! by retrievals from a state and from all its successors, then every sequence of retrievals reaches it. So possible
+//! everywhere means unavoidable. One assumption remains: a sender that asks for free slots or retries does not do so
+//! for ever while its receiver retrieves nothing.
+//!
+//! States that were not expanded count as live. This file does not know moves in detail, only their labels.
 
 use crate::explore::{Graph, UNEXPANDED};
 use crate::model::{Effect, Move};
 
-/// The most pairs whose senders are told apart: what the label of an edge has room for.
+/// Maximum number of pairs: an edge label has three bits for the pair.
 pub(crate) const MAX_PAIRS: usize = 8;
 
-/// What an edge is, in 6 bits: three for its pair, whether the pair sent, what kind of move.
+/// The label of an edge in 6 bits: three for its pair, whether the pair sent, and the kind of move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label(u32);
 
@@ -58,15 +60,15 @@ impl Label {
     }
 }
 
-/// A pair that never sends again.
+/// A pair that cannot send again.
 pub(crate) struct Starved {
     pub state: u32,
     pub pair: usize,
-    /// It could if others posted more.
+    /// It could if other programs posted more.
     pub alone: bool,
 }
 
-/// The first state found from which some pair can never send again, ever or alone.
+/// The first state from which some pair can never send again, ever or alone.
 pub(crate) fn starved(graph: &Graph, pairs: usize) -> Option<Starved> {
     assert!(pairs <= MAX_PAIRS, "{pairs} pairs");
     let mut labels = [(0u16, 0u16); 64];
@@ -79,7 +81,7 @@ pub(crate) fn starved(graph: &Graph, pairs: usize) -> Option<Starved> {
     let states = graph.edge_counts.len();
     let mut good: Vec<u16> =
         graph.edge_counts.iter().map(|&count| if count == UNEXPANDED { all } else { 0 }).collect();
-    // Most edges lead to later states, so a pass from the last to the first settles most of them.
+    // Most edges lead to later states, so a pass from the last state to the first settles most of them.
     let mut changed = true;
     while changed {
         changed = false;

@@ -1,4 +1,4 @@
-//! `make prove` and `make worlds`: explores, prints tables, fails if anything does not hold or was never exercised.
+//! `make prove` and `make worlds`: explores, prints tables, and fails on a violation or on a check without effect.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use weir_prove::{suite, table};
 
 const USAGE: &str = "\
-weir-prove              all searches, then the rules that are known to be wrong
-weir-prove quick        the searches that end within seconds, and the wrong rules
-weir-prove only TEXT [SECONDS]   the searches whose names contain TEXT, so much processor time each (600)
-weir-prove mutants      the wrong rules alone
-weir-prove worlds [N]   N random worlds (default 1000000), seeds from 0
-weir-prove worlds --seed HEX   that world again";
+weir-prove                      run all searches, then the mutants
+weir-prove quick                run the searches that take seconds, then the mutants
+weir-prove only TEXT [SECONDS]  run the searches whose name contains TEXT; processor time of each (default 600)
+weir-prove mutants              run the mutants only
+weir-prove worlds [N]           run N random worlds (default 1000000), seeds from 0
+weir-prove worlds --seed HEX    repeat one random world";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
             Ok(count) => table::walk(0..count),
             Err(error) => return usage(&format!("worlds {count}: {error}")),
         },
-        _ => return usage("no such command"),
+        _ => return usage("unknown arguments"),
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

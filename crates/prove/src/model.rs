@@ -1,21 +1,21 @@
-//! What is explored: real endpoints, packets on their way between them, and everything that can happen next.
+//! The explored world: real endpoints, packets in flight between them, and all possible next moves.
 //!
-//! A [`State`] holds clones of [`Endpoint`], the machine that ships, and the packets of each ordered pair, first in
-//! first out. A [`Move`] is one thing that the environment may do: let the packet at the head of a lane be retrieved, let a
-//! program post one more message, let a sender find room. Senders never finish: whenever nothing of a pair waits,
-//! another message may be posted. Every receive is posted just before its message is retrieved, so nothing is ever
-//! unexpected; matching is tested elsewhere.
+//! A [`State`] holds clones of [`Endpoint`], the shipped machine, and the packets of each ordered pair in first-in
+//! first-out order. A [`Move`] is one step of the environment. A receiver retrieves the packet at the head of a lane, a
+//! program posts a message, or a sender finds free slots. Senders never finish: whenever no message of a pair waits,
+//! the program may post another one. Every receive is posted just before its message is retrieved, so no message is
+//! unexpected. Other tests cover matching.
 //!
-//! Who has no lane at a receiver and wants one gets it at once, or, while an earlier one is read, as soon as no more than
-//! [`Setup::overlap`] says are left over. That its sender has it and that its receiver has noticed it are two moves, in
-//! any order. There is no clock: a timer has run out whenever the environment says so.
+//! A sender that asks for a lane gets it at once. While an earlier lane of it is read, it waits until at most
+//! [`Setup::overlap`] earlier leases remain. Its `Connected` and the receiver's `Attached` are two moves, in any order.
+//! There is no clock: a timer may expire at any moment.
 //!
-//! [`Setup::apply`] checks after each move, from outside and in the machines' books, what must always hold (`checks.rs`); what a
-//! move does is in `step.rs`. Neither knows how states are searched.
+//! After each move [`Setup::apply`] checks the invariants, from outside and in the machines' totals (`checks.rs`).
+//! `step.rs` performs moves. Neither knows how states are searched.
 //!
-//! Worked state, one sender with a quota of 2, one credit slot: the sender has posted twice (0 credits, 2 packets in the lane).
-//! Moves: retrieve the first packet; post a third message (it waits). After two retrievals a credit packet is on its way
-//! back, and retrieving that sends the third.
+//! Worked state, one sender with a quota of 2, one credit slot. The sender has posted twice (0 credits, 2 packets in
+//! the lane). Moves: retrieve the first packet, or post a third message, which waits. After two retrievals a credit
+//! packet is in flight back, and its retrieval sends the third message.
 
 mod checks;
 mod happened;
@@ -33,45 +33,45 @@ pub use happened::{Effect, Happened};
 /// A world to explore.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How the table calls it.
+    /// Name in the table.
     pub name: String,
-    /// How many endpoints.
+    /// Number of endpoints.
     pub processes: u32,
-    /// Who sends to whom for ever. Credits flow the other way whether or not data does.
+    /// Pairs of a sender and its receiver. Credits flow back even without data in the other direction.
     pub pairs: Vec<(u32, u32)>,
-    /// By endpoint, who sends to it or is sent to, a bit each: [`neighbours`] of the pairs.
+    /// For each endpoint, its neighbours in the pairs, one bit each: [`neighbours`].
     pub neighbours: Vec<u8>,
-    /// What every endpoint is made with; `region.slots` and `region.peers` follow from the quota and the neighbours.
+    /// Settings of every endpoint. `region.slots` and `region.peers` follow from the quota and the neighbours.
     pub config: Config,
-    /// Data slots of each sender; dynamic credits: its equal share of the region. Unit: slots.
+    /// Data slots of each sender. With dynamic credits: its equal share of the region. Unit: slots.
     pub quota_slots: u32,
-    /// Dynamic credits: the region has so many slots more; they are the first senders'. Unit: slots.
+    /// Dynamic credits: additional slots of the region, for the first senders. Unit: slots.
     pub extra_slots: u32,
-    /// By which rules: our own, or one that is known to be wrong.
+    /// The rules: those that ship, or a mutant.
     pub rule: Rule,
-    /// Dynamic credits: a sender more is expected everywhere, never comes, and steals at any moment.
+    /// Dynamic credits: every endpoint expects one more sender, which never attaches and steals at any moment.
     pub stealing: bool,
-    /// So often in all, if that is bounded.
+    /// Maximum number of these moves, if bounded.
     pub max_steals: Option<u8>,
-    /// At first nobody has a lane anywhere: who has something to send, or credits to return, gets one.
+    /// No endpoint has a lane at first. An endpoint gets one when it has messages to send or credits to return.
     pub cold: bool,
-    /// Senders, with their receivers, that may be asked to leave at any moment.
+    /// Pairs whose sender may get a detach request at any moment.
     pub detaching: Vec<(u32, u32)>,
-    /// So often in all, if that is bounded.
+    /// Maximum number of these moves, if bounded.
     pub max_detaches: Option<u8>,
-    /// Who comes back has a new lane while so many earlier ones of it are not read to their ends.
+    /// How many earlier leases of a sender may be unread when it gets a new lane.
     pub overlap: u8,
-    /// Check that control packets are no activity. That needs a count in the state, so there are more states.
+    /// Checks that control packets are no activity. This needs a count in the state, so there are more states.
     pub watch_activity: bool,
-    /// What the machine checks itself counts too (I1, I3, I6); else only what shows from outside.
+    /// Also uses the machine's own checks of I1, I3 and I6; else only checks from outside.
     pub inner_checks: bool,
-    /// This endpoint may die at any moment.
+    /// This endpoint may crash at any moment.
     pub may_crash: Option<u32>,
-    /// Lengths that a message may have. Unit: bytes.
+    /// Possible message lengths. Unit: bytes.
     pub message_bytes: Vec<u64>,
 }
 
-/// By endpoint, who sends to it or is sent to, a bit each.
+/// For each endpoint, its neighbours in the pairs, one bit each.
 pub fn neighbours(processes: u32, pairs: &[(u32, u32)]) -> Vec<u8> {
     let mut neighbours = vec![0; processes as usize];
     for &(from, to) in pairs {
@@ -81,23 +81,23 @@ pub fn neighbours(processes: u32, pairs: &[(u32, u32)]) -> Vec<u8> {
     neighbours
 }
 
-/// By which rules the machines go.
+/// The rules of the machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Those that ship.
     Shipped,
-    /// Those that ship, but the receiver is told of so many credit slots that its check of what is unread never holds a
-    /// grant back: the threshold alone must keep I2, as the papers argue.
+    /// Those that ship, with so many credit slots that the check of unread packets never delays a grant. Then the
+    /// threshold alone must keep I2, as the papers argue.
     ThresholdAlone,
-    /// As before, with the threshold `q div n + 1`.
+    /// As `ThresholdAlone`, with the threshold `q div n + 1`.
     DivByNPlus1,
-    /// As before, with the threshold `q div n`.
+    /// As `ThresholdAlone`, with the threshold `q div n`.
     DivByN,
-    /// As before, with a wrong rule of dynamic credits.
+    /// As `ThresholdAlone`, with a mutant of dynamic credits.
     Wrong(Mutant),
 }
 
-/// One thing that may happen.
+/// One step of the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// `to` retrieves the packet at the head of the lane from `from`.
@@ -109,9 +109,9 @@ pub enum Move {
     },
     /// The link tells `from` how many slots at `to` are free.
     FindRoom {
-        /// Who asked.
+        /// The sender.
         from: u32,
-        /// Where.
+        /// The receiver.
         to: u32,
     },
     /// The program of pair number `pair` posts one more message.
@@ -121,38 +121,38 @@ pub enum Move {
         /// Its length. Unit: bytes.
         bytes: u64,
     },
-    /// The sender that never comes is at a monitoring point of endpoint `at`.
+    /// The absent sender is at a monitoring point of endpoint `at`.
     Steal {
-        /// Where.
+        /// The endpoint.
         at: u32,
     },
-    /// `from` is told that it has a lane at `to`.
+    /// `from` gets `Connected` for its lane at `to`.
     Notify {
         /// The sender.
         from: u32,
         /// The receiver.
         to: u32,
     },
-    /// `from` is asked to leave the mailbox of `to`.
+    /// `from` gets a request to detach from the mailbox of `to`.
     Detach {
         /// The sender.
         from: u32,
         /// The receiver.
         to: u32,
     },
-    /// The timers of `who` have run out.
+    /// The timers of `who` expire.
     Retry {
-        /// Whose.
+        /// The endpoint.
         who: u32,
     },
-    /// `who` learns that `of` has given it up, after it has read all that `of` had sent.
+    /// `who` learns that `of` has dropped it, after `who` has read all packets of `of`.
     LearnLoss {
         /// Who.
         who: u32,
-        /// Of whom.
+        /// The endpoint that has dropped it.
         of: u32,
     },
-    /// This endpoint dies, and everybody knows.
+    /// This endpoint crashes, and all others get `Lost`.
     Crash {
         /// Who.
         who: u32,
@@ -160,7 +160,7 @@ pub enum Move {
 }
 
 impl Move {
-    /// It happens by itself if all programs are silent and nobody in the environment wants anything.
+    /// Whether the move happens without programs and without requests of the environment.
     pub fn is_automatic(&self) -> bool {
         match self {
             Move::Retrieve { .. }
@@ -173,50 +173,50 @@ impl Move {
     }
 }
 
-/// What is on its way in a lane.
+/// An item of a lane.
 #[derive(Clone, Copy, Debug)]
 enum Item {
-    /// The receiver has not noticed that this stay has begun.
+    /// The receiver has not yet got `Attached` for this lease.
     Attach {
         epoch: u16,
     },
     Packet(Packet),
 }
 
-/// A lane for each ordered pair, by `from * processes + to`, and what may be true of it, a bit each.
+/// One bit per lane. Lane number: `from * processes + to`.
 type Bits = u64;
 
-/// All endpoints and all packets on their way. Cloning shares what does not change.
+/// All endpoints and all packets in flight. Clones share unchanged parts.
 #[derive(Clone, Debug)]
 pub struct State {
     endpoints: Vec<Arc<Endpoint>>,
     /// By lane: its packets.
     lanes: Vec<Arc<Vec<Item>>>,
-    /// By lane: the last stay of its sender.
+    /// By lane: the last lease of its sender.
     leases: Arc<Vec<Lease>>,
-    /// By lane: the number of the message that leaves next. Unit: messages, modulo 2^32.
+    /// By lane: the number of the next message, modulo 2^32.
     numbers: Arc<Vec<u32>>,
-    /// By lane: data slots retrieved since its sender last became more active, as far as they are of interest.
+    /// By lane: data slots retrieved since its sender's activity last rose, up to the number that matters.
     data_since_promotion: Arc<Vec<u8>>,
-    /// There are packets in it.
+    /// The lane has packets.
     busy: Bits,
-    /// The sender waits to be told of room.
+    /// The sender waits for free slots.
     asking: Bits,
-    /// The sender wants a lane and has none.
+    /// The sender has asked for a lane and has none.
     attaching: Bits,
-    /// The sender has a lane and has not been told.
+    /// The sender has a lane but no `Connected` yet.
     unnotified: Bits,
-    /// The sender has given up the receiver.
+    /// The sender has dropped the receiver.
     dropped: Bits,
-    /// Bit by endpoint: it has died.
+    /// One bit per endpoint: it has crashed.
     dead: u8,
-    /// Moves that are bounded: how many there were.
+    /// Counts of bounded moves.
     steals: u8,
     detaches: u8,
 }
 
 impl Setup {
-    /// Everybody connected, nothing sent.
+    /// The initial state: all neighbours connected, nothing sent.
     pub fn initial(&self) -> State {
         let n = self.processes as usize;
         let endpoint = |us| {
@@ -282,12 +282,12 @@ impl Setup {
         DataRegion { slots, peers, ..self.config.region }
     }
 
-    /// The most that one sender can own at an endpoint.
+    /// Maximum of slots of one sender at an endpoint.
     fn lane_slots(&self, at: u32) -> u32 {
         if self.dynamic() { self.region_of(at).slots } else { self.quota_slots }
     }
 
-    /// What a sender owns at first at an endpoint.
+    /// Starting credits of a sender at an endpoint.
     fn start_slots(&self, at: u32) -> u32 {
         match self.config.scheme {
             Scheme::Dynamic { .. } => self.config.region.start_slots,
@@ -307,7 +307,7 @@ impl Setup {
         Event::Connected { peer: Peer(to), quota_slots, start_slots, credit_slots, epoch }
     }
 
-    /// Who sends to `us` or is sent to.
+    /// The neighbours of `us`.
     fn neighbours(&self, us: u32) -> impl Iterator<Item = u32> + use<> {
         let mut left = self.neighbours[us as usize];
         std::iter::from_fn(move || {
@@ -334,13 +334,13 @@ impl Setup {
         state.busy &= !(u64::from(items.is_empty()) << lane);
     }
 
-    /// Slots filled in the lane of a pair, by data and by credit packets: those of the stay that is read.
+    /// Slots filled by data and number of credit packets in the lane of a pair, for the lease that is read.
     fn filled(&self, state: &State, from: u32, to: u32) -> (u32, u32) {
         let lane = &state.lanes[self.lane(from, to)];
         self.count(lane.iter().take_while(|item| matches!(item, Item::Packet(_))))
     }
 
-    /// The same of the stay that is written.
+    /// The same for the lease that is written.
     fn filled_last(&self, state: &State, from: u32, to: u32) -> (u32, u32) {
         let lane = &state.lanes[self.lane(from, to)];
         self.count(lane.iter().rev().take_while(|item| matches!(item, Item::Packet(_))))
@@ -359,14 +359,14 @@ impl Setup {
         (data_slots, credit_packets)
     }
 
-    /// Everything that may happen now, in a fixed order.
+    /// All possible moves, in a fixed order.
     pub fn moves(&self, state: &State, moves: &mut Vec<Move>) {
         self.automatic_moves(state, moves);
         for pair in 0..self.pairs.len() {
             moves.extend(self.posts(state, pair));
         }
         if self.stealing && self.max_steals.is_none_or(|most| state.steals < most) {
-            // A sender that comes back may have taken the place of the one that never came.
+            // A sender that attaches again may have taken the account of the absent sender.
             let expected = |&at: &u32| state.endpoints[at as usize].pool().expected_slots() > 0;
             moves.extend((0..self.processes).filter(expected).map(|at| Move::Steal { at }));
         }
@@ -384,7 +384,7 @@ impl Setup {
         moves.extend(self.may_crash.filter(|&who| !self.dead(state, who)).map(|who| Move::Crash { who }));
     }
 
-    /// What may happen by itself, in a fixed order: the moves that are [`Move::is_automatic`].
+    /// All possible automatic moves ([`Move::is_automatic`]), in a fixed order.
     pub fn automatic_moves(&self, state: &State, moves: &mut Vec<Move>) {
         moves.clear();
         let mut lanes = state.busy | state.asking | state.unnotified | state.dropped;
@@ -414,7 +414,7 @@ impl Setup {
         }
     }
 
-    /// `who` has not learned yet that `of` has given it up.
+    /// Whether `of` has dropped `who`, and `who` has not learned it.
     fn has_unknown_loss(&self, state: &State, who: u32, of: u32) -> bool {
         state.dropped & 1 << self.lane(of, who) != 0 && state.dropped & 1 << self.lane(who, of) == 0
     }
@@ -424,8 +424,8 @@ impl Setup {
         state.dropped != 0 && pairs().any(|(who, of)| self.has_unknown_loss(state, who, of))
     }
 
-    /// The posts of a pair that are possible now: none while a message waits. Who has lost its receiver does not send, but counts
-    /// as if it did: see `advance`.
+    /// The possible posts of a pair: none while a message waits. A pair whose receiver is lost counts as sending: see
+    /// `advance`.
     pub fn posts(&self, state: &State, pair: usize) -> impl Iterator<Item = Move> {
         let (from, to) = self.pairs[pair];
         let lengths = if self.waiting(state, pair) { 0 } else { self.message_bytes.len() };
@@ -433,12 +433,12 @@ impl Setup {
         self.message_bytes[..lengths].iter().map(move |&bytes| Move::Post { pair, bytes })
     }
 
-    /// The link answers a sender that looks for room also if there is none.
+    /// Whether the link answers a query at once, even if no slot is free.
     fn answers_at_once(&self) -> bool {
         matches!(self.config.scheme, Scheme::Hardware { .. })
     }
 
-    /// Whether `from` will never again send to `to`.
+    /// Whether `from` will never send to `to` again.
     fn is_lost(&self, state: &State, from: u32, to: u32) -> bool {
         self.dead(state, from) || self.dead(state, to) || state.dropped & 1 << self.lane(from, to) != 0
     }
@@ -450,10 +450,10 @@ impl Setup {
     /// Whether a message of pair number `pair` waits for credit.
     pub fn waiting(&self, state: &State, pair: usize) -> bool {
         let (from, to) = self.pairs[pair];
-        !self.is_lost(state, from, to) && state.endpoints[from as usize].sender_books(Peer(to)).waiting > 0
+        !self.is_lost(state, from, to) && state.endpoints[from as usize].sender_totals(Peer(to)).waiting > 0
     }
 
-    /// The bits of [`Happened`] that say how things stand.
+    /// The bits of [`Happened`] that describe the state.
     pub fn state_events(&self, state: &State) -> u16 {
         let mut bits = 0;
         if (0..self.pairs.len()).any(|pair| self.waiting(state, pair)) {
@@ -473,13 +473,13 @@ impl Setup {
         bits
     }
 
-    /// Where `from` stands as the sender to `to`.
+    /// The origin of `from` as the sender to `to`.
     fn origin(&self, state: &State, from: u32, to: u32) -> Origin {
         let (outgoing, incoming) = (state.leases[self.lane(from, to)], state.leases[self.lane(to, from)]);
         state.endpoints[from as usize].origin(Peer(to), outgoing, incoming)
     }
 
-    /// The state as numbers that do not grow: equal if and only if the states behave alike.
+    /// The canonical form of the state: equal if and only if the states behave alike.
     pub fn canonical(&self, state: &State, words: &mut Vec<u32>) {
         words.clear();
         words.push(u32::from(state.dead) | u32::from(state.steals) << 8 | u32::from(state.detaches) << 16);

@@ -1,4 +1,4 @@
-//! What is searched: the setups of the proof, each with what it must have seen, and the rules that must be caught.
+//! The suite: the setups of the proof, what each search must have seen, and the mutants that must be detected.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -10,29 +10,30 @@ use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 use crate::explore::Limits;
 use crate::model::{Happened, Rule, Setup, neighbours};
 
-/// A setup and what its search must show.
+/// A setup, and what its search must show.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The setup.
     pub setup: Setup,
-    /// What must have happened in some state, or the search has shown nothing.
+    /// Kinds that must occur in some state; else the search shows nothing about them.
     pub wanted: Vec<Happened>,
-    /// Where it stops.
+    /// The limits of the search.
     pub limits: Limits,
-    /// It is to be searched to the end.
+    /// The search must be complete.
     pub complete: bool,
 }
 
-/// A rule that is known to be wrong, where it must be caught, and by which checks it may be.
+/// A mutant, where it must be detected, and by which checks.
 #[derive(Clone, Debug)]
 pub struct Mutant {
-    /// How the table calls it: the gap in `docs/explanation/flow-control.md`, and the rule.
+    /// Name in the table: the gap in `docs/explanation/flow-control.md`, and the rule.
     pub name: &'static str,
-    /// Where it shows, with the rule in it.
+    /// The setup that shows it, with the mutant in it.
     pub setup: Setup,
-    /// The check that catches it.
+    /// The check that detects it.
     pub caught_by: &'static str,
-    /// The check that catches it without the machine's own: what a user would see. `None` if that takes too long.
+    /// The check that detects it without the machine's own checks, which is what a user would see. `None` if that takes
+    /// too long.
     pub from_outside: Option<&'static str>,
 }
 
@@ -44,17 +45,17 @@ const DOUBLING: Scheme = Scheme::AdaptiveBacklog { growth: Growth::Exponential, 
 const LINEAR: Scheme =
     Scheme::AdaptiveBacklog { growth: Growth::Linear { slots: NonZeroU32::MIN }, ecm_threshold: None };
 
-/// Receiver not ready, with so many retries. The timer's time does not matter: it runs out at any moment.
+/// Receiver not ready, with `rnr_retries` retries. The timer value does not matter: it may expire at any moment.
 const fn hardware(rnr_retries: u8) -> Scheme {
     Scheme::Hardware { rnr_timer_ns: 1, rnr_retries }
 }
 
-/// A message of one slot with room for credits; one without; one of two slots.
+/// Message lengths: one slot with space for credits; one slot without; two slots.
 const SHORT: u64 = 0;
 const FULL: u64 = 32;
 const TWO_SLOTS: u64 = 40;
 
-/// Who sends to whom.
+/// The pairs of a setup.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// Two senders and a receiver.
@@ -63,7 +64,7 @@ enum Shape {
     OneWay,
     /// Two processes, both directions.
     Both,
-    /// Two senders and a receiver that answers one of them.
+    /// Two senders and a receiver that sends to one of them.
     Answers,
     /// Three processes, all directions.
     AllToAll,
@@ -123,7 +124,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
         cross_memory: false,
         remote_inline_bytes: 64,
         max_unexpected: 4,
-        // Everything is received at once: there is nothing to hold back.
+        // Every message is received at once, so the budget has no effect.
         unexpected_budget_bytes: 1 << 40,
         bounce_bytes: 0,
         planned_peers: processes,
@@ -151,7 +152,7 @@ fn setup(shape: Shape, scheme: Scheme, quota_slots: u32, credit_slots: u32, mess
     }
 }
 
-/// The searches that end within seconds, also without optimisation: part of `make test`.
+/// The searches that end within seconds, also in debug builds: part of `make test`.
 pub fn quick() -> Vec<Case> {
     use Happened::*;
     let waits = [Waiting, CreditPacket];
@@ -166,7 +167,7 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Both, hardware(1), 2, 1, &[SHORT]), &[Waiting, NotReady, GaveUp]);
     for quota in 1..=3 {
         add(setup(Shape::Star, EXPLICIT, quota, 1, &[SHORT]), &waits);
-        // With one slot every retrieval reaches the threshold, so nothing is left to go with data.
+        // With one slot every retrieval reaches the threshold, so no credits are left to piggyback.
         let wanted = if quota == 1 { &waits[..] } else { &all[..] };
         add(setup(Shape::Both, STATIC, quota, 1, &[SHORT]), wanted);
     }
@@ -180,7 +181,7 @@ pub fn quick() -> Vec<Case> {
     add(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT]), &waits);
     add(cold(setup(Shape::Star, DYNAMIC, 1, 1, &[SHORT])), &waits);
     let one_way = stealing(setup(Shape::OneWay, DYNAMIC, 2, 1, &[SHORT]));
-    // Not a wrong rule as long as packets of a pair are in order: docs/explanation/proof.md.
+    // Equal to our rule while packets of a pair are in order: docs/explanation/proof.md.
     let fixed = Rule::Wrong(Wrong::AmountIsFixedByTheRequest);
     let name = one_way.name.clone() + ", amount fixed";
     add(Setup { rule: fixed, name, ..one_way.clone() }, &SINGLE_SENDER_EVENTS);
@@ -199,10 +200,10 @@ pub fn full() -> Vec<Case> {
     use Happened::*;
     let all = [Waiting, CreditPacket, Piggyback];
     let mut cases = quick();
-    let mut add = |setup, wanted: &[Happened], most_states: Option<u32>| {
-        let states = most_states.unwrap_or(Limits::default().states);
+    let mut add = |setup, wanted: &[Happened], max_states: Option<u32>| {
+        let states = max_states.unwrap_or(Limits::default().states);
         let limits = Limits { states, ..Limits::default() };
-        cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete: most_states.is_none() });
+        cases.push(Case { setup, wanted: wanted.to_vec(), limits, complete: max_states.is_none() });
     };
     let dynamic = |shape, quota| setup(shape, DYNAMIC, quota, 1, &[SHORT]);
     add(setup(Shape::Both, STATIC, 4, 1, &[SHORT, FULL]), &all, None);
@@ -227,21 +228,21 @@ pub fn full() -> Vec<Case> {
         None,
     );
     add(dynamic(Shape::Star, 3), &transfer_events, Some(3_000_000));
-    // (b) Two processes, both directions, an environment that steals: one direction as well, or without the environment, or
-    // with little of it.
+    // (b) Two processes in both directions with a stealing environment. Further: one direction only, no stealing, and a
+    // bounded search.
     add(stealing(dynamic(Shape::OneWay, 3)), &SINGLE_SENDER_EVENTS, None);
     add(stealing(dynamic(Shape::Both, 1)), &[Waiting, CreditPacket], None);
     add(dynamic(Shape::Both, 4), &[Piggyback, ShortGrant, Excess, Deficit], None);
     add(stealing(dynamic(Shape::Both, 2)), &SINGLE_SENDER_EVENTS, Some(500_000));
-    // (c) Three, all to all.
+    // (c) Three processes, all to all.
     add(dynamic(Shape::AllToAll, 1), &[Waiting, CreditPacket], Some(500_000));
-    // Beyond: an answer to one of two senders, so that piggybacking meets short grants.
+    // Further: messages back to one of two senders, so that piggybacking meets short grants.
     add(dynamic(Shape::Answers, 2), &[Piggyback, ShortGrant], Some(500_000));
-    // weir's own rules for victims (gaps 7 and 12), where the others are as published.
+    // weir's own rules for victims (gaps 7 and 12); the other lines use the published rules.
     add(with_grace(dynamic(Shape::Star, 2)), &transfer_events, Some(1_000_000));
     add(with_grace(stealing(dynamic(Shape::OneWay, 2))), &SINGLE_SENDER_EVENTS, None);
     add(with_grace(stealing(dynamic(Shape::OneWay, 3))), &SINGLE_SENDER_EVENTS, None);
-    // Who comes late, who leaves and comes back.
+    // Late attach, and detach with a later attach.
     add(cold(dynamic(Shape::Star, 2)), &transfer_events, None);
     let detach_events = [Waiting, CreditPacket, Detached, StaleGrant];
     let both = [(1, 0), (0, 1)];
@@ -261,21 +262,21 @@ fn connection(quota_slots: u32, message_bytes: &[u64]) -> Setup {
     setup(Shape::Both, CONNECTION, quota_slots, ecm_slots(quota_slots, None), message_bytes)
 }
 
-/// A sender begins with more than is guaranteed to it, so that it can be asked to give back before it knows that it has a lane.
+/// A sender starts with more than its guaranteed credits. So it can get a return request before its `Connected`.
 fn request_before_connected() -> Setup {
     let mut setup = cold(stealing(setup(Shape::OneWay, DYNAMIC, 3, 1, &[SHORT])));
     setup.config.region.start_slots = 2;
     Setup { name: setup.name.clone() + ", 2 initially", ..setup }
 }
 
-/// Sender 2 has no way back for a while, so that its credits cannot be returned to it; sender 1 can have all slots of the
-/// region that are not set aside: with n = 2 and a quota of 3 it can hold 3 T - 1 = 5 of 5.
+/// The receiver has no lane to sender 2 for a while, so it cannot return the credits of sender 2. Sender 1 can take all
+/// slots without guarantee: with n = 2 and a quota of 3 it can hold 3 T - 1 = 5 of 5 slots.
 fn victim_without_return_lane() -> Setup {
     let setup = detaching(setup(Shape::Star, DYNAMIC, 2, 2, &[SHORT]), &[(0, 2)], 0);
     Setup { extra_slots: 1, max_detaches: Some(1), name: setup.name.clone() + " once, 1 more", ..setup }
 }
 
-/// What one sender and a thief must show: nobody else can leave the pool short.
+/// Kinds that one sender with stealing must show. Only another sender could cause a short grant.
 const SINGLE_SENDER_EVENTS: [Happened; 5] = [
     Happened::Blocked,
     Happened::Excess,
@@ -284,19 +285,19 @@ const SINGLE_SENDER_EVENTS: [Happened; 5] = [
     Happened::ControlWaiting,
 ];
 
-/// `setup` with senders that may be asked to leave.
+/// `setup` with senders that may get detach requests.
 fn detaching(setup: Setup, detaching: &[(u32, u32)], overlap: u8) -> Setup {
     let twice = if overlap > 0 { ", two lanes" } else { "" };
     let name = format!("{}, detach{twice}", setup.name);
     Setup { detaching: detaching.to_vec(), overlap, name, ..setup }
 }
 
-/// `setup` with nobody connected at first.
+/// `setup` without connections at first.
 fn cold(setup: Setup) -> Setup {
     Setup { cold: true, name: setup.name.clone() + ", cold", ..setup }
 }
 
-/// `setup` with victims that are passed over: once after they have gained, and once if they are poorer and were active.
+/// `setup` with grace for victims: one pass after a gain, and one if the victim is poorer and was active.
 fn with_grace(mut setup: Setup) -> Setup {
     setup.config.region.grace_points = 1;
     Setup { name: setup.name.clone() + ", grace", ..setup }
@@ -310,7 +311,7 @@ fn may_crash(setup: Setup) -> Setup {
     Setup { may_crash: Some(1), name: setup.name.clone() + ", crash", ..setup }
 }
 
-/// The rules that are known to be wrong and that a search finds; `docs/explanation/proof.md` names the others, and why they are not here.
+/// The mutants that a search detects. `docs/explanation/proof.md` names the others and the reasons.
 pub fn mutants() -> Vec<Mutant> {
     let mut mutants = Vec::new();
     let mut add = |rule, name, setup, caught_by, from_outside| {
@@ -322,7 +323,7 @@ pub fn mutants() -> Vec<Mutant> {
     let watched = |setup: Setup| Setup { watch_activity: true, ..setup };
     let mut two_initially = setup(Shape::OneWay, DYNAMIC, 4, 1, &[SHORT]);
     two_initially.config.region.start_slots = 2;
-    // Admitted when it comes: an account that is open from the start is older than the wrong rule.
+    // First contact, because an account of policy `Start` is opened before the mutant is selected.
     two_initially.config.region.attach_policy = AttachPolicy::FirstContact;
     add(Rule::DivByNPlus1, "threshold q div n + 1", static_star(2, 1), "I4", Some("I4"));
     add(Rule::DivByN, "threshold q div n", static_star(3, 2), "I2", Some("I2"));

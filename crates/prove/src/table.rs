@@ -1,4 +1,4 @@
-//! Runs the suite and prints what came of it, a line for each search.
+//! Runs the suite and prints one line per search.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::model::{Happened, Setup};
 use crate::suite::{Case, Mutant};
 use crate::worlds;
 
-/// Searches all cases and prints the table. Returns whether everything holds and nothing was vacuous.
+/// Searches all cases and prints the table. Returns whether every check holds and every wanted kind was seen.
 pub fn prove(cases: &[Case]) -> bool {
     println!(
-        "{:<46}{:>9}{:>10}{:>6}{:>7}{:>7}{:>6}  verdict; states in which ...",
+        "{:<46}{:>9}{:>10}{:>6}{:>7}{:>7}{:>6}  verdict; number of states with ...",
         "search", "states", "moves", "depth", "s", "CPU s", "MB"
     );
     let mut total = Duration::ZERO;
@@ -43,7 +43,7 @@ pub fn prove(cases: &[Case]) -> bool {
     good
 }
 
-/// What the report says of the case, in words, and whether that is what was to be shown.
+/// The verdict on a report in words, and whether the case is as expected.
 pub fn verdict(case: &Case, report: &Report) -> (String, bool) {
     if let Some((violation, path)) = &report.failure {
         let path: Vec<String> = path.iter().map(|step| format!("{step:?}")).collect();
@@ -52,22 +52,21 @@ pub fn verdict(case: &Case, report: &Report) -> (String, bool) {
             false,
         );
     }
-    let vacuous = report.vacuous(&case.wanted);
-    if !vacuous.is_empty() {
-        return (format!("VACUOUS: never seen: {}", vacuous.join(", ")), false);
+    let unseen = report.unseen(&case.wanted);
+    if !unseen.is_empty() {
+        return (format!("NO EVIDENCE, never seen: {}", unseen.join(", ")), false);
     }
     match (report.complete, case.complete) {
         (true, _) => ("holds".into(), true),
-        (false, true) => ("NOT COMPLETE".into(), false),
-        (false, false) => (format!("holds as far as depth {}", report.depth), true),
+        (false, true) => ("INCOMPLETE".into(), false),
+        (false, false) => (format!("holds to depth {}", report.depth), true),
     }
 }
 
-/// Searches all wrong rules and prints which check catches each, and, if `from_outside`, which does without the machine's
-/// own checks: what a user would see. Returns whether all are caught by
-/// the checks expected.
+/// Searches all mutants and prints which check detects each. With `from_outside` it also searches without the machine's
+/// own checks, which shows what a user would see. Returns whether the expected checks detect all of them.
 pub fn catch_mutants(mutants: &[Mutant], from_outside: bool) -> bool {
-    println!("{:<38}{:<48}{:<31}without the machine's own checks", "wrong rule", "in", "caught by");
+    println!("{:<38}{:<48}{:<31}without the machine's own checks", "mutant", "setup", "detected by");
     println!(
         "{:<86}{:<10}{:>9}{:>7}     {:<10}{:>9}{:>7}",
         "", "check", "states", "moves", "check", "states", "moves"
@@ -94,9 +93,9 @@ pub fn catch_mutants(mutants: &[Mutant], from_outside: bool) -> bool {
     good
 }
 
-/// Which check fails, after how many states, how many moves from the start.
+/// The check that fails, the number of states, and the number of moves to the failure.
 fn caught(setup: &Setup) -> (&'static str, u32, usize) {
-    // A wrong rule may trip the machine's own assertions: they are checks like the others, not noise.
+    // A mutant may violate the machine's own assertions. They count as checks, so their output is suppressed.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let limits = Limits { states: 400_000, threads: 1, ..Limits::default() };
@@ -107,8 +106,8 @@ fn caught(setup: &Setup) -> (&'static str, u32, usize) {
         .map_or(("NONE", report.states, 0), |(violation, path)| (violation.check, report.states, path.len()))
 }
 
-/// Walks the worlds of `seeds` with two threads. Prints how far it is every five seconds, and of the first that fails the
-/// line that walks it again.
+/// Runs the worlds of `seeds` with two threads. Prints progress every five seconds. For the first failure it prints the
+/// command that repeats it.
 pub fn walk(seeds: std::ops::Range<u64>) -> bool {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let (next, moves) = (AtomicU64::new(seeds.start), AtomicU64::new(0));
@@ -150,7 +149,7 @@ pub fn walk(seeds: std::ops::Range<u64>) -> bool {
     if !failed {
         let worlds = seeds.end - seeds.start;
         println!(
-            "{worlds} worlds, {} moves, {:.0} s: all hold",
+            "{worlds} worlds, {} moves, {:.0} s: no violation",
             moves.into_inner(),
             start.elapsed().as_secs_f64()
         );

@@ -1,10 +1,12 @@
-//! Random ways through larger worlds, by seed: what cannot be searched is walked.
+//! Random runs of larger worlds, by seed. They sample worlds that are too large for a search.
 //!
-//! A world has 3 to 8 processes; scheme, geometry, quota, credit slots, who sends to whom and the lengths of messages
-//! are drawn, whether anybody is connected at first, and whether senders are asked to leave now and then. It is walked in
-//! phases with different pairs active and different eagerness to retrieve, so that activity moves. After each phase the programs fall silent, everything is retrieved, and each pair in turn must be able to
-//! send again with all others silent: the promise I4, which the search asks of every state, asked of some. The checks
-//! of [`crate::model`] are made at every move.
+//! A world has 3 to 8 processes. The seed determines scheme, geometry, quota, credit slots, pairs and message lengths.
+//! It also determines whether endpoints are connected at first and whether senders get detach requests. A run has
+//! phases with different active pairs and different rates of retrieval, so that activity changes.
+//!
+//! After each phase the programs stop and everything is retrieved. Then each pair in turn must be able to send while
+//! all others are silent. This is the promise I4, checked in some states instead of all. The checks of [`crate::model`]
+//! run after every move.
 
 use std::num::NonZeroU32;
 
@@ -14,7 +16,7 @@ use weir_proto::{AttachPolicy, Config, DataRegion, Geometry, Growth, Scheme};
 
 use crate::model::{Move, Rule, Setup, State, Violation, neighbours};
 
-/// What the world of a seed is.
+/// The setup of a seed.
 pub fn setup(seed: u64) -> Setup {
     let rng = &mut Rng::with_seed(seed);
     let mut credit_slots = rng.u32(1..=3);
@@ -32,12 +34,13 @@ pub fn setup(seed: u64) -> Setup {
     rng.shuffle(&mut pairs);
     let senders = [3, 8, pairs.len()][rng.usize(..3)];
     pairs.truncate(rng.usize(2..=senders.min(pairs.len())));
-    // Every lane in use, those of the way back too.
+    // All lanes in use, also those that return credits.
     let detaching = match rng.u8(..3) {
         0 => pairs.iter().flat_map(|&(from, to)| [(from, to), (to, from)]).collect(),
         _ => Vec::new(),
     };
-    // After its first stay a sender announces what has payload until it is told that there is room: tests/worlds.rs.
+    // After its first lease a sender uses rendezvous only until the receiver allows more, and exploration does not
+    // model rendezvous: see tests/worlds.rs.
     let empty = !detaching.is_empty() && scheme.grants();
     let lengths = if empty { 1 } else { rng.usize(1..4) };
     let draw = |_| if empty { 0 } else { [0, rng.u64(..40), rng.u64(..600)][rng.usize(..3)] };
@@ -99,13 +102,13 @@ fn scheme(rng: &mut Rng) -> Scheme {
     }
 }
 
-/// Walks the world of `seed`. Returns how many moves that were.
+/// Runs the world of `seed`. Returns the number of moves.
 ///
 /// # Errors
-/// What did not hold; [`setup`] says in which world.
+/// The violated check. [`setup`] gives the world.
 pub fn walk(seed: u64) -> Result<u64, Violation> {
     let setup = setup(seed);
-    // Not the seed itself: the setup has drawn from that.
+    // Not the seed itself, because the setup has used that sequence.
     let mut walker = Walker { setup: &setup, rng: Rng::with_seed(!seed), moves: Vec::new(), made: 0 };
     walker.phases()?;
     Ok(walker.made)
@@ -144,7 +147,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Everything is retrieved and nothing waits; then each pair sends alone, several times its quota.
+    /// Retrieves everything; then each pair sends alone, several times its quota.
     fn drain(&mut self, state: &mut State) -> Result<(), Violation> {
         self.retrieve_all(state)?;
         let messages = 2 * self.setup.quota_slots as usize + 2;
@@ -166,7 +169,7 @@ impl Walker<'_> {
         while let Some(step) = self.choose_automatic(state) {
             self.step(state, step)?;
         }
-        Ok(()) // that nobody waits now is checked after the move
+        Ok(()) // the check after the last move ensures that no sender waits
     }
 
     fn choose_automatic(&mut self, state: &State) -> Option<Move> {

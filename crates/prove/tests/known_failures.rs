@@ -1,10 +1,10 @@
-//! Failures of other credit schemes that are questions about all states of a small world. The list, and where each of the
-//! others is shown, is in `docs/explanation/proof.md`.
+//! Known failures of other credit schemes that a search of a small world can exclude. `docs/explanation/proof.md` has
+//! the whole list and the tests of the others.
 
 use weir_prove::explore::explore;
 use weir_prove::{suite, table};
 
-/// The search of this name is one of the quick ones, ends, and holds in every state.
+/// Runs the quick search of this name to its end and checks that it holds in every state.
 fn holds(name: &str) {
     let case =
         suite::quick().into_iter().find(|case| case.setup.name == name).expect("a search of that name");

@@ -1,4 +1,4 @@
-//! What of the proof fits into `make test`: small worlds searched to the end, some random ones, every wrong rule.
+//! The part of the proof in `make test`: complete searches of small worlds, some random worlds, and every mutant.
 
 use weir_prove::explore::explore;
 use weir_prove::{suite, table};

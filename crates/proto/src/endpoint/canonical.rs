@@ -54,7 +54,7 @@ impl Lease {
 
 /// The sender's totals of one pair, which a check compares with the packets in flight. Unit: slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SenderBooks {
+pub struct SenderTotals {
     /// Slots that may be filled now.
     pub credits: u32,
     /// Messages and packets that wait to be sent.
@@ -74,13 +74,13 @@ impl Endpoint {
     }
 
     /// The totals of this endpoint as the sender to `peer`.
-    pub fn sender_books(&self, peer: Peer) -> SenderBooks {
-        let Some(state) = self.peers.get(peer.0 as usize) else { return SenderBooks::default() };
+    pub fn sender_totals(&self, peer: Peer) -> SenderTotals {
+        let Some(state) = self.peers.get(peer.0 as usize) else { return SenderTotals::default() };
         let credits = match &state.outbound {
             Outbound::Connected(sender) => sender.credits(),
             _ => 0,
         };
-        SenderBooks { credits, waiting: state.backlog().len() as u32 }
+        SenderTotals { credits, waiting: state.backlog().len() as u32 }
     }
 
     /// The length of a partly arrived message of `peer`. Unit: bytes.
@@ -102,10 +102,10 @@ impl Endpoint {
 
     /// The totals of this endpoint as the receiver of `peer`: grants that `origin` does not include, and retrieved
     /// slots that are not granted again. `None` for schemes without totals.
-    pub fn receiver_books(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverBooks> {
+    pub fn receiver_totals(&self, peer: Peer, origin: Origin) -> Option<flow::ReceiverTotals> {
         let state = self.peers.get(peer.0 as usize)?;
         let receiver = state.receiver.as_ref()?;
-        receiver.books(origin.granted_total, &self.pool)
+        receiver.totals(origin.granted_total, &self.pool)
     }
 
     /// An absent expected sender behaves as if it were at a monitoring point (dynamic credits, attach policy `Start`).
@@ -276,7 +276,7 @@ impl PeerEntry {
         let connected = matches!(outbound, Outbound::Connected(_));
         assert!(
             !connected || origin.incoming.is(leases.outgoing),
-            "who is connected knows of its last stay: {self:?}"
+            "a connected sender does not know its last lease: {self:?}"
         );
         words.extend(leases.canonical(connected, origin));
         words.extend([u32::from(*credit_slots), *write_bytes as u32, backlog.len() as u32]);

@@ -2,7 +2,7 @@
 //!
 //! A sender leases a lane of a mailbox, with its credits. A receiver that needs the memory, or whose lanes others wait
 //! for, asks a sender to detach. A detached sender with something to send attaches again. The driver decides whom to
-//! ask; this file does not know who is idle or who waits.
+//! ask; this file does not know which sender is idle or waits.
 //!
 //! A lease starts with `Connected` at the sender and `Attached` at the receiver. It ends with the packet `Detach`, the
 //! last one in its lane. Packets of the other direction carry the number of the lease, the epoch, beside the grant. A

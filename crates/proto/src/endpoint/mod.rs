@@ -204,8 +204,12 @@ impl Endpoint {
     /// # Panics
     /// If the configuration has no credit slots or a geometry in which a header does not fit into a slot.
     pub fn new(config: Config) -> Endpoint {
-        assert!(config.credit_slots >= 1, "credit_slots is {}, at least 1 is needed", config.credit_slots);
-        assert!(config.max_unexpected <= MAX_UNEXPECTED, "at most {MAX_UNEXPECTED} messages can wait");
+        assert!(config.credit_slots >= 1, "credit_slots is {}, the minimum is 1", config.credit_slots);
+        assert!(
+            config.max_unexpected <= MAX_UNEXPECTED,
+            "max_unexpected is {}, the maximum is {MAX_UNEXPECTED}",
+            config.max_unexpected
+        );
         let geometry = &config.geometry;
         assert!(geometry.max_packet_slots >= 1 && geometry.remote_header_bytes <= geometry.slot_bytes);
         let pool = match config.scheme {

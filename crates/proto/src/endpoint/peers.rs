@@ -91,7 +91,7 @@ impl CompactEntry {
     const ROOM_BITS: u32 = 31;
     const CONNECTED: u64 = 1 << 61;
     const ATTACHED: u64 = 1 << 62;
-    const SOMEBODY: NonZeroU64 = NonZeroU64::new(1 << 63).expect("a one");
+    const PRESENT: NonZeroU64 = NonZeroU64::new(1 << 63).expect("a one");
 
     /// `None` if the entry has other state.
     fn of(state: &PeerEntry, common: CommonState) -> Option<CompactEntry> {
@@ -131,7 +131,7 @@ impl CompactEntry {
             return None;
         }
         let numbers = u64::from(room) << CompactEntry::NUMBER_BITS | u64::from(*next_number);
-        Some(CompactEntry(CompactEntry::SOMEBODY | (attached | connected | numbers)))
+        Some(CompactEntry(CompactEntry::PRESENT | (attached | connected | numbers)))
     }
 
     /// Known free slots at the peer. `None`: we have no lane.
@@ -443,14 +443,14 @@ impl fmt::Debug for Peers {
 impl Index<usize> for Peers {
     type Output = PeerEntry;
     fn index(&self, index: usize) -> &PeerEntry {
-        self.full_entry(index).expect("a peer of whom something is kept, and more than can be folded")
+        self.full_entry(index).expect("a peer with a full entry")
     }
 }
 
 impl IndexMut<usize> for Peers {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut PeerEntry {
-        self.get_mut(index).expect("a peer of whom something is kept")
+        self.get_mut(index).expect("a peer with an entry")
     }
 }
 
@@ -497,7 +497,7 @@ mod tests {
             for room in [None, Some(0), Some(7), Some(u32::MAX >> 1)] {
                 for attached in [false, true] {
                     let state = at_rest(number, room, attached);
-                    let compact = CompactEntry::of(&state, COMMON).expect("it is at rest");
+                    let compact = CompactEntry::of(&state, COMMON).expect("an idle entry");
                     assert_eq!(compact.room(), room);
                     let expanded = compact.expand(COMMON);
                     assert_eq!(alloc::format!("{expanded:?}"), alloc::format!("{state:?}"));
@@ -544,7 +544,7 @@ mod tests {
             }
         }
         assert_eq!(peers.count(), 1000);
-        assert!(peers.full_entries().count() < 8, "{} are not folded", peers.full_entries().count());
+        assert!(peers.full_entries().count() < 8, "{} full entries", peers.full_entries().count());
         let numbers = peers.entries().map(|(peer, state)| (peer.0, state.next_number));
         assert!(numbers.eq((0..1000).map(|number| (number, number))));
         let mut speak_to_all = |most| {
@@ -555,9 +555,9 @@ mod tests {
             (peers.full_entries().count(), peers.count())
         };
         let (kept, count) = speak_to_all(900);
-        assert!(kept < 10 && count == 1000, "to each once: {kept} are not folded");
+        assert!(kept < 10 && count == 1000, "after one access each: {kept} full entries");
         speak_to_all(1000);
-        assert_eq!(speak_to_all(1000), (1000, 1000), "again and again");
+        assert_eq!(speak_to_all(1000), (1000, 1000), "after repeated accesses");
         assert!(peers.get_mut(1000).is_none() && peers.get(1000).is_none());
     }
 

@@ -18,7 +18,7 @@ const MAX_SPARE_ENTRIES: usize = 256;
 /// Pending work with one peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PendingWork {
-    /// What waits to be sent, in order.
+    /// The entries that wait to be sent, in order.
     pub backlog: VecDeque<BacklogEntry>,
     /// Compulsory returns, which leave before the backlog.
     pub compulsory: Compulsory,

@@ -199,7 +199,7 @@ pub(super) struct BounceBuffer {
     stage: Stage,
 }
 
-/// What the peer knows of a bounce buffer.
+/// The peer's knowledge of a bounce buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Nothing. The message waits for credit.

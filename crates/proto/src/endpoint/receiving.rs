@@ -181,7 +181,7 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) {
         let known = self.unexpected.get(message).is_some_and(|message| message.claimed);
-        assert!(known, "{message:?} was not claimed, or is received twice");
+        assert!(known, "{message:?} is not claimed");
         self.deliver_whole(now, message, request, capacity_bytes, actions);
     }
 
@@ -333,7 +333,7 @@ impl Endpoint {
         actions: &mut Vec<Action>,
     ) -> bool {
         let Some(number) = self.peer(from).inbound else { return false };
-        let inbound = self.inbounds.get_mut(number.get()).expect("messages that arrive have numbers");
+        let inbound = self.inbounds.get_mut(number.get()).expect("partly arrived messages have entries");
         if !inbound.continues_with(offset, bytes) {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Exact actions of one machine. Longer stories are in `tests/`.
+//! Tests of the exact actions of one machine. Longer scenarios are in `tests/`.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use crate::event::{
 };
 use crate::packet::{Geometry, Packet, Space};
 
-/// An endpoint under test, its time, and its actions in short.
+/// An endpoint under test, its time, and its actions in short form.
 struct Bench {
     machine: Endpoint,
     now: Instant,
@@ -23,7 +23,7 @@ struct Bench {
 mod schemes;
 
 const PEER: Peer = Peer(1);
-/// With dynamic credits.
+/// The region in tests with dynamic credits.
 const REGION: DataRegion = DataRegion {
     slots: 8,
     peers: 2,
@@ -84,7 +84,7 @@ fn short(action: &Action) -> String {
                 Body::Written { .. } => "written",
                 Body::Goodbye => "goodbye",
                 Body::ReturnRequest => "return request",
-                Body::Detach => return "leave".into(),
+                Body::Detach => return "detach".into(),
                 Body::ReturnResponse { .. } => "return response",
             };
             format!("transmit {kind} {}", packet.payload_bytes)
@@ -106,20 +106,22 @@ fn short(action: &Action) -> String {
         }
         Action::Connect { .. } => "connect".into(),
         Action::Disconnect { .. } => "disconnect".into(),
-        Action::FreeLane { .. } => "vacate".into(),
+        Action::FreeLane { .. } => "free lane".into(),
         Action::AskRoom { at_once: false, .. } => "ask room".into(),
         Action::AskRoom { at_once: true, .. } => "try".into(),
-        Action::AllocateUnexpected { bytes, .. } => format!("keep {bytes}"),
+        Action::AllocateUnexpected { bytes, .. } => format!("allocate {bytes}"),
         Action::Place { bytes, .. } => format!("place {bytes}"),
         Action::Retire => "retire".into(),
         Action::Deliver { bytes, .. } => format!("deliver {bytes}"),
-        Action::FreeUnexpected { .. } => "forget".into(),
+        Action::FreeUnexpected { .. } => "free".into(),
         Action::FillBounce { transfer, .. } => {
-            format!("retain {}", transfer.bounce_buffer().expect("a copy"))
+            format!("bounce {}", transfer.bounce_buffer().expect("a copy"))
         }
-        Action::FreeBounce { transfer } => format!("release {}", transfer.bounce_buffer().expect("a copy")),
+        Action::FreeBounce { transfer } => {
+            format!("free bounce {}", transfer.bounce_buffer().expect("a copy"))
+        }
         Action::Copy { bytes, .. } => format!("copy {bytes}"),
-        Action::DropPeer { .. } => "sever".into(),
+        Action::DropPeer { .. } => "drop peer".into(),
         Action::Notify { data, bytes, .. } => format!("notify {data} {bytes}"),
     }
 }
@@ -239,15 +241,15 @@ fn credits_travel_with_the_last_packet_of_a_message_if_piggybacking_is_on() {
 #[test]
 fn an_unexpected_message_is_buffered_and_truncated_to_the_receive() {
     let mut receiver = with_credits(8);
-    assert_eq!(receiver.eager(100, 100), ["keep 100", "place 100", "retire"]);
-    assert_eq!(receiver.receive(0, 60, None), ["deliver 60", "forget", "received 0 60 at 0 last true"]);
+    assert_eq!(receiver.eager(100, 100), ["allocate 100", "place 100", "retire"]);
+    assert_eq!(receiver.receive(0, 60, None), ["deliver 60", "free", "received 0 60 at 0 last true"]);
 }
 
 #[test]
 fn a_message_matched_halfway_takes_its_start_from_the_unexpected_buffer() {
     let mut receiver = with_credits(8);
-    assert_eq!(receiver.eager(100, 40), ["keep 100", "place 40", "retire"]);
-    assert_eq!(receiver.receive(0, 200, None), ["deliver 40", "forget"]);
+    assert_eq!(receiver.eager(100, 40), ["allocate 100", "place 40", "retire"]);
+    assert_eq!(receiver.receive(0, 200, None), ["deliver 40", "free"]);
     let more = Body::More { offset: 40 };
     assert_eq!(receiver.arrive(more, 60), ["place 60", "received 0 100 at 0 last true", "retire"]);
 }
@@ -284,7 +286,7 @@ fn a_synchronous_send_waits_for_the_match_and_for_its_last_packet() {
     let mut sender = with_credits(1);
     assert_eq!(sender.send_at(0, 40, SendLevel::Matched), ["transmit eager 8"]);
     let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
-    assert_eq!(sender.arrive(finished, 0), ["retire", "credit total 1"]); // matched by its first packet; 32 bytes have not left
+    assert_eq!(sender.arrive(finished, 0), ["retire", "credit total 1"]); // 32 bytes have not left
     assert_eq!(sender.credits_back(1), ["retire", "transmit more 32", "done 0"]);
 }
 
@@ -325,10 +327,10 @@ fn messages_that_waited_fill_a_multi_receive_buffer_in_order() {
         receiver.receive(0, 100, Some(10)),
         [
             "deliver 5",
-            "forget",
+            "free",
             "received 0 5 at 0 last false",
             "deliver 6",
-            "forget",
+            "free",
             "received 0 6 at 5 last false"
         ]
     );
@@ -355,10 +357,10 @@ fn peek_leaves_claims_or_discards() {
     receiver.eager(6, 6);
     assert_eq!(receiver.post(peek(1, PeekThen::Leave)), ["found 1"]);
     assert_eq!(receiver.post(peek(2, PeekThen::Claim)), ["found 2"]);
-    assert_eq!(receiver.post(peek(3, PeekThen::Discard)), ["forget", "found 3"]); // the second message
+    assert_eq!(receiver.post(peek(3, PeekThen::Discard)), ["free", "found 3"]); // the second message
     assert_eq!(receiver.receive(4, 10, None), [""; 0]); // the claimed one is not there for others
     let claimed = Command::ReceiveClaimed { request: Request(5), message: MessageId(0), capacity_bytes: 10 };
-    assert_eq!(receiver.post(claimed), ["deliver 5", "forget", "received 5 5 at 0 last true"]);
+    assert_eq!(receiver.post(claimed), ["deliver 5", "free", "received 5 5 at 0 last true"]);
 }
 
 #[test]
@@ -403,7 +405,7 @@ fn a_malformed_packet_loses_its_sender() {
     ];
     for body in nonsense {
         let mut receiver = with_credits(8);
-        assert_eq!(receiver.arrive(body, 0), ["retire", "sever"], "{body:?}");
+        assert_eq!(receiver.arrive(body, 0), ["retire", "drop peer"], "{body:?}");
         assert_eq!(receiver.machine.counters().malformed_packets, 1);
         assert_eq!(receiver.send(0, 8), ["lost 0"]);
     }
@@ -412,18 +414,18 @@ fn a_malformed_packet_loses_its_sender() {
 #[test]
 fn an_unrequested_located_reply_does_not_complete_a_queued_write() {
     let mut initiator = with_credits(1);
-    initiator.send(1, 8); // the credit is gone
+    initiator.send(1, 8); // this spends the only credit
     let (request, peer, key) = (Request(0), PEER, 5);
     let write = RemoteCommand { request, peer, key, offset: 0, bytes: 50, data: None };
     assert_eq!(initiator.post(Command::Write(write)), [""; 0]);
     let located = Body::Located { transfer: Transfer(0), key, offset: 0, address: 0, refused: true };
-    assert_eq!(initiator.arrive(located, 0), ["retire", "sever", "lost 0"]);
+    assert_eq!(initiator.arrive(located, 0), ["retire", "drop peer", "lost 0"]);
 }
 
 #[test]
 fn an_oversized_message_is_rejected_before_memory_is_allocated() {
     let mut receiver = with_credits(8);
-    assert_eq!(receiver.eager(MAX_EAGER_BYTES as u32 + 1, 16), ["retire", "sever"]);
+    assert_eq!(receiver.eager(MAX_EAGER_BYTES as u32 + 1, 16), ["retire", "drop peer"]);
 }
 
 #[test]
@@ -442,7 +444,7 @@ fn a_read_of_a_region_that_shrank_is_refused() {
 fn a_grant_of_unspent_credits_is_rejected() {
     let mut sender = with_credits(4);
     sender.send(0, 8);
-    assert_eq!(sender.credits_back(2), ["retire", "sever"]);
+    assert_eq!(sender.credits_back(2), ["retire", "drop peer"]);
 }
 
 #[test]
@@ -451,13 +453,13 @@ fn a_dead_peer_fails_only_the_operations_that_depend_on_it() {
     survivor.send(0, 8);
     survivor.send(1, 8); // waits for credit
     survivor.send(2, 5000); // waits behind it
-    survivor.receive(3, 8, None); // from anybody
+    survivor.receive(3, 8, None); // from any source
     let pattern = Pattern { from: Some(Peer(2)), ..ANY };
     let other = ReceiveCommand { request: Request(4), pattern, capacity_bytes: 8, multi: None };
     survivor.post(Command::Receive(other));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
-    assert_eq!(survivor.event(lost), ["sever", "lost 1", "lost 2", "lost 3"]);
-    assert_eq!(survivor.receive(5, 8, None), ["lost 5"]); // nobody knows whose message it was to be
+    assert_eq!(survivor.event(lost), ["drop peer", "lost 1", "lost 2", "lost 3"]);
+    assert_eq!(survivor.receive(5, 8, None), ["lost 5"]); // the awaited message may have been the lost peer's
     assert_eq!(survivor.post(Command::Cancel { request: Request(4) }), ["canceled 4"]);
 }
 
@@ -468,7 +470,7 @@ fn an_orderly_close_fails_sends_to_the_peer_and_keeps_receives() {
     survivor.send(1, 8);
     survivor.receive(2, 8, None);
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
-    assert_eq!(survivor.event(lost), ["sever", "lost 1"]);
+    assert_eq!(survivor.event(lost), ["drop peer", "lost 1"]);
     assert_eq!(survivor.post(Command::Cancel { request: Request(2) }), ["canceled 2"]);
 }
 
@@ -480,7 +482,7 @@ fn two_closing_endpoints_do_not_wait_for_each_other() {
     assert_eq!(closing.post(Command::Close), ["transmit goodbye 0"]);
     assert_eq!(closing.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
     assert!(!closing.machine.has_undelivered());
-    // The other had matched it before it closed, and says so: late, but true.
+    // The other side had matched it before it closed, and acknowledges late.
     let finished = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(closing.arrive(finished, 0), ["retire"]);
 }
@@ -508,7 +510,7 @@ fn a_dead_peer_fails_any_source_multi_receives() {
     let mut survivor = with_credits(4);
     survivor.receive(0, 100, Some(10));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
-    assert_eq!(survivor.event(lost), ["sever", "lost 0"]);
+    assert_eq!(survivor.event(lost), ["drop peer", "lost 0"]);
 }
 
 #[test]
@@ -526,7 +528,7 @@ fn a_sender_beyond_the_unexpected_message_bound_is_lost() {
     for _ in 0..4 {
         receiver.eager(0, 0);
     }
-    assert_eq!(receiver.eager(0, 0), ["retire", "sever"]);
+    assert_eq!(receiver.eager(0, 0), ["retire", "drop peer"]);
     assert_eq!(vec![receiver.machine.counters().peak_unexpected_messages], [4]);
 }
 
@@ -536,40 +538,40 @@ fn a_detach_request_is_served_between_packets_and_sending_resumes() {
     // 300 bytes: 80 in the first two slots, and no credit for the rest.
     assert_eq!(a.send(0, 300), ["transmit eager 80"]);
     let asked = Event::DetachRequested { peer: PEER };
-    assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
+    assert_eq!(a.event(asked.clone()), ["detach", "disconnect", "connect"]);
     assert_eq!(a.event(asked.clone()), [""; 0], "once");
     let connected =
         Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 1 };
     assert_eq!(a.event(connected), ["transmit more 96"], "with the whole quota");
     a.send(1, 8);
-    assert_eq!(a.event(asked.clone()), ["leave", "disconnect", "connect"]);
+    assert_eq!(a.event(asked.clone()), ["detach", "disconnect", "connect"]);
     let connected =
         Event::Connected { peer: PEER, quota_slots: 9, start_slots: 9, credit_slots: 1, epoch: 2 };
     assert_eq!(
         a.event(connected),
-        ["transmit more 124", "done 0", "retain 0", "transmit rendezvous 0", "done 1"]
+        ["transmit more 124", "done 0", "bounce 0", "transmit rendezvous 0", "done 1"]
     );
-    assert_eq!(a.event(asked), ["leave", "disconnect"], "nothing waits, so it does not come back");
+    assert_eq!(a.event(asked), ["detach", "disconnect"], "nothing waits, so it does not attach again");
 }
 
 #[test]
 fn a_grant_of_an_earlier_lease_is_ignored() {
     let mut a = with_credits(2);
     assert_eq!(a.send(0, 80), ["transmit eager 80", "done 0"]);
-    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
+    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["detach", "disconnect"]);
     assert_eq!(a.send(1, 8), ["connect"]);
     let connected =
         Event::Connected { peer: PEER, quota_slots: 2, start_slots: 2, credit_slots: 1, epoch: 1 };
     assert_eq!(
         a.event(connected),
-        ["retain 0", "transmit rendezvous 0", "done 1"],
-        "what was said before may be over, so it holds"
+        ["bounce 0", "transmit rendezvous 0", "done 1"],
+        "a new lease starts with rendezvous only"
     );
-    // The receiver had not read the `Leave` when it granted these two.
+    // The receiver had not read the `Detach` when it granted these two.
     a.granted = 2;
     assert_eq!(a.arrive(Body::Credit, 0), ["retire"]);
-    assert!(a.machine.fault(PEER).is_none(), "it is no minted grant");
-    assert_eq!(a.send(2, 8), ["retain 1", "transmit rendezvous 0", "done 2"]);
+    assert!(a.machine.fault(PEER).is_none(), "the grant is ignored, not rejected");
+    assert_eq!(a.send(2, 8), ["bounce 1", "transmit rendezvous 0", "done 2"]);
     assert_eq!(a.send(3, 8), [""; 0], "there were two credits, not four");
 }
 
@@ -578,18 +580,18 @@ fn the_peer_entry_is_freed_when_both_sides_have_detached() {
     let mut a = with_credits(4);
     assert_eq!(a.send(0, 8), ["transmit eager 8", "done 0"]);
     let kept = a.machine.peer_state_bytes();
-    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["leave", "disconnect"]);
-    assert_eq!(a.machine.peer_entries(), 1, "it still has a lane here");
-    assert_eq!(a.arrive(Body::Detach, 0), ["retire", "vacate"]);
+    assert_eq!(a.event(Event::DetachRequested { peer: PEER }), ["detach", "disconnect"]);
+    assert_eq!(a.machine.peer_entries(), 1, "the peer still has a lane here");
+    assert_eq!(a.arrive(Body::Detach, 0), ["retire", "free lane"]);
     assert_eq!(a.machine.peer_entries(), 0);
     assert!(a.machine.peer_state_bytes() + size_of::<super::PeerEntry>() as u64 <= kept);
     let mut watched = Vec::new();
     a.receive(1, 100, None);
     a.machine.depends_on(|peer| watched.push(peer));
-    assert_eq!(watched, [PEER], "it may still die, and a receive from anybody waits");
+    assert_eq!(watched, [PEER], "the peer may die while an any-source receive waits");
 }
 
-/// Without this, a sender that came back could wait for ever: see `membership.rs`.
+/// Without this, a sender that attaches again could wait for ever: see `lane_lease.rs`.
 #[test]
 fn unread_credit_packets_of_an_earlier_lease_cause_a_lane_change() {
     let mut b = bench(Scheme::Static { piggyback: false }, 2);
@@ -599,10 +601,10 @@ fn unread_credit_packets_of_an_earlier_lease_cause_a_lane_change() {
     let arrived = |packet| Event::Arrived { from: PEER, packet };
     b.event(arrived(packet()));
     assert!(b.event(arrived(packet())).contains(&"credit total 2".into()));
-    assert_eq!(b.arrive(Body::Detach, 0), ["retire", "vacate"]);
+    assert_eq!(b.arrive(Body::Detach, 0), ["retire", "free lane"]);
     let attached = Event::Attached { peer: PEER, quota_slots: 2, start_slots: 2, epoch: 1 };
-    assert_eq!(b.event(attached), ["leave", "disconnect"]);
-    // The first credits of the new stay need the way back again.
+    assert_eq!(b.event(attached), ["detach", "disconnect"]);
+    // The first credits of the new lease need a lane back to the sender again.
     assert!(b.event(arrived(packet())).contains(&"connect".into()));
     b.event(arrived(packet()));
     let connected =
@@ -610,10 +612,10 @@ fn unread_credit_packets_of_an_earlier_lease_cause_a_lane_change() {
     assert_eq!(b.event(connected), ["credit total 2"]);
 }
 
-/// A receiver whose budget has room beyond the reservation for three messages of 100 bytes at most, and one credit slot.
+/// A receiver with one credit slot, whose budget beyond the reservation holds at most three messages of 100 bytes.
 fn nearly_full(quota_slots: u32) -> Bench {
     let mut bench = with_credits(quota_slots);
-    // 76 for each slot (two slots, 80 bytes), and for a message of 1000 bytes 16 and sixteen blocks of 68.
+    // 76 for each slot (two slots, 80 bytes). A message of 1000 bytes costs 16 and sixteen blocks of 68.
     let reserved = 76 * u64::from(quota_slots) + 16 + 16 * 68;
     let three = 3 * crate::unexpected_cost_bytes(100);
     let config = Config {
@@ -635,7 +637,7 @@ fn nearly_full(quota_slots: u32) -> Bench {
 }
 
 impl Bench {
-    /// What the next packet says, by sending an empty message.
+    /// The mark of the next packet, found by sending an empty message.
     fn says_rendezvous_only(&mut self, request: u32) -> bool {
         let mut actions = Vec::new();
         let (request, to, level) = (Request(request), PEER, SendLevel::Delivered);
@@ -674,15 +676,15 @@ fn undelivered_completed_counts_completed_sends_only() {
     let mut sender = with_credits(1);
     assert_eq!(sender.machine.undelivered_completed(), 0);
     sender.send_at(0, 8, SendLevel::Delivered); // has left
-    sender.send_at(1, 8, SendLevel::Delivered); // waits, and its program with it
+    sender.send_at(1, 8, SendLevel::Delivered); // waits; its program has no completion yet
     assert_eq!(sender.machine.undelivered_completed(), 0);
     assert!(sender.machine.has_undelivered());
-    sender.inject(2, 8); // waits, and its program does not know
+    sender.inject(2, 8); // waits; its program has its completion
     assert_eq!(sender.machine.undelivered_completed(), 1);
     sender.arrive_with_rendezvous_only(true);
     assert!(sender.machine.undelivered_completed() >= 1);
     sender.event(Event::Lost { peer: PEER, fault: PeerFault::Died });
-    assert_eq!(sender.machine.undelivered_completed(), 0, "nobody is there who could be owed anything");
+    assert_eq!(sender.machine.undelivered_completed(), 0, "a lost peer gets no messages");
 }
 
 #[test]
@@ -725,8 +727,8 @@ fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
         credit_slots: 1,
         epoch: 0,
     });
-    assert_eq!(receiver.send(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
-    assert!(receiver.says_rendezvous_only(1)); // nobody has attached
+    assert_eq!(receiver.send(0, 8), ["bounce 0", "transmit rendezvous 0", "done 0"]);
+    assert!(receiver.says_rendezvous_only(1)); // no sender has attached
     receiver.event(Event::Attached { peer: PEER, quota_slots, start_slots: quota_slots, epoch: 0 });
     assert!(!receiver.says_rendezvous_only(2)); // the first fits
     receiver.event(Event::Connected {
@@ -739,7 +741,7 @@ fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
     receiver.event(Event::Attached { peer: Peer(2), quota_slots, start_slots: quota_slots, epoch: 0 });
     assert!(!receiver.says_rendezvous_only(3));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Closed };
-    assert_eq!(receiver.event(lost), ["sever", "release 0"]);
+    assert_eq!(receiver.event(lost), ["drop peer", "free bounce 0"]);
     receiver.event(Event::Connected {
         peer: Peer(3),
         quota_slots,
@@ -747,7 +749,7 @@ fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
         credit_slots: 1,
         epoch: 0,
     });
-    receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 }); // in the place of the first
+    receiver.event(Event::Attached { peer: Peer(3), quota_slots, start_slots: quota_slots, epoch: 0 });
     assert_eq!(
         receiver.machine.peers.full_entries().map(|peer| peer.unreserved).collect::<Vec<_>>(),
         [false, true, false]
@@ -758,11 +760,11 @@ fn senders_start_rendezvous_only_if_the_budget_cannot_reserve_for_all() {
 fn a_rendezvous_only_send_uses_a_bounce_buffer_and_completes_at_once() {
     let mut sender = with_credits(8);
     assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire"]);
-    assert_eq!(sender.send(0, 1000), ["retain 0", "transmit rendezvous 0", "done 0"]);
-    assert_eq!(sender.send(0, 0), ["transmit eager 0", "done 0"]); // only an envelope anyway
-    assert_eq!(sender.send(0, 1), ["retain 1", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.send(0, 1000), ["bounce 0", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.send(0, 0), ["transmit eager 0", "done 0"]); // only an envelope in any case
+    assert_eq!(sender.send(0, 1), ["bounce 1", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.has_undelivered());
-    assert_eq!(sender.finished(0, 2), ["release 0", "release 1", "retire"]);
+    assert_eq!(sender.finished(0, 2), ["free bounce 0", "free bounce 1", "retire"]);
     assert!(!sender.machine.has_undelivered() && sender.machine.is_quiescent());
     assert_eq!(sender.arrive_with_rendezvous_only(false), ["retire"]);
     assert_eq!(sender.send(0, 8), ["transmit eager 8", "done 0"]);
@@ -775,7 +777,7 @@ fn a_rendezvous_only_send_uses_a_bounce_buffer_and_completes_at_once() {
 #[test]
 fn a_queued_message_becomes_a_rendezvous_if_its_credit_says_rendezvous_only() {
     let mut sender = with_credits(1);
-    assert_eq!(sender.send(0, 100), ["transmit eager 16"]); // begun: it goes on whole
+    assert_eq!(sender.send(0, 100), ["transmit eager 16"]); // started: it continues eagerly
     assert_eq!(sender.send(1, 100), [""; 0]);
     sender.granted = 1;
     assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit more 32"]);
@@ -786,7 +788,7 @@ fn a_queued_message_becomes_a_rendezvous_if_its_credit_says_rendezvous_only() {
     sender.granted = 4;
     assert_eq!(
         sender.arrive_with_rendezvous_only(true),
-        ["retire", "retain 0", "transmit rendezvous 0", "done 1"]
+        ["retire", "bounce 0", "transmit rendezvous 0", "done 1"]
     );
 }
 
@@ -794,12 +796,12 @@ fn a_queued_message_becomes_a_rendezvous_if_its_credit_says_rendezvous_only() {
 fn a_queued_injected_message_is_copied_once() {
     let mut sender = with_credits(1);
     assert_eq!(sender.inject(0, 8), ["transmit eager 8", "done 0"]);
-    assert_eq!(sender.inject(1, 8), ["retain 0", "done 1"]);
-    assert_eq!(sender.inject(2, 8), ["retain 1", "done 2"]);
-    assert_eq!(sender.credits_back(1), ["retire", "transmit eager 8", "release 0"]);
+    assert_eq!(sender.inject(1, 8), ["bounce 0", "done 1"]);
+    assert_eq!(sender.inject(2, 8), ["bounce 1", "done 2"]);
+    assert_eq!(sender.credits_back(1), ["retire", "transmit eager 8", "free bounce 0"]);
     sender.granted += 1;
     assert_eq!(sender.arrive_with_rendezvous_only(true), ["retire", "transmit rendezvous 0"]);
-    assert_eq!(sender.finished(1, 1), ["release 1", "retire", "credit total 1"]);
+    assert_eq!(sender.finished(1, 1), ["free bounce 1", "retire", "credit total 1"]);
     assert!(sender.machine.is_quiescent());
 }
 
@@ -809,14 +811,14 @@ fn a_send_without_bounce_buffer_completes_when_the_receiver_has_it() {
     sender.machine.config.bounce_bytes = 0;
     sender.machine.bounce_buffers = BounceBuffers::new(132); // one copy of up to 100 bytes
     sender.arrive_with_rendezvous_only(true);
-    assert_eq!(sender.send(0, 90), ["retain 0", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.send(0, 90), ["bounce 0", "transmit rendezvous 0", "done 0"]);
     assert!(sender.machine.may_fit_later(PEER, 8));
     assert!(sender.machine.announces_user_buffer(PEER, 8, SendLevel::Injected));
     assert_eq!(sender.send(1, 8), ["transmit rendezvous 0"]);
     let taken = Body::Finished { transfer: Transfer(0), count: 1, refused: false };
     assert_eq!(sender.arrive_keeping_rendezvous_only(taken), ["done 1", "retire"]);
-    assert_eq!(sender.finished(0, 1), ["release 0", "retire"]);
-    assert!(!sender.machine.may_fit_later(PEER, 200)); // nothing would make it fit
+    assert_eq!(sender.finished(0, 1), ["free bounce 0", "retire"]);
+    assert!(!sender.machine.may_fit_later(PEER, 200)); // never fits
 }
 
 #[test]
@@ -847,7 +849,7 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
     }
     assert_eq!(take(&mut receiver, 15), ["received 15 8 at 0 last true", "finished 16"]);
     assert!(!receiver.machine.has_undelivered());
-    // Descending names are a range as well; others are told one by one.
+    // Descending names form a range as well; other names need a packet each.
     for number in [18, 17, 16, 30] {
         take(&mut receiver, number);
     }
@@ -861,7 +863,7 @@ fn bounce_buffer_acknowledgements_are_coalesced_until_full_idle_or_goodbye() {
 #[test]
 fn acknowledgements_without_credit_wait_in_little_memory_and_leave_first() {
     let mut receiver = with_credits(1);
-    receiver.send(0, 8); // the credit is gone
+    receiver.send(0, 8); // this spends the only credit
     receiver.send(1, 8); // waits
     for request in 2..100 {
         let write = Body::Write { transfer: Transfer(request), key: 0, offset: 0, left: 0, data: None };
@@ -877,11 +879,11 @@ fn acknowledgements_without_credit_wait_in_little_memory_and_leave_first() {
 fn a_goodbye_frees_bounce_buffers_and_queued_messages() {
     let mut sender = with_credits(1);
     sender.arrive_with_rendezvous_only(true);
-    assert_eq!(sender.inject(0, 8), ["retain 0", "transmit rendezvous 0", "done 0"]);
-    assert_eq!(sender.inject(1, 8), ["retain 1", "done 1"]);
-    assert_eq!(sender.arrive_keeping_rendezvous_only(Body::Goodbye)[..2], ["release 0", "release 1"]);
+    assert_eq!(sender.inject(0, 8), ["bounce 0", "transmit rendezvous 0", "done 0"]);
+    assert_eq!(sender.inject(1, 8), ["bounce 1", "done 1"]);
+    assert_eq!(sender.arrive_keeping_rendezvous_only(Body::Goodbye)[..2], ["free bounce 0", "free bounce 1"]);
     assert!(sender.machine.is_quiescent() && !sender.machine.has_undelivered());
-    // It had taken the first before it closed, and says so: late, but true.
+    // It had received the first before it closed, and acknowledges late.
     assert_eq!(sender.finished(0, 1), ["retire"]);
 }
 
@@ -904,7 +906,7 @@ fn an_acknowledgement_of_an_unknown_or_unsent_bounce_buffer_is_rejected() {
         sender.inject(0, 8);
         sender.inject(1, 8);
         let actions = act(&mut sender);
-        assert_eq!(actions[..2], ["retire", "sever"], "{actions:?}");
-        assert!(actions.contains(&"release 1".into()));
+        assert_eq!(actions[..2], ["retire", "drop peer"], "{actions:?}");
+        assert!(actions.contains(&"free bounce 1".into()));
     }
 }

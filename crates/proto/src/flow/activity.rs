@@ -55,7 +55,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    /// What the lists occupy. Unit: bytes, by capacity.
+    /// Memory of the lists. Unit: bytes, by capacity.
     pub fn bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()
     }
@@ -75,7 +75,7 @@ impl Activity {
         [Level::High, Level::Medium, Level::Low, Level::Null]
             .into_iter()
             .find(|&level| self.list(level) == list)
-            .expect("a sender that is asked for is listed")
+            .expect("the sender is in a list")
     }
 
     /// Appends a new sender to the low list.
@@ -84,7 +84,7 @@ impl Activity {
         if self.nodes.len() <= index {
             self.nodes.resize(index + 1, Node { list: UNLISTED, before: NO_SENDER, after: NO_SENDER });
         }
-        assert_eq!(self.nodes[index].list, UNLISTED, "sender {sender} is in one list only");
+        assert_eq!(self.nodes[index].list, UNLISTED, "sender {sender} is already in a list");
         let list = self.list(Level::Low);
         let last = core::mem::replace(&mut self.lists[list as usize].last, sender);
         self.nodes[index] = Node { list, before: last, after: NO_SENDER };

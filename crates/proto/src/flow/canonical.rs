@@ -29,7 +29,7 @@ impl Base {
 
 /// The receiver's totals of one pair. Unit: slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReceiverBooks {
+pub struct ReceiverTotals {
     /// Data slots that the sender can own now. `None` if they can move to other senders.
     pub quota_slots: Option<u32>,
     /// Granted credits that the sender does not know of yet.
@@ -65,13 +65,13 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(crate) fn books(&self, known_total: u32, pool: &Pool) -> Option<ReceiverBooks> {
+    pub(crate) fn totals(&self, known_total: u32, pool: &Pool) -> Option<ReceiverTotals> {
         match self {
             Receiver::Unlimited => None,
-            Receiver::Static(receiver) => Some(receiver.books(known_total)),
-            Receiver::StaticConnection(receiver) => Some(receiver.books(known_total)),
-            Receiver::AdaptiveBacklog(receiver) => Some(receiver.credits().books(known_total)),
-            Receiver::Dynamic(account) => Some(pool.books(*account, known_total)),
+            Receiver::Static(receiver) => Some(receiver.totals(known_total)),
+            Receiver::StaticConnection(receiver) => Some(receiver.totals(known_total)),
+            Receiver::AdaptiveBacklog(receiver) => Some(receiver.credits().totals(known_total)),
+            Receiver::Dynamic(account) => Some(pool.totals(*account, known_total)),
         }
     }
 
@@ -81,7 +81,7 @@ impl Receiver {
             Receiver::Unlimited
             | Receiver::StaticConnection(_)
             | Receiver::AdaptiveBacklog(_)
-            | Receiver::Dynamic(_) => panic!("there is no fixed threshold"),
+            | Receiver::Dynamic(_) => panic!("this scheme has no fixed threshold"),
         }
     }
 

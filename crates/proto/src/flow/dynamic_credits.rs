@@ -1,19 +1,23 @@
-//! Dynamic credits: the data region follows the senders that use it. Source: Prades, thesis, chapter 6; what we changed and
-//! why is in `docs/explanation/flow-control.md`.
+//! Dynamic credits: slots of one data region move to the senders that use them. Source: Prades, thesis, chapter 6. Our
+//! changes and their reasons are in `docs/explanation/flow-control.md`.
 //!
-//! The receiver keeps one [`Pool`] for all its senders: the slots that nobody holds, and for every sender how many credits it
-//! holds (`current`), how many it should (`intended`) and at which counts of retrieved slots it is granted more (the
-//! thresholds). After every event, for every sender, `sum(thresholds) = current + retrieved + 1` (I6): the last threshold is
-//! reached one slot after all that was ever granted. So a sender without credit reaches one (nothing deadlocks), and
-//! between `n + 1` credit packets it has read the first (the credit region does not overflow).
+//! The receiver has one [`Pool`] for all senders. It counts the slots that no sender holds. For every sender it has the
+//! credits that the sender holds (`current`), its quota (`intended`), and the counts of retrieved slots at which it
+//! gets more (the thresholds). This file does not know packets or messages.
 //!
-//! Worked exchange, one credit slot (n = 1), region 8, two senders A and B, each with 1 credit and an intended quota of 4:
+//! Invariant I6 holds after every event, for every sender: `sum(thresholds) = current + retrieved + 1`. The last
+//! threshold is reached one slot after all granted slots. So a sender without credit reaches a threshold, and nothing
+//! deadlocks. Also, of `n + 1` credit packets the sender has read the first, so the credit region does not overflow.
+//!
+//! Worked exchange, one credit slot (n = 1), region 8, two senders A and B, each with 1 credit and an intended quota of
+//! 4:
 //! ```text
 //! A -> R   a               R retrieves it: the first threshold of A, 1, is reached. 4 div 2 + 1 = 3 become the new one
 //! R -> A   credit total 3  thresholds of A: 1, 3
-//! A -> R   b, c, d         b reaches 1: 3 more. That was n + 1 thresholds: A's first monitoring point, A becomes medium;
-//!                          at the second it becomes high, at the third it takes intended quota from B, the last of low
-//! R -> B   return request  if B holds more than it should by then, and can lose no more
+//! A -> R   b, c, d         b reaches 1: 3 more. That was n + 1 thresholds: A's first monitoring point, A becomes
+//!                          medium; at the second it becomes high, at the third it takes intended quota from B, the
+//!                          last of low
+//! R -> B   return request  if B's quota is down to the guaranteed credits and it holds more
 //! B -> R   return response
 //! ```
 
@@ -61,117 +65,117 @@ impl Sender {
         SenderView { quota_slots: None, ..self.credits.view() }
     }
 
-    /// Credits beyond the guaranteed ones, which it may keep when it is asked to give back.
+    /// Credits beyond the guaranteed ones, which a compulsory return does not reclaim.
     pub(super) fn excess(&self, guaranteed: u32) -> u32 {
         self.credits().saturating_sub(guaranteed)
     }
 }
 
-/// One sender, as the pool knows it.
+/// The account of one sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Account {
-    /// Slots retrieved since the last threshold, and not returned by piggybacking since.
+    /// Slots retrieved since the last threshold and not piggybacked since.
     retrieved: u32,
     /// Credits piggybacked since the last threshold.
     piggybacked: u32,
-    /// Credits at the sender, on the way there, and in slots that are not retrieved yet.
+    /// Slots that the sender holds: its credits, credits in flight, and filled slots.
     current: u32,
-    /// What it should have.
+    /// Its intended quota.
     intended: u32,
-    /// What its lane can hold.
+    /// Size of its lane.
     lane_slots: u32,
-    /// How far piggybacking may bring `current`; follows from the quota, the lane and `blocked`.
+    /// The value of `current` that piggybacking may reach. Follows from the quota, the lane and `blocked`.
     piggyback_to: u32,
     granted_total: u32,
     /// Explicit credit packets sent, modulo 2^16.
     packets_sent: u16,
-    /// Of those, read by the sender.
+    /// Of those, the ones that the sender has read.
     packets_read: u16,
-    /// It was, or will be, asked to give back what it has beyond the guaranteed credits, and has not answered.
+    /// A compulsory return request is queued or pending.
     blocked: bool,
-    /// So often it is passed over as a victim.
+    /// How many times it is not chosen as a victim.
     grace: u8,
-    /// It was active since it was last looked at as a victim.
+    /// It was active since it was last considered as a victim.
     recently_active: bool,
     /// Thresholds crossed since its last monitoring point.
     crossed: u32,
-    /// Of the slots that have reached no threshold yet, those of requests and responses.
+    /// Of the slots retrieved for the next threshold, those of requests and responses.
     control: u32,
-    /// The first `n + 1`, the current one at the front.
+    /// The first `n + 1` entries are in use; the current threshold is the first.
     thresholds: [u32; MAX_CREDIT_SLOTS as usize + 1],
-    /// Who it is; `None` before the sender has attached, or after it has gone.
+    /// The sender. `None` before it has attached and after it has detached.
     owner: Option<Peer>,
 }
 
-/// How often rare things happened, for tests, proofs and reports.
+/// Counts of rare events, for tests, proofs and reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tally {
-    /// Quota moved from one sender to another.
+    /// Intended quota moved from one sender to another.
     pub quota_transfers: u64,
-    /// Victims passed over because they had just gained.
+    /// Victims that were not chosen because they had just gained quota.
     pub victims_passed_over: u64,
-    /// Senders told to give back.
+    /// Compulsory return requests.
     pub requests: u64,
     /// Grants below the new threshold.
     pub short_grants: u64,
-    /// Thresholds reached by piggybacking, with more returned already than the new one says.
+    /// Thresholds reached by piggybacking, with more returned already than the new threshold.
     pub excesses: u64,
-    /// The same, with no more than it says.
+    /// The same, with at most the new threshold returned.
     pub deficits: u64,
-    /// Grants put off because all credit slots were unread. Leases 0 if both sides have the same settings.
+    /// Grants delayed because all credit slots were unread. Stays 0 if both sides have the same settings.
     pub deferred_grants: u64,
 }
 
-/// One sender as others may see it.
+/// A view of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountView<'pool> {
     /// Who.
     pub owner: Peer,
-    /// Credits at the sender, on the way there, and in slots that are not retrieved yet.
+    /// Slots that the sender holds: its credits, credits in flight, and filled slots.
     pub current: u32,
-    /// What it should have.
+    /// Its intended quota.
     pub intended: u32,
     /// Slots retrieved since the last threshold.
     pub retrieved: u32,
-    /// Credits piggybacked since then.
+    /// Credits piggybacked since the last threshold.
     pub piggybacked: u32,
-    /// Asked to give back, not answered.
+    /// A compulsory return is pending.
     pub blocked: bool,
-    /// Its activity.
+    /// Its activity level.
     pub level: Level,
-    /// The counts at which it is granted more.
+    /// Its thresholds.
     pub thresholds: &'pool [u32],
 }
 
-/// The data region of an endpoint and all who send to it.
+/// The data region of an endpoint and the accounts of its senders.
 #[derive(Clone, Debug)]
 pub struct Pool {
     credit_slots: u32,
     piggyback: bool,
     start_slots: u32,
     grace_points: u8,
-    /// So many senders find their starting credits in a region of `planned_slots`.
+    /// Number of senders whose starting credits fit into `planned_slots`.
     planned_senders: u32,
     planned_slots: u32,
-    /// All slots: more than planned while there are more senders, or some slots of those who have left are still held by others.
+    /// All slots. More than planned while there are more senders, or while others hold slots of detached senders.
     region_slots: u32,
-    /// Slots that nobody holds a credit for, and that anybody can be granted.
+    /// Slots that no sender holds and that any sender can be granted.
     free_slots: u32,
-    /// Slots that nobody holds a credit for, kept for those to whom they are guaranteed: senders that hold less than their
-    /// guaranteed credits, and senders still expected.
+    /// Slots that no sender holds, reserved by guarantees: for senders below their guaranteed credits, and for expected
+    /// senders.
     guaranteed_slots: u32,
-    /// The part of `guaranteed_slots` that is for those still expected.
+    /// The part of `guaranteed_slots` for expected senders.
     reserved_slots: u32,
     /// Intended quota that no sender has.
     unassigned_slots: u32,
-    /// What of those that nobody has is to be kept, once it is free, for senders that may come, or given up.
+    /// The part of the free slots and quota that will be reserved for expected senders or given up.
     missing_slots: u32,
     accounts: Vec<Account>,
-    /// Accounts without an owner: those of senders that are counted from the start, then those of senders that have gone.
+    /// Accounts without an owner: those of expected senders with the attach policy `Start`.
     placeholders: core::ops::Range<u32>,
     free: Vec<u32>,
     activity: Activity,
-    /// Senders to be told to give back.
+    /// Senders that need a compulsory return request.
     requests: Vec<Peer>,
     tally: Tally,
     #[cfg(any(test, feature = "mutants"))]
@@ -179,16 +183,25 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool without senders, or as published with all of them.
+    /// A pool without senders, or with all expected senders under the attach policy `Start`.
     ///
     /// # Panics
     /// If the region is too small for the senders' starting credits, or these are fewer than `credit_slots`.
     pub fn new(region: &DataRegion, credit_slots: u32, piggyback: bool) -> Pool {
         let DataRegion { slots, peers, start_slots, attach_policy, grace_points } = *region;
-        assert!((1..=MAX_CREDIT_SLOTS).contains(&credit_slots), "{credit_slots} credit slots");
-        assert!(start_slots >= credit_slots, "{start_slots} starting credits, {credit_slots} are guaranteed");
+        assert!(
+            (1..=MAX_CREDIT_SLOTS).contains(&credit_slots),
+            "{credit_slots} credit slots, allowed are 1 to {MAX_CREDIT_SLOTS}"
+        );
+        assert!(
+            start_slots >= credit_slots,
+            "{start_slots} starting credits are fewer than the {credit_slots} guaranteed ones"
+        );
         let starting = u64::from(start_slots) * u64::from(peers);
-        assert!(u64::from(slots) >= starting, "a region of {slots} slots for {peers} times {start_slots}");
+        assert!(
+            u64::from(slots) >= starting,
+            "a region of {slots} slots cannot hold {start_slots} slots for each of {peers} senders"
+        );
         let mut pool = Pool {
             credit_slots,
             piggyback,
@@ -222,12 +235,12 @@ impl Pool {
         pool
     }
 
-    /// For endpoints with another scheme.
+    /// The empty pool of endpoints with another scheme.
     pub fn unused() -> Pool {
         Pool::new(&DataRegion { start_slots: 1, ..DataRegion::default() }, 1, false)
     }
 
-    /// Puts a wrong rule in the place of ours.
+    /// Replaces a rule by a mutant.
     #[cfg(any(test, feature = "mutants"))]
     pub fn mutate(&mut self, mutant: Mutant) {
         self.mutant = Some(mutant);
@@ -236,7 +249,7 @@ impl Pool {
         }
     }
 
-    /// Whether a wrong rule is in force; never outside of tests and proofs.
+    /// Whether a mutant is selected. Never outside tests and proofs.
     #[inline]
     pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
         #[cfg(any(test, feature = "mutants"))]
@@ -248,14 +261,21 @@ impl Pool {
         }
     }
 
-    /// A sender has attached, with a lane of `lane_slots` data slots; it holds `start_slots` credits, which the link has told
-    /// it. Returns its account.
+    /// A sender has attached with a lane of `lane_slots` data slots. It holds `start_slots` credits, which the link has
+    /// told it. Returns its account.
     ///
     /// # Panics
-    /// If the link tells senders another number than what the region sets aside for them.
+    /// If the link tells senders another number than the region reserves for them.
     pub fn attach(&mut self, owner: Peer, lane_slots: u32, start_slots: u32) -> u32 {
-        assert_eq!(start_slots, self.start_slots, "starting credits by the link and by the region");
-        assert!(self.start_slots <= lane_slots, "{} starting credits, {lane_slots} slots", self.start_slots);
+        assert_eq!(
+            start_slots, self.start_slots,
+            "starting credits of the link differ from those of the region"
+        );
+        assert!(
+            self.start_slots <= lane_slots,
+            "{} starting credits exceed a lane of {lane_slots} slots",
+            self.start_slots
+        );
         if let Some(index) = self.placeholders.next() {
             let account = &mut self.accounts[index as usize];
             (account.owner, account.lane_slots) = (Some(owner), lane_slots);
@@ -266,8 +286,8 @@ impl Pool {
             return index;
         }
         if self.reserved_slots < self.start_slots {
-            // One more than expected, or one that comes back while others hold what it had: what is free and unassigned is set
-            // aside for it; by the rest the region grows.
+            // An unexpected sender, or one that attaches again while others hold its slots. Free and unassigned slots
+            // are reserved for it. The region grows by the rest.
             let missing = self.start_slots - self.reserved_slots;
             let found = self.set_aside(missing);
             self.region_slots += missing - found;
@@ -285,22 +305,21 @@ impl Pool {
         index
     }
 
-    /// The quota of somebody who comes first: an equal share, as far as it is there. Whoever turns out to be more active than
-    /// others gains the rest, half of it at a time. More than equal from the beginning would be what those who come later
-    /// lack, and take back only one by one.
+    /// The first quota of a sender: an equal share, as far as it is available. A more active sender gains the rest,
+    /// half of it at a time. A larger first quota would be missing for later senders, who take it back one by one.
     fn first_share(&self, lane_slots: u32) -> u32 {
         let equal = quota(self.planned_slots, self.planned_senders.max(self.senders()), 0, false);
         let there = self.start_slots + self.unassigned_slots.saturating_sub(self.missing_slots);
         equal.min(there).min(lane_slots).max(self.start_slots)
     }
 
-    /// Opens an account that holds the starting credits, out of what is reserved.
+    /// Opens an account with the starting credits, from the reserved slots.
     fn open(&mut self, intended: u32, lane_slots: u32) -> u32 {
         let start_slots = self.start_slots;
         self.reserved_slots -= start_slots;
         self.guaranteed_slots -= start_slots;
-        // Ones, so that an active sender soon has more; the last one makes I6 true. With more than `n` credits in the
-        // beginning, nothing but ones would let more credit packets go than there are slots for.
+        // Thresholds of one give an active sender more credits soon. The last threshold satisfies I6. With more than
+        // `n` starting credits and only ones, more credit packets would leave than there are slots for.
         let last = self.credit_slots as usize;
         let mut thresholds = [0; MAX_CREDIT_SLOTS as usize + 1];
         thresholds[..=last].fill(1);
@@ -340,23 +359,23 @@ impl Pool {
         index
     }
 
-    /// Quota, lane or `blocked` of a sender have changed.
+    /// Recomputes the piggyback limit after a change of quota, lane or `blocked`.
     fn limit_piggybacking(&mut self, index: u32) {
         let may = self.piggyback && !self.accounts[index as usize].blocked;
         let account = &mut self.accounts[index as usize];
-        // Thresholds bring a sender up to `n` beyond its quota. No more than that: else a sender whose quota was taken would
-        // keep its credits as long as there is something to send to it.
+        // Thresholds bring a sender up to `n` above its quota. Piggybacking must not exceed that. Otherwise a sender
+        // that lost its quota would keep its credits while there is reverse traffic.
         let most = account.intended.saturating_add(self.credit_slots).min(account.lane_slots);
         account.piggyback_to = if may { most } else { 0 };
     }
 
-    /// What is missing to the guaranteed credits.
+    /// The difference to the guaranteed credits, if `current` is below them.
     fn shortfall(&self, current: u32) -> u32 {
         let nothing = self.breaks(Mutant::NothingIsReserved);
         if nothing { 0 } else { self.credit_slots.saturating_sub(current) }
     }
 
-    /// Sets aside what is free and unassigned for senders that may come, at most `slots`. Returns how much it was.
+    /// Reserves free and unassigned slots for expected senders, at most `slots`. Returns how many.
     fn set_aside(&mut self, slots: u32) -> u32 {
         let found = slots.min(self.free_slots).min(self.unassigned_slots);
         self.free_slots -= found;
@@ -371,8 +390,7 @@ impl Pool {
         (self.accounts.len() - self.free.len()) as u32
     }
 
-    /// What should be set aside for planned senders that are not there and is not, and what the region is larger than it
-    /// should be for those who are.
+    /// The missing reservation for planned senders that are not attached, and the surplus size of the region.
     fn missing(&self) -> (u32, u32) {
         let senders = self.senders();
         let starting = |count: u32| self.start_slots * count;
@@ -381,9 +399,9 @@ impl Pool {
         (reserve.saturating_sub(self.reserved_slots), self.region_slots.saturating_sub(region))
     }
 
-    /// Lessens what is missing by what is free and unassigned. Of the rest nobody gains quota before it is there. So
-    /// senders that come and go, and are robbed meanwhile, do not make the region grow each time: it stays within what is
-    /// planned for as many as are there at a time, and their starting credits once more.
+    /// Reduces what is missing by free and unassigned slots. Until the rest is available, no sender gains that quota.
+    /// So repeated attach and detach does not grow the region each time. It stays within the planned size for the
+    /// current number of senders, plus their starting credits once.
     fn refill(&mut self) {
         let (reserve, surplus) = self.missing();
         let set_aside = self.set_aside(reserve);
@@ -394,18 +412,19 @@ impl Pool {
         self.missing_slots = reserve - set_aside + surplus - shrunk;
     }
 
-    /// A sender has left, with all its credits, and may come back: what it held is free, its starting credits are set aside.
+    /// A sender has detached with all its credits and may attach again. Its slots are free, and its starting credits
+    /// are reserved.
     pub fn detach(&mut self, index: u32) {
         self.close(index);
         self.refill();
     }
 
-    /// A sender is gone for good: what it held is free, its share belongs to nobody.
+    /// A sender is lost. Its slots are free, and its quota is unassigned.
     pub fn remove(&mut self, index: u32) {
         if self.breaks(Mutant::LostPeersKeepTheirShare) {
             return;
         }
-        // What was planned for it is there for the others.
+        // Its planned slots are available to the others.
         match self.senders() > self.planned_senders {
             true => self.planned_slots += self.start_slots,
             false => self.planned_senders -= 1,
@@ -427,16 +446,16 @@ impl Pool {
         self.free.push(index);
     }
 
-    /// `slots` data slots of this sender have been retrieved; it has read `read` credit packets, modulo 2^16.
+    /// `slots` data slots of this sender have been retrieved. It has read `read` credit packets, modulo 2^16.
     ///
     /// # Errors
-    /// [`SpendError`] if it had no credits for them; nothing has changed then.
+    /// [`SpendError`] if it had no credits for them. Then nothing has changed.
     #[inline]
     pub fn retrieved(&mut self, index: u32, slots: u32, read: u16) -> Result<(), SpendError> {
         self.retrieved_and_due(index, slots, read).map(|_| ())
     }
 
-    /// The same; the result is whether a threshold is reached.
+    /// The same. Returns whether a threshold is reached.
     #[inline(always)]
     pub(crate) fn retrieved_and_due(
         &mut self,
@@ -449,7 +468,7 @@ impl Pool {
         let Some(current) = before.checked_sub(slots) else {
             return Err(SpendError { slots, credits: before });
         };
-        // A total beyond what was sent makes all of them look unread: who lies gets no more of them.
+        // A total beyond what was sent makes all credit packets look unread, so a wrong sender gets no more of them.
         account.packets_read = read;
         account.retrieved += slots;
         account.current = current;
@@ -462,7 +481,8 @@ impl Pool {
         Ok(due)
     }
 
-    /// A sender that held `before` holds `slots` less, and fewer than are guaranteed to it: those are kept for it.
+    /// A sender with `before` slots has `slots` less and is below its guaranteed credits: the difference is reserved
+    /// for it.
     fn reserve_guaranteed(&mut self, before: u32, slots: u32) {
         let guaranteed_slots = self.shortfall(before - slots) - self.shortfall(before);
         self.guaranteed_slots += guaranteed_slots;
@@ -483,25 +503,25 @@ impl Pool {
         self.free_slots -= slots - guaranteed_slots;
     }
 
-    /// The most that this sender can be granted now: what nobody else is owed, as far as its lane holds it. At least one, if
-    /// it holds less than its guaranteed credits.
+    /// Maximum of slots that this sender can be granted now: free slots that are not guaranteed to others, within its
+    /// lane. At least one if it is below its guaranteed credits.
     #[inline]
     fn grantable(&self, index: u32) -> u32 {
         let account = &self.accounts[index as usize];
         (self.free_slots + self.shortfall(account.current)).min(account.lane_slots - account.current)
     }
 
-    /// The packet just retrieved was a request or a response: no activity of the program.
+    /// The retrieved packet was a request or a response, which is no activity of the program.
     pub fn control_retrieved(&mut self, index: u32) {
         if !self.breaks(Mutant::ControlCountsAsActivity) {
             self.accounts[index as usize].control += 1;
         }
     }
 
-    /// A sender answers that it has given back `credits`, after the slot of its response was retrieved.
+    /// A sender responds that it has returned `credits`, after the slot of its response was retrieved.
     ///
     /// # Errors
-    /// [`SpendError`] if it was not asked or has not so many to give; nothing has changed then.
+    /// [`SpendError`] if there was no request or it does not have so many credits. Then nothing has changed.
     pub fn returned(&mut self, index: u32, credits: u32) -> Result<(), SpendError> {
         let last = self.credit_slots as usize;
         let account = &mut self.accounts[index as usize];
@@ -524,11 +544,11 @@ impl Pool {
             *threshold -= lowered;
             left -= lowered;
         }
-        assert_eq!(left, 0, "thresholds can be lowered by all that was given back");
+        assert_eq!(left, 0, "returned credits exceed what thresholds can be lowered by");
         Ok(())
     }
 
-    /// The sender says how many credit packets it has read, modulo 2^16.
+    /// The sender reports how many credit packets it has read, modulo 2^16.
     #[inline]
     pub fn credit_packets_read(&mut self, index: u32, read: u16) {
         self.accounts[index as usize].packets_read = read;
@@ -541,14 +561,14 @@ impl Pool {
         account.retrieved >= account.thresholds[0]
     }
 
-    /// Credits for an explicit credit packet, if a threshold is reached, something can be granted, and one of the
+    /// Credits for an explicit credit packet, if a threshold is reached, slots are available, and one of the
     /// `credit_slots` slots at the sender is free. They count as granted.
     #[inline]
     pub fn grant(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
         if self.is_due(index) { self.grant_reached(index, credit_slots) } else { None }
     }
 
-    /// A run of slots can pass several thresholds: each is crossed, one packet goes.
+    /// A packet of several slots can pass several thresholds. Each is crossed, and one credit packet leaves.
     fn grant_reached(&mut self, index: u32, credit_slots: u32) -> Option<u32> {
         let account = &self.accounts[index as usize];
         if u32::from(account.packets_sent.wrapping_sub(account.packets_read)) >= credit_slots {
@@ -582,15 +602,14 @@ impl Pool {
         Some(credits)
     }
 
-    /// All credits granted so far, if nothing has been retrieved that could be returned.
+    /// Granted credits in all, if there are no retrieved slots to return.
     #[inline(always)]
     pub(crate) fn settled_total(&self, index: u32) -> Option<u32> {
         let account = &self.accounts[index as usize];
         (account.retrieved == 0).then_some(account.granted_total)
     }
 
-    /// What a packet takes along: the credits that go with it if it `has_room` for them, which count as granted, and all granted
-    /// so far.
+    /// The credits that a packet piggybacks if it `has_room`, which count as granted, and the granted total.
     #[inline(always)]
     pub(crate) fn carry(&mut self, index: u32, has_room: bool) -> (u32, u32) {
         let account = &mut self.accounts[index as usize];
@@ -599,7 +618,7 @@ impl Pool {
             return (0, account.granted_total);
         }
         let (current, piggybacked) = (account.current + credits, account.piggybacked + credits);
-        // What can be said about almost every packet: then a few additions are all.
+        // The common case needs only a few additions.
         if piggybacked < account.thresholds[0]
             && current <= account.piggyback_to
             && account.current >= self.credit_slots
@@ -639,7 +658,7 @@ impl Pool {
         if reached { credits + self.cross_piggybacked(index) } else { credits }
     }
 
-    /// Thresholds reached with what was piggybacked (6.6). Returns credits to be piggybacked besides.
+    /// Crosses the thresholds that piggybacking has reached (6.6). Returns further credits to piggyback.
     fn cross_piggybacked(&mut self, index: u32) -> u32 {
         let mut credits = 0;
         loop {
@@ -652,9 +671,9 @@ impl Pool {
         }
     }
 
-    /// Crosses the current threshold of a sender that is not blocked, `returned` credits having been piggybacked: watches
-    /// its activity, computes the new threshold, grants it or what of it is there and not returned. `None`: there is
-    /// nothing to grant. The threshold stays then, and is looked at again when the next slot is retrieved.
+    /// Crosses the current threshold of a sender that is not blocked; `returned` credits were piggybacked. Runs the
+    /// activity control, computes the new threshold, and grants it as far as slots are available and not yet returned.
+    /// `None`: there is nothing to grant. The threshold then stays until the next retrieval.
     fn cross(&mut self, index: u32, returned: u32) -> Option<u32> {
         if self.missing_slots > 0 {
             self.refill();
@@ -673,7 +692,7 @@ impl Pool {
         let overshoot = !(returned > 0 && self.breaks(Mutant::PiggybackForgetsTheOvershoot));
         let pushed = match self.breaks(Mutant::ShortGrantPushesTheThreshold) {
             true => wanted,
-            // What is granted is pushed; an excess is kept for the next threshold instead.
+            // The granted amount is pushed; an excess is kept for the next threshold.
             false => granted + returned - excess,
         };
         let account = &mut self.accounts[index as usize];
@@ -685,7 +704,7 @@ impl Pool {
         Some(granted)
     }
 
-    /// A blocked sender gets one credit at a time, and only if it holds less than its guaranteed ones.
+    /// A blocked sender gets one credit at a time, and only below its guaranteed credits.
     fn cross_blocked(&mut self, index: u32) -> Option<u32> {
         let account = &mut self.accounts[index as usize];
         if account.current >= self.credit_slots {
@@ -709,11 +728,11 @@ impl Pool {
         account.piggybacked = 0;
     }
 
-    /// A threshold is being crossed. When a sender has used up what it had (n + 1 of them), it becomes more active; the
-    /// most active take from the least active.
+    /// Activity control at a threshold. After `n + 1` crossings (a monitoring point) a sender rises one level. The most
+    /// active senders take quota from the least active.
     fn monitor(&mut self, index: u32) {
         let account = &mut self.accounts[index as usize];
-        // Only data is activity: a threshold that requests and responses have reached alone does not count.
+        // Only data counts as activity: ignore a threshold that requests and responses alone have reached.
         if account.control >= account.thresholds[0] {
             return;
         }
@@ -734,7 +753,7 @@ impl Pool {
         }
     }
 
-    /// An active sender gains intended quota: of what nobody has, else from the least active (6.1).
+    /// An active sender gains intended quota: unassigned quota, or else from the least active sender (6.1).
     fn gain_quota(&mut self, index: u32) {
         let least = self.credit_slots + 1;
         let account = &self.accounts[index as usize];
@@ -760,8 +779,8 @@ impl Pool {
             self.activity.move_to_front(victim, Level::Medium);
             return;
         }
-        // A second chance for those who have no more than we have and were active since they were last found here: among equally
-        // active senders quota goes from the richer to the poorer only, so that shares become equal.
+        // A recently active victim with no larger quota than the gaining sender gets a second chance. So quota moves
+        // only from larger to smaller shares among equally active senders, and shares become equal.
         if core::mem::take(&mut loser.recently_active) && loser.intended < intended + least {
             self.activity.move_to_front(victim, Level::Medium);
             return;
@@ -791,29 +810,29 @@ impl Pool {
         self.limit_piggybacking(victim);
     }
 
-    /// All credits granted to this sender so far, modulo 2^32, the starting ones not counted.
+    /// Credits granted to this sender beyond the starting ones, modulo 2^32.
     #[inline]
     pub fn granted_total(&self, index: u32) -> u32 {
         self.accounts[index as usize].granted_total
     }
 
-    /// Whether somebody is to be told to give back.
+    /// Whether a compulsory return request is needed.
     #[inline]
     pub fn has_requests(&self) -> bool {
         !self.requests.is_empty()
     }
 
-    /// The next sender to be told to give back what it has beyond the guaranteed credits.
+    /// The next sender that needs a compulsory return request.
     pub fn next_request(&mut self) -> Option<Peer> {
         self.requests.pop()
     }
 
-    /// How often rare things happened.
+    /// Counts of rare events.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// What is kept for senders, also for those of accounts that are not in use. Unit: bytes, by capacity.
+    /// Memory for accounts, used or not. Unit: bytes, by capacity.
     pub fn bytes(&self) -> u64 {
         let accounts =
             self.accounts.capacity() * size_of::<Account>() + self.free.capacity() * size_of::<u32>();
@@ -825,17 +844,17 @@ impl Pool {
         self.region_slots
     }
 
-    /// Slots that nobody holds a credit for.
+    /// Slots that no sender holds.
     pub fn available_slots(&self) -> u32 {
         self.free_slots + self.guaranteed_slots
     }
 
-    /// Intended quota that no sender has, what is set aside for those still expected included.
+    /// Intended quota that no sender has, with the reservations for expected senders.
     pub fn unassigned_slots(&self) -> u32 {
         self.unassigned_slots + self.reserved_slots
     }
 
-    /// All senders, in order of admission.
+    /// All senders with an account, by account number.
     pub fn accounts(&self) -> impl Iterator<Item = AccountView<'_>> {
         let numbered = self.accounts.iter().zip(0..);
         numbered.filter_map(|(account, index)| {
@@ -852,7 +871,7 @@ impl Pool {
         })
     }
 
-    /// One sender, for reports.
+    /// A view of one sender for reports.
     pub(super) fn view(&self, index: u32) -> ReceiverView {
         let account = &self.accounts[index as usize];
         ReceiverView {
@@ -889,7 +908,7 @@ impl Pool {
             assert!(account.intended >= self.credit_slots, "I3: account {index} of {self:?}");
             assert!(account.current <= account.lane_slots, "I1: account {index} of {self:?}");
         }
-        assert_eq!(self.guaranteed_slots, guaranteed_slots, "what is guaranteed is there: {self:?}");
+        assert_eq!(self.guaranteed_slots, guaranteed_slots, "guaranteed slots are not reserved: {self:?}");
     }
 }
 

@@ -22,7 +22,7 @@ use crate::config::{Config, Scheme};
 use crate::event::Peer;
 use crate::time::Instant;
 #[cfg(feature = "explore")]
-pub use canonical::{Base, ReceiverBooks};
+pub use canonical::{Base, ReceiverTotals};
 pub use dynamic_credits::Pool;
 #[doc(hidden)]
 pub use mutant::Mutant;
@@ -50,7 +50,7 @@ pub struct SpendError {
     pub credits: u32,
 }
 
-/// What a sender does after a receiver had no free slot.
+/// The reaction of a sender to a receiver without a free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotReady {
     /// Ask again at any time.
@@ -204,7 +204,7 @@ impl Sender {
         }
     }
 
-    /// The sender half that was [at rest](Sender::at_rest) with `room` free slots.
+    /// The sender half with `room` free slots and no other state, see [`Sender::at_rest`].
     pub(crate) fn with_room(room_query: RoomQuery, room: u32) -> Sender {
         let mut sender = match room_query {
             RoomQuery::WhenFree => Sender::Unlimited(unlimited::Sender::default()),

@@ -121,8 +121,8 @@ impl Receiver {
 #[cfg(feature = "explore")]
 impl Receiver {
     /// See `flow/canonical.rs`.
-    pub(super) fn books(&self, known_total: u32) -> super::ReceiverBooks {
-        super::ReceiverBooks {
+    pub(super) fn totals(&self, known_total: u32) -> super::ReceiverTotals {
+        super::ReceiverTotals {
             quota_slots: Some(self.quota_slots),
             granted_unknown: self.granted_total.wrapping_sub(known_total),
             retrieved: self.gathered,
@@ -191,8 +191,8 @@ mod tests {
                             unread.len()
                         );
                     }
-                    let total = unread.pop_front().expect("a sender without credit has some to read");
-                    sender.granted(total).expect("earned");
+                    let total = unread.pop_front().expect("a sender without credit has an unread ECM");
+                    sender.granted(total).expect("a valid grant");
                     read = read.wrapping_add(1);
                 }
             }
@@ -227,7 +227,7 @@ mod tests {
             let mut went = sent[0].0 + sent[1].0;
             for end in [0, 1] {
                 let (slots, granted_total) = sent[1 - end];
-                ends[end].0.granted(granted_total).expect("earned");
+                ends[end].0.granted(granted_total).expect("a valid grant");
                 ends[end].1.gather(slots);
             }
             for end in [0, 1] {
@@ -238,7 +238,7 @@ mod tests {
                         ends[end].0.spend(1);
                     }
                     let granted_total = ends[end].1.granted_total();
-                    ends[1 - end].0.granted(granted_total).expect("earned");
+                    ends[1 - end].0.granted(granted_total).expect("a valid grant");
                     went += 1;
                     ends[end].1.credit_packets_read(ends[end].1.ecms_sent);
                 }

@@ -48,7 +48,7 @@ impl Sender {
     /// Spends `slots` credits.
     #[inline]
     pub fn spend(&mut self, slots: u32) {
-        assert!(slots <= self.credits(), "{slots} slots filled with {} credits", self.credits());
+        assert!(slots <= self.credits(), "spending {slots} credits of {}", self.credits());
         self.credits -= slots;
     }
 

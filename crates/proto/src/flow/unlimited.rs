@@ -19,7 +19,7 @@ impl Sender {
     /// Fills `slots` of them.
     #[inline]
     pub fn spend(&mut self, slots: u32) {
-        assert!(slots <= self.room_slots, "{slots} slots filled, {} known free", self.room_slots);
+        assert!(slots <= self.room_slots, "filling {slots} slots of {} known free ones", self.room_slots);
         self.room_slots -= slots;
     }
 

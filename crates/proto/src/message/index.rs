@@ -1,16 +1,16 @@
-//! An index of queued entries: those with the same key form a queue, and the key leads to its head.
+//! An index of queued entries: entries with the same key form a queue, and the key leads to its head.
 //!
-//! A key is what a [`Selector`] leaves of sender and tag. MPI libraries use very few selectors (MPICH two ignore masks, with
-//! and without a sender), so an index for each turns every search into one look-up: entries come in order, so the
-//! head of a key's queue is the oldest entry that the pattern accepts.
+//! A key is what a [`Selector`] leaves of sender and tag. MPI libraries use very few selectors: MPICH has two ignore
+//! masks, with and without a sender. So one index per selector turns every search into one look-up. Entries are
+//! appended in order, so the head of a queue is the oldest entry that the pattern accepts.
 //!
-//! Six bytes an entry and three a bucket are all there is. A queue is a ring backwards (the head's `previous` is the tail)
-//! and the tail's `next` names the head of the next queue in the same bucket:
+//! An entry needs six bytes and a bucket three. A queue is a backward ring: the head's `previous` is the tail. The
+//! tail's `next` names the head of the next queue in the same bucket:
 //! ```text
 //! bucket -> a1 -> a2 -> a3 (tail) -> b1 (head and tail) -> none         a1.previous = a3, b1.previous = b1
 //! ```
-//! Buckets are added and taken away one at a time (linear hashing; Source: Litwin, VLDB 1980), so that growing never copies
-//! a table and what is not needed goes back.
+//! Linear hashing adds and removes one bucket at a time (Source: Litwin, VLDB 1980). So growing never copies a table,
+//! and unused memory is released. This file does not know messages or receives.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -18,25 +18,25 @@ use alloc::vec::Vec;
 use super::slab::{Directory, Link};
 use crate::event::{Pattern, Peer};
 
-/// Links and buckets of a chunk: 48 KiB of either. The first chunk of them grows up to that, because most indexes never need
-/// more than a part of it, and allocators write zeroes also where nothing was yet.
+/// Links and buckets of a chunk: 48 KiB of either. The first chunk grows up to that size, because most indexes need
+/// only a part of it, and the allocator would write zeroes to all of it.
 const CHUNK_LINKS: usize = 8192;
 const CHUNK_BUCKETS: usize = 16_384;
-/// Queues for each bucket, on average. Walking past a few costs less than the bytes that more buckets would.
+/// Average number of queues per bucket. Visiting a few more heads costs less than the memory of more buckets.
 const QUEUES_PER_BUCKET: usize = 5;
-/// Buckets of an index with few queues, so that each most likely has one of its own. A power of two.
+/// Minimum number of buckets, a power of two. With few queues, each most likely has its own bucket.
 const MIN_BUCKETS: usize = 16;
-/// Queues that may be missing before a bucket goes back, so that one that comes and goes moves nothing.
+/// Hysteresis before a bucket is removed, so that one queue that comes and goes moves nothing.
 const SLACK_QUEUES: usize = 64;
 
-/// Which part of sender and tag a pattern looks at.
+/// The part of sender and tag that a pattern compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Selector {
     directed: bool,
     ignore: u64,
 }
 
-/// What a selector leaves of sender and tag.
+/// The part of sender and tag that a selector leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     from: u32,
@@ -54,7 +54,7 @@ impl Selector {
         Key { from: if self.directed { from.0 } else { 0 }, tag: tag & !self.ignore }
     }
 
-    /// The key of everything that the pattern accepts.
+    /// The key of all entries that the pattern accepts.
     #[inline]
     pub fn wanted(&self, pattern: &Pattern) -> Key {
         self.key(pattern.from.unwrap_or(Peer(0)), pattern.tag)
@@ -62,7 +62,8 @@ impl Selector {
 }
 
 impl Key {
-    /// Source: the finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014); the sender is spread by the golden ratio.
+    /// Source: the finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014). A golden-ratio product spreads the
+    /// sender.
     #[inline]
     fn hash(self) -> usize {
         let mut hash = self.tag ^ u64::from(self.from).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -76,16 +77,16 @@ impl Key {
 #[derive(Clone, Debug)]
 struct Links {
     live: u16,
-    /// A bit for each slot that is the last of its queue.
+    /// One bit per slot: it is the last of its queue.
     tails: [u64; CHUNK_LINKS / 64],
-    /// `next` and `previous` of each: bytes, so that a new chunk is the kernel's zeroes.
+    /// `next` and `previous` of each slot, as bytes, so that the kernel's zero pages initialise a new chunk.
     pairs: Vec<[u8; 6]>,
 }
 
 /// Heads of queues, as [`Link`]s.
 type Buckets = Vec<[u8; 3]>;
 
-/// The index. It knows slots; what their keys are it asks.
+/// The index. It stores slots and asks the caller for their keys.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     selector: Selector,
@@ -93,7 +94,7 @@ pub(super) struct Index {
     buckets: Directory<Buckets>,
     bucket_count: usize,
     queues: usize,
-    /// Heads looked at, for tests that count instead of timing.
+    /// Heads visited, for tests that count instead of timing.
     #[cfg(test)]
     pub visits: core::cell::Cell<u64>,
 }
@@ -136,7 +137,7 @@ impl Index {
         None
     }
 
-    /// Puts an entry behind all others with its key.
+    /// Appends an entry to the queue of its key.
     pub fn append(&mut self, slot: u32, key_of: impl Fn(u32) -> Key) {
         self.add_links(slot);
         let key = key_of(slot);
@@ -163,10 +164,10 @@ impl Index {
         }
     }
 
-    /// Takes an entry out, wherever it stands.
+    /// Removes an entry at any position.
     pub fn unlink(&mut self, slot: u32, key_of: impl Fn(u32) -> Key) {
         let (previous, next) = (self.previous(slot), self.next(slot));
-        // Only a head has a tail before it.
+        // Only a head has a tail as its predecessor.
         let (head, tail) = (self.is_tail(previous), self.is_tail(slot));
         match (head, tail) {
             (false, false) => {
@@ -201,13 +202,13 @@ impl Index {
         }
     }
 
-    /// What it occupies beside itself.
+    /// Heap memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
         self.links.bytes(CHUNK_LINKS * size_of::<[u8; 6]>())
             + self.buckets.bytes(CHUNK_BUCKETS * size_of::<Link>())
     }
 
-    /// The tail of the queue before the one of `head` in its bucket, if there is one.
+    /// The tail of the previous queue in the bucket of `head`, if there is one.
     fn queue_before(&self, bucket: usize, head: u32) -> Option<u32> {
         let mut before = None;
         let mut walked = self.bucket(bucket).expect("the bucket of a head has a head");
@@ -220,12 +221,12 @@ impl Index {
         before
     }
 
-    /// One more bucket: it gets its share of the one that has stood for both.
+    /// Adds a bucket, which takes its share from its partner.
     fn add_bucket(&mut self, key_of: impl Fn(u32) -> Key) {
         let added = self.bucket_count;
         let chunk = added / CHUNK_BUCKETS;
         match self.buckets.get_mut(chunk) {
-            // The first chunk grows; there may be more of it than buckets, if some have been taken away.
+            // The first chunk grows. It may have more places than buckets if some were removed.
             Some(heads) if heads.len() == added % CHUNK_BUCKETS => heads.push(Link::NONE.0),
             Some(_) => {}
             None => self.buckets.put(chunk, vec![Link::NONE.0; CHUNK_BUCKETS]),
@@ -234,7 +235,7 @@ impl Index {
         self.redistribute(Self::partner(added), key_of);
     }
 
-    /// One bucket less: what is in it goes back to its partner.
+    /// Removes a bucket; its queues go back to its partner.
     fn remove_bucket(&mut self, key_of: impl Fn(u32) -> Key) {
         self.bucket_count -= 1;
         let taken = self.bucket_count;
@@ -244,7 +245,7 @@ impl Index {
         }
     }
 
-    /// Empties a bucket and puts its queues where they belong now.
+    /// Moves the queues of a bucket to their current buckets.
     fn redistribute(&mut self, bucket: usize, key_of: impl Fn(u32) -> Key) {
         let mut left = self.bucket(bucket);
         self.set_bucket(bucket, None);
@@ -258,7 +259,7 @@ impl Index {
         }
     }
 
-    /// The bucket that stands for `bucket` while that one is not there: its number without the highest bit.
+    /// The bucket that represents `bucket` while it does not exist: its number without the highest bit.
     fn partner(bucket: usize) -> usize {
         bucket & !(1 << bucket.ilog2())
     }
@@ -292,7 +293,7 @@ impl Index {
         self.set_tail(slot, false);
         let links = self.links_mut(slot);
         links.live -= 1;
-        // The last one stays: the next entry will most likely need it again.
+        // The last chunk stays: the next entry will most likely need it.
         if links.live == 0 && self.links.count() > 1 {
             self.links.free(slot as usize / CHUNK_LINKS);
         }
@@ -330,7 +331,7 @@ impl Index {
         pair[3..].copy_from_slice(&Link::to(previous).0);
     }
 
-    /// The last entry of the queue that `head` begins.
+    /// The last entry of the queue of `head`.
     #[inline]
     fn tail(&self, head: u32) -> u32 {
         self.previous(head)

@@ -1,8 +1,8 @@
-//! Messages: which receive gets which message. Nothing here sends.
+//! Matching: which receive gets which message. Nothing here sends.
 //!
-//! Messages wait in [`unexpected`], receives in [`posted`]. Both look through a few in order, as nearly every program has
-//! only a few, and turn to an [`index`] when that would take long. Entries lie in a [`slab`], so that memory grows in
-//! steps and goes back.
+//! Messages wait in [`unexpected`], receives in [`posted`]. Both search a short list in order, which is enough for
+//! nearly every program. Longer queues use an [`index`]. Entries are stored in a [`slab`], so that memory grows in
+//! steps and is released.
 
 mod index;
 pub(crate) mod posted;

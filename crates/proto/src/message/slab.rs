@@ -1,19 +1,20 @@
-//! Storage in chunks: entries keep their place, nothing is ever copied to grow, and an empty chunk goes back.
+//! Storage in chunks: entries keep their slot, growing copies nothing, and empty chunks are freed.
 //!
-//! Chunks are of whole pages and at least 32 KiB, which the allocator gets from the kernel and gives back to it, and are
-//! touched only as they fill. One empty chunk is kept, so that a queue that fills and empties does not ask for memory each
-//! time. A place is a number below [`MAX_SLOTS`], which fits into three bytes ([`Link`]); lists are made of those.
+//! Chunks are whole pages and at least 32 KiB, so the allocator gets them from the kernel and returns them. Pages are
+//! touched only as they fill. One empty chunk is kept, so that a queue that fills and empties does not allocate each
+//! time. A slot is a number below [`MAX_SLOTS`], which fits into the three bytes of a [`Link`]. This file does not know
+//! what the entries are.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Most slots of a chunk.
+/// Maximum of slots of a chunk.
 const CHUNK_SLOTS_MAX: usize = 1024;
-/// Bound: slots of a slab. Three bytes say "none" too, and whole chunks stay below that.
+/// Bound on the slots of a slab. Three bytes must also encode "none", and only whole chunks count.
 pub(crate) const MAX_SLOTS: u32 = (1 << 24) - CHUNK_SLOTS_MAX as u32;
 
-/// The name of a slot in three bytes, or none. None is zero: memory that was never written holds no links.
+/// The number of a slot in three bytes, or none. None is zero, so zeroed memory holds no links.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(pub [u8; 3]);
 
@@ -39,7 +40,7 @@ impl core::fmt::Debug for Link {
     }
 }
 
-/// Boxes by number, of which some are there. The table of them takes eight bytes for each number up to the highest in use.
+/// Boxes by number; some exist. The table takes eight bytes for each number up to the highest in use.
 #[derive(Clone, Debug)]
 pub(super) struct Directory<C> {
     boxes: Vec<Option<Box<C>>>,
@@ -68,12 +69,12 @@ impl<C> Directory<C> {
             self.boxes.resize_with(number + 1, || None);
         }
         let before = self.boxes[number].replace(Box::new(value));
-        assert!(before.is_none(), "box {number} is there already");
+        assert!(before.is_none(), "box {number} already exists");
         self.count += 1;
     }
 
     pub fn free(&mut self, number: usize) {
-        assert!(self.boxes[number].take().is_some(), "box {number} is not there");
+        assert!(self.boxes[number].take().is_some(), "box {number} does not exist");
         self.count -= 1;
         while let Some(None) = self.boxes.last() {
             self.boxes.pop();
@@ -83,25 +84,25 @@ impl<C> Directory<C> {
         }
     }
 
-    /// How many are there.
+    /// Number of boxes that exist.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The lowest number that is not in use.
+    /// The lowest unused number.
     pub fn vacant(&self) -> usize {
-        // Boxes below the last are missing only after a long queue has shrunk, and then this is asked rarely.
+        // Only a long queue that has shrunk has gaps, and then this function is called rarely.
         if self.count == self.boxes.len() {
             return self.count;
         }
-        self.boxes.iter().position(Option::is_none).expect("fewer are held than numbered")
+        self.boxes.iter().position(Option::is_none).expect("a number is unused")
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (usize, &C)> {
         self.boxes.iter().enumerate().filter_map(|(number, chunk)| Some((number, chunk.as_deref()?)))
     }
 
-    /// What it occupies, if each box owns `owned_bytes` more.
+    /// Memory that it uses, if each box owns `owned_bytes` more. Unit: bytes.
     pub fn bytes(&self, owned_bytes: usize) -> usize {
         self.count * (size_of::<C>() + owned_bytes) + self.boxes.capacity() * size_of::<Option<Box<C>>>()
     }
@@ -109,10 +110,10 @@ impl<C> Directory<C> {
 
 #[derive(Clone, Debug)]
 struct Chunk<T> {
-    /// A bit for each slot in use.
+    /// One bit per slot in use.
     occupied: [u64; CHUNK_SLOTS_MAX / 64],
     live: u16,
-    /// As many as were ever used; there is room for all.
+    /// Entries of all slots ever used. The capacity is that of the whole chunk.
     entries: Vec<T>,
 }
 
@@ -125,22 +126,22 @@ impl<T> Chunk<T> {
     #[inline]
     fn vacant(&self) -> usize {
         if usize::from(self.live) == self.entries.len() {
-            return self.entries.len(); // nothing was taken out
+            return self.entries.len(); // no slot is free in between
         }
-        let word = self.occupied.iter().position(|&word| word != u64::MAX).expect("a chunk with room");
+        let word = self.occupied.iter().position(|&word| word != u64::MAX).expect("a chunk with a free slot");
         word * 64 + self.occupied[word].trailing_ones() as usize
     }
 }
 
-/// Entries that keep their slot until they are taken out.
+/// Entries that keep their slot until they are removed.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T, const SLOTS: usize> {
     chunks: Directory<Chunk<T>>,
-    /// The chunk that the next entry goes to, if it has room.
+    /// The chunk for the next entry, if it has a free slot.
     current: usize,
-    /// Chunks with room. The lowest is filled first, so that the others can empty.
+    /// Chunks with free slots. The lowest is filled first, so that the others can empty.
     roomy: BTreeSet<u32>,
-    /// The one that is empty, if there is one.
+    /// The empty chunk, if there is one.
     empty: Option<usize>,
 }
 
@@ -169,7 +170,7 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
         chunk.live += 1;
         match chunk.entries.get_mut(slot) {
             Some(place) => *place = entry,
-            // The lowest vacant slot is at most the first that was never used.
+            // The lowest free slot is at most the first that was never used.
             None => chunk.entries.push(entry),
         }
         if usize::from(chunk.live) == SLOTS {
@@ -192,7 +193,7 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
             self.roomy.insert(number as u32);
         }
         if live == 0 {
-            // Of two empty ones, the one that is not in the way of a shorter table stays.
+            // Of two empty chunks, free the one with the higher number, so that the table can shrink.
             if let Some(other) = self.empty.replace(number) {
                 self.empty = Some(number.min(other));
                 let freed = number.max(other);
@@ -225,7 +226,7 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
         })
     }
 
-    /// What it occupies.
+    /// Memory that it uses. Unit: bytes.
     pub fn bytes(&self) -> usize {
         // A node of the tree holds up to 11 numbers and is at least half full, beside two words.
         self.chunks.bytes(SLOTS * size_of::<T>()) + self.roomy.len() * 2 * size_of::<u32>()
@@ -237,7 +238,7 @@ impl<T: Copy, const SLOTS: usize> Slab<T, SLOTS> {
         }
         let number = self.chunks.vacant();
         assert!((number + 1) * SLOTS <= MAX_SLOTS as usize, "a slab has at most {MAX_SLOTS} slots");
-        // The bits of slots that the chunk does not have are set: they never get an entry.
+        // Bits beyond the chunk's slots are set, so they never get an entry.
         let occupied = core::array::from_fn(|word| if word * 64 < SLOTS { 0 } else { u64::MAX });
         self.chunks.put(number, Chunk { occupied, live: 0, entries: Vec::with_capacity(SLOTS) });
         self.roomy.insert(number as u32);

@@ -1,4 +1,4 @@
-//! Packets as bytes, for links whose slots are 64-byte lines.
+//! The wire format of packet headers, for links with slots of 64 bytes.
 //!
 //! ```text
 //!  0  u32  sequence        the link's: written last, it publishes the slot
@@ -13,12 +13,12 @@
 //! 24  u32  payload bytes
 //! 28  ..   by kind, to byte 32 (more), 48 (eager), 56 or 64
 //! ```
-//! All little-endian. The sequence is not read or written here.
+//! All fields are little-endian. This file does not read or write the sequence, and does not know payloads.
 
 use crate::event::Transfer;
 use crate::packet::{Body, Marks, Packet, Space};
 
-/// Version of the format. A mailbox of another version is refused when attaching, a packet on arrival.
+/// Version of the format. Attach refuses a mailbox of another version; `decode` rejects a packet of another version.
 pub const VERSION: u8 = 1;
 
 /// Bytes of a header slot.
@@ -51,36 +51,36 @@ const RETURN_REQUEST: u8 = 14;
 const RETURN_RESPONSE: u8 = 15;
 const DETACH: u8 = 16;
 
-/// Why 64 bytes are not a packet.
+/// Why a header is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// Another version of the format.
     #[error("packet version {have}, this is version {VERSION}")]
     Version {
-        /// What came.
+        /// The value in the header.
         have: u8,
     },
     /// No such kind.
     #[error("packet kind {have}, known are 1 to {DETACH}")]
     Kind {
-        /// What came.
+        /// The value in the header.
         have: u8,
     },
     /// Unknown flag bits.
     #[error("packet flags {have:#06x}, known are {KNOWN_FLAGS:#06x}")]
     Flags {
-        /// What came.
+        /// The value in the header.
         have: u16,
     },
-    /// More payload than a packet of this link may carry, or payload in a kind that has none.
+    /// More payload than a packet of this link may carry, or payload in a kind without payload.
     #[error("{have_bytes} payload bytes, allowed are 0 to {allowed_bytes}")]
     Payload {
-        /// What came.
+        /// The value in the header.
         have_bytes: u32,
-        /// The most that is allowed.
+        /// The maximum.
         allowed_bytes: u32,
     },
-    /// A first packet that claims more payload than its message is long.
+    /// A first packet with more payload than the length of its message.
     #[error("{have_bytes} payload bytes in a message of {length_bytes}")]
     Length {
         /// Payload.
@@ -111,9 +111,9 @@ fn take_u64(slot: &Slot, at: usize) -> u64 {
     u64::from_le_bytes(take(slot, at))
 }
 
-/// The header of an eager packet that nobody acknowledges, as most are: bytes 4 to 7, and the five words of eight bytes behind
-/// them. For writers that put them into shared memory one by one: bytes that are collected in small portions and read again in
-/// larger ones wait until they have left the core's store buffer. `None`: [`encode`].
+/// The header of an eager packet without acknowledgement, which most packets are: bytes 4 to 7, and the next five words
+/// of eight bytes. For writers that store them into shared memory word by word. Small stores that are read back in
+/// larger loads would stall until the core's store buffer has drained. `None`: use [`encode`].
 #[inline(always)]
 pub fn eager_words(packet: &Packet) -> Option<(u32, [u64; 5])> {
     let Body::Eager { space, tag, data, length, acknowledge: None } = packet.body else { return None };
@@ -248,19 +248,19 @@ fn data_flag(data: Option<u64>) -> u16 {
     if data.is_some() { HAS_DATA } else { 0 }
 }
 
-/// Reads and checks a header. `max_payload_bytes` is the most that a packet of this link may carry.
+/// Decodes and checks a header. `max_payload_bytes` is the maximum for a packet of this link.
 ///
 /// # Errors
-/// [`PacketError`], with what came and what is allowed.
+/// [`PacketError`], with the value and what is allowed.
 pub fn decode(slot: &Slot, max_payload_bytes: u32) -> Result<Packet, PacketError> {
     let mut packet = Packet::new(Body::Credit, 0);
     decode_into(slot, max_payload_bytes, &mut packet).map(|()| packet)
 }
 
-/// [`decode`] into `packet`, for readers that decode many: its parts are written where they are looked at.
+/// [`decode`] into `packet`, for readers that decode many: the fields are written where they are used.
 ///
 /// # Errors
-/// As [`decode`]; `packet` is anything then.
+/// As [`decode`]. Then `packet` has any value.
 #[inline(always)]
 pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> Result<(), PacketError> {
     let [version, kind] = take(slot, 4);
@@ -272,7 +272,7 @@ pub fn decode_into(slot: &Slot, max_payload_bytes: u32, packet: &mut Packet) -> 
         return Err(PacketError::Flags { have: flags });
     }
     let payload_bytes = take_u32(slot, 24);
-    // The commonest kind without a table of branches.
+    // The most common kind, without a jump table.
     if kind == EAGER {
         let length_bytes = take_u32(slot, 28);
         if payload_bytes > max_payload_bytes {
@@ -314,7 +314,7 @@ fn eager(slot: &Slot, flags: u16) -> Body {
     }
 }
 
-/// The part by kind of all kinds but the commonest, with the bytes that such a packet may carry checked.
+/// The body of all kinds but the most common, with its payload size checked.
 #[inline(never)]
 fn decode_other(
     slot: &Slot,

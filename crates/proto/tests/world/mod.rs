@@ -1,7 +1,7 @@
-//! A world for tests: endpoints, lanes between them, real bytes, and a schedule drawn from a seed.
+//! A world for tests: endpoints, lanes between them, real bytes, and a schedule by seed.
 //!
-//! It performs actions as any driver must, and watches from outside: that no packet arrives without a free slot
-//! (I1), that credit packets never outnumber their slots (I2), that nothing is left over at the end.
+//! It performs actions as any driver must. It checks from outside that every packet finds a free slot (I1), that credit
+//! packets fit into their slots (I2), and that nothing is left at the end.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +12,7 @@ use weir_proto::{
     UnexpectedMatch, unexpected_cost_bytes,
 };
 
-/// How often each shortcut was taken.
+/// How often each fast path was used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FastPathCounts {
     pub messages: u64,
@@ -22,27 +22,28 @@ pub struct FastPathCounts {
     pub found: u64,
 }
 
-/// What all endpoints of a world have in common.
+/// Settings of all endpoints of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub endpoints: u32,
     pub scheme: Scheme,
     pub geometry: Geometry,
     pub quota_slots: u32,
-    /// Credits at first; fewer than the quota only in schemes that grant more later. With dynamic credits those of the region.
+    /// Starting credits. Fewer than the quota only in schemes that grant more later. With dynamic credits those of the
+    /// region.
     pub start_slots: u32,
     pub credit_slots: u32,
-    /// With dynamic credits `quota_slots` is what a lane can hold.
+    /// With dynamic credits `quota_slots` is the size of a lane.
     pub region: DataRegion,
     pub eager_bytes: u64,
     pub cross_memory: bool,
-    /// The kernel says no when a copy is tried.
+    /// The kernel forbids copies.
     pub copies_forbidden: bool,
-    /// Lanes of a mailbox: more senders take turns.
+    /// Number of lanes of a mailbox. More senders take turns.
     pub max_lanes: usize,
     pub budget_bytes: u64,
     pub bounce_bytes: u64,
-    /// Endpoints know how many they are.
+    /// Endpoints know the number of endpoints.
     pub planned: bool,
 }
 
@@ -87,27 +88,27 @@ fn kind(body: &Body) -> &'static str {
     }
 }
 
-/// A stay of a sender in a mailbox. Of a pair there can be several: the last is written, the first is read.
+/// A lease of a lane. A pair can have several: the last is written, the first is read.
 #[derive(Debug, Default)]
 struct Lane {
     packets: VecDeque<(Packet, Vec<u8>)>,
     data_slots: u32,
     credit_packets: u32,
     epoch: u16,
-    /// The sender knows that it has it.
+    /// The sender knows of its lease.
     connected: bool,
-    /// The receiver knows that there is one.
+    /// The receiver knows of the lease.
     attached: bool,
-    /// The sender has left.
+    /// The sender has detached.
     left: bool,
-    /// The last packet said hold.
+    /// The last packet carried `rendezvous_only`.
     says_rendezvous_only: bool,
-    /// Slots ever filled, and ever granted by packets the other way.
+    /// Slots filled in all, and credits granted in all by packets of the other direction.
     spent_total: u64,
     granted_total: u32,
 }
 
-/// What can happen next.
+/// The kinds of possible events.
 #[derive(Clone, Copy, Debug)]
 enum Candidate {
     Arrival,
@@ -123,22 +124,22 @@ pub struct TestRank {
     pub machine: Endpoint,
     buffers: Vec<Option<Vec<u8>>>,
     unexpected: BTreeMap<MessageId, Vec<u8>>,
-    /// The most that the kept messages have cost at a time. Unit: bytes.
+    /// Maximum cost of the unexpected buffers. Unit: bytes.
     pub peak_unexpected_cost_bytes: u64,
     bounce: BTreeMap<u32, Vec<u8>>,
-    /// The most that was retained at a time. Unit: bytes.
+    /// Maximum of bytes in bounce buffers. Unit: bytes.
     pub peak_bounce_bytes: usize,
     regions: BTreeMap<u64, Vec<u8>>,
     events: VecDeque<Event>,
     awaiting_room: Vec<Peer>,
     next_epoch: u16,
-    /// Who waits for a lane of this node's mailbox.
+    /// Endpoints that wait for a lane of this mailbox.
     waiting: VecDeque<u32>,
-    /// What has completed: the request, how, and the buffer as it was then.
+    /// Completions: the request, the outcome, and the buffer at that time.
     pub completions: VecDeque<(Request, Outcome, Vec<u8>)>,
     pub notices: Vec<(Peer, u64, u64)>,
     dead: bool,
-    /// Packets transmitted, by kind, and data slots filled in the present stay, by peer.
+    /// Packets sent, by kind, and data slots filled in the current lease, by peer.
     kinds: BTreeMap<&'static str, u64>,
     slots: BTreeMap<Peer, u32>,
 }
@@ -146,20 +147,20 @@ pub struct TestRank {
 pub struct World {
     pub plan: Plan,
     pub ranks: Vec<TestRank>,
-    /// Of a pair, its stays: the last is written, the first is read.
+    /// The leases of each pair: the last is written, the first is read.
     lanes: BTreeMap<(u32, u32), VecDeque<Lane>>,
-    /// Who has given up whom: its buffers are not to be copied from any more.
+    /// Pairs (endpoint, lost peer): the buffers of the first must not be copied any more.
     dropped: BTreeSet<(u32, u32)>,
     pub now: Instant,
     pub trace: u64,
-    /// Everything that was done, by whom, if somebody asks for it.
+    /// All actions with their endpoint, if requested.
     pub record: Option<Vec<(u32, Action)>>,
-    /// Packets that said hold after one that did not, and the other way round.
+    /// Packets that set `rendezvous_only` after one that did not, and the other way round.
     pub switched_on: u64,
     pub switched_off: u64,
-    /// What took a shortcut.
+    /// Uses of the fast paths.
     pub fast_paths: FastPathCounts,
-    /// Go the long way beside every shortcut, and compare.
+    /// Also runs the event path for every event, and compares.
     pub compare: bool,
 }
 
@@ -223,7 +224,7 @@ impl World {
         self.handle(rank, Event::Posted(command));
     }
 
-    /// Sends by `try_send` or `try_rendezvous` where that is possible, else by posting.
+    /// Sends by `try_send` or `try_rendezvous` where possible, else by posting.
     pub fn send_fast(&mut self, from: u32, send: SendCommand) {
         let SendCommand { request, to, space, tag, data, bytes, level } = send;
         let machine = &mut self.ranks[from as usize].machine;
@@ -247,7 +248,7 @@ impl World {
         }
     }
 
-    /// The endpoint of `rank` stops: its packets stay, it handles nothing more.
+    /// The endpoint of `rank` stops: its packets stay, and it handles no event any more.
     pub fn kill(&mut self, rank: u32) {
         self.ranks[rank as usize].dead = true;
     }
@@ -256,20 +257,20 @@ impl World {
         self.handle(rank, Event::Lost { peer: Peer(peer), fault: PeerFault::Died });
     }
 
-    /// `to` asks `from` to leave its mailbox.
+    /// `to` asks `from` to detach from its mailbox.
     pub fn request_detach(&mut self, from: u32, to: u32) {
         if !self.ranks[from as usize].dead {
             self.handle(from, Event::DetachRequested { peer: Peer(to) });
         }
     }
 
-    /// How many lanes of the mailbox of `rank` are taken.
+    /// Number of lanes of the mailbox of `rank` that are in use.
     pub fn used_lanes(&self, rank: u32) -> usize {
         self.lanes.iter().filter(|((_, to), _)| *to == rank).map(|(_, lanes)| lanes.len()).sum()
     }
 
-    /// Lets one thing happen, chosen by `choose(count)`: a packet arrives somewhere, somebody finds room, gets a lane, is
-    /// noticed, is asked to leave since others wait, or somebody's time has come. Returns whether anything could.
+    /// Performs one possible event, chosen by `choose(count)`: an arrival, free slots, a new lane, an attach, a detach
+    /// request, or a deadline. Returns whether any was possible.
     pub fn step(&mut self, mut choose: impl FnMut(usize) -> usize) -> bool {
         let mut candidates = Vec::new();
         for (&(from, to), lanes) in &self.lanes {
@@ -337,7 +338,7 @@ impl World {
         true
     }
 
-    /// Gives free lanes of the mailbox of `rank` to those who wait, in the order in which they came.
+    /// Gives free lanes of the mailbox of `rank` to waiting endpoints, in order.
     fn grant_lanes(&mut self, rank: u32) {
         while self.used_lanes(rank) < self.plan.max_lanes {
             let Some(from) = self.ranks[rank as usize].waiting.pop_front() else { return };
@@ -348,7 +349,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen that can; when nothing does, endpoints are told so.
+    /// Performs all possible events. When none is left, endpoints get `Idle`.
     pub fn run_to_rest(&mut self, mut choose: impl FnMut(usize) -> usize) {
         let mut steps = 0;
         while self.step(&mut choose) || self.idle() {
@@ -357,7 +358,7 @@ impl World {
         }
     }
 
-    /// Tells the endpoints that nothing happens. Returns whether one of them had been waiting for that.
+    /// Sends `Idle` to the endpoints. Returns whether one of them had waited for it.
     pub fn idle(&mut self) -> bool {
         let mut any = false;
         for rank in 0..self.plan.endpoints {
@@ -370,24 +371,32 @@ impl World {
         any
     }
 
-    /// Nothing is under way or left over anywhere.
+    /// Asserts that no work is pending anywhere.
     pub fn assert_at_rest(&self) {
         for (index, rank) in self.ranks.iter().enumerate().filter(|(_, rank)| !rank.dead) {
             assert!(rank.machine.is_quiescent(), "endpoint {index} is not at rest: {:?}", rank.machine);
             let left: Vec<_> = rank.buffers.iter().filter(|buffer| buffer.is_some()).collect();
             assert!(left.is_empty(), "endpoint {index}: {} requests never completed", left.len());
-            assert!(rank.unexpected.is_empty(), "endpoint {index} keeps {:?}", rank.unexpected.keys());
-            assert!(rank.bounce.is_empty(), "endpoint {index} retains {:?}", rank.bounce.keys());
+            assert!(
+                rank.unexpected.is_empty(),
+                "endpoint {index} still has unexpected buffers {:?}",
+                rank.unexpected.keys()
+            );
+            assert!(
+                rank.bounce.is_empty(),
+                "endpoint {index} still has bounce buffers {:?}",
+                rank.bounce.keys()
+            );
         }
         self.assert_counted();
         for (pair, lanes) in &self.lanes {
-            assert!(lanes.len() <= 1, "{pair:?}: who has left has left");
+            assert!(lanes.len() <= 1, "{pair:?} has a detached lease");
             assert!(lanes.iter().all(|lane| lane.packets.is_empty()), "lane {pair:?} holds packets");
         }
-        assert!(self.ranks.iter().all(|rank| rank.waiting.is_empty()), "somebody still waits for a lane");
+        assert!(self.ranks.iter().all(|rank| rank.waiting.is_empty()), "an endpoint still waits for a lane");
     }
 
-    /// What the machines say that they did is what was seen from outside.
+    /// Asserts that the counters of the machines equal the counts from outside.
     fn assert_counted(&self) {
         for rank in self.ranks.iter().filter(|rank| !rank.dead) {
             let counters = rank.machine.counters();
@@ -409,14 +418,17 @@ impl World {
         }
     }
 
-    /// No endpoint has kept or retained more than it was to.
+    /// Asserts that no endpoint has exceeded its budget or its bounce-buffer limit.
     pub fn assert_within_budget(&self) {
         let bounds = self.plan.scheme.grants();
         for (index, rank) in self.ranks.iter().enumerate() {
             let (unexpected, budget) = (rank.peak_unexpected_cost_bytes, self.plan.budget_bytes);
-            assert!(!bounds || unexpected <= budget, "endpoint {index} kept {unexpected} of {budget} bytes");
+            assert!(
+                !bounds || unexpected <= budget,
+                "endpoint {index}: {unexpected} unexpected bytes, budget {budget}"
+            );
             let (bounce, limit) = (rank.peak_bounce_bytes as u64, self.plan.bounce_bytes);
-            assert!(bounce <= limit, "endpoint {index} retained {bounce} of {limit} bytes");
+            assert!(bounce <= limit, "endpoint {index}: {bounce} bytes in bounce buffers, limit {limit}");
         }
     }
 
@@ -426,7 +438,7 @@ impl World {
         buffers.filter(|(_, buffer)| buffer.is_some()).map(|(index, _)| Request(index as u32)).collect()
     }
 
-    /// Every request of these endpoints has completed.
+    /// Asserts that every request of these endpoints has completed.
     pub fn assert_no_requests_left(&self, ranks: &[usize]) {
         for &index in ranks {
             let left = self.ranks[index].buffers.iter().filter(|buffer| buffer.is_some()).count();
@@ -434,8 +446,8 @@ impl World {
         }
     }
 
-    /// Hands `event` to the machine of `rank`: half of the time by a shortcut, if there is one. If asked to compare, both
-    /// ways are gone, by two machines, which must say the same and be the same afterwards.
+    /// Passes `event` to the machine of `rank`, half of the time on the fast path. With `compare`, two machines take
+    /// both paths and must give the same actions and states.
     fn dispatch(&mut self, rank: u32, event: Event, actions: &mut Vec<Action>) {
         let (now, chance) = (self.now, self.trace >> 40);
         let machine = &mut self.ranks[rank as usize].machine;
@@ -526,8 +538,8 @@ impl World {
             _ => machine.handle(now, event, actions),
         }
         if let Some((other, expected)) = compared {
-            assert_eq!(*actions, expected, "the shortcut does something else");
-            assert_eq!(format!("{machine:?}"), format!("{other:?}"), "the shortcut leads somewhere else");
+            assert_eq!(*actions, expected, "the fast path gives other actions");
+            assert_eq!(format!("{machine:?}"), format!("{other:?}"), "the fast path gives another state");
         }
     }
 
@@ -556,20 +568,20 @@ impl World {
         }
     }
 
-    /// I1, I3 and I6 as the machine counts, and I1 as the lanes show it. With the same settings everywhere the thresholds
-    /// alone keep I2.
+    /// Checks I1, I3 and I6 by the machine's totals, and I1 by the lanes. With equal settings the thresholds alone keep
+    /// I2.
     fn check_pool(&self, rank: u32) {
         let Scheme::Dynamic { .. } = self.plan.scheme else { return };
         let pool = self.ranks[rank as usize].machine.pool();
         pool.assert_invariants();
-        assert_eq!(pool.tally().deferred_grants, 0, "I2 rests on the thresholds");
+        assert_eq!(pool.tally().deferred_grants, 0, "the thresholds alone keep I2");
         let Plan { region, endpoints, .. } = self.plan;
         let grown = endpoints + endpoints.saturating_sub(region.peers);
         assert!(pool.region_slots() <= region.slots + region.start_slots * grown, "{pool:?}");
         for account in pool.accounts() {
-            // The account is that of the stay that is being read: another one may have begun already.
+            // The account is that of the lease that is read; a later lease may have started.
             let lane = self.lanes.get(&(account.owner.0, rank)).and_then(VecDeque::front);
-            assert!(lane.is_none_or(|lane| lane.attached), "an account of who has left: {account:?}");
+            assert!(lane.is_none_or(|lane| lane.attached), "the account of a detached sender: {account:?}");
             let filled = lane.map_or(0, |lane| lane.data_slots);
             assert!(filled <= account.current, "I1: {filled} slots filled: {account:?}");
         }
@@ -584,7 +596,7 @@ impl World {
             }
             Action::Disconnect { to } => {
                 let lane = self.lanes.get_mut(&(rank, to.0)).and_then(VecDeque::back_mut).expect("a lane");
-                assert!(!std::mem::replace(&mut lane.left, true), "left twice");
+                assert!(!std::mem::replace(&mut lane.left, true), "detached twice");
                 let last = lane.packets.back().map(|(packet, _)| packet.body);
                 assert!(last.is_none_or(|body| body == Body::Detach) || self.ranks[to.0 as usize].dead);
                 self.ranks[rank as usize].awaiting_room.retain(|awaiting_room| *awaiting_room != to);
@@ -603,7 +615,7 @@ impl World {
             }
             Action::AllocateUnexpected { message, bytes } => {
                 let before = self.ranks[rank as usize].unexpected.insert(message, vec![0; bytes as usize]);
-                assert!(before.is_none(), "{message:?} is kept twice");
+                assert!(before.is_none(), "{message:?} has two buffers");
                 let rank = &mut self.ranks[rank as usize];
                 let cost = rank
                     .unexpected
@@ -615,15 +627,15 @@ impl World {
             Action::FillBounce { transfer, request } => {
                 let rank = &mut self.ranks[rank as usize];
                 let copy = rank.buffers[request.0 as usize].clone().expect("outstanding");
-                let before = rank.bounce.insert(transfer.bounce_buffer().expect("a copy"), copy);
-                assert!(before.is_none(), "{transfer:?} is retained twice");
+                let before = rank.bounce.insert(transfer.bounce_buffer().expect("a bounce buffer"), copy);
+                assert!(before.is_none(), "{transfer:?} has two bounce buffers");
                 let bytes = rank.bounce.values().map(Vec::len).sum();
                 rank.peak_bounce_bytes = rank.peak_bounce_bytes.max(bytes);
             }
             Action::FreeBounce { transfer } => {
-                let copy = transfer.bounce_buffer().expect("a copy");
+                let copy = transfer.bounce_buffer().expect("a bounce buffer");
                 let released = self.ranks[rank as usize].bounce.remove(&copy);
-                assert!(released.is_some(), "{transfer:?} is not retained");
+                assert!(released.is_some(), "{transfer:?} has no bounce buffer");
             }
             Action::Place { to, bytes } => {
                 let lane = &self.lanes[&(arrived_from.expect("an arrival"), rank)][0];
@@ -634,10 +646,10 @@ impl World {
                         (rank.buffers[request.0 as usize].as_mut().expect("outstanding"), offset)
                     }
                     Destination::Message { message, offset } => {
-                        (rank.unexpected.get_mut(&message).expect("kept"), offset)
+                        (rank.unexpected.get_mut(&message).expect("an unexpected buffer"), offset)
                     }
                     Destination::Region { key, offset } => {
-                        (rank.regions.get_mut(&key).expect("exposed"), offset)
+                        (rank.regions.get_mut(&key).expect("registered"), offset)
                     }
                 };
                 into[offset as usize..][..payload.len()].copy_from_slice(&payload);
@@ -648,7 +660,7 @@ impl World {
                 let lane = lanes.front_mut().expect("a lane");
                 let (packet, _) = lane.packets.pop_front().expect("a packet");
                 if packet.body == Body::Detach && self.dropped.contains(&(rank, from)) {
-                    lanes.pop_front(); // the machine has given it up, and does not say so again
+                    lanes.pop_front(); // the machine has dropped the peer and reports no detach
                     self.grant_lanes(rank);
                     return;
                 }
@@ -667,7 +679,7 @@ impl World {
             Action::FreeUnexpected { message } => {
                 assert!(
                     self.ranks[rank as usize].unexpected.remove(&message).is_some(),
-                    "{message:?} is not kept"
+                    "{message:?} has no buffer"
                 );
             }
             Action::Copy { transfer, request, peer, direction, address, offset, bytes } => {
@@ -687,7 +699,7 @@ impl World {
                     self.lanes.remove(&(peer.0, rank));
                     self.ranks[rank as usize].waiting.retain(|waiting| *waiting != peer.0);
                 } else if let Some(lanes) = self.lanes.get_mut(&(peer.0, rank)) {
-                    // One that lives may go on writing: nobody reads it.
+                    // A live peer may continue to write; its packets are not read.
                     lanes.retain(|lane| !lane.left);
                     for lane in lanes {
                         lane.packets.clear();
@@ -723,7 +735,7 @@ impl World {
                 *address = (u64::from(request.0) + 1) << 32;
             }
             (Body::Rendezvous { address, .. }, Source::Bounce { transfer, .. }) if self.plan.cross_memory => {
-                *address = u64::from(transfer.bounce_buffer().expect("a copy")) + 1;
+                *address = u64::from(transfer.bounce_buffer().expect("a bounce buffer")) + 1;
             }
             (Body::Located { key, offset, address, refused: false, .. }, _) => {
                 *address = (*key << 48) | *offset
@@ -733,25 +745,25 @@ impl World {
         let bytes = packet.payload_bytes as usize;
         let payload = match payload {
             _ if bytes == 0 => Vec::new(),
-            Source::None => panic!("a payload of {bytes} bytes from nowhere"),
+            Source::None => panic!("a payload of {bytes} bytes without a source"),
             Source::Request { request, offset } => {
                 from.buffers[request.0 as usize].as_ref().expect("outstanding")[offset as usize..][..bytes]
                     .to_vec()
             }
-            Source::Bounce { transfer, offset } => {
-                from.bounce[&transfer.bounce_buffer().expect("a copy")][offset as usize..][..bytes].to_vec()
-            }
+            Source::Bounce { transfer, offset } => from.bounce
+                [&transfer.bounce_buffer().expect("a bounce buffer")][offset as usize..][..bytes]
+                .to_vec(),
             Source::Region { key, offset } => from.regions[&key][offset as usize..][..bytes].to_vec(),
         };
         let slots = self.plan.geometry.packet_slots(&packet);
         assert!(slots <= self.plan.geometry.max_packet_slots, "{slots} slots in one packet");
-        // What the packet grants is spent in the stay of the other direction that it speaks of.
+        // The granted total belongs to the lease of the other direction with this epoch.
         let stays = self.lanes.entry((to.0, rank)).or_default();
         if let Some(stay) = stays.iter_mut().find(|lane| lane.epoch == packet.epoch && lane.attached) {
             stay.granted_total = packet.granted_total;
         }
         let lane = self.lanes.get_mut(&(rank, to.0)).and_then(VecDeque::back_mut).expect("a lane");
-        assert!(lane.connected && !lane.left, "{packet:?} from who has no lane");
+        assert!(lane.connected && !lane.left, "{packet:?} without a lane");
         let said_rendezvous_only =
             std::mem::replace(&mut lane.says_rendezvous_only, packet.marks.rendezvous_only);
         self.switched_on += u64::from(!said_rendezvous_only && packet.marks.rendezvous_only);
@@ -790,9 +802,9 @@ impl World {
         let there = &mut self.ranks[peer.0 as usize];
         let key = address >> 48;
         let (memory, at) = if key > 0 {
-            (there.regions.get_mut(&key).expect("exposed"), (address & ((1 << 48) - 1)) as usize)
+            (there.regions.get_mut(&key).expect("registered"), (address & ((1 << 48) - 1)) as usize)
         } else if address >> 32 == 0 {
-            (there.bounce.get_mut(&(address as u32 - 1)).expect("retained"), 0)
+            (there.bounce.get_mut(&(address as u32 - 1)).expect("a bounce buffer"), 0)
         } else {
             let request = (address >> 32) as usize - 1;
             (there.buffers[request].as_mut().expect("announced"), 0)
@@ -811,7 +823,7 @@ impl World {
                     .expect("outstanding")[offset..][..bytes]
                     .to_vec();
                 let there = &mut self.ranks[peer.0 as usize];
-                let memory = there.regions.get_mut(&key).expect("exposed");
+                let memory = there.regions.get_mut(&key).expect("registered");
                 memory[at..][..bytes].copy_from_slice(&data);
             }
         }

@@ -1,4 +1,4 @@
-//! What must hold after each move.
+//! The checks after each move.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use weir_proto::{Body, Packet, Peer};
 
 use super::{Item, Setup, State};
 
-/// What must hold and does not.
+/// A violated check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which check: `I1` to `I6`, `refused`, `assertion`.
+    /// The check: `I1` to `I6`, `activity`, `assertion`, `lease`, `refused` or `unexpected`.
     pub check: &'static str,
-    /// The numbers.
+    /// The values that violate it.
     pub detail: String,
 }
 
-/// Runs it; a broken assertion of the machine is a violation like others, by the invariant that it names.
+/// Runs a function. A failed assertion of the machine becomes a violation, with the invariant that it names.
 pub(super) fn guarded(run: impl FnOnce()) -> Result<(), Violation> {
     let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return Ok(()) };
     let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -32,8 +32,8 @@ pub(super) fn violation<T>(check: &'static str, detail: String) -> Result<T, Vio
 }
 
 impl Setup {
-    /// I4, in a state in which nothing more happens if all programs are silent: then nobody waits, and everybody who was
-    /// asked for credits has answered. Every way of retrievals alone ends in such a state.
+    /// I4: in a state without automatic moves, no sender waits, and no sender that got a return request is blocked.
+    /// Every sequence of retrievals alone ends in such a state.
     pub(super) fn check_at_rest(&self, state: &State) -> Result<(), Violation> {
         let waits =
             |who: u32| !self.dead(state, who) && state.endpoints[who as usize].next_deadline().is_some();
@@ -45,24 +45,30 @@ impl Setup {
         }
         if let Some(pair) = (0..self.pairs.len()).find(|&pair| self.waiting(state, pair)) {
             let (from, to) = self.pairs[pair];
-            return violation("I4", format!("{from} waits for credit of {to} and nothing is on its way"));
+            return violation("I4", format!("{from} waits for credit of {to} and nothing is in flight"));
         }
         if state.attaching != 0 {
-            return violation("I4", format!("senders of lanes {:b} wait for ever", state.attaching));
+            return violation(
+                "I4",
+                format!("senders of lanes {:b} (bit mask) never attach", state.attaching),
+            );
         }
         for us in (0..self.processes).filter(|&us| !self.dead(state, us)) {
             let machine = &state.endpoints[us as usize];
             let blocked = machine.pool().accounts().find(|account| account.blocked);
             if let Some(account) = blocked.filter(|_| self.dynamic()) {
                 let owner = account.owner.0;
-                return violation("I4", format!("{owner} stays blocked at {us}: nobody asks or answers"));
+                return violation(
+                    "I4",
+                    format!("{owner} stays blocked at {us}: no request or response is in flight"),
+                );
             }
         }
         Ok(())
     }
 
-    /// How active `from` is at `to`, with dynamic credits: 0 (null) to 3; and what was retrieved of it since the last
-    /// threshold. Unit: slots.
+    /// The activity of `from` at `to` with dynamic credits: the level from 0 (null) to 3, and the slots retrieved since
+    /// the last threshold.
     pub(super) fn activity(&self, state: &State, from: u32, to: u32) -> Option<(u8, u32)> {
         let pool = state.endpoints[to as usize].pool();
         let account = pool.accounts().find(|account| account.owner == Peer(from))?;
@@ -75,8 +81,8 @@ impl Setup {
         Some((level, account.retrieved + account.piggybacked))
     }
 
-    /// What only control packets pay for is no activity: a sender that becomes more active has had at least n + 1 slots of
-    /// data retrieved since it last did.
+    /// Control packets are no activity: a sender whose activity rises has had at least n + 1 data slots retrieved since
+    /// the last rise.
     pub(super) fn check_activity(
         &self,
         state: &mut State,
@@ -92,7 +98,7 @@ impl Setup {
             let data_since_promotion = &mut Arc::make_mut(&mut state.data_since_promotion)[lane];
             *data_since_promotion = (u32::from(*data_since_promotion) + slots).min(u32::from(wanted)) as u8;
         }
-        let Some((after, _)) = self.activity(state, from, to) else { return Ok(()) }; // it has left
+        let Some((after, _)) = self.activity(state, from, to) else { return Ok(()) }; // it has detached
         if after > before.0 {
             if state.data_since_promotion[lane] < wanted {
                 let data_since_promotion = state.data_since_promotion[lane];
@@ -100,18 +106,20 @@ impl Setup {
                     format!("{from} becomes more active at {to} with {data_since_promotion} slots of data");
                 return violation("activity", detail);
             }
-            // At most so many thresholds were crossed beyond the one that counted, or can be without a further slot.
+            // At most these thresholds were crossed beyond the counted one, or can be without a further slot.
             Arc::make_mut(&mut state.data_since_promotion)[lane] =
                 (before.1 + slots - 1).min(u32::from(wanted)) as u8;
         }
         Ok(())
     }
 
-    /// I1 in the books, for the pairs of the endpoint that has `acted`; the books of others have not changed. Static: every
-    /// data slot is a credit, filled, retrieved and not granted, or granted on the way. Dynamic: what the receiver believes
-    /// that a sender has is what there is of it, and with what is free that is the region; then the machine's own checks of
-    /// I1, I3 and I6. While the two are not in the same stay, what the receiver believes is at least what is filled.
-    pub(super) fn check_books(&self, state: &State, acted: u32) -> Result<(), Violation> {
+    /// I1 in the totals, for the pairs of the endpoint that has `acted`; totals of other pairs have not changed.
+    ///
+    /// Static credits: every data slot is a credit, filled, retrieved and not granted, or a grant in flight. Dynamic
+    /// credits: the receiver's `current` equals what exists of these, and with the free slots it is the region. Then
+    /// the machine's own checks of I1, I3 and I6 follow. While the two sides are in different leases, `current` is at
+    /// least the filled slots.
+    pub(super) fn check_totals(&self, state: &State, acted: u32) -> Result<(), Violation> {
         for peer in self.neighbours(acted) {
             if self.dead(state, peer) || state.dropped & 1 << self.lane(acted, peer) != 0 {
                 continue;
@@ -119,21 +127,21 @@ impl Setup {
             for (from, to) in [(acted, peer), (peer, acted)] {
                 let origin = self.origin(state, from, to);
                 let receiver = &state.endpoints[to as usize];
-                let Some(books) = receiver.receiver_books(Peer(from), origin) else { continue };
-                let credits = state.endpoints[from as usize].sender_books(Peer(to)).credits;
+                let Some(totals) = receiver.receiver_totals(Peer(from), origin) else { continue };
+                let credits = state.endpoints[from as usize].sender_totals(Peer(to)).credits;
                 let (filled, _) = self.filled(state, from, to);
                 let returned_credits = self.returned_credits(state, from, to);
-                let wanted = match (books.current, books.quota_slots) {
+                let wanted = match (totals.current, totals.quota_slots) {
                     (Some(current), _) => current.wrapping_sub(returned_credits),
-                    (None, Some(quota_slots)) => quota_slots.wrapping_sub(books.retrieved),
+                    (None, Some(quota_slots)) => quota_slots.wrapping_sub(totals.retrieved),
                     (None, None) => continue,
                 };
                 let agree = match self.share_a_lease(state, from, to) {
-                    true => credits.wrapping_add(filled).wrapping_add(books.granted_unknown) == wanted,
+                    true => credits.wrapping_add(filled).wrapping_add(totals.granted_unknown) == wanted,
                     false => filled <= wanted,
                 };
                 if !agree {
-                    let detail = format!("{from} to {to}: {credits} credits + {filled} filled, {books:?}");
+                    let detail = format!("{from} to {to}: {credits} credits + {filled} filled, {totals:?}");
                     return violation("I1", detail);
                 }
             }
@@ -144,7 +152,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Whether sender and receiver are in the same stay, and know it.
+    /// Whether sender and receiver are in the same lease, and know it.
     fn share_a_lease(&self, state: &State, from: u32, to: u32) -> bool {
         let lane = self.lane(from, to);
         state.leases[lane].is_active
@@ -152,7 +160,7 @@ impl Setup {
             && !state.lanes[lane].iter().any(|item| matches!(item, Item::Attach { .. }))
     }
 
-    /// Credits in responses on their way, in the stay that is read.
+    /// Credits in responses in flight, in the lease that is read.
     fn returned_credits(&self, state: &State, from: u32, to: u32) -> u32 {
         let credits = |item: &Item| match item {
             Item::Packet(Packet { body: Body::ReturnResponse { credits }, .. }) => Some(*credits),
@@ -171,12 +179,12 @@ impl Setup {
             let (available, region) = (pool.available_slots(), pool.region_slots());
             return violation("I1", format!("{available} free + {current} with senders, region {region}"));
         }
-        // Senders that come and go do not make it grow again and again.
+        // Repeated attach and detach does not grow the region each time.
         let most = self.region_of(at);
         if pool.region_slots() > most.slots + most.start_slots * most.peers {
             return violation(
                 "I1",
-                format!("a region of {} became {} slots", most.slots, pool.region_slots()),
+                format!("a region of {} slots has grown to {} slots", most.slots, pool.region_slots()),
             );
         }
         if self.inner_checks { guarded(|| pool.assert_invariants()) } else { Ok(()) }

@@ -1,54 +1,54 @@
-//! What is counted of states and moves, so that a search can be told from one that has seen nothing.
+//! Counted events and conditions. They show that a search has reached what it is meant to check.
 
-/// What a move did that a reader of the counts wants to know.
+/// The counted effects of a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The pair, by index in [`super::Setup::pairs`], of which a data packet left. A move lets at most one pair send.
+    /// The pair that sent a data packet, by index in [`super::Setup::pairs`]. A move lets at most one pair send.
     pub sent: Option<usize>,
     /// Bits of [`Happened`].
     pub happened: u16,
 }
 
-/// The kinds of states that are counted, each a bit of [`Effect::happened`] and [`super::Setup::standing`]: a check that never
-/// sees them proves less than it seems to.
+/// The counted kinds, each a bit of [`Effect::happened`] and [`super::Setup::state_events`]. A check that never sees a
+/// kind proves nothing about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// Standing: a message waits for credit.
+    /// State: a message waits for credit.
     Waiting,
     /// A credit packet was sent.
     CreditPacket,
-    /// Credits went with a data packet.
+    /// Credits were piggybacked on a data packet.
     Piggyback,
-    /// Standing: some sender was told to give back and has not answered.
+    /// State: a sender is blocked by a pending return request.
     Blocked,
-    /// Fewer credits were granted than the new threshold says.
+    /// Fewer credits were granted than the new threshold.
     ShortGrant,
-    /// A threshold was reached by piggybacking, with more returned than the new one says.
+    /// A threshold was reached by piggybacking, with more returned than the new threshold.
     Excess,
-    /// A threshold was reached by piggybacking, with no more returned than it says.
+    /// A threshold was reached by piggybacking, with at most the new threshold returned.
     Deficit,
     /// Quota moved from one sender to another.
     QuotaTransfer,
-    /// Standing: a request or a response waits for a credit.
+    /// State: a return request or response waits for a credit.
     ControlWaiting,
     /// A receiver was not ready.
     NotReady,
-    /// It was never ready: the retries are used up, the connection is gone.
+    /// The retries were used up: the connection has failed.
     GaveUp,
     /// The buffers of a connection grew.
     Growth,
-    /// A sender left.
+    /// A sender detached.
     Detached,
-    /// A sender that had come back read what was granted in an earlier stay.
+    /// A sender in a new lease read a grant of an earlier lease.
     StaleGrant,
-    /// A sender learned of a request for a stay that has not begun for it.
+    /// A sender read a return request for a lease that is not yet connected.
     EarlyRequest,
-    /// Somebody died.
+    /// An endpoint crashed.
     Crashed,
 }
 
 impl Happened {
-    /// All, in the order of the table.
+    /// All kinds, in the order of the table.
     pub const ALL: [Happened; 16] = [
         Happened::Waiting,
         Happened::CreditPacket,
@@ -68,7 +68,7 @@ impl Happened {
         Happened::Crashed,
     ];
 
-    /// How the table calls it.
+    /// Name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Happened::Waiting => "waiting",

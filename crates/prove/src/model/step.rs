@@ -1,4 +1,4 @@
-//! What a move does: an event for a machine, and what the machine wants done, performed as any driver must.
+//! Performs a move: passes an event to a machine and performs its actions, as any driver must.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use super::checks::{Violation, guarded, violation};
 use super::{Effect, Happened, Item, Move, Setup, State};
 
 impl Setup {
-    /// The state after `step`, which must be possible, and what it did.
+    /// The state after `step`, which must be possible, and the effects.
     ///
     /// # Errors
-    /// [`Violation`] if something does not hold any more.
+    /// [`Violation`] if a check fails.
     pub fn apply(&self, state: &State, step: Move) -> Result<(State, Effect), Violation> {
         let mut next = state.clone();
         let effect = self.advance(&mut next, step)?;
         Ok((next, effect))
     }
 
-    /// Makes `step`, which must be possible, and says what it did.
+    /// Performs `step`, which must be possible, and returns its effects.
     ///
     /// # Errors
-    /// [`Violation`] if something does not hold any more; the state is then of no use.
+    /// [`Violation`] if a check fails. Then the state is invalid.
     pub fn advance(&self, next: &mut State, step: Move) -> Result<Effect, Violation> {
         let effect = self.perform_move(next, step)?;
         self.check_at_rest(next)?;
@@ -43,12 +43,12 @@ impl Setup {
                         self.pop(next, lane);
                         Arc::make_mut(&mut next.data_since_promotion)[lane] = 0;
                         self.handle(next, to, None, self.attached(to, from, epoch), &mut effect)?;
-                        self.check_books(next, to)?;
+                        self.check_totals(next, to)?;
                         return Ok(effect);
                     }
                 };
                 self.note_lease(next, from, to, &packet, &mut effect);
-                // Nobody hopes for a message of somebody who was given up.
+                // A lost sender's messages have no receive.
                 let lost = next.endpoints[to as usize].fault(Peer(from)).is_some();
                 if let Body::Eager { .. } = packet.body
                     && !lost
@@ -102,7 +102,7 @@ impl Setup {
                 from
             }
             Move::Retry { who } => {
-                let deadline = next.endpoints[who as usize].next_deadline().expect("it waits");
+                let deadline = next.endpoints[who as usize].next_deadline().expect("a pending timer");
                 self.act(next, who, None, &mut effect, |machine, actions| {
                     machine.handle(deadline, Event::Deadline, actions);
                 })?;
@@ -116,7 +116,10 @@ impl Setup {
             Move::Steal { at } => {
                 next.steals += u8::from(self.max_steals.is_some());
                 self.act(next, at, None, &mut effect, |machine, actions| {
-                    assert!(machine.steal_for_absent_sender(Instant(0), actions), "somebody is expected");
+                    assert!(
+                        machine.steal_for_absent_sender(Instant(0), actions),
+                        "there is an absent sender"
+                    );
                 })?;
                 at
             }
@@ -132,30 +135,30 @@ impl Setup {
                     }
                     let lost = Event::Lost { peer: Peer(who), fault: PeerFault::Died };
                     self.handle(next, peer, None, lost, &mut effect)?;
-                    self.check_books(next, peer)?;
+                    self.check_totals(next, peer)?;
                 }
                 return Ok(effect);
             }
         };
-        self.check_books(next, acted)?;
+        self.check_totals(next, acted)?;
         Ok(effect)
     }
 
     fn handle(
         &self,
         state: &mut State,
-        node: u32,
+        endpoint: u32,
         arrived_from: Option<u32>,
         event: Event,
         effect: &mut Effect,
     ) -> Result<(), Violation> {
         let arrived = if let Event::Arrived { packet, .. } = &event { Some(*packet) } else { None };
-        let machine = &state.endpoints[node as usize];
+        let machine = &state.endpoints[endpoint as usize];
         let arriving = arrived_from.and_then(|from| machine.arriving_bytes(Peer(from)));
         let received = machine.counters().messages_received;
         let watched = arrived_from.filter(|_| self.watch_activity);
-        let before = watched.and_then(|from| self.activity(state, from, node));
-        self.act(state, node, arrived_from, effect, |machine, actions| {
+        let before = watched.and_then(|from| self.activity(state, from, endpoint));
+        self.act(state, endpoint, arrived_from, effect, |machine, actions| {
             machine.handle(Instant(0), event, actions);
         })?;
         let Some((packet, from)) = arrived.zip(arrived_from) else { return Ok(()) };
@@ -165,27 +168,27 @@ impl Setup {
             Body::More { offset } => arriving == Some(u64::from(offset + packet.payload_bytes)),
             _ => false,
         };
-        let machine = &state.endpoints[node as usize];
+        let machine = &state.endpoints[endpoint as usize];
         let delivered = machine.counters().messages_received - received;
         if delivered != u64::from(ends) && machine.fault(Peer(from)).is_none() {
             return violation("I5", format!("{delivered} messages delivered by {packet:?}"));
         }
         match before {
-            Some(before) => self.check_activity(state, from, node, &packet, before),
+            Some(before) => self.check_activity(state, from, endpoint, &packet, before),
             None => Ok(()),
         }
     }
 
-    /// Lets the machine of `node` do something, and performs what it wants done.
+    /// Lets the machine of `endpoint` act, and performs its actions.
     fn act(
         &self,
         state: &mut State,
-        node: u32,
+        endpoint: u32,
         arrived_from: Option<u32>,
         effect: &mut Effect,
         what: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
     ) -> Result<(), Violation> {
-        let machine = Arc::make_mut(&mut state.endpoints[node as usize]);
+        let machine = Arc::make_mut(&mut state.endpoints[endpoint as usize]);
         let (counters, tally) = (*machine.counters(), *machine.pool().tally());
         let mut actions = Vec::new();
         guarded(|| what(machine, &mut actions))?;
@@ -201,10 +204,10 @@ impl Setup {
         let grew = now.peak_quota_slots > counters.peak_quota_slots && counters.peak_quota_slots > 0;
         note(Happened::Growth, grew);
         if tallied.deferred_grants > tally.deferred_grants {
-            return violation("I2", "a grant waits for room for credit packets".into());
+            return violation("I2", "a grant waits for a free credit slot".into());
         }
         for action in actions {
-            self.perform(state, node, arrived_from, action, effect)?;
+            self.perform(state, endpoint, arrived_from, action, effect)?;
         }
         Ok(())
     }
@@ -212,66 +215,67 @@ impl Setup {
     fn perform(
         &self,
         state: &mut State,
-        node: u32,
+        endpoint: u32,
         arrived_from: Option<u32>,
         action: Action,
         effect: &mut Effect,
     ) -> Result<(), Violation> {
         match action {
-            Action::Transmit { to, packet, .. } => self.transmit(state, node, to.0, packet, effect),
+            Action::Transmit { to, packet, .. } => self.transmit(state, endpoint, to.0, packet, effect),
             Action::Retire => {
-                let lane = self.lane(arrived_from.expect("only what has arrived is retired"), node);
+                let lane = self.lane(arrived_from.expect("a retired packet has arrived"), endpoint);
                 self.pop(state, lane);
-                // Of who was given up nobody says that it has left.
+                // A lost sender's `Detach` gives no `FreeLane`.
                 let from = lane as u32 / self.processes;
-                if state.endpoints[node as usize].fault(Peer(from)).is_some() {
-                    self.grant_lane(state, from, node);
+                if state.endpoints[endpoint as usize].fault(Peer(from)).is_some() {
+                    self.grant_lane(state, from, endpoint);
                 }
                 Ok(())
             }
             Action::Connect { to } => {
-                state.attaching |= 1 << self.lane(node, to.0);
-                self.grant_lane(state, node, to.0);
+                state.attaching |= 1 << self.lane(endpoint, to.0);
+                self.grant_lane(state, endpoint, to.0);
                 Ok(())
             }
             Action::Disconnect { to } => {
-                let lane = self.lane(node, to.0);
+                let lane = self.lane(endpoint, to.0);
                 self.clear_lane_requests(state, lane);
                 Ok(())
             }
             Action::FreeLane { peer } => {
-                self.grant_lane(state, peer.0, node);
+                self.grant_lane(state, peer.0, endpoint);
                 Ok(())
             }
             Action::AskRoom { to, .. } => {
-                state.asking |= 1 << self.lane(node, to.0);
+                state.asking |= 1 << self.lane(endpoint, to.0);
                 Ok(())
             }
             Action::DropPeer { peer } if self.dead(state, peer.0) => Ok(()),
             Action::DropPeer { peer }
                 if matches!(
-                    state.endpoints[node as usize].fault(peer),
+                    state.endpoints[endpoint as usize].fault(peer),
                     Some(PeerFault::NotReady | PeerFault::Unreachable)
                 ) =>
             {
-                let lane = self.lane(node, peer.0);
+                let lane = self.lane(endpoint, peer.0);
                 self.clear_lane_requests(state, lane);
                 state.dropped |= 1 << lane;
                 effect.happened |= Happened::GaveUp.bit();
                 Ok(())
             }
             Action::Complete { outcome: Outcome::Lost { peer: Some(peer), .. }, .. }
-                if self.is_lost(state, node, peer.0) =>
+                if self.is_lost(state, endpoint, peer.0) =>
             {
                 Ok(())
             }
-            Action::DropPeer { peer } => {
-                violation("refused", format!("endpoint {node} takes what {} says for malformed", peer.0))
-            }
-            // Bytes and requests are the business of tests/worlds.rs.
+            Action::DropPeer { peer } => violation(
+                "refused",
+                format!("endpoint {endpoint} rejects a packet of {} as malformed", peer.0),
+            ),
+            // `tests/worlds.rs` checks bytes and requests.
             Action::Place { .. }
             | Action::Complete { outcome: Outcome::Done | Outcome::Received { .. }, .. } => Ok(()),
-            _ => violation("unexpected", format!("endpoint {node} wants {action:?}")),
+            _ => violation("unexpected", format!("endpoint {endpoint} asks for {action:?}")),
         }
     }
 
@@ -285,21 +289,21 @@ impl Setup {
     ) -> Result<(), Violation> {
         let lane = self.lane(from, to);
         if state.unnotified & 1 << lane != 0 || !state.leases[lane].is_active {
-            return violation("stay", format!("{from} has no lane at {to} for {packet:?}"));
+            return violation("lease", format!("{from} has no lane at {to} for {packet:?}"));
         }
         if let Body::Eager { .. } | Body::More { .. } = packet.body {
-            // I5: the lane is first in first out, so numbers in order at its entrance are in order at its end. They begin again
-            // when both have left.
+            // I5: the lane is first in first out, so numbers in order when sent are in order when read. They restart
+            // when both sides have detached.
             let next = state.numbers[lane];
             let first = matches!(packet.body, Body::Eager { .. });
             let again = packet.number == 0 && first && state.leases[lane].epoch > 0;
             if packet.number != next.wrapping_sub(u32::from(!first)) && !again {
-                return violation("I5", format!("message {} instead of {next}", packet.number));
+                return violation("I5", format!("message number {}, expected {next}", packet.number));
             }
             Arc::make_mut(&mut state.numbers)[lane] = packet.number.wrapping_add(1);
             let pair = self.pairs.iter().position(|pair| *pair == (from, to));
-            let pair = pair.expect("data leaves only on pairs that send");
-            assert!(effect.sent.is_none_or(|sent| sent == pair), "one move lets two pairs send");
+            let pair = pair.expect("data belongs to a sending pair");
+            assert!(effect.sent.is_none_or(|sent| sent == pair), "one move made two pairs send");
             effect.sent = Some(pair);
         }
         self.push(state, lane, Item::Packet(packet));
@@ -312,7 +316,10 @@ impl Setup {
         let pool = state.endpoints[to as usize].pool();
         let region_slots = if self.dynamic() { pool.region_slots() } else { lanes_slots };
         if data_slots > self.lane_slots(to) || lanes_slots > region_slots {
-            return violation("I1", format!("{data_slots} slots of {from} filled, {lanes_slots} of all"));
+            return violation(
+                "I1",
+                format!("{data_slots} slots filled by {from}, {lanes_slots} by all senders"),
+            );
         }
         let credit_slots = self.config.credit_slots;
         if credit_packets > credit_slots {
@@ -324,7 +331,7 @@ impl Setup {
         Ok(())
     }
 
-    /// A packet of `from` is about to be read: what is to be counted of stays.
+    /// Counts lease events of a packet of `from` before it is read.
     fn note_lease(&self, state: &State, from: u32, to: u32, packet: &Packet, effect: &mut Effect) {
         let lease = state.leases[self.lane(to, from)];
         let told = state.unnotified & 1 << self.lane(to, from) == 0;
@@ -336,7 +343,7 @@ impl Setup {
         }
     }
 
-    /// `from` has a lane at `to`, if it wants one and no more earlier ones are left than may be.
+    /// Gives `from` a lane at `to`, if it has asked for one and `overlap` allows it.
     fn grant_lane(&self, state: &mut State, from: u32, to: u32) {
         let lane = self.lane(from, to);
         if state.attaching & 1 << lane == 0 {
@@ -357,7 +364,7 @@ impl Setup {
         state.unnotified |= 1 << lane;
     }
 
-    /// The sender of a lane wants nothing more in it.
+    /// Drops the pending requests of the sender of a lane.
     fn clear_lane_requests(&self, state: &mut State, lane: usize) {
         for bits in [&mut state.asking, &mut state.attaching, &mut state.unnotified] {
             *bits &= !(1 << lane);

@@ -1,4 +1,5 @@
-//! Exact actions around a compulsory return; and two machines that ask each other at the same time.
+//! Tests of the exact actions of compulsory returns, also of two machines that request from each other at the same
+//! time.
 
 use alloc::vec;
 
@@ -9,12 +10,12 @@ use crate::packet::{Geometry, Space};
 
 const ONE_CREDIT_SLOT: u32 = 1;
 
-/// A machine that knows peers 1 and 2, with which it has one credit each and they with it, and a region of 12 slots.
+/// A machine with peers 1 and 2, one credit each way, and a region of 12 slots.
 struct Bench {
     machine: Endpoint,
     granted: [u32; 3],
     credit_packets: [u16; 3],
-    /// The budget is used up: every packet has to say so.
+    /// The budget is used up: every packet must carry `rendezvous_only`.
     says_rendezvous_only: bool,
 }
 
@@ -76,7 +77,7 @@ impl Bench {
             _ => None,
         };
         let sent: Vec<_> = actions.iter().filter_map(sent).collect();
-        // Whoever is sent a credit packet reads it at once.
+        // Peers read credit packets at once.
         for (to, body) in &sent {
             self.credit_packets[*to as usize] += u16::from(body.is_credit());
         }
@@ -108,9 +109,9 @@ impl Bench {
         self.event(Event::Posted(Command::Send(send)))
     }
 
-    /// Peer 1 gathers credits and falls silent, peer 2 takes its quota, until peer 1 is to be asked. Returns what is sent
-    /// besides credits.
-    fn rob_peer_1(&mut self) -> Vec<(u32, Body)> {
+    /// Peer 1 gains credits and becomes idle. Peer 2 takes its quota until peer 1 gets a request. Returns the packets
+    /// that are sent, without credit packets.
+    fn take_quota_of_peer_1(&mut self) -> Vec<(u32, Body)> {
         (0..2).for_each(|_| drop(self.eager(1)));
         for _ in 0..200 {
             let mut sent = self.eager(2);
@@ -122,7 +123,7 @@ impl Bench {
                 return sent;
             }
         }
-        panic!("nobody was robbed");
+        panic!("no quota was taken from peer 1");
     }
 
     fn is_lost(&self, peer: u32) -> bool {
@@ -133,22 +134,22 @@ impl Bench {
 #[test]
 fn reclaim_sends_one_request() {
     let mut receiver = Bench::new(None);
-    assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
-    assert!(!receiver.machine.is_quiescent(), "an answer is awaited");
+    assert_eq!(receiver.take_quota_of_peer_1(), [(1, Body::ReturnRequest)]);
+    assert!(!receiver.machine.is_quiescent(), "a response is pending");
     let held = receiver.machine.pool().accounts().next().expect("peer 1").current;
     receiver.arrive(1, Body::ReturnResponse { credits: held - 1 });
     let account = receiver.machine.pool().accounts().next().expect("peer 1");
-    assert_eq!((account.current, account.blocked), (1, false)); // granted again, as its slot came free
+    assert_eq!((account.current, account.blocked), (1, false)); // one credit, granted again
     receiver.machine.pool().assert_invariants();
     assert!(receiver.machine.is_quiescent());
     receiver.arrive(1, Body::ReturnResponse { credits: 0 });
-    assert!(receiver.is_lost(1), "nobody asked for that");
+    assert!(receiver.is_lost(1), "the response was not requested");
 }
 
 #[test]
 fn return_requests_and_responses_carry_rendezvous_only() {
-    let mut receiver = Bench::with_budget(0, None); // every packet is checked where it leaves
-    assert_eq!(receiver.rob_peer_1(), [(1, Body::ReturnRequest)]);
+    let mut receiver = Bench::with_budget(0, None); // `event` checks every packet
+    assert_eq!(receiver.take_quota_of_peer_1(), [(1, Body::ReturnRequest)]);
     receiver.grant(2, 1);
     let sent = receiver.arrive(2, Body::ReturnRequest);
     assert!(
@@ -162,7 +163,7 @@ fn a_return_request_without_credit_waits_and_leaves_before_data() {
     let mut receiver = Bench::new(None);
     receiver.send(1); // the only credit
     receiver.send(1);
-    assert_eq!(receiver.rob_peer_1(), []);
+    assert_eq!(receiver.take_quota_of_peer_1(), []);
     let sent = receiver.grant(1, 2);
     assert_eq!(sent[0], (1, Body::ReturnRequest));
     assert!(matches!(sent[1..], [(1, Body::Eager { .. })]), "{sent:?}");
@@ -172,7 +173,7 @@ fn a_return_request_without_credit_waits_and_leaves_before_data() {
 fn a_response_without_a_request_is_rejected() {
     let mut receiver = Bench::new(None);
     receiver.send(1);
-    receiver.rob_peer_1(); // the request waits
+    receiver.take_quota_of_peer_1(); // the request waits
     receiver.arrive(1, Body::ReturnResponse { credits: 1 });
     assert!(receiver.is_lost(1));
 }
@@ -190,7 +191,11 @@ fn a_response_keeps_the_guaranteed_credits_less_its_own_cost() {
 fn a_response_with_zero_credits_is_sent() {
     let mut sender = Bench::new(None);
     sender.send(1);
-    assert_eq!(sender.arrive(1, Body::ReturnRequest).last(), Some(&(1, Body::Credit)), "no credit: it waits");
+    assert_eq!(
+        sender.arrive(1, Body::ReturnRequest).last(),
+        Some(&(1, Body::Credit)),
+        "the response waits for credit"
+    );
     assert_eq!(sender.grant(1, 1), [(1, Body::ReturnResponse { credits: 0 })]);
 }
 
@@ -203,10 +208,10 @@ fn a_second_request_before_the_response_is_rejected() {
     assert!(sender.is_lost(1));
 }
 
-/// The machine waits for an answer of peer 1, has no credit, and is asked itself.
-fn asked_while_asking(mutant: Option<Mutant>) -> Bench {
+/// The machine waits for a response of peer 1, has no credit, and gets a request itself.
+fn request_during_a_request(mutant: Option<Mutant>) -> Bench {
     let mut machine = Bench::new(mutant);
-    assert_eq!(machine.rob_peer_1(), [(1, Body::ReturnRequest)]); // that was its credit
+    assert_eq!(machine.take_quota_of_peer_1(), [(1, Body::ReturnRequest)]); // that was its credit
     machine.arrive(1, Body::ReturnRequest);
     machine
 }
@@ -214,16 +219,16 @@ fn asked_while_asking(mutant: Option<Mutant>) -> Bench {
 #[test]
 fn gap_6_both_sides_may_request_at_once() {
     let answer = [(1, Body::ReturnResponse { credits: 0 })];
-    assert_eq!(asked_while_asking(None).grant(1, 1), answer);
-    // Two that wait for each other's answers wait for ever.
-    assert_eq!(asked_while_asking(Some(Mutant::ResponsesWaitForResponses)).grant(1, 1), []);
+    assert_eq!(request_during_a_request(None).grant(1, 1), answer);
+    // Two endpoints that wait for each other's responses wait for ever.
+    assert_eq!(request_during_a_request(Some(Mutant::ResponsesWaitForResponses)).grant(1, 1), []);
 }
 
 #[test]
 fn gap_6_a_request_leaves_before_a_response() {
     let mut machine = Bench::new(None);
     machine.send(1);
-    assert_eq!(machine.rob_peer_1(), []);
+    assert_eq!(machine.take_quota_of_peer_1(), []);
     machine.arrive(1, Body::ReturnRequest);
     assert_eq!(machine.grant(1, 1), [(1, Body::ReturnRequest)]);
     assert_eq!(machine.grant(1, 1), [(1, Body::ReturnResponse { credits: 0 })]);
@@ -234,7 +239,7 @@ fn gap_6_the_amount_of_a_response_is_fixed_when_it_leaves() {
     let answer = |mutant| {
         let mut machine = Bench::new(mutant);
         machine.send(1);
-        machine.arrive(1, Body::ReturnRequest); // there is nothing to give, and no credit to say so
+        machine.arrive(1, Body::ReturnRequest); // nothing to return, and no credit for the response
         machine.grant(1, 4)
     };
     assert_eq!(answer(None), vec![(1, Body::ReturnResponse { credits: 3 })]);

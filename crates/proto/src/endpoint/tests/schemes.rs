@@ -1,8 +1,8 @@
-//! Exact actions of the schemes of Liu & Panda: hardware, static in the connection form, adaptive backlog.
+//! Tests of the exact actions of the schemes of Liu & Panda: hardware, static in the connection form, adaptive backlog.
 
 use super::*;
 
-/// Retries after 10 us.
+/// The hardware scheme with a timer of 10 us.
 fn hardware(rnr_retries: u8) -> Bench {
     bench(Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries }, 4)
 }
@@ -40,8 +40,8 @@ fn a_refused_packet_waits_for_the_timer_and_everything_behind_it_waits_too() {
     assert_eq!(sender.machine.next_deadline(), None);
     assert_eq!(sender.at(1).event(room(0)), [""; 0]);
     assert_eq!(sender.machine.next_deadline(), Some(Instant(11_000)));
-    assert_eq!(sender.send(1, 8), [""; 0]); // nobody asks before the time
-    assert_eq!(sender.at(2).eager(0, 0), ["retire"]); // a packet of the peer is no reason either
+    assert_eq!(sender.send(1, 8), [""; 0]); // no query before the timer
+    assert_eq!(sender.at(2).eager(0, 0), ["retire"]); // a packet of the peer does not cause a query
     assert_eq!(sender.at(10).event(Event::Deadline), [""; 0]); // too early: harmless
     assert_eq!(sender.at(11).event(Event::Deadline), ["try"]);
     assert_eq!(sender.machine.next_deadline(), None);
@@ -62,7 +62,7 @@ fn a_connection_and_its_queue_fail_after_the_last_retry() {
     sender.send(1, 5000);
     assert_eq!(sender.event(room(0)), [""; 0]);
     assert_eq!(sender.at(10).event(Event::Deadline), ["try"]);
-    assert_eq!(sender.event(room(0)), ["sever", "lost 0", "lost 1"]);
+    assert_eq!(sender.event(room(0)), ["drop peer", "lost 0", "lost 1"]);
     assert_eq!((sender.rnr(), sender.machine.next_deadline()), ((2, 1), None));
     assert_eq!(sender.send(2, 8), ["lost 2"]);
     assert_eq!(sender.machine.fault(PEER), Some(PeerFault::NotReady));
@@ -74,7 +74,7 @@ fn a_peer_that_dies_during_a_retry_wait_leaves_no_timer() {
     sender.send(0, 8);
     sender.event(room(0));
     let lost = Event::Lost { peer: PEER, fault: PeerFault::Died };
-    assert_eq!(sender.event(lost), ["sever", "lost 0"]);
+    assert_eq!(sender.event(lost), ["drop peer", "lost 0"]);
     assert_eq!(sender.machine.next_deadline(), None);
     assert_eq!(sender.at(20).event(Event::Deadline), [""; 0]);
 }
@@ -86,12 +86,12 @@ fn a_refused_rendezvous_is_not_retried_after_a_goodbye() {
     sender.event(room(0));
     assert_eq!(sender.arrive(Body::Goodbye, 0), ["lost 0", "retire"]);
     assert_eq!(sender.at(10).event(Event::Deadline), [""; 0]);
-    assert_eq!(sender.send(1, 8), ["try"]); // a new message begins anew
+    assert_eq!(sender.send(1, 8), ["try"]); // a new message asks for itself
     assert_eq!(sender.rnr(), (1, 0));
 }
 
-/// Field notes, section 7, item 15: polling a receiver that is not ready. The load is bounded by the timer: however often
-/// something else happens, a peer is asked once for each timer, and peers do not delay each other.
+/// Known failure 15 (RNR storms): the timer bounds the load of retries. A peer is asked once per timer, whatever other
+/// events happen. Peers do not delay each other.
 #[test]
 fn a_receiver_that_is_not_ready_is_tried_once_per_timer() {
     let mut sender = hardware(7);
@@ -132,8 +132,8 @@ fn in_the_connection_form_every_packet_piggybacks_credits() {
     assert_eq!(totals(with_credits(8)), [0, 1]); // mailbox form
 }
 
-/// Field notes, section 7, items 5 and 7: a sender drained to zero although buffers are free, and one-way traffic, where
-/// nothing goes the other way that could take credits along.
+/// Known failures 5 and 7: a sender without credit although buffers are free, and one-way traffic without packets that
+/// could piggyback credits.
 #[test]
 fn one_way_traffic_gets_credits_in_ecms_at_the_threshold() {
     let mut receiver = connection(4, 3);
@@ -146,8 +146,8 @@ fn one_way_traffic_gets_credits_in_ecms_at_the_threshold() {
     assert_eq!(receiver.machine.counters().credit_packets_sent, 1);
 }
 
-/// Field notes, section 7, item 2: a grant that stands behind data which waits for credit. Ours passes it: credit packets
-/// cost no credit and are not queued.
+/// Known failure 2: a grant that waits behind data without credit. Here credit packets cost no credit and are not
+/// queued.
 #[test]
 fn an_explicit_credit_message_passes_data_that_waits_for_credit() {
     let mut both = connection(2, 2);
@@ -159,14 +159,14 @@ fn an_explicit_credit_message_passes_data_that_waits_for_credit() {
     assert_eq!(both.machine.backlogged(), 1);
 }
 
-/// Field notes, section 7, item 1: both ends spend their last credit on messages that return none. With a rule that makes
-/// explicit credits cost a credit both wait for ever; ours does not.
+/// Known failure 1: both ends spend their last credit on messages that return none. If explicit credits cost a credit,
+/// both wait for ever. Here they do not.
 #[test]
 fn two_senders_that_spend_their_last_credit_on_each_other_continue() {
     let mut both = connection(1, 1);
     assert_eq!(both.send(0, 8), ["transmit eager 8", "done 0"]);
     assert_eq!(both.send(1, 8), [""; 0]);
-    // The other did the same: its message and ours crossed, neither carries a credit, and nobody has any left.
+    // The other side did the same. The messages crossed, carry no credit, and neither side has any left.
     assert_eq!(both.eager(0, 0), ["retire", "credit total 1"]);
     assert_eq!(both.credits_back(1), ["retire", "transmit eager 8", "done 1"]);
 }
@@ -215,7 +215,7 @@ fn a_marked_packet_raises_the_buffers_up_to_the_maximum() {
     assert_eq!(receiver.machine.counters().peak_quota_slots, 1);
     assert_eq!(receiver.eager(0, 0), ["retire", "credit total 1"]);
     receiver.credit_packets_read = 1;
-    assert_eq!(receiver.marked(), ["retire"]); // its own and one more; the sender has not said that it read the first
+    assert_eq!(receiver.marked(), ["retire"]); // the first credit packet counts as unread
     assert_eq!(receiver.machine.counters().peak_quota_slots, 2);
     assert_eq!(receiver.eager(0, 0), ["retire", "credit total 4"]); // now it has
     receiver.marked();

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Account, Level, Pool, Sender};
 use crate::event::Peer;
-use crate::flow::{Base, ReceiverBooks};
+use crate::flow::{Base, ReceiverTotals};
 
 impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
@@ -19,11 +19,11 @@ impl Sender {
 }
 
 impl Pool {
-    pub(crate) fn books(&self, index: u32, known_total: u32) -> ReceiverBooks {
+    pub(crate) fn totals(&self, index: u32, known_total: u32) -> ReceiverTotals {
         let account = &self.accounts[index as usize];
         let granted_unknown = account.granted_total.wrapping_sub(known_total);
         let (retrieved, current) = (account.retrieved, Some(account.current));
-        ReceiverBooks { quota_slots: None, granted_unknown, retrieved, current }
+        ReceiverTotals { quota_slots: None, granted_unknown, retrieved, current }
     }
 
     /// Starting credits of expected senders that have not attached. Unit: slots.

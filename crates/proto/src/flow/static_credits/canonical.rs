@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Receiver, Sender};
-use crate::flow::{Base, ReceiverBooks};
+use crate::flow::{Base, ReceiverTotals};
 
 impl Sender {
     pub(crate) fn known_total(&self) -> u32 {
@@ -17,10 +17,10 @@ impl Sender {
 }
 
 impl Receiver {
-    pub(crate) fn books(&self, known_total: u32) -> ReceiverBooks {
+    pub(crate) fn totals(&self, known_total: u32) -> ReceiverTotals {
         let granted_unknown = self.granted_total.wrapping_sub(known_total);
         let quota_slots = Some(self.quota_slots);
-        ReceiverBooks { quota_slots, granted_unknown, retrieved: self.retrieved, current: None }
+        ReceiverTotals { quota_slots, granted_unknown, retrieved: self.retrieved, current: None }
     }
 
     pub(crate) fn set_threshold(&mut self, threshold_slots: u32) {

@@ -1,9 +1,12 @@
-//! Posted receives, in MPI's order: of all receives that accept a message, the one posted first gets it.
+//! Posted receives, matched in MPI's order: of all receives that accept a message, the one posted first gets it.
 //!
-//! Receives of a space stand in one list, as long as a message finds its receive among the first [`LINEAR_SEARCH`] of them. When one does
-//! not, the list becomes an [`Index`] for each selector in use (with or without a sender, and the ignore mask). A message then
-//! asks each of them for the oldest receive with its key, and takes the oldest of the answers by the number given at
-//! posting. Selectors beyond [`MAX_INDEXES`] are walked; no MPI library has so many. A peer without receives costs nothing.
+//! The receives of a space form one list while messages find their receive among the first [`LINEAR_SEARCH`] entries.
+//! Otherwise the list becomes one [`Index`] per selector in use (with or without a sender, and the ignore mask). A
+//! message then asks each index for the oldest receive with its key. It takes the oldest of these by the number given
+//! at posting.
+//!
+//! Receives of selectors beyond [`MAX_INDEXES`] are searched in order; no MPI library has so many. A peer without
+//! receives uses no memory. This file does not know payloads.
 
 #[cfg(test)]
 mod tests;
@@ -18,19 +21,19 @@ use crate::event::{Pattern, Peer, Request};
 use crate::packet::Space;
 use crate::table::Number;
 
-/// Receives a search looks at before it turns to indexes.
+/// Receives that a search visits before it uses indexes.
 const LINEAR_SEARCH: usize = 16;
-/// With so few receives left the indexes become a list again.
+/// Down to this number of receives the indexes become a list again.
 const MAX_LISTED: usize = 2;
-/// Selectors that have an index.
+/// Maximum number of indexes.
 const MAX_INDEXES: usize = 8;
 
-/// A receive that waits.
+/// A posted receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     order: u64,
     pub capacity_bytes: u64,
-    /// The pattern, as small as it goes: thousands of receives may wait.
+    /// The pattern in compact form: thousands of receives may be posted.
     tag: u64,
     ignore: u64,
     from: Option<Number>,
@@ -71,16 +74,16 @@ struct Indexed {
     entries: Entries,
     count: usize,
     indexes: Vec<Index>,
-    /// Slots of those whose selector has no index, in order.
+    /// Slots of receives whose selector has no index, in order.
     unindexed: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct SpaceQueue {
-    /// All receives, or none if they are indexed.
+    /// All receives; empty if they are indexed.
     list: VecDeque<Posted>,
     indexed: Option<Box<Indexed>>,
-    /// Those that accept any peer.
+    /// Number of receives from any source.
     any_source_count: u32,
 }
 
@@ -92,7 +95,7 @@ pub(crate) struct PostedQueue {
     next_order: u64,
 }
 
-/// An empty one. There is room for one receive, and often never a second one.
+/// An empty queue with space for one receive: often there is never a second one.
 impl Default for PostedQueue {
     fn default() -> PostedQueue {
         let tagged = SpaceQueue { list: VecDeque::with_capacity(1), ..SpaceQueue::default() };
@@ -100,7 +103,7 @@ impl Default for PostedQueue {
     }
 }
 
-/// Where a posted receive stands, valid until the queue changes.
+/// The position of a posted receive, valid until the queue changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     space: Space,
@@ -140,7 +143,7 @@ impl PostedQueue {
         Some((Place { space, index: slot as usize }, posted))
     }
 
-    /// Takes out the receive at a place that `find` has just given.
+    /// Removes the receive at a place that `find` has just returned.
     #[inline]
     pub fn remove(&mut self, place: Place) {
         let queue = self.space(place.space);
@@ -151,7 +154,8 @@ impl PostedQueue {
         queue.removed(&removed);
     }
 
-    /// What `find` gives, if that is a receive for one message among the first of the list: its place, request and capacity.
+    /// As `find`, if the result is a single-message receive near the front of the list: its place, request and
+    /// capacity.
     #[inline(always)]
     pub fn find_plain(&self, space: Space, from: Peer, tag: u64) -> Option<(Place, Request, u64)> {
         let queue = match space {
@@ -166,11 +170,11 @@ impl PostedQueue {
         posted.multi.is_none().then_some((Place { space, index }, posted.request, posted.capacity_bytes))
     }
 
-    /// Takes out the receive at a place that `find_plain` has just given.
+    /// Removes the receive at a place that `find_plain` has just returned.
     #[inline(always)]
     pub fn remove_plain(&mut self, place: Place) {
         let queue = self.space(place.space);
-        // The oldest, most often.
+        // Most often it is the oldest.
         let removed = match place.index {
             0 => queue.list.pop_front(),
             index => queue.list.remove(index),
@@ -189,13 +193,13 @@ impl PostedQueue {
         queue.list.get(place).map(|posted| posted.request)
     }
 
-    /// Takes out the receive of `request`, wherever it stands. Cost: a look at every receive.
+    /// Removes the receive of `request`. Cost: visits every receive.
     pub fn remove_request(&mut self, request: Request) -> Option<Posted> {
         let wanted = |posted: &Posted| posted.request == request;
         [&mut self.untagged, &mut self.tagged].into_iter().find_map(|queue| queue.take(wanted, 1).pop())
     }
 
-    /// Takes out all directed receives from `peer`, and, if `any_source_too`, those from anybody.
+    /// Removes all directed receives from `peer` and, if `any_source_too`, those from any source.
     pub fn remove_for_peer(&mut self, peer: Peer, any_source_too: bool) -> Vec<Posted> {
         let waits = |posted: &Posted| posted.from().map_or(any_source_too, |from| from == peer);
         let mut removed = self.untagged.take(waits, usize::MAX);
@@ -204,7 +208,7 @@ impl PostedQueue {
         removed
     }
 
-    /// The peers that some directed receive waits for. Cost: a look at every receive.
+    /// The sources of all directed receives. Cost: visits every receive.
     pub fn directed_sources(&self) -> impl Iterator<Item = Peer> {
         let mut peers = BTreeSet::new();
         for queue in [&self.untagged, &self.tagged] {
@@ -213,12 +217,12 @@ impl PostedQueue {
         peers.into_iter()
     }
 
-    /// Whether a receive waits that any peer could satisfy.
+    /// Whether a receive from any source is posted.
     pub fn has_any_source_receive(&self) -> bool {
         self.untagged.any_source_count > 0 || self.tagged.any_source_count > 0
     }
 
-    /// What the queue itself occupies.
+    /// Memory of the queue. Unit: bytes.
     pub fn bytes(&self) -> usize {
         let bytes = |queue: &SpaceQueue| {
             let list = queue.list.capacity() * size_of::<Posted>();
@@ -250,7 +254,7 @@ impl SpaceQueue {
         self.list.iter().chain(indexed)
     }
 
-    /// The indexes, made of the list if need be.
+    /// The indexes; builds them from the list if needed.
     #[inline(never)]
     fn index(&mut self) -> &mut Indexed {
         let list = &mut self.list;
@@ -261,7 +265,7 @@ impl SpaceQueue {
         })
     }
 
-    /// Takes out the first `most` receives that `wanted` accepts; in no particular order.
+    /// Removes the first `most` receives that `wanted` accepts, in no particular order.
     fn take(&mut self, wanted: impl Fn(&Posted) -> bool, most: usize) -> Vec<Posted> {
         let mut taken = Vec::new();
         match &mut self.indexed {
@@ -284,7 +288,7 @@ impl SpaceQueue {
         taken
     }
 
-    /// A receive is gone.
+    /// Updates the counts after a removal.
     #[inline]
     fn removed(&mut self, posted: &Posted) {
         self.any_source_count -= u32::from(posted.from.is_none());
@@ -313,7 +317,7 @@ impl Indexed {
         match known {
             Some(index) => index.append(slot, |slot| key(entries, selector, slot)),
             None => {
-                // One that nothing is in makes room, and its receives are no longer in the way of order.
+                // An empty index is replaced. It has no receives, so the order is safe.
                 if self.indexes.len() == MAX_INDEXES {
                     match self.indexes.iter().position(Index::is_empty) {
                         Some(empty) => drop(self.indexes.swap_remove(empty)),
@@ -348,13 +352,13 @@ impl Indexed {
     #[inline(never)]
     fn remove(&mut self, slot: u32) -> Posted {
         let selector = Selector::of(&self.entries.get(slot).expect("indexed receives exist").pattern());
-        // A selector may have receives in the rest and an index, made later.
+        // A selector may have both unindexed receives and an index that was built later.
         if let Some(place) = self.unindexed.iter().position(|&other| other == slot) {
             self.unindexed.remove(place);
         } else {
             let index = self.indexes.iter_mut().find(|index| index.selector() == selector);
             let entries = &self.entries;
-            index.expect("its index").unlink(slot, |slot| key(entries, selector, slot));
+            index.expect("the index of the selector").unlink(slot, |slot| key(entries, selector, slot));
         }
         self.count -= 1;
         self.entries.remove(slot)

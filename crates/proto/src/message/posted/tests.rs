@@ -1,4 +1,4 @@
-//! The posted queue against a naive list, and how many receives are looked at. Nothing is timed.
+//! Tests of the posted queue against a naive list, and counts of visited receives. Nothing is timed.
 
 use alloc::vec;
 
@@ -16,7 +16,7 @@ fn visits(queue: &PostedQueue) -> u64 {
 #[test]
 fn a_match_among_many_receives_visits_few_of_them() {
     const COUNT: u32 = 100_000;
-    // With and without a sender, any tag of a sender: a tag or a sender for each receive.
+    // With and without a sender, and any tag of a sender: each receive has its own tag or sender.
     for kind in 0..3 {
         let wanted = |number: u32| match kind {
             0 => pattern(Some(3), u64::from(number), 0),
@@ -30,7 +30,7 @@ fn a_match_among_many_receives_visits_few_of_them() {
         let mut queue = PostedQueue::default();
         let empty = queue.bytes();
         (0..COUNT).for_each(|number| queue.post(Request(number), wanted(number), 8, None));
-        // The first turns the list into an index; the last first, as the worst order for a list.
+        // The first search builds the index. The reverse order is the worst for a list.
         for number in (0..COUNT).rev() {
             let (from, tag) = message(number);
             let (place, posted) = queue.find(Space::Tagged, from, tag).expect("posted");
@@ -57,7 +57,7 @@ fn a_peer_without_posted_receives_uses_no_memory() {
     assert_eq!(queue.directed_sources().collect::<Vec<_>>(), [Peer(1), Peer(u32::MAX - 1)]);
 }
 
-/// Random traffic against a plain list: few selectors and more than have an index, short queues and long.
+/// Random traffic against a plain list, with few and many selectors, short and long queues.
 #[test]
 fn the_posted_queue_equals_a_naive_list() {
     let (mut indexed_steps, mut unindexed_steps) = (0, 0);

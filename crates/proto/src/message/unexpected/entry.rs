@@ -1,8 +1,8 @@
-//! An unexpected message in 36 bytes, its place in the order of arrival included.
+//! An unexpected message in 36 bytes, with its links in the order of arrival.
 //!
-//! What MPI libraries send fits: lengths below 4 GiB for anything, completion data of 32 bits (a rank), addresses of 48
-//! bits, 2^24 senders. A message with anything longer is *wide*: it is kept as it is in a side map, and its entry
-//! holds only the order and the tag.
+//! The messages of MPI libraries fit: lengths below 4 GiB, completion data of 32 bits (a rank), addresses of 48 bits,
+//! and 2^24 senders. A message with larger values is *wide*. A side map stores it as it is, and its entry holds only
+//! the order and the tag.
 
 use alloc::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::packet::Space;
 /// The messages that are wide, by slot.
 pub(super) type Wide = BTreeMap<u32, Unexpected>;
 
-/// What a node of the map takes for one message, links and empty places included, at least half of it being full.
+/// Memory of one message in the map, with links and empty places: a node is at least half full.
 pub(super) const WIDE_BYTES: usize = 2 * (size_of::<u32>() + size_of::<Unexpected>());
 
 const KIND: u8 = 0b0000_0011;
@@ -29,7 +29,7 @@ const ACKNOWLEDGE: u8 = 1 << 4;
 const CLAIMED: u8 = 1 << 5;
 const SEEN: u8 = 1 << 6;
 
-/// A packed message. Bytes only: an entry has no alignment and no padding.
+/// A packed message. It has only bytes, so it has no alignment and no padding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub next: Link,
@@ -39,14 +39,14 @@ pub(super) struct Entry {
     flags: u8,
     length: [u8; 4],
     data: [u8; 4],
-    /// The transfer to acknowledge, or the one that holds the payload.
+    /// The transfer to acknowledge, or the transfer that names the payload.
     transfer: [u8; 4],
     /// The address at the sender, or the bytes that have arrived.
     position: [u8; 6],
 }
 
 impl Entry {
-    /// Packs `message`, or notes that it is wide.
+    /// Packs `message`, or marks the entry as wide.
     pub fn pack(message: &Unexpected, next: Link, previous: Link) -> Entry {
         Self::pack_narrow(message, next, previous).unwrap_or(Entry {
             next,
@@ -66,7 +66,7 @@ impl Entry {
         let (kind, transfer, position) = match payload {
             Payload::Whole => (WHOLE, acknowledge, 0),
             Payload::Arriving { bytes } => (ARRIVING, acknowledge, bytes),
-            // One field for both transfers: a payload with the sender is acknowledged by taking it.
+            // Both transfers share one field: receiving a rendezvous acknowledges it.
             Payload::WithSender { .. } if acknowledge.is_some() => return None,
             Payload::WithSender { transfer, address } => (WITH_SENDER, Some(transfer), address),
         };
@@ -90,7 +90,7 @@ impl Entry {
         })
     }
 
-    /// The message. `slot` is where the entry stands.
+    /// The message. `slot` is the position of the entry.
     pub fn unpack(&self, slot: u32, wide: &Wide) -> Unexpected {
         if self.is_wide() {
             return wide[&slot];
@@ -124,7 +124,7 @@ impl Entry {
         }
     }
 
-    /// The envelope of a message that is neither wide nor claimed, is kept whole and needs no acknowledgement.
+    /// The envelope of a message that is buffered whole, not wide, not claimed, and needs no acknowledgement.
     #[inline]
     pub fn plain_whole(&self) -> Option<Envelope> {
         (self.flags & (KIND | ACKNOWLEDGE | CLAIMED) == WHOLE).then(|| self.narrow_envelope())
@@ -146,7 +146,7 @@ impl Entry {
     }
 }
 
-/// The low bytes of a number that has no others.
+/// The low bytes of a number whose other bytes are zero.
 #[inline]
 fn narrow<const BYTES: usize>(number: u64) -> Option<[u8; BYTES]> {
     let low = *number.to_le_bytes().first_chunk()?;

@@ -1,15 +1,16 @@
-//! Unexpected messages: what has arrived before its receive, in order of arrival.
+//! Unexpected messages: messages that arrived before their receive, in order of arrival.
 //!
-//! The payload is the driver's, named by [`MessageId`]; here are the envelopes, at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) each.
+//! The driver stores the payload under a [`MessageId`]. This file has the envelopes, at most
+//! [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) each.
 //!
-//! *Search.* A pattern is tried on the first [`LINEAR_SEARCH`] messages of its space. If none of them is it, the space gets an
-//! [`Index`] for the pattern's selector (with or without a sender, and the ignore mask), and from then on such a pattern
-//! costs a look-up, however many messages wait: those that match stand in a queue of their own, the oldest first. An
-//! index is built once, in one pass, kept up by every message that comes or goes, and dropped when only a few are left.
+//! *Search.* A search first compares the first [`LINEAR_SEARCH`] messages of the space. If none matches, the space gets
+//! an [`Index`] for the pattern's selector (with or without a sender, and the ignore mask). From then on such a pattern
+//! costs one look-up: matching messages form their own queue, the oldest first. An index is built in one pass, updated
+//! by every insertion and removal, and dropped when few messages are left.
 //!
-//! *Bound.* A space has at most [`MAX_INDEXES`] of them; that is what the bytes of a message pay for. A program that uses more selectors
-//! than that walks its queue in turn with the pass that builds an index in place of the least used one: each search
-//! looks at every message once at the worst, and all of them together at most five quarters of that.
+//! *Bound.* A space has at most [`MAX_INDEXES`] indexes, which the memory bound of a message includes. A program with
+//! more selectors alternates between searching in order and replacing the least used index. Each search visits every
+//! message at most once. On average replacements add at most a quarter to that.
 
 mod entry;
 #[cfg(test)]
@@ -25,28 +26,27 @@ use crate::event::{MessageId, Pattern, Peer, Transfer};
 use crate::packet::Space;
 use entry::{Entry, WIDE_BYTES, Wide};
 
-/// Bound: what the queue takes whatever is in it: chunks begun, one of each kind, of which only
-/// the pages in use are resident. Unit: bytes.
+/// Bound on the fixed memory of the queue: one started chunk of each kind. Only used pages are resident. Unit: bytes.
 #[cfg(test)]
 const FIXED_BYTES: usize = 512 * 1024;
 
-/// Indexes of a space: two ignore masks, with and without a sender.
+/// Maximum number of indexes of a space: two ignore masks, with and without a sender.
 const MAX_INDEXES: usize = 4;
-/// Messages a search looks at before it turns to an index.
+/// Messages that a search visits before it uses an index.
 const LINEAR_SEARCH: usize = 32;
-/// With so few messages left the indexes go.
+/// Down to this number of messages the indexes are dropped.
 const MIN_INDEXED: u32 = 8;
-/// Messages walked past for want of an index, for each message waiting, that pay for another index.
+/// Visits per queued message, for want of an index, that justify a replacement.
 const WALKED_BEFORE_EXCHANGE: u64 = 4;
 
-/// What there is of the payload.
+/// Where the payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
-    /// All of it is kept.
+    /// The unexpected buffer has all of it.
     Whole,
-    /// The first `bytes` are kept, the rest is arriving.
+    /// The unexpected buffer has the first `bytes` bytes; the rest is arriving.
     Arriving { bytes: u64 },
-    /// It is with the sender.
+    /// The sender has it (rendezvous).
     WithSender { transfer: Transfer, address: u64 },
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Unexpected {
     pub payload: Payload,
     /// The sender's transfer that waits for the match.
     pub acknowledge: Option<Transfer>,
-    /// A peek has taken it out of the lists.
+    /// A peek has claimed it and removed it from the lists.
     pub claimed: bool,
-    /// A peek that reports only what it sees twice has seen it.
+    /// A `LeaveUntilSeenTwice` peek has seen it once.
     pub seen: bool,
 }
 
 impl Unexpected {
-    /// Payload bytes that the driver keeps for it.
+    /// Payload bytes in its unexpected buffer.
     fn buffered_bytes(&self) -> u64 {
         match self.payload {
             Payload::WithSender { .. } => 0,
@@ -92,11 +92,11 @@ struct SpaceList {
     count: u32,
     /// At most [`MAX_INDEXES`].
     indexes: Vec<UsedIndex>,
-    /// Searches that an index answered, to tell the least used one.
+    /// Searches that an index has answered, to find the least used index.
     searches: u64,
-    /// Messages walked past beyond [`LINEAR_SEARCH`] since the last exchange.
+    /// Messages visited beyond [`LINEAR_SEARCH`] since the last replacement.
     walked: u64,
-    /// Messages walked past in all, for tests that count instead of timing.
+    /// Messages visited in all, for tests that count instead of timing.
     #[cfg(test)]
     visits: u64,
 }
@@ -119,13 +119,13 @@ impl Default for SpaceList {
 /// All unexpected messages of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnexpectedQueue {
-    /// Only if there were ever any: thousands of endpoints in one process may never see one.
+    /// Allocated with the first message: thousands of endpoints in one process may never have one.
     waiting: Option<Box<Waiting>>,
     count: u32,
     buffered_bytes: u64,
 }
 
-/// Those that wait, and those that are claimed.
+/// Queued and claimed messages.
 #[derive(Clone, Debug, Default)]
 struct Waiting {
     entries: Entries,
@@ -141,20 +141,20 @@ fn space_index(space: Space) -> usize {
 }
 
 impl UnexpectedQueue {
-    /// Messages waiting, claimed ones included.
+    /// Number of messages, with claimed ones.
     #[inline]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Payload bytes that the driver keeps for them.
+    /// Payload bytes in unexpected buffers.
     #[inline]
     pub fn buffered_bytes(&self) -> u64 {
         self.buffered_bytes
     }
 
-    /// What the queue itself occupies: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) for each of the most messages that have waited at a
-    /// time since it was empty, and at most 512 KiB for chunks that are begun. Empty chunks go back.
+    /// Memory of the queue: at most [`ENVELOPE_BYTES`](crate::ENVELOPE_BYTES) for each message of the peak since it was
+    /// empty, and 512 KiB for started chunks. Empty chunks are freed. Unit: bytes.
     pub fn bytes(&self) -> usize {
         let indexes = |listed: &SpaceList| -> usize {
             let table = listed.indexes.capacity() * size_of::<UsedIndex>();
@@ -169,7 +169,7 @@ impl UnexpectedQueue {
         size_of::<Self>() + self.waiting.as_deref().map_or(0, waiting)
     }
 
-    /// Adds a message behind all others. It must not be claimed.
+    /// Appends a message. It must not be claimed.
     pub fn push(&mut self, message: Unexpected) -> MessageId {
         let Waiting { entries, wide, spaces } = &mut **self.waiting.get_or_insert_default();
         let listed = &mut spaces[space_index(message.space)];
@@ -194,23 +194,23 @@ impl UnexpectedQueue {
         MessageId(slot)
     }
 
-    /// The first message that `pattern` accepts. Changes nothing that can be seen.
+    /// The first message that `pattern` accepts. Has no visible effect.
     #[inline]
     pub fn find(&mut self, pattern: &Pattern) -> Option<MessageId> {
-        // Most receives are posted before their message is there.
+        // Most receives are posted before their message arrives.
         if self.count == 0 { None } else { self.waiting.as_deref_mut()?.search(pattern) }
     }
 
-    /// A message by name, if there is one.
+    /// The message of this name, if it exists.
     pub fn get(&self, message: MessageId) -> Option<Unexpected> {
         let Waiting { entries, wide, .. } = self.waiting.as_deref()?;
         Some(entries.get(message.0)?.unpack(message.0, wide))
     }
 
-    /// Changes what is known of a message: its payload, what is acknowledged, whether it was seen.
+    /// Changes the payload state, the acknowledgement or the seen flag of a message.
     ///
     /// # Panics
-    /// If the change touches what it is found by.
+    /// If the change affects matching.
     pub fn edit<R>(&mut self, message: MessageId, change: impl FnOnce(&mut Unexpected) -> R) -> Option<R> {
         let slot = message.0;
         let Waiting { entries, wide, .. } = self.waiting.as_deref_mut()?;
@@ -221,7 +221,7 @@ impl UnexpectedQueue {
         assert!(
             (before.space, before.claimed) == (after.space, after.claimed)
                 && (before.envelope.from, before.envelope.tag) == (after.envelope.from, after.envelope.tag),
-            "{before:?} cannot become {after:?}: it is found by what would change"
+            "{before:?} cannot become {after:?}: the change affects matching"
         );
         if entry.is_wide() {
             wide.remove(&slot);
@@ -234,7 +234,7 @@ impl UnexpectedQueue {
         Some(result)
     }
 
-    /// Takes a message out of the lists and keeps it for whoever claimed it.
+    /// Removes a message from the lists and keeps it for its claimer.
     pub fn claim(&mut self, message: MessageId) {
         let slot = message.0;
         let claimed = Unexpected { claimed: true, ..self.get(message).expect("claimed messages exist") };
@@ -245,7 +245,7 @@ impl UnexpectedQueue {
         }
     }
 
-    /// Takes a message out altogether.
+    /// Removes a message.
     pub fn remove(&mut self, message: MessageId) -> Unexpected {
         let removed = self.get(message).expect("removed messages exist");
         let waiting = self.waiting();
@@ -260,8 +260,8 @@ impl UnexpectedQueue {
         removed
     }
 
-    /// Takes out the first message that `pattern` accepts, if it is kept whole and needs no acknowledgement. `None`: nothing that can be
-    /// seen has changed.
+    /// Removes the first message that `pattern` accepts, if it is buffered whole and needs no acknowledgement. `None`:
+    /// no visible change.
     pub fn take_whole(&mut self, pattern: &Pattern) -> Option<(MessageId, Envelope)> {
         let waiting = self.waiting.as_deref_mut()?;
         let message = waiting.search(pattern)?;
@@ -273,8 +273,8 @@ impl UnexpectedQueue {
         Some((message, envelope))
     }
 
-    /// The messages of `from` whose payload will not come any more, if it is gone: neither claimed nor whole. In order
-    /// of arrival within each space. Cost: a look at every message, once for each peer that is lost.
+    /// The messages of a lost peer that will not complete: neither claimed nor whole. In order of arrival within each
+    /// space. Cost: visits every message, once per lost peer.
     pub fn incomplete_from(&self, from: Peer) -> Vec<MessageId> {
         let mut incomplete = Vec::new();
         let Some(Waiting { entries, wide, spaces }) = self.waiting.as_deref() else { return incomplete };
@@ -309,7 +309,7 @@ impl Waiting {
         let mut walked = 0;
         while let Some(slot) = link.slot() {
             if walked == LINEAR_SEARCH && self.index(pattern.space, selector) {
-                return self.look_up(pattern, selector).expect("an index was made").map(MessageId);
+                return self.look_up(pattern, selector).expect("the index was built").map(MessageId);
             }
             let entry = self.entries.get(slot).expect("listed messages exist");
             walked += 1;
@@ -329,7 +329,7 @@ impl Waiting {
         link.slot().map(MessageId)
     }
 
-    /// What an index says, if there is one for the selector.
+    /// The result of the selector's index, if there is one.
     #[inline]
     fn look_up(&mut self, pattern: &Pattern, selector: Selector) -> Option<Option<u32>> {
         let listed = &mut self.spaces[space_index(pattern.space)];
@@ -340,7 +340,7 @@ impl Waiting {
         Some(used.index.first(wanted, |slot| key(&self.entries, &self.wide, selector, slot)))
     }
 
-    /// Makes an index, if one more may be had or one may be exchanged.
+    /// Builds an index if one more is allowed or one can be replaced. Returns whether it did.
     #[cold]
     fn index(&mut self, space: Space, selector: Selector) -> bool {
         let listed = &mut self.spaces[space_index(space)];
@@ -349,7 +349,7 @@ impl Waiting {
                 return false;
             }
             let least_used = (0..MAX_INDEXES).min_by_key(|&number| listed.indexes[number].search);
-            listed.indexes.swap_remove(least_used.expect("there are some"));
+            listed.indexes.swap_remove(least_used.expect("there are indexes"));
         }
         listed.walked = 0;
         let mut index = Index::new(selector);

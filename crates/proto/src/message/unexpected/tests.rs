@@ -1,4 +1,4 @@
-//! The queue against a naive list, what a message takes, and how many are looked at to find one. Nothing is timed.
+//! Tests of the unexpected queue against a naive list: memory per message, and visits per search. Nothing is timed.
 
 extern crate std;
 
@@ -8,9 +8,9 @@ use super::*;
 use crate::ENVELOPE_BYTES;
 
 const EXACT: u64 = 0;
-/// As MPICH: bits of the protocol in every receive.
+/// As in MPICH: every receive ignores the protocol bits.
 const PROTOCOL: u64 = 0xf << 60;
-/// As MPI_ANY_TAG: everything but the context.
+/// As with MPI_ANY_TAG: everything but the context is ignored.
 const ANY_TAG: u64 = PROTOCOL | 0xffff_ffff;
 
 fn message(from: u32, tag: u64) -> Unexpected {
@@ -24,7 +24,7 @@ fn pattern(from: Option<u32>, tag: u64, ignore: u64) -> Pattern {
     Pattern { space: Space::Tagged, from: from.map(Peer), tag, ignore }
 }
 
-/// The four kinds that MPI libraries use: with and without a sender, the tag wanted and any.
+/// The four kinds of patterns of MPI libraries: with and without a sender, one tag and any tag.
 fn kinds(from: u32, tag: u64) -> [Pattern; MAX_INDEXES] {
     [(Some(from), PROTOCOL), (None, PROTOCOL), (Some(from), ANY_TAG), (None, ANY_TAG)]
         .map(|(from, ignore)| pattern(from, tag, ignore))
@@ -38,7 +38,7 @@ fn tagged(queue: &UnexpectedQueue) -> &SpaceList {
     &queue.waiting.as_ref().expect("a message has waited").spaces[space_index(Space::Tagged)]
 }
 
-/// Entries looked at since the queue was made, in lists and indexes, indexes that are gone not included.
+/// Entries visited so far, in lists and in current indexes.
 fn visits(queue: &UnexpectedQueue) -> u64 {
     let Some(waiting) = &queue.waiting else { return 0 };
     let listed = &waiting.spaces[space_index(Space::Tagged)];
@@ -94,7 +94,7 @@ fn entries_survive_packing() {
 #[test]
 fn a_million_messages_use_64_bytes_each_and_release_them() {
     assert_eq!(size_of::<Entry>(), 36);
-    // All tags distinct is the worst for the indexes, one tag the best.
+    // Distinct tags are the worst case for the indexes, one tag the best.
     for (count, tags) in [(1_000_000, 1_000_000), (200_000, 1)] {
         let mut queue = UnexpectedQueue::default();
         let names = fill(&mut queue, count, |number| message(number as u32 % 1000, number % tags));
@@ -105,7 +105,7 @@ fn a_million_messages_use_64_bytes_each_and_release_them() {
         let bytes = queue.bytes();
         std::println!("{count} messages, {tags} tags: {:.2} bytes each", bytes as f64 / count as f64);
         assert!(bytes <= count as usize * ENVELOPE_BYTES as usize, "{bytes} bytes");
-        // On the way down too, when the oldest leave first.
+        // Also while the queue shrinks from the oldest message on.
         for (number, &name) in names.iter().enumerate() {
             queue.remove(name);
             if number % 100_000 == 0 {
@@ -130,8 +130,8 @@ fn a_short_queue_uses_64_bytes_per_message_and_one_chunk_per_kind() {
     }
 }
 
-/// Puts `count` messages that are in the way, one that is wanted, and as many behind it; then looks and takes. Returns
-/// what a look and a take visit at most, once the index is there.
+/// Queues `count` other messages, one wanted message, and `count` more. Returns the maximum of visits of a search and a
+/// removal, once the index exists.
 fn visits_past(count: u64, in_the_way: impl Fn(u64) -> Unexpected, wanted: Pattern) -> u64 {
     let mut queue = UnexpectedQueue::default();
     let ours = message(wanted.from.map_or(7, |peer| peer.0), wanted.tag);
@@ -142,8 +142,8 @@ fn visits_past(count: u64, in_the_way: impl Fn(u64) -> Unexpected, wanted: Patte
     queue.find(&wanted);
     for _ in 0..20 {
         let before = visits(&queue);
-        let found = queue.find(&wanted).expect("it is there");
-        assert_eq!(queue.find(&wanted), Some(found), "a second look finds the same");
+        let found = queue.find(&wanted).expect("the wanted message");
+        assert_eq!(queue.find(&wanted), Some(found), "a second search finds the same");
         assert_eq!(queue.remove(found).envelope.tag, wanted.tag);
         queue.push(ours);
         most = most.max(visits(&queue) - before);
@@ -155,7 +155,7 @@ fn visits_past(count: u64, in_the_way: impl Fn(u64) -> Unexpected, wanted: Patte
 fn a_search_visits_few_messages_of_other_keys() {
     let context = |tag: u64| 5 << 40 | tag;
     type InTheWay = fn(u64) -> Unexpected;
-    // The same tag from another sender; other tags of the sender; all tags distinct; another context, many senders.
+    // The same tag from another sender; other tags of the sender; distinct tags; another context from many senders.
     let arrangements: [InTheWay; 4] = [
         |_| message(1, 5 << 40 | 9),
         |_| message(7, 6 << 40 | 8),
@@ -165,7 +165,7 @@ fn a_search_visits_few_messages_of_other_keys() {
     for (number, in_the_way) in arrangements.into_iter().enumerate() {
         for (kind, wanted) in kinds(7, context(9)).into_iter().enumerate() {
             if number == 0 && wanted.from.is_none() {
-                continue; // Those in front are wanted then.
+                continue; // The others match the pattern too.
             }
             let few = visits_past(5, in_the_way, wanted);
             for count in [1000, 100_000] {
@@ -204,7 +204,7 @@ fn extra_selectors_replace_indexes_within_the_stated_bound() {
     let mut builds = 0;
     let mut selectors = vec![];
     for search in 0..SEARCHES {
-        // Seven masks in turn, none of which has what it looks for anywhere but at the end.
+        // Seven masks in turn; only the last message matches.
         let ignore = (1 << (search % 7)) - 1;
         assert_eq!(queue.find(&pattern(Some(2), COUNT << 8, ignore)), Some(wanted));
         let now: Vec<_> = tagged(&queue).indexes.iter().map(|used| used.index.selector()).collect();
@@ -229,7 +229,7 @@ fn indexes_are_dropped_when_few_messages_remain() {
     assert_eq!(queue.find(&pattern(Some(0), 0, EXACT)), Some(names[0]));
 }
 
-/// Random traffic against a plain list, with few keys and many, short queues and long.
+/// Random traffic against a plain list, with few and many keys, short and long queues.
 #[test]
 fn the_unexpected_queue_equals_a_naive_list() {
     let (mut exchanges, mut longest) = (0, 0);
