@@ -247,13 +247,19 @@ impl State {
 pub struct Shared {
     rank: u32,
     size: u32,
+    seed: u64,
     state: RefCell<State>,
 }
 
 impl Shared {
     /// For the program of `rank` among `size`.
     pub fn new(rank: u32, size: u32) -> Rc<Shared> {
-        Rc::new(Shared { rank, size, state: RefCell::default() })
+        Shared::with_seed(rank, size, 0)
+    }
+
+    /// The same for a program that draws numbers from the seed of its world.
+    pub fn with_seed(rank: u32, size: u32, seed: u64) -> Rc<Shared> {
+        Rc::new(Shared { rank, size, seed, state: RefCell::default() })
     }
 
     /// The next call to perform. Of a program that takes whatever ends next, another one goes before a send that has to wait.
@@ -366,6 +372,11 @@ impl Rank {
     /// How many there are.
     pub fn size(&self) -> u32 {
         self.0.size
+    }
+
+    /// The seed of the world. What a program draws from it must depend on nothing else but its parameters and its rank.
+    pub fn seed(&self) -> u64 {
+        self.0.seed
     }
 
     /// Begins to send `bytes` bytes.

@@ -6,6 +6,7 @@ use support::catalogue::nas;
 use support::{journal, workload};
 use weir_proto::Scheme;
 use weir_sim::workload::Workload;
+use weir_sim::world::Plan;
 
 /// What one iteration sends: messages and bytes of all ranks, the barrier before it not included.
 fn iteration(kernel: &str, class: &str, ranks: u32) -> (u64, u64) {
@@ -129,4 +130,28 @@ fn unsuitable_rank_counts_are_rejected() {
     assert_eq!(refused(nas("lu", "S", 1), 64), refused(nas("lu", "S", 1), 6).replace("is 6", "is 64"));
     let whole = "[nas]\nkernel = 'cg'\nclass = 'S'\nlibrary = 'open_mpi'\niteration_compute_ns = 1000";
     assert_eq!(workload(whole).check(8), Ok(()));
+}
+
+#[test]
+fn imbalance_divides_the_work_by_seed_and_keeps_the_messages() {
+    let finished = |imbalance_percent: u32, seed| {
+        let workload = support::workload(&format!(
+            "[nas]\nkernel = 'mg'\nclass = 'S'\nlibrary = 'mpich'\niteration_compute_ns = 10_000_000\niterations = 1\n\
+             imbalance_percent = {imbalance_percent}"
+        ));
+        let plan = Plan { seed, ..support::plan(8, Scheme::Unlimited) };
+        let report = support::run_with(&workload, plan);
+        let messages: u64 = report.counters.iter().map(|counters| counters.messages_sent).sum();
+        (report.finished_at as f64 / 1e9, messages)
+    };
+    let [(even_ms, messages), (same_ms, _)] = [finished(0, 1), finished(0, 2)];
+    assert_eq!(even_ms, same_ms, "without imbalance the seed does not matter");
+    let uneven = [1, 2, 3].map(|seed| finished(20, seed));
+    for (ms, sent) in uneven {
+        assert_eq!(sent, messages);
+        // The slowest of eight ranks decides: it has up to 20 % more than the mean, which takes 10 ms.
+        assert!(ms > even_ms + 0.2 && ms < even_ms + 2.1, "{ms} ms after {even_ms} ms");
+    }
+    assert_eq!(uneven[0], finished(20, 1));
+    assert!(uneven[0] != uneven[1] && uneven[1] != uneven[2]);
 }

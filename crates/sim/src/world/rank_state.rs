@@ -172,7 +172,7 @@ pub(super) struct RankState {
 
 impl RankState {
     pub fn new(plan: &Plan, rank: u32, program: &impl Fn(Rank) -> Program) -> RankState {
-        let shared = Shared::new(rank, plan.ranks);
+        let shared = Shared::with_seed(rank, plan.ranks, plan.seed);
         RankState {
             rank,
             machine: Endpoint::new(plan.config),

@@ -306,7 +306,14 @@ pub const WORKLOADS: &[Section] = &[
                 "iteration_compute_ns",
                 NANOSECONDS,
                 "1000",
-                "Time that a rank computes in each iteration.",
+                "Time that a rank computes in each iteration, in the mean over ranks.",
+            ),
+            KeyInfo::with_default(
+                "imbalance_percent",
+                Value::Words("percent, 0 to 100"),
+                "0",
+                "The work of each rank differs from the mean by at most this share. It is drawn from the seed, uniformly, \
+                 and stays the same in all iterations.",
             ),
             KeyInfo::optional(
                 "iterations",

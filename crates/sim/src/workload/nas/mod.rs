@@ -2,7 +2,8 @@
 //!
 //! Sources: Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007 (problem sizes), and NPB 2.3 to 3.3, MPI (decompositions,
 //! messages). Left out: start-up, the untimed first iteration of some kernels, verification at the end.
-//! What a kernel computes is spread evenly over the steps between its messages.
+//! What a kernel computes is spread evenly over the steps between its messages. How unevenly the work is divided among the ranks
+//! is a parameter.
 
 mod conjugate_gradient;
 mod multigrid;
@@ -17,6 +18,7 @@ use crate::Picoseconds;
 use crate::collective::Group;
 use crate::collective::library::Library;
 use crate::program::Rank;
+use crate::trace::Trace;
 
 /// Which benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -59,11 +61,18 @@ pub struct Nas {
     pub class: Class,
     /// Whose collectives.
     pub library: Library,
-    /// What a rank computes in one iteration. Unit: ns.
+    /// What a rank computes in one iteration, in the mean over ranks. Unit: ns.
     pub iteration_compute_ns: u64,
+    /// The work of each rank differs from the mean by at most this share. It is drawn from the seed, uniformly, and stays the same
+    /// in all iterations; 0: all ranks have the same work. Unit: percent.
+    #[serde(default)]
+    pub imbalance_percent: u32,
     /// Fewer iterations than the class has; absent: as many.
     pub iterations: Option<u32>,
 }
+
+/// Tells this draw from others of the same seed and rank.
+const IMBALANCE: u64 = 0x696d_6261_6c61_6e63;
 
 /// What a class means for a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +121,9 @@ impl Nas {
                 ));
             }
         }
+        if self.imbalance_percent > 100 {
+            return Err(format!("imbalance_percent is {}; allowed: 0 to 100", self.imbalance_percent));
+        }
         // So many ranks that each has something of every axis that is divided.
         let (shape, fits) = match self.kernel {
             Kernel::Is | Kernel::Cg => ("a power of two", ranks.is_power_of_two() && ranks <= points[0] / 64),
@@ -131,6 +143,19 @@ impl Nas {
         Ok(())
     }
 
+    /// What this rank computes in one iteration.
+    fn compute_ps(&self, rank: &Rank) -> Picoseconds {
+        let mean_ps = self.iteration_compute_ns * 1000;
+        if self.imbalance_percent == 0 {
+            return mean_ps;
+        }
+        let mut draw = Trace::default();
+        [IMBALANCE, rank.seed(), rank.rank().into()].into_iter().for_each(|word| draw.note(word));
+        let most_ppm = u64::from(self.imbalance_percent) * 10_000;
+        let share_ppm = 1_000_000 - most_ppm + draw.hash() % (2 * most_ppm + 1);
+        (u128::from(mean_ps) * u128::from(share_ppm) / 1_000_000) as Picoseconds
+    }
+
     pub(super) async fn run(self, rank: Rank) {
         let Size { points, iterations } = self.size();
         let group = Group::all(&rank);
@@ -139,7 +164,7 @@ impl Nas {
             group: &group,
             library: self.library,
             points,
-            compute_ps: self.iteration_compute_ns * 1000,
+            compute_ps: self.compute_ps(&rank),
         };
         self.library.barrier(&group).await;
         let begun = rank.clock().await;
