@@ -268,7 +268,7 @@ impl Chart {
         for (index, (name, colour)) in entries.enumerate() {
             let (left, top) = (EDGE_PIXELS, (index as u32 * FILE_LINE) as i32);
             legend.draw(&Rectangle::new([(left, top + 3), (left + 14, top + 17)], colour.filled()))?;
-            legend.draw(&Text::new(name, (left + 22, top), font_of(IN_FILE.label)))?;
+            legend.draw(&Text::new(name, (left + 22, top), font(IN_FILE.label)))?;
         }
         Ok(())
     }
