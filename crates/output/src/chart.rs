@@ -512,9 +512,9 @@ mod tests {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         assert_eq!(parsed.descendants().filter(|node| node.has_tag_name("circle")).count(), 0);
-        for number in 0..3 {
+        for colour in &COLOURS[..3] {
             // Its line, and its square in the legend.
-            assert_eq!(svg.matches(&hex(COLOURS[number]).to_uppercase()).count(), 2, "{svg}");
+            assert_eq!(svg.matches(&hex(*colour).to_uppercase()).count(), 2, "{svg}");
         }
     }
 
