@@ -7,6 +7,7 @@
 //! page of its experiment (docs/explanation/fidelity).
 
 mod evidence;
+pub mod fidelity;
 mod page;
 mod points;
 mod seeds;
