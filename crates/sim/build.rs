@@ -1,5 +1,6 @@
-//! Gives the simulator a fingerprint of its own sources and of the machines', so that records of worlds that another version
-//! has run are not taken for its own.
+//! //! Computes a fingerprint of the sources of the simulator and of the protocol. A record names the
+//! fingerprint of
+//! //! the version that ran it, so that another version does not take the record for its own.
 
 use std::path::{Path, PathBuf};
 

@@ -1,16 +1,16 @@
-//! Calibration of the EXTOLL model: what no source states is fitted to published times without flow control.
+//! Calibration of the EXTOLL model: fits the parameters that no source states to published times without flow control.
 //!
-//! Four times are published (Prades, section 5.3). Each fitted number is fitted to the time that it decides, one after the other; a
-//! time that nothing is fitted to is predicted, and shows what the model is worth:
+//! Prades publishes four such times (section 5.3). Each parameter is fitted to the time that it determines, one after
+//! the other. The model predicts a time to which nothing is fitted, and the difference shows how good the model is.
 //!
-//! | fitted | to | how |
+//! | parameter | fitted to | method |
 //! |---|---|---|
-//! | `hop_ns` | ping-pong at 14 hops minus ping-pong at 1 hop | the simulated difference follows it one to one |
-//! | `packet_receive_ns`, and the processor's prices that are equal to it in the file | ping-pong at 1 hop | secant |
-//! | `link_packet_ns`, if asked for | all-to-all among 256 | secant |
+//! | `hop_ns` | ping-pong at 14 hops minus ping-pong at 1 hop | the simulated difference is linear in it |
+//! | `packet_receive_ns`, and the prices of the processor that equal it in the file | ping-pong at 1 hop | secant |
+//! | `link_packet_ns`, if asked for | all-to-all among 256 ranks | secant |
 //!
-//! A fit ends when the simulated time is within [`FIT_TOLERANCE`] of the published one, and fails after [`MAX_FIT_STEPS`] worlds. No
-//! randomness: the same file gives the same result everywhere.
+//! A fit ends when the simulated time is within [`FIT_TOLERANCE`] of the published one. It fails after
+//! [`MAX_FIT_STEPS`] worlds. There is no randomness: the same file gives the same result everywhere.
 
 use weir_proto::Scheme;
 
@@ -24,31 +24,31 @@ use crate::workload::pairs::MultiPingpong;
 use crate::workload::{Workload, measure};
 use crate::world::{Plan, World};
 
-/// A fit may stop this near its goal, as a part of it.
+/// Relative difference between simulated and published time at which a fit ends.
 pub const FIT_TOLERANCE: f64 = 0.0005;
-/// Worlds that one fit may take.
+/// Most worlds of one fit.
 pub const MAX_FIT_STEPS: u32 = 8;
-/// Ranks of a node. Source: Prades, chapter 2 (16 cores), section 5.3.
+/// Ranks of a node. Source: Prades, chapter 2 (16 cores) and section 5.3.
 const RANKS_PER_NODE: u32 = 16;
 /// Source: Prades, section 5.3. Unit: bytes.
 const MESSAGE_BYTES: u64 = 2048;
-/// Round trips before those that are timed: until pairs that begin together have spread.
+/// Round trips before the timed ones, so that pairs that begin together spread out.
 const WARMUP_ROUND_TRIPS: u32 = 100;
 const ROUND_TRIPS: u32 = 200;
 
 /// A published time without flow control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reference {
-    /// What is timed.
+    /// Name of the measurement.
     pub name: &'static str,
     /// Source: Prades, section 5.3. Unit: us.
     pub published_us: f64,
     mesh: [u32; 3],
-    /// Of the partners of a ping-pong; `None`: an all-to-all.
+    /// Distance of the partners of a ping-pong; `None` for an all-to-all.
     partner_distance_ranks: Option<u32>,
 }
 
-/// Ping-pong between neighbours. The nodes in between do nothing, so a row of them is enough.
+/// Ping-pong between neighbours. The other nodes are idle, so one row of nodes is enough.
 pub const PINGPONG_NEAR: Reference = Reference {
     name: "multi-pingpong 2 KB, 16 + 16 ranks, 1 hop",
     published_us: 50.04,
@@ -78,14 +78,15 @@ pub const ALLTOALL_1024: Reference = Reference {
 };
 
 impl Reference {
-    /// The ranks that take part.
+    /// Number of ranks.
     pub fn ranks(&self) -> u32 {
         self.mesh.iter().product::<u32>() * RANKS_PER_NODE
     }
 
-    /// What is run. The ping-pong's time is half of there and back, as the Intel MPI Benchmarks report it. The all-to-all: every
-    /// process first sends to all others, one after the other, then receives (Prades, section 5.3); one call after a barrier,
-    /// since nothing of an earlier call is left over where there is no flow control.
+    /// The workload. The time of a ping-pong is half a round trip, as in the Intel MPI Benchmarks. In the
+    /// all-to-all every process first sends to all others in order, then receives (Prades, section 5.3). One
+    /// call after a barrier is enough, because without flow control a call leaves nothing behind for the next
+    /// one.
     fn workload(&self) -> Workload {
         match self.partner_distance_ranks {
             Some(partner_distance_ranks) => Workload::MultiPingpong(MultiPingpong {
@@ -107,16 +108,17 @@ impl Reference {
         }
     }
 
-    /// The simulated time: of the slowest rank of an all-to-all, the mean over pairs of a ping-pong. Unit: us.
+    /// Simulates the measurement. Returns the time of the slowest rank for an all-to-all, the mean over all
+    /// pairs for a ping-pong. Unit: us.
     ///
     /// # Errors
-    /// If the model is for another network, or the world does not end.
+    /// [`Failure::OtherNetwork`] if the model is not an EXTOLL, [`Failure::Stuck`] if the world does not end.
     pub fn simulate(&self, model: &Model) -> Result<f64, Failure> {
         let shape =
             Shape { mesh: Mesh { size: self.mesh }, ranks_per_node: RANKS_PER_NODE, mailbox_slots: None };
         let parameters = model.extoll(shape).ok_or(Failure::OtherNetwork)?;
         let network = Extoll::new(parameters);
-        // No flow control; mailboxes are as large as needed.
+        // No flow control; mailboxes have as many slots as needed.
         let mut plan = Plan::new(self.ranks(), Scheme::Unlimited, 1 << 30, model.cost);
         plan.config.eager_bytes = MESSAGE_BYTES;
         let workload = self.workload();
@@ -140,64 +142,64 @@ impl Reference {
 /// Why a calibration ends without a result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
-    /// The file is for something else.
+    /// The file describes another network.
     #[error("the file is not for an EXTOLL; allowed: kind = \"extoll\"")]
     OtherNetwork,
     /// A world did not end.
     #[error("{what}: {stuck}")]
     Stuck {
-        /// Which reference.
+        /// Name of the measurement.
         what: &'static str,
-        /// Why.
+        /// The reason.
         stuck: String,
     },
-    /// The goal is out of reach.
+    /// No value of the parameter gives the published time.
     #[error("{parameter}: no value gives {goal_us} us; with {last_ns} ns the model needs {last_us} us")]
     NoFit {
-        /// What was changed.
+        /// Name of the parameter.
         parameter: &'static str,
         /// The published time.
         goal_us: f64,
         /// The last value tried.
         last_ns: f64,
-        /// And what came of it.
+        /// The simulated time with that value.
         last_us: f64,
     },
-    /// Somebody does not want to go on.
+    /// The caller stopped the calibration.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// A reference beside what the model says.
+/// A published time and the simulated one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residual {
-    /// Which.
+    /// The published time.
     pub reference: Reference,
-    /// Whether some parameter was fitted to it; otherwise it is a prediction.
+    /// Whether some parameter was fitted to this time; otherwise the simulated time is a prediction.
     pub fitted: bool,
     /// Simulated with the fitted values. Unit: us.
     pub simulated_us: f64,
 }
 
 impl Residual {
-    /// How far the simulated time is from the published one, as a part of that.
+    /// Relative difference between simulated and published time.
     pub fn part(&self) -> f64 {
         self.simulated_us / self.reference.published_us - 1.0
     }
 }
 
-/// What a calibration gives.
+/// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     /// The model with the fitted values.
     pub model: Model,
-    /// Every reference that was asked for.
+    /// All published times that were simulated.
     pub residuals: Vec<Residual>,
-    /// Worlds that were run.
+    /// Number of worlds.
     pub worlds: u32,
 }
 
-/// Runs worlds, counts them and tells about each before it begins.
+/// Runs worlds, counts them and reports each before it begins.
 struct Bench<'a> {
     report_progress: &'a mut dyn FnMut(&str) -> bool,
     worlds: u32,
@@ -212,8 +214,8 @@ impl Bench<'_> {
         reference.simulate(model)
     }
 
-    /// Finds the value of a parameter with which `reference` takes its published time, by the secant method. `begin_ps` is the
-    /// first guess, 5 % more the second.
+    /// Finds the value of a parameter for which `reference` takes its published time, with the secant method.
+    /// `begin_ps` is the first guess. The second guess is 5 % larger.
     fn fit(
         &mut self,
         parameter: &'static str,
@@ -238,7 +240,7 @@ impl Bench<'_> {
                 None => value * 1.05 + 1000.0,
             };
             earlier = Some((value, time_us));
-            // A step outside what has any meaning ends at its border; half and twice the value is far enough.
+            // Limits a step of the secant method to half and twice the value.
             value = next.clamp(value / 2.0, value * 2.0 + 1000.0);
         }
         Err(Failure::NoFit { parameter, goal_us, last_ns: value / 1000.0, last_us: time_us })
@@ -247,9 +249,11 @@ impl Bench<'_> {
 
 /// Fits the free parameters of an EXTOLL model.
 ///
-/// - `fit_link`: whether the link's time is fitted; otherwise it stays as stated.
-/// - `with_large`: whether the reference with 1024 ranks is run as well, which takes much longer than all others together.
-/// - `report_progress`: called before each world with what is timed there; `false` ends the calibration.
+/// - `fit_link`: fits the time of a packet on a link too. Otherwise that time stays as stated.
+/// - `with_large`: also simulates the reference with 1024 ranks. It takes much longer than all others
+///   together.
+/// - `report_progress`: called with the name of each measurement before it begins; `false` ends the
+///   calibration.
 ///
 /// # Errors
 /// [`Failure`].
@@ -261,7 +265,8 @@ pub fn extoll(
 ) -> Result<Calibration, Failure> {
     let wires = start.extoll_wires().ok_or(Failure::OtherNetwork)?;
     let mut bench = Bench { report_progress, worlds: 0 };
-    // Everything per hop happens once on each way: one world at each distance tells how far off the guess is.
+    // A round trip crosses each hop once in each direction. So one world at each distance gives the error of
+    // the guess.
     let hops = 13.0;
     let published_us = PINGPONG_FAR.published_us - PINGPONG_NEAR.published_us;
     let (near_us, far_us) = (bench.time_us(&PINGPONG_NEAR, start)?, bench.time_us(&PINGPONG_FAR, start)?);

@@ -1,8 +1,8 @@
-//! What the host's processor spends: numbers with units, nothing else.
+//! The price list of a processor: how long each step of a rank and its library takes.
 
 use crate::Picoseconds;
 
-/// Prices of what a rank and its library do. All in picoseconds of the rank's own processor.
+/// Prices of the steps of a rank and its library, in picoseconds of the rank's own processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// A call of the program that begins a send.
@@ -11,29 +11,29 @@ pub struct Cost {
     pub receive_call_ps: Picoseconds,
     /// Handing one data packet to the network (programmed I/O: the processor writes it).
     pub packet_send_ps: Picoseconds,
-    /// Taking one data packet out of the mailbox and dealing with it.
+    /// Retrieving one data packet from the mailbox and handling it.
     pub packet_receive_ps: Picoseconds,
     /// Sending an explicit credit packet.
     pub credit_send_ps: Picoseconds,
-    /// Taking and dealing with one.
+    /// Retrieving and handling an explicit credit packet.
     pub credit_receive_ps: Picoseconds,
     /// Finding the receive of a message, or the message of a receive; once per message.
     pub match_ps: Picoseconds,
-    /// Copying one KiB into the program's buffer, from a slot or from where it was kept.
+    /// Copying one KiB into the program's buffer, from a slot or from an unexpected buffer.
     pub copy_ps_per_kib: Picoseconds,
-    /// Copying one KiB of an unexpected message from slots to where it is kept.
+    /// Copying one KiB of an unexpected message from slots to an unexpected buffer.
     pub unexpected_copy_ps_per_kib: Picoseconds,
     /// Setting up a remote get.
     pub get_ps: Picoseconds,
-    /// From one look of a waiting processor at its mailbox to the next, if the first found nothing; 0: it sees at once what comes.
+    /// Time between two polls of a waiting processor. 0: the processor sees an arrival at once.
     pub poll_ps: Picoseconds,
-    /// Mean of the random extra time of each call that begins a send or posts a receive, exponentially distributed
-    /// ([`crate::jitter`]); 0: none.
+    /// Mean of the random extra time of each call that begins a send or posts a receive. The distribution is
+    /// exponential, see [`crate::jitter`]. 0: no extra time.
     pub call_jitter_ps: Picoseconds,
 }
 
 impl Cost {
-    /// Nothing costs anything: for checks of the protocol and for networks that price everything themselves.
+    /// All prices are 0: for protocol checks, and for networks that price everything themselves.
     pub const FREE: Cost = Cost {
         send_call_ps: 0,
         receive_call_ps: 0,
@@ -49,7 +49,7 @@ impl Cost {
         call_jitter_ps: 0,
     };
 
-    /// The same work on a processor that takes `percent` percent of the time.
+    /// The prices of a processor that takes `percent` percent of the time for everything.
     pub fn times(&self, percent: u32) -> Cost {
         let times = |ps: Picoseconds| ps * u64::from(percent) / 100;
         Cost {
@@ -68,19 +68,20 @@ impl Cost {
         }
     }
 
-    /// When a processor that has waited since `free_at` sees what comes at `at`: when it looks next, and not before `free_at`.
+    /// When a processor that has waited since `free_at` sees an arrival at `at`: at its next poll, not before
+    /// `free_at`.
     #[inline]
     pub fn seen_ps(&self, free_at: Picoseconds, at: Picoseconds) -> Picoseconds {
         let Some(waited) = at.checked_sub(free_at) else { return free_at };
         if self.poll_ps == 0 { at } else { free_at + waited.div_ceil(self.poll_ps) * self.poll_ps }
     }
 
-    /// Copying `bytes` bytes into the program's buffer.
+    /// Price of a copy of `bytes` bytes into the program's buffer.
     pub fn copy_ps(&self, bytes: u64) -> Picoseconds {
         self.copy_ps_per_kib.saturating_mul(bytes) / 1024
     }
 
-    /// Keeping `bytes` bytes.
+    /// Price of a copy of `bytes` bytes into an unexpected buffer.
     pub fn unexpected_copy_ps(&self, bytes: u64) -> Picoseconds {
         self.unexpected_copy_ps_per_kib.saturating_mul(bytes) / 1024
     }

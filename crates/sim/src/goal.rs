@@ -1,4 +1,5 @@
-//! GOAL schedules: the text format of LogGOPSim's toolchain, as rank programs. MPI traces can be replayed so.
+//! Reads GOAL schedules, the text format of the LogGOPSim toolchain, as rank programs. Traces of MPI programs
+//! can be replayed this way.
 //!
 //! ```text
 //! num_ranks 2
@@ -11,7 +12,8 @@
 //! l1: recv 2048b from 0 tag 7
 //! }
 //! ```
-//! `irequires` (begin when the other has begun) is read too; `cpu` and `nic` are read and must be 0: a rank has one of each.
+//! `irequires` means: begin when the other operation has begun. `cpu` and `nic` must be 0, because a rank has
+//! one of each.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use crate::program::{Program, Rank};
 use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
 
-/// What one operation does.
+/// One kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Send.
@@ -41,7 +43,7 @@ pub enum Operation {
         /// Tag.
         tag: u64,
     },
-    /// Work.
+    /// Computation.
     Compute {
         /// Unit: ns.
         ns: u64,
@@ -53,26 +55,26 @@ pub enum Operation {
 struct Step {
     operation: Operation,
     line: usize,
-    /// Operations that may begin when this one has ended, or has begun.
+    /// Operations that may begin when this one has ended, and when this one has begun.
     then: Vec<u32>,
     then_at_once: Vec<u32>,
-    /// How many it waits for.
+    /// Number of operations that this one waits for.
     requires: u32,
 }
 
-/// A schedule: the operations of all ranks.
+/// A schedule: all operations of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     ranks: Vec<Arc<Vec<Step>>>,
 }
 
-/// What is wrong with a schedule, and where.
+/// An error in a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct GoalError {
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// In words, with what is allowed.
+    /// The error, and what is allowed.
     pub what: String,
 }
 
@@ -80,7 +82,7 @@ fn error<T>(line: usize, what: impl Into<String>) -> Result<T, GoalError> {
     Err(GoalError { line, what: what.into() })
 }
 
-/// The operations of the rank being read.
+/// The block of the rank that is being read.
 #[derive(Default)]
 struct Block {
     rank: u32,
@@ -89,11 +91,12 @@ struct Block {
 }
 
 impl Schedule {
-    /// Reads a schedule and checks that every send has its receive, with room for it (as MPI asks; LogGOPSim does not), and that no ranks
-    /// wait for each other in a circle; but for circles through several messages of the same ranks and tag.
+    /// Reads a schedule and checks it. Every send has a receive that is large enough; MPI requires that,
+    /// LogGOPSim does not. No ranks wait for each other in a circle. The check does not find a circle through
+    /// several messages of the same ranks and tag.
     ///
     /// # Errors
-    /// [`GoalError`] with the line.
+    /// [`GoalError`] names the line.
     pub fn parse(text: &str) -> Result<Schedule, GoalError> {
         let mut ranks: Vec<Option<Arc<Vec<Step>>>> = Vec::new();
         let mut open: Option<Block> = None;
@@ -155,7 +158,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// How many ranks it is for.
+    /// Number of ranks.
     pub fn ranks(&self) -> u32 {
         self.ranks.len() as u32
     }
@@ -166,7 +169,7 @@ impl Schedule {
     }
 
     fn check_matches(&self) -> Result<(), GoalError> {
-        // By (from, to, tag): sends less receives, and the lines of those seen.
+        // By (from, to, tag): sends minus receives, and the line of an unmatched operation.
         let mut open: HashMap<(u32, u32, u64), (i64, usize)> = HashMap::new();
         for (rank, steps) in self.ranks.iter().enumerate() {
             for step in steps.iter() {
@@ -198,7 +201,8 @@ impl Schedule {
         )
     }
 
-    /// Whether messages fit into receives, the shortest into the shortest; there are as many of both.
+    /// Checks that messages fit into receives: the shortest message into the shortest receive, and so on. The
+    /// numbers of both are equal.
     fn check_sizes(&self) -> Result<(), GoalError> {
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for (rank, step) in self.steps() {
@@ -228,9 +232,11 @@ impl Schedule {
         (0..).zip(&self.ranks).flat_map(|(rank, steps)| steps.iter().map(move |step| (rank, step)))
     }
 
-    /// What is left if every operation ends as soon as it has begun: by rank, what each still requires; and, if receives wait for their messages,
-    /// those that wait. Sends wait for nobody. As nobody knows which of several messages of the same ranks and tag an operation gets, one
-    /// that was sent is enough for all: what is left cannot end.
+    /// Runs the schedule with operations that end as soon as they begin. Returns, by rank, how many
+    /// requirements of each operation remain, and the receives that still wait. Sends wait for nothing. With
+    /// `receives_wait`, a receive waits until one message of its ranks and tag was sent. One sent message is
+    /// enough for all such receives, because several messages of the same ranks and tag may match in any
+    /// order. So whatever remains can never end.
     fn left_when_followed(&self, receives_wait: bool) -> (Vec<Vec<u32>>, Vec<(u32, u32)>) {
         let mut requires: Vec<Vec<u32>> =
             self.ranks.iter().map(|steps| steps.iter().map(|step| step.requires).collect()).collect();
@@ -346,7 +352,7 @@ impl Block {
     }
 }
 
-/// A whole number in a range.
+/// Reads a whole number within a range.
 fn within(line: usize, word: &str, allowed: RangeInclusive<u64>, what: &str) -> Result<u64, GoalError> {
     match word.parse() {
         Ok(number) if allowed.contains(&number) => Ok(number),
@@ -357,7 +363,7 @@ fn within(line: usize, word: &str, allowed: RangeInclusive<u64>, what: &str) -> 
     }
 }
 
-/// A rank of `ranks`, which are one at least.
+/// Reads a rank number; `ranks` is at least 1.
 fn a_rank(line: usize, word: &str, ranks: u32) -> Result<u32, GoalError> {
     within(line, word, 0..=u64::from(ranks) - 1, &format!("a rank (num_ranks is {ranks})"))
         .map(|it| it as u32)
@@ -406,8 +412,8 @@ fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalE
 }
 
 impl Operation {
-    /// The order of those that can begin at the same moment; of the same kind, that of the file. A receive takes no time, and LogGOPSim lets sends
-    /// begin before work.
+    /// Order of operations that can begin at the same time. Operations of the same kind keep the order of the
+    /// file. A receive takes no time. LogGOPSim lets sends begin before computation.
     fn place(self) -> u32 {
         match self {
             Operation::Receive { .. } => 0,
@@ -425,7 +431,7 @@ async fn run(rank: Rank, steps: Arc<Vec<Step>>) {
         (0..steps.len() as u32).filter(|&index| requires[index as usize] == 0).collect();
     ready.sort_by_key(place);
     let mut ready = VecDeque::from(ready);
-    // Those that do not wait for anything else any more.
+    // Operations that no longer wait for anything.
     let mut released = |next: &[u32]| {
         let mut free: Vec<u32> = Vec::new();
         for &next in next {

@@ -1,8 +1,8 @@
-//! Random extra time of processors: what operating systems and caches add to a call, which no price names.
+//! Random extra time of processors. It stands for what operating systems and caches add to a call.
 //!
-//! The extra time of a call is drawn from an exponential distribution with a mean that the plan states. Each rank draws from a
-//! stream of its own, which the seed of the world and the number of the rank determine. So the draws of a rank do not depend on
-//! the order of events between ranks, and a seed gives the same world on every machine.
+//! The extra time of a call has an exponential distribution, with a mean that the plan states. Each rank
+//! draws from its own stream, which the seed of the world and the rank number determine. So the draws of a
+//! rank do not depend on the order of events between ranks.
 //!
 //! ```text
 //! mean 1000 ns, seed 1, rank 0     232 ns, 1740 ns, 95 ns, ...
@@ -33,8 +33,9 @@ impl Jitter {
         if mean_ps == 0 { 0 } else { self.exponential_ps(mean_ps) }
     }
 
-    /// Source: von Neumann, "Various techniques used in connection with random digits", 1951. The method compares uniform numbers
-    /// and uses no logarithm, whose last digits would differ between machines.
+    /// Source: von Neumann, "Various techniques used in connection with random digits", 1951. The method
+    /// compares uniform numbers and computes no logarithm. The last digits of a logarithm would differ
+    /// between hosts.
     #[cold]
     fn exponential_ps(&mut self, mean_ps: Picoseconds) -> Picoseconds {
         for whole in 0.. {

@@ -1,16 +1,16 @@
-//! The simulated cluster: the machines of `weir-proto`, unchanged, on modelled networks, in virtual time.
+//! The simulated cluster: the unchanged machines of `weir-proto` on modelled networks, in virtual time.
 //!
-//! A [`world::World`] is one thread's business and a function of its plan: no clock, no global state, no randomness
-//! that is not drawn from the seed. The same plan gives the same [`world::Report::trace`] on every machine.
+//! A [`world::World`] runs on one thread and depends on its plan only. It reads no clock, has no global state and
+//! draws all random numbers from its seed. The same plan gives the same [`world::Report::trace`] on every host.
 //!
-//! What it does not know: MPI libraries, operating systems, caches. What a processor spends is a number in
-//! [`cost::Cost`], what a network does is a file in [`network`].
+//! The simulator does not know MPI libraries, operating systems or caches. [`cost::Cost`] holds the time that each
+//! step takes on a processor. A file of [`network`] describes what a network does.
 //!
 //! ```text
-//! a rank's program     async fn, calls send, recv, wait, compute on its program::Rank
-//! world                performs the calls on the rank's Endpoint, prices its actions, keeps its mailbox
-//! network              says when what was injected arrives, and when the sender may go on
-//! queue                what happens next
+//! program     an async fn for each rank; calls send, recv, wait and compute on its program::Rank
+//! world       performs the calls on the rank's Endpoint, prices its actions, keeps its mailbox
+//! network     says when an injected packet arrives, and when its sender may resume
+//! queue       orders events by time
 //! ```
 #![forbid(unsafe_code)]
 
@@ -31,14 +31,14 @@ pub mod world;
 /// Virtual time. Unit: picoseconds since the start; 2^64 of them are 213 days.
 pub type Picoseconds = u64;
 
-/// A world that comes to this time ends with an error: 53 days. What is added to a time that is still earlier has room behind it.
+/// Bound of virtual time: 53 days. A world that reaches it ends with an error. An addition to a smaller time
+/// does not overflow.
 pub const TIME_LIMIT: Picoseconds = 1 << 62;
 
-/// Ranks of a world at most.
+/// Most ranks of a world.
 pub const MAX_RANKS: u32 = 1 << 20;
-/// The most that a plan may give a name that ends in `_bytes`, and a GOAL schedule a message: a tebibyte, more packets than anybody
-/// simulates. Unit: bytes.
+/// Bound of plan keys that end in `_bytes`, and of a message in a GOAL schedule: one tebibyte. Unit: bytes.
 pub const MAX_BYTES: u64 = 1 << 40;
-/// The same for names that end in `_ns`, and work of a GOAL schedule: a quarter of an hour. There is room for 4,600 of them in a world's
-/// time ([`TIME_LIMIT`]). Unit: ns.
+/// Bound of plan keys that end in `_ns`, and of one computation in a GOAL schedule: a quarter of an hour.
+/// [`TIME_LIMIT`] is 4,600 times as long. Unit: ns.
 pub const MAX_NS: u64 = 1_000_000_000_000;

@@ -1,14 +1,13 @@
-//! Rank programs: async functions over the calls an MPI program makes.
+//! Rank programs: async functions over the calls of an MPI program.
 //!
-//! A program knows its rank and the number of ranks, and calls. It does not know who runs it: the world in virtual
-//! time, or the real engine in a test. Calls queue up in [`Shared`] while the program runs; whoever drives takes
-//! them out in order, performs them, notes what has completed, and lets the program go on when what it
-//! waits for has.
+//! A program knows its rank and the number of ranks, and makes calls. It does not know its driver: the world in
+//! virtual time, or the real engine in a test. Calls queue up in [`Shared`] while the program runs. The driver
+//! performs them in order and notes completions. It polls the program again when the awaited operation has completed.
 //!
 //! ```text
-//! let request = rank.isend(1, TAG, 2048);      Call::Send { handle 0, to 1, .. } queued; the program runs on
-//! rank.wait(request).await;                    the program stops: it waits for handle 0
-//! driver: performs the call ... complete(0)    `can_go_on` is true now: the driver polls the program
+//! let request = rank.isend(1, TAG, 2048);      queues Call::Send { handle 0, to 1, .. }; the program continues
+//! rank.wait(request).await;                    the program stops and waits for handle 0
+//! driver: performs the call ... complete(0)    returns true: the driver polls the program
 //! ```
 
 use std::cell::RefCell;
@@ -22,21 +21,21 @@ use weir_proto::PeerFault;
 
 use crate::Picoseconds;
 
-/// A nonblocking operation under way. Waited for exactly once.
+/// A nonblocking operation. The program waits for each operation exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "every operation is waited for"]
 pub struct Handle(pub u32);
 
-/// What a wait tells.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Who sent the message (sends: our own rank).
+    /// Rank that sent the message. For a send: our own rank.
     pub source: u32,
     /// Its tag.
     pub tag: u64,
     /// Its length. Unit: bytes.
     pub bytes: u64,
-    /// It failed: the peer is lost, or somebody whose message the receive may have waited for.
+    /// Why the operation failed: the peer is lost, or a peer whose message the receive could have matched.
     pub fault: Option<PeerFault>,
 }
 
@@ -54,75 +53,77 @@ pub enum Call {
         /// Length. Unit: bytes.
         bytes: u64,
     },
-    /// Receive a message with this tag.
+    /// Receive a message.
     Receive {
-        /// Completes when the message is there.
+        /// Completes when the message is in the buffer.
         handle: Handle,
-        /// Rank; `None` is any.
+        /// Rank; `None` is any rank.
         from: Option<u32>,
         /// Tag.
         tag: u64,
         /// Length of the buffer. Unit: bytes.
         bytes: u64,
     },
-    /// Work that does not call the library: nothing is received or sent meanwhile.
+    /// Computation without library calls. The rank receives and sends nothing meanwhile.
     Compute {
-        /// How long.
+        /// Duration.
         ps: Picoseconds,
-        /// Completes with it, if somebody wants to know.
+        /// Completes at the end of the computation.
         handle: Option<Handle>,
     },
-    /// Tell the time.
+    /// Read the time.
     Clock {
         /// Completes at once, with the time in [`Status::bytes`].
         handle: Handle,
     },
-    /// How many slots of a peer's mailbox are ours: not a call of MPI but the instrument of an experiment. Takes no time.
+    /// Read how many slots of a peer's mailbox are ours. This is an instrument of experiments, not an MPI
+    /// call, and takes no time.
     Credits {
-        /// Completes at once, with the number in [`Status::bytes`]; 0 if the scheme has none, or the driver cannot tell.
+        /// Completes at once, with the number in [`Status::bytes`]. 0 if the scheme has no credits or the
+        /// driver does not know them.
         handle: Handle,
         /// Rank.
         peer: u32,
     },
-    /// Leave a number in the records.
+    /// Write a number into the records.
     Record {
-        /// What it is.
+        /// Name of the quantity.
         name: &'static str,
-        /// Which of a series.
+        /// Index within a series.
         index: u32,
         /// The number.
         value: f64,
     },
 }
 
-/// What a driver wants to remember of an operation while it is under way.
+/// What a driver remembers of a pending operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
-    /// What a send's wait will tell; nothing for a receive.
+    /// Tag of a send; 0 for a receive.
     pub tag: u64,
-    /// As above, less than [`MESSAGE_BYTES`]. Unit: bytes.
+    /// Length of a send, less than [`MESSAGE_BYTES`]; 0 for a receive. Unit: bytes.
     pub bytes: u64,
-    /// When it was called.
+    /// Time of the call.
     pub called_at: Picoseconds,
 }
 
-/// Bound: messages are shorter. Unit: bytes.
+/// Bound: every message is shorter. Unit: bytes.
 pub const MESSAGE_BYTES: u64 = 1 << 48;
 
-/// A number among smaller ones, without the room that eight bytes in a row would leave between them.
+/// A 64-bit number with the alignment of a 32-bit one, so that [`Slot`] needs no padding.
 #[derive(Clone, Copy, Debug)]
 #[repr(Rust, packed(4))]
 struct PackedU64(u64);
 
-/// One operation. An all-to-all among many has as many as pairs, so what [`Begun`] and [`Status`] say stands here without them
-/// and their padding.
+/// State of one operation. An all-to-all has as many operations as pairs of ranks. So the variants store the
+/// fields of [`Begun`] and [`Status`] without padding.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
-    /// With the one that is taken after it.
+    /// Unused; `next` is the next unused entry.
     Free { next: Option<u32> },
-    /// The length is in two parts.
+    /// Pending, with the fields of [`Begun`]. Two fields hold the length.
     Open { tag: PackedU64, bytes_low: u32, bytes_high: u16, called_at: PackedU64 },
-    /// With what [`Status`] says.
+    /// Completed, with the fields of [`Status`].
     Done { source: u32, tag: PackedU64, bytes: PackedU64, fault: Option<PeerFault> },
 }
 
@@ -137,7 +138,7 @@ impl Slot {
         Slot::Open { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) }
     }
 
-    /// What was noted, if it is under way.
+    /// The fields of [`Begun`] if the operation is pending.
     #[inline]
     fn begun(self) -> Option<Begun> {
         let Slot::Open { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) } = self
@@ -153,7 +154,7 @@ impl Slot {
         Slot::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault }
     }
 
-    /// How it has ended, if it has.
+    /// The result if the operation has completed.
     #[inline]
     fn status(self) -> Option<Status> {
         let Slot::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault } = self else {
@@ -163,40 +164,42 @@ impl Slot {
     }
 }
 
-/// Operations and calls that there is room for at first: there may be a million ranks, and most send one message and receive one.
+/// Initial capacity for operations and calls. A world may have a million ranks, and most of them send and
+/// receive one message.
 const INITIAL_CAPACITY: usize = 2;
-/// Room for calls that is kept when few wait.
+/// Capacity that the call queue keeps when few calls wait.
 const SPARE_CALLS: usize = 64;
 
 #[derive(Debug, Default)]
 struct State {
     calls: VecDeque<Call>,
     slots: Vec<Slot>,
-    /// The free slot that is taken next.
+    /// First unused entry.
     free: Option<u32>,
     /// The handle that the program waits for.
     awaited: Option<Handle>,
-    /// For programs that take whatever ends next.
+    /// State of programs that use [`Rank::wait_any`].
     ended: Option<Box<Ended>>,
-    /// Such a program waits.
+    /// The program waits in [`Rank::wait_any`].
     awaits_any: bool,
 }
 
-/// What has ended and was not taken by such a program, and since when its calls could be made.
+/// State of a program that uses [`Rank::wait_any`].
 #[derive(Debug, Default)]
 struct Ended {
-    /// In order, each with the time at which what ended it began.
+    /// Completed operations in order, each with the start time of what completed it.
     handles: VecDeque<(Handle, Picoseconds)>,
-    /// That time of the one taken last: since then calls can be made that are made now.
+    /// That time of the operation taken last. The program can make its current calls since then.
     since: Picoseconds,
-    /// The same of the calls that wait, in order, and of the one that was taken last, and where that stood.
+    /// The same time for each waiting call, for the call taken last, and the position of that call in the
+    /// queue.
     calls: VecDeque<Picoseconds>,
     call: Picoseconds,
     place: usize,
 }
 
 impl State {
-    /// The program has made a call.
+    /// Queues a call of the program.
     fn call(&mut self, call: Call) {
         if self.calls.capacity() == 0 {
             self.calls.reserve_exact(INITIAL_CAPACITY);
@@ -207,18 +210,18 @@ impl State {
         }
     }
 
-    /// The next of these.
+    /// Takes the next call.
     #[inline]
     fn next_of(calls: &mut VecDeque<Call>) -> Option<Call> {
         let call = calls.pop_front();
-        // An all-to-all begins with all its calls, and of a thousand ranks that is much.
+        // An all-to-all begins with all its calls. In a world of a thousand ranks their memory matters.
         if calls.capacity() > SPARE_CALLS && calls.len() < calls.capacity() / 4 {
             calls.shrink_to(calls.capacity() / 2);
         }
         call
     }
 
-    /// An operation is under way.
+    /// Makes a pending operation.
     fn begin(&mut self) -> Handle {
         let open = Slot::open(Begun::default());
         let Some(index) = self.free else {
@@ -235,7 +238,7 @@ impl State {
         Handle(index)
     }
 
-    /// An operation was waited for. Returns how it stood.
+    /// Frees the entry of an operation that was waited for. Returns its last state.
     fn free(&mut self, handle: Handle) -> Slot {
         let next = self.free.replace(handle.0);
         std::mem::replace(&mut self.slots[handle.0 as usize], Slot::Free { next })
@@ -252,19 +255,20 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For the program of `rank` among `size`.
+    /// For the program of `rank` in a world of `size` ranks.
     pub fn new(rank: u32, size: u32) -> Rc<Shared> {
         Shared::with_seed(rank, size, 0)
     }
 
-    /// The same for a program that draws numbers from the seed of its world.
+    /// The same, with the seed of the world, for programs that draw random numbers.
     pub fn with_seed(rank: u32, size: u32, seed: u64) -> Rc<Shared> {
         Rc::new(Shared { rank, size, seed, state: RefCell::default() })
     }
 
-    /// The next call to perform. Of a program that takes whatever ends next, another one goes before a send that has to wait.
+    /// Takes the next call to perform. If the network accepts no send yet, a program with [`Rank::wait_any`]
+    /// performs a later call that is no send.
     ///
-    /// - `sends_wait`: the network takes no send yet.
+    /// - `sends_wait`: the network accepts no send yet.
     pub fn next_call(&self, sends_wait: bool) -> Option<Call> {
         let State { calls, ended, .. } = &mut *self.state.borrow_mut();
         let Some(ended) = ended else { return State::next_of(calls) };
@@ -274,7 +278,7 @@ impl Shared {
         calls.remove(ended.place)
     }
 
-    /// Puts back the call that was taken last: it cannot be performed yet.
+    /// Puts back the call that was taken last, because the driver cannot perform it yet.
     pub fn postpone(&self, call: Call) {
         let State { calls, ended, .. } = &mut *self.state.borrow_mut();
         let Some(ended) = ended else { return calls.push_front(call) };
@@ -282,39 +286,40 @@ impl Shared {
         ended.calls.insert(ended.place, ended.call);
     }
 
-    /// Whether something has ended that a program has not taken which takes whatever ends next.
+    /// Whether an operation has completed that a program with [`Rank::wait_any`] has not taken.
     #[inline]
     pub fn has_ended(&self) -> bool {
         self.state.borrow().ended.as_ref().is_some_and(|ended| !ended.handles.is_empty())
     }
 
-    /// Whether the program takes whatever ends next.
+    /// Whether the program uses [`Rank::wait_any`].
     #[inline]
     pub fn uses_wait_any(&self) -> bool {
         self.state.borrow().ended.is_some()
     }
 
-    /// Since when the call that was taken last could have been made, for programs that take whatever ends next.
+    /// Since when the program could make the call that was taken last. `None` for programs without
+    /// [`Rank::wait_any`].
     #[inline]
     pub fn ready_since(&self) -> Option<Picoseconds> {
         self.state.borrow().ended.as_ref().map(|ended| ended.call)
     }
 
-    /// Notes what will be asked for with [`Shared::begun`] until the operation has ended.
+    /// Notes what [`Shared::begun`] returns while the operation is pending.
     pub fn begin(&self, handle: Handle, begun: Begun) {
         self.state.borrow_mut().slots[handle.0 as usize] = Slot::open(begun);
     }
 
-    /// What was noted of an operation under way.
+    /// What the driver noted of a pending operation.
     ///
     /// # Panics
-    /// If it is not under way.
+    /// Panics if the operation is not pending.
     pub fn begun(&self, handle: Handle) -> Begun {
         let slot = self.state.borrow().slots[handle.0 as usize];
         slot.begun().unwrap_or_else(|| panic!("{handle:?} is not under way: {slot:?}"))
     }
 
-    /// Whether an operation is under way.
+    /// Whether the operation is pending.
     #[inline]
     pub fn is_under_way(&self, handle: Handle) -> bool {
         matches!(self.state.borrow().slots[handle.0 as usize], Slot::Open { .. })
@@ -330,12 +335,12 @@ impl Shared {
         !self.state.borrow().calls.is_empty()
     }
 
-    /// An operation has ended. Returns whether the program waits for it.
+    /// Completes an operation. Returns whether the program waits for it.
     pub fn complete(&self, handle: Handle, status: Status) -> bool {
         self.complete_since(handle, status, 0)
     }
 
-    /// The same, by something that began at `since`.
+    /// The same, with the start time `since` of what completed the operation.
     pub fn complete_since(&self, handle: Handle, status: Status, since: Picoseconds) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.slots[handle.0 as usize] = Slot::done(status);
@@ -346,10 +351,10 @@ impl Shared {
     }
 }
 
-/// A program: polled by its driver whenever it can go on.
+/// A program. Its driver polls it whenever it can resume.
 pub type Program = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Lets the program run until it waits. Returns whether it has ended.
+/// Runs the program until it waits. Returns whether the program has ended.
 pub fn run(program: &mut Program) -> bool {
     program.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
@@ -359,7 +364,7 @@ pub fn run(program: &mut Program) -> bool {
 pub struct Rank(Rc<Shared>);
 
 impl Rank {
-    /// The view onto what is shared with the driver.
+    /// The view of the state that `shared` holds.
     pub fn new(shared: &Rc<Shared>) -> Rank {
         Rank(Rc::clone(shared))
     }
@@ -369,12 +374,13 @@ impl Rank {
         self.0.rank
     }
 
-    /// How many there are.
+    /// Number of ranks.
     pub fn size(&self) -> u32 {
         self.0.size
     }
 
-    /// The seed of the world. What a program draws from it must depend on nothing else but its parameters and its rank.
+    /// The seed of the world. Random numbers of a program depend on this seed, its parameters and its rank
+    /// only.
     pub fn seed(&self) -> u64 {
         self.0.seed
     }
@@ -385,34 +391,34 @@ impl Rank {
         self.call(|handle| Call::Send { handle, to, tag, bytes })
     }
 
-    /// Posts a receive of at most `bytes` bytes from `from` (`None`: from anybody).
+    /// Posts a receive of at most `bytes` bytes from `from`; `None` is any rank.
     pub fn irecv(&self, from: Option<u32>, tag: u64, bytes: u64) -> Handle {
         self.call(|handle| Call::Receive { handle, from, tag, bytes })
     }
 
-    /// Waits until an operation has ended.
+    /// Waits until an operation has completed.
     pub fn wait(&self, handle: Handle) -> impl Future<Output = Status> {
         Wait { shared: &self.0, handle }
     }
 
-    /// Waits for all of them.
+    /// Waits until all of these operations have completed.
     pub async fn wait_all(&self, handles: impl IntoIterator<Item = Handle>) {
         for handle in handles {
             self.wait(handle).await;
         }
     }
 
-    /// From now on [`Rank::wait_any`] is used instead of `wait`.
+    /// The program uses [`Rank::wait_any`] instead of `wait` from now on.
     ///
     /// # Panics
-    /// If calls were made before.
+    /// Panics if the program has made calls before.
     pub fn use_wait_any(&self) {
         let state = &mut *self.0.state.borrow_mut();
         assert!(state.calls.is_empty(), "calls were made before");
         state.ended.get_or_insert_default();
     }
 
-    /// Waits until any of the operations begun since [`Rank::use_wait_any`] has ended.
+    /// Waits until any operation begun since [`Rank::use_wait_any`] has completed.
     pub async fn wait_any(&self) -> (Handle, Status) {
         WaitAny { shared: &self.0 }.await
     }
@@ -423,13 +429,13 @@ impl Rank {
         self.wait(handle).await;
     }
 
-    /// Receives.
+    /// Receives a message.
     pub async fn recv(&self, from: Option<u32>, tag: u64, bytes: u64) -> Status {
         let handle = self.irecv(from, tag, bytes);
         self.wait(handle).await
     }
 
-    /// Sends to one and receives from another at the same time. Both begin at once; what is returned waits for them.
+    /// Begins a send to one rank and a receive from another. The returned future waits for both.
     pub fn sendrecv(
         &self,
         to: u32,
@@ -446,35 +452,35 @@ impl Rank {
         }
     }
 
-    /// Works for `ps` without calling the library.
+    /// Computes for `ps` without calling the library.
     pub fn compute(&self, ps: Picoseconds) {
         self.0.state.borrow_mut().call(Call::Compute { ps, handle: None });
     }
 
-    /// The same as an operation.
+    /// The same as an operation, which completes at the end of the computation.
     pub fn icompute(&self, ps: Picoseconds) -> Handle {
         self.call(|handle| Call::Compute { ps, handle: Some(handle) })
     }
 
-    /// The time, after all calls made so far.
+    /// The time after all calls so far.
     pub async fn clock(&self) -> Picoseconds {
         let handle = self.call(|handle| Call::Clock { handle });
         self.wait(handle).await.bytes
     }
 
-    /// Slots of `peer`'s mailbox that are ours: credits that we have, that are on their way, and that fill slots which are not
-    /// retrieved yet. The reading of an instrument, not a call of MPI.
+    /// Slots of `peer`'s mailbox that are ours: credits that we have, credits that travel to us, and slots
+    /// that hold our packets. An instrument of experiments, not an MPI call.
     pub async fn credits(&self, peer: u32) -> u64 {
         let handle = self.call(|handle| Call::Credits { handle, peer });
         self.wait(handle).await.bytes
     }
 
-    /// Leaves a number in the records of the run.
+    /// Writes a number into the records of the run.
     pub fn record(&self, name: &'static str, value: f64) {
         self.record_of_series(name, 0, value);
     }
 
-    /// Leaves a number of a series, such as one for each call.
+    /// Writes one number of a series, such as one for each call.
     pub fn record_of_series(&self, name: &'static str, index: u32, value: f64) {
         self.0.state.borrow_mut().call(Call::Record { name, index, value });
     }

@@ -1,44 +1,46 @@
-//! The event queue: a hierarchical timing wheel over all of time, first in first out among equals.
+//! The event queue: a hierarchical timing wheel. Events of equal time come out in the order of their sequence
+//! numbers.
 //!
-//! Simulated time never goes back, and that is what makes it cheap. An event stands at the level of the highest
-//! 6-bit digit in which its time differs from the present, in the bucket of that digit. When level 0 has nothing
-//! left, the first bucket of the lowest occupied level is dealt out to the levels below. An event moves at most
-//! once per level between its own and 0: for events a few microseconds ahead, at most four times. Events of equal time are
-//! always in the same bucket, in the order in which they were pushed, so they come out in that order.
+//! Simulated time never goes back, which makes the wheel cheap. Take the highest 6-bit digit in which the
+//! time of an event differs from the current time. Its position is the level of the event, its value the
+//! bucket. When level 0 is empty, the queue spreads the first bucket of the lowest occupied level over the
+//! levels below. An event moves at most once per level: at most four times if it lies a few microseconds
+//! ahead. Events of equal time share a bucket, in the order in which they were pushed.
 //!
-//! Whoever knows that something will happen, but not yet whether anybody need be told, can draw a [`Sequence`] for it and push it later: it
-//! comes out as if it had been pushed when its turn was drawn.
+//! A caller may draw a [`Sequence`] for an event and push the event later, or never. The event then comes out
+//! as if it had been pushed when its sequence number was drawn.
 //!
-//! Expected cost: 20 to 40 ns for a push and a pop together, whatever the number of events (`weir bench sim`).
+//! Expected cost: 20 to 40 ns for one push and one pop, for any number of events (`weir bench sim`).
 
 const DIGIT_BITS: u32 = 6;
 const DIGITS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 64usize.div_ceil(DIGIT_BITS as usize);
-/// Room for so many events is kept in an empty bucket. In a large world all there are can stand in one, and soon in another, and each would
-/// keep room for them.
+/// Most events for which an empty bucket keeps its memory. In a large world one bucket after another can hold
+/// nearly all events.
 const MAX_KEPT: usize = 1 << 15;
 
-/// The place of an event among those of the same time: that in which it was drawn.
+/// Sequence number of an event: orders events of equal time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sequence(u32);
 
 impl Sequence {
-    /// The first one.
+    /// The first sequence number.
     pub const FIRST: Sequence = Sequence(1);
 
-    /// Whether this one was drawn before another. Not more than 2^31 lie between those of equal times.
+    /// Whether `self` was drawn before `other`. At most 2^31 numbers lie between those of two events of equal
+    /// time.
     #[inline]
     pub fn is_before(self, other: Sequence) -> bool {
         self.0.wrapping_sub(other.0) > u32::MAX / 2
     }
 }
 
-/// Turns, one after the other.
+/// Draws sequence numbers in order.
 #[derive(Clone, Debug, Default)]
 pub struct SequenceCounter(u32);
 
 impl SequenceCounter {
-    /// The next one.
+    /// The next sequence number.
     #[inline]
     pub fn draw(&mut self) -> Sequence {
         self.0 = self.0.wrapping_add(1);
@@ -53,20 +55,20 @@ struct Entry<E> {
     event: E,
 }
 
-/// Events by time. `E` should be small: it is moved a few times.
+/// Events by time. `E` should be small, because the queue moves it several times.
 #[derive(Debug)]
 pub struct Queue<E> {
     now: u64,
     count: usize,
-    /// The turn of the event pushed last.
+    /// The sequence number of the event that was pushed last.
     last_sequence: Sequence,
-    /// Events were pushed behind others whose turns came later.
+    /// Some event was pushed behind events with later sequence numbers.
     shuffled: bool,
-    /// Which levels, and which buckets of a level, hold anything.
+    /// Which levels, and which buckets of a level, hold events.
     levels: u32,
     occupied: [u64; LEVELS],
     buckets: Vec<Vec<Entry<E>>>,
-    /// The events of the time being dealt with, and how many of them are out.
+    /// The events of the current time, and how many of them were popped.
     present: Vec<Entry<E>>,
     taken: usize,
 }
@@ -93,17 +95,17 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Events waiting.
+    /// Number of waiting events.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none waits.
+    /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The time of the event popped last.
+    /// The time of the event that was popped last.
     pub fn now(&self) -> u64 {
         self.now
     }
@@ -111,7 +113,7 @@ impl<E: Copy> Queue<E> {
     /// Adds an event.
     ///
     /// # Panics
-    /// If it lies in the past.
+    /// Panics if `at` is earlier than the time of the event popped last.
     #[inline(always)]
     pub fn push(&mut self, at: u64, sequence: Sequence, event: E) {
         assert!(at >= self.now, "an event at {at}, but it is {} already", self.now);
@@ -133,7 +135,7 @@ impl<E: Copy> Queue<E> {
         }
     }
 
-    /// Takes the earliest event; of equals the one whose turn is first.
+    /// Removes the earliest event. Of equal times, the one with the earliest sequence number.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Sequence, E)> {
         if self.taken == self.present.len() && !self.advance() {
@@ -160,7 +162,7 @@ impl<E: Copy> Queue<E> {
         self.buckets[level * DIGITS + digit].push(entry);
     }
 
-    /// Goes to the next time at which something happens. Returns whether there is one.
+    /// Moves to the time of the next event. Returns whether there is one.
     fn advance(&mut self) -> bool {
         self.present.clear();
         if self.present.capacity() > MAX_KEPT {
@@ -202,7 +204,7 @@ impl<E: Copy> Queue<E> {
     }
 }
 
-/// Puts events of the same time in the order of their turns: nearly always they are.
+/// Sorts events of equal time by sequence number. They are nearly always sorted already.
 #[inline]
 fn order<E: Copy>(entries: &mut [Entry<E>]) {
     for end in 1..entries.len() {
@@ -226,8 +228,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Against a map from (time, order of drawing). Some are pushed when others have been that were drawn later, and turns begin again
-        /// with 0.
+        /// Compares with a map from (time, order of drawing). Some events are pushed after events that were
+        /// drawn later. Sequence numbers wrap round to 0.
         #[test]
         fn events_come_in_order_of_time_then_sequence(
             steps in proptest::collection::vec((0u8..4, 0u32..40, any::<u64>()), 1..400)
@@ -244,7 +246,7 @@ mod tests {
                     1 => drawn.push((sequences.draw(), order)),
                     2 if !drawn.is_empty() => {
                         let (sequence, order) = drawn.swap_remove(ahead as usize % drawn.len());
-                        // Not before what is out already.
+                        // One picosecond later than the events that were popped already.
                         queue.push(at + 1, sequence, order);
                         oracle.insert((at + 1, order), sequence);
                     }

@@ -1,4 +1,4 @@
-//! The trace hash: a number that two runs have in common if and, for all practical purposes, only if the same happened.
+//! The trace hash. Two runs have the same hash if the same happened; a collision is practically impossible.
 
 /// A running hash of what happened, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
-//! Traffic without a protocol: what a network model costs by itself.
+//! Traffic without a protocol: measures what a network model costs by itself.
 //!
-//! Every rank sends trains as fast as the network takes them, each to another rank; whatever arrives is taken out of its mailbox at
-//! once. There are no machines, no programs and no credits, so nothing but the network and the event queue is at work: for
-//! `weir bench sim`, and for tests of networks.
+//! Every rank sends trains to other ranks as fast as the network takes them. The receiver retrieves each packet at
+//! once. There are no machines, programs or credits: only the network and the event queue work. `weir bench sim` and
+//! tests of networks use this module.
 //!
 //! ```text
-//! Send(3)       rank 3 injects train 17 for rank 8; its processor is held for 3.7 us, or until the network releases it
-//! Network(..)   hop by hop, as the network wants it
-//! Arrived       a segment of it stands in the mailbox of rank 8, and is taken
+//! Send(3)       rank 3 injects train 17 for rank 8; its processor is busy for 3.7 us, or until the network releases it
+//! Network(..)   an event of the network, such as one hop
+//! Arrived       packets of the train stand in the mailbox of rank 8, which retrieves them
 //! ```
 
 use crate::Picoseconds;
@@ -17,33 +17,33 @@ use crate::network::{
 use crate::queue::Queue;
 use crate::trace::Trace;
 
-/// Who sends how much.
+/// How much each rank sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
     /// Ranks.
     pub ranks: u32,
-    /// Trains that each of them sends, to ranks at evenly spread distances; fewer than ranks.
+    /// Trains that each rank sends, to ranks at evenly spread distances. Fewer than `ranks`.
     pub trains: u32,
     /// Packets of a train.
     pub packets: u32,
     /// Payload of a packet. Unit: bytes.
     pub packet_bytes: u32,
-    /// From one packet's leaving the processor to the next one's.
+    /// Time between two packets of a train that leave the processor.
     pub spacing_ps: Picoseconds,
 }
 
-/// What became of it.
+/// Result of [`Traffic::run`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficReport {
-    /// Packets that have arrived.
+    /// Packets that arrived.
     pub packets: u64,
-    /// Packets that have crossed a wire, summed over wires.
+    /// Packets that crossed a wire, summed over all wires.
     pub packet_hops: u64,
     /// Events handled.
     pub events: u64,
-    /// When the last segment has arrived.
+    /// Arrival of the last packet.
     pub finished_at: Picoseconds,
-    /// Hash of all arrivals, in order.
+    /// Hash of all arrivals in order.
     pub trace: u64,
 }
 
@@ -62,10 +62,10 @@ impl<E: Copy> Clone for Event<E> {
 }
 
 impl Traffic {
-    /// Lets `network` carry it to the end.
+    /// Runs the traffic over `network` until every packet has arrived.
     ///
     /// # Panics
-    /// If there are not more ranks than trains of each.
+    /// Panics unless there are fewer trains for each rank than ranks.
     pub fn run<N: Network>(&self, mut network: N) -> TrafficReport {
         let Traffic { ranks, trains, packets, packet_bytes, spacing_ps } = *self;
         assert!(trains >= 1 && trains < ranks, "{trains} trains to others among {ranks} ranks");
@@ -141,7 +141,7 @@ mod tests {
         let traffic = Traffic { ranks: 8, trains: 7, packets: 37, packet_bytes: 56, spacing_ps: 100_000 };
         let ideal = traffic.run(Ideal::with_geometry(1_000_000, 0, Geometry::EXTOLL));
         assert_eq!((ideal.packets, ideal.packet_hops), (8 * 7 * 37, 8 * 7 * 37));
-        // The last train leaves behind six others, and its first packet is one latency under way.
+        // The last train leaves behind six others, and its first packet travels for one latency.
         assert_eq!(ideal.finished_at, 6 * 37 * 100_000 + 1_000_000);
         let infiniband = traffic.run(InfiniBand::new(Parameters::CLUSTER_2003));
         assert_eq!((infiniband.packets, infiniband.packet_hops), (8 * 7 * 37, 4 * 8 * 7 * 37));

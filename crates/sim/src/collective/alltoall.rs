@@ -1,4 +1,4 @@
-//! Personalised exchange: a block of its own from everybody to everybody.
+//! All-to-all algorithms (personalised exchange): every rank sends a different block to every rank.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,8 @@ use super::Group;
 use crate::program::Handle;
 
 impl Group {
-    /// All receives and all sends are posted, in linear order from our own number on, with at most `window` sends under way
-    /// (0: all at once). Source: Open MPI, `basic_linear`.
+    /// Posts all receives and all sends, in rank order from our own number on. At most `window` sends are
+    /// pending (0: all at once). Source: Open MPI, `basic_linear`.
     pub async fn alltoall_linear(&self, bytes: u64, window: u32) {
         let tag = self.tag();
         let receives = self.receive_from_all(tag, bytes);
@@ -15,8 +15,9 @@ impl Group {
         self.rank.wait_all(receives).await;
     }
 
-    /// The same, but receives are posted when all sends have been taken. What is taken out of the mailbox before, because a send
-    /// has to wait, is unexpected. Source: Prades, thesis, 5.3: each process first sends to every other and then receives.
+    /// The same, but a rank posts its receives after all its sends have completed. A packet that a rank
+    /// retrieves earlier, while a send waits, is unexpected. Source: Prades, thesis, 5.3: each process first
+    /// sends to every other and then receives.
     pub async fn alltoall_sends_first(&self, bytes: u64, window: u32) {
         let tag = self.tag();
         self.send_to_all(tag, bytes, window).await;
@@ -39,7 +40,8 @@ impl Group {
         self.rank.wait_all(sends).await;
     }
 
-    /// `batch` receives and sends are posted and waited for, then the next. Source: MPICH, `scattered` (batch 32).
+    /// Posts `batch` receives and sends, waits for them, then starts the next batch. Source: MPICH,
+    /// `scattered` (batch 32).
     pub async fn alltoall_batches(&self, bytes: u64, batch: u32) {
         let tag = self.tag();
         let mut begin = 1;
@@ -54,8 +56,8 @@ impl Group {
         }
     }
 
-    /// One partner at a time, the same to and from: `me ^ step`. If their number is no power of two, [by
-    /// shifts](Group::alltoall_shifted). Source: MPICH, `pairwise`.
+    /// Exchanges with one partner at a time: `me ^ step`. Uses [shifts](Group::alltoall_shifted) unless the
+    /// number of members is a power of two. Source: MPICH, `pairwise`.
     pub async fn alltoall_pairwise(&self, bytes: u64) {
         if !self.size.is_power_of_two() {
             return self.alltoall_shifted(bytes).await;
@@ -67,8 +69,8 @@ impl Group {
         }
     }
 
-    /// One to send to and another to receive from at a time: `me + step` and `me - step`. Source: Open MPI, `pairwise`, whatever
-    /// their number.
+    /// Sends to `me + step` and receives from `me - step`, one step at a time. Source: Open MPI, `pairwise`,
+    /// for any number of members.
     pub async fn alltoall_shifted(&self, bytes: u64) {
         let tag = self.tag();
         for step in 1..self.size {
@@ -76,7 +78,7 @@ impl Group {
         }
     }
 
-    /// `ceil(log2 n)` rounds that carry about half of everything each (Bruck).
+    /// Bruck's algorithm: `ceil(log2 n)` rounds, each of which carries about half of all blocks.
     pub async fn alltoall_bruck(&self, bytes: u64) {
         let tag = self.tag();
         let mut distance = 1;

@@ -1,18 +1,18 @@
-//! What MPI libraries choose: which algorithm for a call of a given size among a given number of ranks.
+//! The algorithm that an MPI library chooses for a collective call of a given size and number of ranks.
 //!
-//! Sources: MPICH 3.2, `src/mpi/coll` and its control variables (`MPIR_CVAR_*`); Open MPI 1.6 to 4.0, module `tuned`,
-//! `coll_tuned_decision_fixed.c`, and `coll/base` for what it leaves to the basic algorithms. Defaults, commutative operations,
-//! one communicator without knowledge of nodes.
+//! Sources: MPICH 3.2, `src/mpi/coll` and its control variables (`MPIR_CVAR_*`); Open MPI 1.6 to 4.0, module
+//! `tuned`, `coll_tuned_decision_fixed.c`, and `coll/base` for the basic algorithms. The choices are those of
+//! default settings, commutative operations, and one communicator without knowledge of nodes.
 
 use serde::Deserialize;
 
 use super::Group;
 
-/// Whose choices. The thesis's EXTOLL runs Open MPI (section 3.2).
+/// An MPI library. The thesis uses Open MPI on EXTOLL (section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Library {
-    /// MPICH, of which MVAPICH is made.
+    /// MPICH, on which MVAPICH is based.
     Mpich,
     /// Open MPI.
     OpenMpi,
@@ -59,7 +59,7 @@ impl Library {
     /// `MPI_Reduce` of `bytes` bytes.
     pub async fn reduce(self, group: &Group, root: u32, bytes: u64) {
         let n = group.size();
-        // Open MPI's models of two algorithms: which is faster depends on the ranks per KiB.
+        // Open MPI's model of two algorithms: the number of ranks per KiB decides which is faster.
         let above = |per_kib: f64, offset: f64| f64::from(n) > per_kib / 1024.0 * bytes as f64 + offset;
         match self {
             Mpich if bytes <= 2048 => group.reduce(root, bytes).await,
@@ -74,7 +74,8 @@ impl Library {
         }
     }
 
-    /// `MPI_Allreduce` of `bytes` bytes. (Open MPI cuts what is longer than 1 MiB per rank into phases; here it stays one ring.)
+    /// `MPI_Allreduce` of `bytes` bytes. Open MPI splits more than 1 MiB per rank into phases; here it stays
+    /// one ring.
     pub async fn allreduce(self, group: &Group, bytes: u64) {
         match self {
             Mpich if bytes <= 2048 => group.allreduce(bytes).await,
@@ -84,7 +85,7 @@ impl Library {
         }
     }
 
-    /// `MPI_Reduce_scatter` of `bytes` bytes, the parts of all together.
+    /// `MPI_Reduce_scatter` of `bytes` bytes, counted over all members.
     pub async fn reduce_scatter(self, group: &Group, bytes: u64) {
         let n = group.size();
         match self {
@@ -139,7 +140,8 @@ impl Library {
         }
     }
 
-    /// `MPI_Gatherv` of the same number of bytes from each. (MPICH's synchronous sends from 32 ranks on are ordinary ones here.)
+    /// `MPI_Gatherv` of the same number of bytes from each. MPICH uses synchronous sends from 32 ranks on;
+    /// here they are ordinary ones.
     pub async fn gatherv(self, group: &Group, root: u32, bytes: u64) {
         match self {
             Mpich => group.gather_linear(root, bytes).await,

@@ -1,5 +1,5 @@
-//! Collectives as MPI libraries do them, over the calls of a [`Rank`]: the textbook algorithms, by name. Which of them a library
-//! chooses for a call is in [`library`].
+//! Collective algorithms of MPI libraries, as calls of a [`Rank`]. [`library`] holds the choice that a
+//! library makes among them.
 //!
 //! ```text
 //! rooted      broadcast, reduce, gather, scatter          symmetric   allreduce, allgather, reduce-scatter, barrier
@@ -19,7 +19,8 @@ use std::ops::Range;
 use crate::Picoseconds;
 use crate::program::{Handle, Rank};
 
-/// Some of the ranks, by consecutive numbers, with a number of their own for each call so that calls do not mix.
+/// A group of ranks with consecutive numbers (a communicator). Each collective call has its own tag, so that
+/// calls do not mix.
 #[derive(Debug)]
 pub struct Group {
     rank: Rank,
@@ -31,16 +32,17 @@ pub struct Group {
     combine_ps_per_kib: Picoseconds,
 }
 
-/// Tags of collectives have this bit; programs use tags below it.
+/// Tags of collective calls have this bit; tags of programs do not.
 const COLLECTIVE: u64 = 1 << 63;
 
 impl Group {
-    /// All ranks.
+    /// The group of all ranks.
     pub fn all(rank: &Rank) -> Group {
         Group::of(rank, 0..rank.size(), 0)
     }
 
-    /// The ranks of a range, which must contain ours. `context` tells groups with common ranks apart.
+    /// The group of the ranks in `members`, which must contain ours. `context` distinguishes groups with
+    /// common ranks.
     pub fn of(rank: &Rank, members: Range<u32>, context: u16) -> Group {
         assert!(
             members.contains(&rank.rank()) && members.end <= rank.size(),
@@ -58,17 +60,18 @@ impl Group {
         }
     }
 
-    /// The same, where adding up one KiB takes `combine_ps_per_kib` of the processor (0 otherwise).
+    /// The same group, with a price for the reduction operation: processor time to combine one KiB. The
+    /// default is 0.
     pub fn combining(self, combine_ps_per_kib: Picoseconds) -> Group {
         Group { combine_ps_per_kib, ..self }
     }
 
-    /// How many they are.
+    /// Number of members.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Our number among them.
+    /// Our number in the group.
     pub fn me(&self) -> u32 {
         self.me
     }
@@ -82,17 +85,17 @@ impl Group {
         self.first + member
     }
 
-    /// The member `distance` after us, round the ring.
+    /// The member `distance` after us in the ring.
     fn after(&self, distance: u32) -> u32 {
         (self.me + distance) % self.size
     }
 
-    /// The member `distance` before us, round the ring; `distance` is at most the size.
+    /// The member `distance` before us in the ring; `distance` is at most the size.
     fn before(&self, distance: u32) -> u32 {
         (self.me + self.size - distance) % self.size
     }
 
-    /// Our number counted from `root`, and the member with a number counted so.
+    /// Our number relative to `root`. [`Group::absolute`] is the inverse.
     fn relative(&self, root: u32) -> u32 {
         (self.me + self.size - root) % self.size
     }
@@ -129,26 +132,26 @@ impl Group {
         self.rank.sendrecv(self.global(to), self.global(from), tag, send_bytes, receive_bytes)
     }
 
-    /// Adds `bytes` bytes that have come to our own.
+    /// Combines `bytes` received bytes with our own.
     fn combine(&self, bytes: u64) {
         if self.combine_ps_per_kib > 0 {
             self.rank.compute(self.combine_ps_per_kib * bytes / 1024);
         }
     }
 
-    /// Where part `part` of `parts` about equal ones begins in `bytes` bytes.
+    /// Offset of part `part`, if `bytes` bytes are split into `parts` nearly equal parts.
     fn part_start(bytes: u64, part: u32, parts: u32) -> u64 {
         bytes * u64::from(part) / u64::from(parts)
     }
 
-    /// How long parts `range` of `parts` about equal ones of `bytes` bytes are together.
+    /// Length of the parts in `range`, if `bytes` bytes are split into `parts` nearly equal parts.
     fn part_bytes(bytes: u64, range: Range<u32>, parts: u32) -> u64 {
         Group::part_start(bytes, range.end, parts) - Group::part_start(bytes, range.start, parts)
     }
 }
 
-/// The largest power of two among the members, for algorithms that need one: of the first `2 * rest` members only the odd ones
-/// take part, for themselves and their left neighbours.
+/// Reduces the members to a power of two, for algorithms that need one. Of the first `2 * rest` members only
+/// the odd ones take part. Each also stands for its left neighbour.
 #[derive(Clone, Copy, Debug)]
 struct Folding {
     power: u32,
@@ -161,7 +164,7 @@ impl Folding {
         Folding { power, rest: size - power }
     }
 
-    /// The number of `member` among those that take part; `None` if its right neighbour does it for both.
+    /// The number of `member` among those that take part; `None` if its right neighbour stands for it.
     fn number(&self, member: u32) -> Option<u32> {
         match member {
             _ if member >= 2 * self.rest => Some(member - self.rest),
@@ -170,18 +173,19 @@ impl Folding {
         }
     }
 
-    /// The member with a number among those that take part.
+    /// The member that has this number among those that take part.
     fn member(&self, number: u32) -> u32 {
         if number < self.rest { 2 * number + 1 } else { number + self.rest }
     }
 
-    /// The member with the first of the parts that `number` answers for.
+    /// The first member for which the member with this number stands.
     fn first_part(&self, number: u32) -> u32 {
         if number < self.rest { 2 * number } else { number + self.rest }
     }
 }
 
-/// `bytes` in pieces of at most `segment_bytes` (0: in one piece); at least one piece, which may be empty.
+/// Splits `bytes` bytes into segments of at most `segment_bytes` (0: one segment). There is at least one
+/// segment, which may be empty.
 fn segments(bytes: u64, segment_bytes: u64) -> impl Iterator<Item = u64> {
     let segment_bytes = if segment_bytes == 0 { bytes.max(1) } else { segment_bytes };
     let count = bytes.div_ceil(segment_bytes).max(1);

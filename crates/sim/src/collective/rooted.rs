@@ -3,7 +3,7 @@
 use super::{Folding, Group, segments};
 
 impl Group {
-    /// Broadcast of `bytes` bytes from member `root` along a binomial tree.
+    /// Broadcast of `bytes` bytes from `root` along a binomial tree.
     pub async fn broadcast(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         let relative = self.relative(root);
@@ -24,7 +24,8 @@ impl Group {
         }
     }
 
-    /// Broadcast of long messages: everybody gets a part along a binomial tree, then all parts go round the ring (MPICH).
+    /// Broadcast of long messages: scatters the parts along a binomial tree, then all parts travel round the
+    /// ring (MPICH).
     pub async fn broadcast_scatter_ring(&self, root: u32, bytes: u64) {
         self.scatter_parts(root, bytes).await;
         let tag = self.tag();
@@ -37,7 +38,8 @@ impl Group {
         }
     }
 
-    /// The same with recursive doubling for the second half, among a power of two (MPICH, medium).
+    /// The same, with recursive doubling as second step. The number of members must be a power of two (MPICH,
+    /// medium messages).
     pub async fn broadcast_scatter_doubling(&self, root: u32, bytes: u64) {
         assert!(self.size.is_power_of_two(), "{} members", self.size);
         self.scatter_parts(root, bytes).await;
@@ -53,13 +55,13 @@ impl Group {
         }
     }
 
-    /// Each member's part of `bytes` bytes along a binomial tree.
+    /// Scatters `bytes` bytes along a binomial tree: each member gets its part.
     async fn scatter_parts(&self, root: u32, bytes: u64) {
         self.scatter_tree(root, |range| Group::part_bytes(bytes, range, self.size)).await;
     }
 
-    /// Broadcast along a binary tree, one half of the message down each side in segments; then members left and right exchange
-    /// halves (Open MPI, `split_bintree`).
+    /// Broadcast along a binary tree, in segments: each side of the tree carries one half of the message.
+    /// Then left and right members exchange their halves (Open MPI, `split_bintree`).
     pub async fn broadcast_split_binary(&self, root: u32, bytes: u64, segment_bytes: u64) {
         if self.size < 3 || bytes < 2 {
             return self.broadcast(root, bytes).await;
@@ -67,7 +69,7 @@ impl Group {
         let tag = self.tag();
         let relative = self.relative(root);
         let halves = [bytes.div_ceil(2), bytes / 2];
-        // Members are numbered by level, so that odd ones are left of the root and even ones right.
+        // Members are numbered by level. Odd members are on the left of the root, even ones on the right.
         let width = 1 << (relative + 1).ilog2();
         let children =
             [relative + width, relative + 2 * width].into_iter().filter(|&child| child < self.size);
@@ -82,7 +84,7 @@ impl Group {
                 }
             }
         } else {
-            // Its two possible parents are half a level before it, and a level.
+            // The parent is half a level before the member, or a whole level.
             let (near, level_start) = (relative - width / 2, width - 1);
             let parent = if near < level_start { near } else { relative - width };
             let half = halves[usize::from(relative.is_multiple_of(2))];
@@ -93,7 +95,7 @@ impl Group {
                 }
             }
         }
-        // The last of an even number has nobody to its right: it gets the right half from the root.
+        // The last of an even number of members has no right neighbour. It gets the right half from the root.
         let last_is_single = self.size.is_multiple_of(2);
         let last = self.size - 1;
         match relative {
@@ -125,12 +127,12 @@ impl Group {
         }
     }
 
-    /// Reduction of `bytes` bytes to member `root` along a binomial tree.
+    /// Reduction of `bytes` bytes to `root` along a binomial tree.
     pub async fn reduce(&self, root: u32, bytes: u64) {
         self.reduce_segmented(root, bytes, 0).await;
     }
 
-    /// The same, in segments of `segment_bytes` (0: whole).
+    /// The same, in segments of `segment_bytes` (0: one segment).
     pub async fn reduce_segmented(&self, root: u32, bytes: u64, segment_bytes: u64) {
         let tag = self.tag();
         let relative = self.relative(root);
@@ -165,7 +167,7 @@ impl Group {
         }
     }
 
-    /// Reduction in which the root takes everybody's in turn (Open MPI, `basic_linear`).
+    /// Reduction in which the root receives from all members in order (Open MPI, `basic_linear`).
     pub async fn reduce_linear(&self, root: u32, bytes: u64) {
         self.gather_in_turn(root, bytes).await;
         if self.me == root {
@@ -173,8 +175,9 @@ impl Group {
         }
     }
 
-    /// Reduction of long vectors: reduce-scatter by recursive halving, then the parts are gathered (MPICH; Rabenseifner). If the root
-    /// is one that gave its vector to a neighbour, that neighbour hands it the result.
+    /// Reduction of long vectors: reduce-scatter by recursive halving, then a gather of the parts (MPICH;
+    /// Rabenseifner). If the root gave its vector to its neighbour at the start, that neighbour collects the
+    /// result and sends it to the root.
     pub async fn reduce_halving(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         let folding = Folding::of(self.size);
@@ -183,7 +186,8 @@ impl Group {
         if let Some(number) = self.fold(folding, tag, bytes).await {
             let parts = |range| Group::part_bytes(bytes, range, folding.power);
             self.halve(folding, number, tag, parts).await;
-            // Halving the other way round: whoever differs from the collector in a bit gives what it has collected.
+            // Gathers in the reverse order of the halving. A member whose bit differs from the collector's
+            // sends what it has.
             let mut mask = 1;
             while mask < folding.power {
                 let partner = folding.member(number ^ mask);
@@ -204,7 +208,8 @@ impl Group {
         }
     }
 
-    /// `bytes` bytes from member `root` to each of the others: all sends are posted, then waited for (MPICH, `MPI_Scatterv`).
+    /// Scatter of `bytes` bytes from `root` to each other member. Posts all sends, then waits for them
+    /// (MPICH, `MPI_Scatterv`).
     pub async fn scatter_linear(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         if self.me != root {
@@ -214,7 +219,7 @@ impl Group {
         self.rank.wait_all(sends).await;
     }
 
-    /// The same, where each send ends before the next begins (Open MPI, `MPI_Scatterv`, `basic_linear`).
+    /// The same; each send completes before the next begins (Open MPI, `MPI_Scatterv`, `basic_linear`).
     pub async fn scatter_in_turn(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         if self.me != root {
@@ -225,7 +230,7 @@ impl Group {
         }
     }
 
-    /// The same along a binomial tree: whoever has a subtree gets everything for it.
+    /// The same along a binomial tree: a member receives all data of its subtree.
     pub async fn scatter_binomial(&self, root: u32, bytes: u64) {
         self.scatter_tree(root, |range| bytes * range.len() as u64).await;
     }
@@ -252,7 +257,8 @@ impl Group {
         }
     }
 
-    /// `bytes` bytes from each of the others to member `root`, which posts all receives (MPICH, `MPI_Gatherv`).
+    /// Gather of `bytes` bytes from each other member at `root`, which posts all receives at once (MPICH,
+    /// `MPI_Gatherv`).
     pub async fn gather_linear(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         if self.me != root {
@@ -262,7 +268,7 @@ impl Group {
         self.rank.wait_all(receives).await;
     }
 
-    /// The same, where the root takes one after the other (Open MPI, `MPI_Gatherv`, `basic_linear`).
+    /// The same; the root receives from one member after the other (Open MPI, `MPI_Gatherv`, `basic_linear`).
     pub async fn gather_in_turn(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         if self.me != root {
@@ -273,7 +279,8 @@ impl Group {
         }
     }
 
-    /// The same for long blocks: each sends its first segment when the root says so (Open MPI, `linear_sync`).
+    /// The same for long blocks: each member sends its first segment when the root asks for it (Open MPI,
+    /// `linear_sync`).
     pub async fn gather_synchronised(&self, root: u32, bytes: u64, segment_bytes: u64) {
         let tag = self.tag();
         let first = segment_bytes.min(bytes);
@@ -292,7 +299,7 @@ impl Group {
         self.rank.wait_all(rests).await;
     }
 
-    /// The same along a binomial tree: whoever has a subtree collects everything from it.
+    /// The same along a binomial tree: a member collects all data of its subtree.
     pub async fn gather_binomial(&self, root: u32, bytes: u64) {
         let tag = self.tag();
         let relative = self.relative(root);

@@ -1,9 +1,9 @@
-//! Collectives in which everybody does the same: barrier, allreduce, allgather, reduce-scatter.
+//! Collectives without a root: barrier, allreduce, allgather, reduce-scatter.
 
 use super::{Folding, Group};
 
 impl Group {
-    /// Barrier by dissemination: `ceil(log2 n)` rounds of a message each.
+    /// Dissemination barrier: `ceil(log2 n)` rounds, one message per member and round.
     pub async fn barrier(&self) {
         let tag = self.tag();
         let mut distance = 1;
@@ -28,7 +28,7 @@ impl Group {
         self.rank.wait_all(sends).await;
     }
 
-    /// Barrier by recursive doubling, among a power of two.
+    /// Barrier by recursive doubling. The number of members must be a power of two.
     pub async fn barrier_doubling(&self) {
         assert!(self.size.is_power_of_two(), "{} members", self.size);
         let tag = self.tag();
@@ -39,7 +39,8 @@ impl Group {
         }
     }
 
-    /// Sum over all by recursive doubling; members beyond the largest power of two lend theirs to a neighbour first.
+    /// Allreduce by recursive doubling. Members beyond the largest power of two first give their vector to a
+    /// neighbour.
     pub async fn allreduce(&self, bytes: u64) {
         let tag = self.tag();
         let folding = Folding::of(self.size);
@@ -57,7 +58,8 @@ impl Group {
         self.unfold(folding, tag, bytes).await;
     }
 
-    /// Sum over all for long vectors: reduce-scatter by recursive halving, then allgather by recursive doubling (Rabenseifner).
+    /// Allreduce of long vectors: reduce-scatter by recursive halving, then allgather by recursive doubling
+    /// (Rabenseifner).
     pub async fn allreduce_halving(&self, bytes: u64) {
         let tag = self.tag();
         let folding = Folding::of(self.size);
@@ -78,13 +80,15 @@ impl Group {
         self.unfold(folding, tag, bytes).await;
     }
 
-    /// Sum over all round the ring: `n - 1` steps that add, `n - 1` that hand on (Open MPI, `ring`).
+    /// Allreduce round the ring: `n - 1` steps that combine, then `n - 1` steps that distribute (Open MPI,
+    /// `ring`).
     pub async fn allreduce_ring(&self, bytes: u64) {
         let tag = self.tag();
         let part = |part| Group::part_bytes(bytes, part..part + 1, self.size);
         for round in 0..2 {
             for step in 0..self.size - 1 {
-                // In the second round everybody begins with the part that it has finished: that of its right neighbour.
+                // In the second round each member starts with the part that it has completed: that of its
+                // right neighbour.
                 let (out, back) = (self.before(step), self.before(step + 1));
                 let shifted = |member: u32| (member + round) % self.size;
                 let (out, back) = (part(shifted(out)), part(shifted(back)));
@@ -96,7 +100,7 @@ impl Group {
         }
     }
 
-    /// Everybody's `bytes` bytes to everybody, round the ring.
+    /// Allgather of `bytes` bytes from each member, round the ring.
     pub async fn allgather_ring(&self, bytes: u64) {
         let tag = self.tag();
         for _ in 1..self.size {
@@ -104,7 +108,7 @@ impl Group {
         }
     }
 
-    /// The same by recursive doubling, among a power of two.
+    /// The same by recursive doubling. The number of members must be a power of two.
     pub async fn allgather_doubling(&self, bytes: u64) {
         assert!(self.size.is_power_of_two(), "{} members", self.size);
         let tag = self.tag();
@@ -116,7 +120,7 @@ impl Group {
         }
     }
 
-    /// The same in `ceil(log2 n)` rounds among any number (Bruck).
+    /// The same in `ceil(log2 n)` rounds, for any number of members (Bruck).
     pub async fn allgather_bruck(&self, bytes: u64) {
         let tag = self.tag();
         let mut distance = 1;
@@ -127,7 +131,8 @@ impl Group {
         }
     }
 
-    /// The same among an even number, with the neighbours left and right in turn (Open MPI, `neighbor_exchange`).
+    /// The same with the left and right neighbour in turn. The number of members must be even (Open MPI,
+    /// `neighbor_exchange`).
     pub async fn allgather_neighbours(&self, bytes: u64) {
         assert!(self.size.is_multiple_of(2), "{} members", self.size);
         let tag = self.tag();
@@ -139,7 +144,8 @@ impl Group {
         }
     }
 
-    /// Sum over all of `bytes` bytes, of which everybody keeps its part: recursive halving (MPICH, short; Open MPI, short).
+    /// Reduce-scatter of `bytes` bytes, counted over all members, by recursive halving (MPICH and Open MPI,
+    /// short vectors).
     pub async fn reduce_scatter_halving(&self, bytes: u64) {
         let tag = self.tag();
         let folding = Folding::of(self.size);
@@ -161,7 +167,7 @@ impl Group {
         }
     }
 
-    /// The same, with one partner at a time, which gets its part (MPICH, long).
+    /// The same with one partner at a time, which gets its part (MPICH, long vectors).
     pub async fn reduce_scatter_pairwise(&self, bytes: u64) {
         let tag = self.tag();
         let part = |member| Group::part_bytes(bytes, member..member + 1, self.size);
@@ -172,7 +178,7 @@ impl Group {
         }
     }
 
-    /// The same round the ring (Open MPI, long).
+    /// The same round the ring (Open MPI, long vectors).
     pub async fn reduce_scatter_ring(&self, bytes: u64) {
         let tag = self.tag();
         let part = |member| Group::part_bytes(bytes, member..member + 1, self.size);
@@ -183,7 +189,8 @@ impl Group {
         }
     }
 
-    /// Before an algorithm for a power of two: our number in it, or `None` after giving ours to the right neighbour.
+    /// Step before an algorithm that needs a power of two. Returns our number in it, or `None` if we gave our
+    /// vector to the right neighbour.
     pub(super) async fn fold(&self, folding: Folding, tag: u64, bytes: u64) -> Option<u32> {
         let number = folding.number(self.me);
         if number.is_none() {
@@ -195,14 +202,14 @@ impl Group {
         number
     }
 
-    /// After it: the left neighbour gets the result.
+    /// Step after such an algorithm: sends the result to the left neighbour if we stood for it.
     async fn unfold(&self, folding: Folding, tag: u64, bytes: u64) {
         if self.me < 2 * folding.rest {
             self.send(self.me - 1, tag, bytes).await;
         }
     }
 
-    /// Reduce-scatter by recursive halving; `parts` tells how long the parts of a range of numbers are.
+    /// Reduce-scatter by recursive halving. `parts` returns the length of the parts of a range of numbers.
     pub(super) async fn halve(
         &self,
         folding: Folding,

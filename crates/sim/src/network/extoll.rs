@@ -1,16 +1,16 @@
-//! EXTOLL: a mesh of nodes with a router each, dimension-order routing, cut-through switching, and back-pressure.
+//! EXTOLL: a mesh of nodes with one router each, dimension-order routing, cut-through switching and back-pressure.
 //!
-//! Packet by packet: every packet holds a buffer of every router it waits in, and is counted on every link it crosses.
-//! A link carries one packet at a time and only if the router behind it has a buffer free. A packet whose mailbox is full
-//! stays where it is, in the buffers of its destination's router; behind it the links fill, until the senders stand
-//! still: that is what credits are for (Prades, thesis, chapter 2).
+//! The model follows each packet. A packet occupies a buffer in every router in which it waits, and takes time on every
+//! link. A link carries one packet at a time, and only if the router behind it has a free buffer. A packet whose mailbox
+//! is full stays in a buffer of its destination's router. The links behind it fill, until the senders stand still.
+//! Credits avoid this (Prades, thesis, chapter 2).
 //!
 //! ```text
-//! processor --PIO--> NIC --way in--> router ==link==> router ==link==> router --way out--> mailbox
-//!  one packet per spacing          buffers          buffers          buffers
+//! processor --PIO--> NIC --injection--> router ==link==> router ==link==> router --ejection--> mailbox
+//!  one packet per spacing            buffers          buffers          buffers
 //! ```
-//! What is left out: link errors and retransmission, the two virtual channels (dimension order cannot deadlock in a
-//! mesh), the size of a packet (every VELO packet is charged as a full one).
+//! The model leaves out link errors and retransmission. It has no two virtual channels, because dimension order cannot
+//! deadlock in a mesh. Every VELO packet has the price of a full one.
 
 use std::collections::VecDeque;
 
@@ -21,59 +21,61 @@ use super::packet_queue::{PacketIndex, PacketQueue, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
 use crate::Picoseconds;
 
-/// Parameters, all stated.
+/// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// The mesh.
     pub mesh: Mesh,
-    /// Ranks of a node; rank `r` lives on node `r / ranks_per_node`.
+    /// Ranks of a node. Rank `r` is on node `r / ranks_per_node`.
     pub ranks_per_node: u32,
-    /// A 64-byte packet on a link.
+    /// Time of a 64-byte packet on a link.
     pub link_packet_ps: Picoseconds,
-    /// From the start of a packet on a link to the moment at which the router behind it can send it on (cut through).
+    /// Time from the start of a packet on a link until the router behind the link can forward it
+    /// (cut-through).
     pub hop_ps: Picoseconds,
-    /// Between the NIC queue and the node's router, for one packet; all ranks of a node share it.
+    /// Time of one packet from the NIC queue to the router of the node. All ranks of a node share this
+    /// channel.
     pub inject_packet_ps: Picoseconds,
-    /// Between the node's router and memory, for one packet; all ranks of a node share it.
+    /// Time of one packet from the router of the node to memory. All ranks of a node share this channel.
     pub eject_packet_ps: Picoseconds,
-    /// What a packet spends at the two ends together beside that: host interface, memory.
+    /// Remaining time of a packet at both ends together: host interface and memory.
     pub ends_ps: Picoseconds,
     /// Packets that a router buffers for each link that leads to it.
     pub buffer_packets: u32,
-    /// Packets of one rank that its NIC holds before the processor that writes them stands still.
+    /// Packets of one rank that its NIC holds before the writing processor stands still.
     pub nic_packets: u32,
-    /// Slots of a mailbox; `None`: as large as needed.
+    /// Slots of a mailbox; `None`: as many as needed.
     pub mailbox_slots: Option<u32>,
-    /// A byte of a remote get on the wire. Unit: ps.
+    /// Time of a byte of a remote get on the wire.
     pub get_byte_ps: Picoseconds,
-    /// Setting up a remote get at both ends.
+    /// Set-up time of a remote get, both ends together.
     pub get_ps: Picoseconds,
 }
 
-/// Something that carries one packet at a time: a link between routers, the way from the NIC into the router, the
-/// way from the router into memory.
+/// Something that carries one packet at a time: a link between routers, the injection channel from the NIC to
+/// the router, or the ejection channel from the router to memory.
 ///
-/// When it can start its next packet is known as soon as there is room behind it, so that this is the only event of a hop.
-/// One line of the processor's cache: a hop looks at three channels, and a mesh has many.
+/// A channel needs one event per hop: the start of its next packet, which is known as soon as there is room
+/// behind it. The struct fills one cache line, because a hop reads three channels, and a mesh has many.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Channel {
-    /// Packets for it in the router before it or on the way there, by the time from which on it can carry them. Unused on
-    /// ways in.
+    /// Packets in the router before the channel or on the way there, by the time at which they can leave.
+    /// Injection channels do not use it.
     packet_queue: PacketQueue,
-    /// When the last of them can be carried.
+    /// When the last of them can leave.
     last_ready_at: Picoseconds,
-    /// When its next packet is there for it; [`NEVER`]: there is none, or its mailbox is full.
+    /// When the next packet can leave; [`NEVER`]: there is none, or its mailbox is full.
     ready_at: Picoseconds,
-    /// It is busy until then.
+    /// The channel is busy until this time.
     free_at: Picoseconds,
-    /// When it starts its next packet; [`NEVER`]: there is none, or no room behind it.
+    /// When the channel starts its next packet; [`NEVER`]: there is none, or no room behind the channel.
     start_at: Picoseconds,
-    /// Buffers free behind it.
+    /// Free buffers behind the channel.
     room: u32,
-    /// The first channel of the router behind it.
+    /// First channel of the router behind this one.
     leads_to: u32,
-    /// Where that router is. Unit: as [`PackedRouting::place`].
+    /// Packed coordinates of that router, see [`PackedRouting::place`].
     place_behind: u32,
 }
 
@@ -82,18 +84,19 @@ const NEVER: Picoseconds = Picoseconds::MAX;
 /// A packet in the network.
 #[derive(Clone, Copy, Debug)]
 struct TransitPacket {
-    /// When it can leave the router that it is in, or on the way to.
+    /// When the packet can leave its current router, or the router to which it travels.
     ready_at: Picoseconds,
     train: TrainId,
     index: u32,
     to: u32,
-    /// Where the node of `to` is. Unit: as [`PackedRouting::place`].
+    /// Packed coordinates of the node of `to`, see [`PackedRouting::place`].
     there: u32,
-    /// The channel behind which it occupies a buffer.
+    /// The channel behind which the packet occupies a buffer.
     holds: u32,
 }
 
-/// Packets of a train that a rank's NIC has not sent: packet `next` is there from `ready_at` on, the others follow.
+/// Packets of a train that a NIC has not sent. Packet `next` is written at `ready_at`, the others follow at
+/// their spacing.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     train: TrainId,
@@ -104,16 +107,16 @@ struct Waiting {
     spacing_ps: Picoseconds,
 }
 
-/// One rank's side of a NIC.
+/// One rank's part of a NIC.
 #[derive(Clone, Debug, Default)]
 struct Sender {
     waiting: VecDeque<Waiting>,
     packets: u32,
-    /// The processor stands still; it would have been done at this time.
+    /// The processor stands still. Without back-pressure it would have been free at this time.
     held_from: Option<Picoseconds>,
 }
 
-/// What the network reminds itself of: a channel can start a packet.
+/// Event: a channel may be able to start a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
     channel: u32,
@@ -123,24 +126,24 @@ pub struct Event {
 #[derive(Clone, Debug)]
 pub struct Extoll {
     parameters: Parameters,
-    /// By node: six links, the way in, the way out.
+    /// By node: six links, the injection channel, the ejection channel.
     channels: Vec<Channel>,
     packets: Packets<TransitPacket>,
     senders: Vec<Sender>,
-    /// By rank: when the next packet of its NIC is there; [`NEVER`]: there is none. Every packet looks at all of a node, which
-    /// are 16 in what was published.
+    /// By rank: when the next packet of its NIC is written; [`NEVER`]: there is none. Each injection reads
+    /// the entries of all ranks of a node.
     sends_at: Vec<Picoseconds>,
-    /// By node: the rank, by number there, whose turn it is.
+    /// By node: the rank on the node that sends next.
     turns: Vec<u32>,
-    /// Slots free in each mailbox.
+    /// By rank: free slots of the mailbox.
     mailbox_room: Vec<u32>,
     routing: PackedRouting,
-    /// Of every node.
+    /// By node: packed coordinates.
     places: Vec<u32>,
     packet_hops: u64,
 }
 
-/// Channels of a node.
+/// Number of channels of a node.
 const PORTS: u32 = DIRECTIONS + 2;
 const IN: u32 = DIRECTIONS;
 const OUT: u32 = DIRECTIONS + 1;
@@ -149,7 +152,7 @@ impl Extoll {
     /// A network without packets.
     ///
     /// # Panics
-    /// If something holds no packet.
+    /// Panics if buffers, NICs, nodes or mailboxes have size 0.
     pub fn new(parameters: Parameters) -> Extoll {
         let Parameters { mesh, ranks_per_node, buffer_packets, nic_packets, mailbox_slots, .. } = parameters;
         assert!(buffer_packets >= 1 && nic_packets >= 1 && ranks_per_node >= 1);
@@ -158,7 +161,7 @@ impl Extoll {
         let routing = PackedRouting::new(mesh);
         let channel = |index: u32| {
             let (node, port) = (index / PORTS, index % PORTS);
-            // Routes stay inside: what leads out of the mesh is never used.
+            // Routes stay inside the mesh, so no packet uses a link that leads out of it.
             let behind = if port < DIRECTIONS { mesh.neighbour(node, port).unwrap_or(node) } else { node };
             Channel {
                 packet_queue: PacketQueue::EMPTY,
@@ -166,7 +169,7 @@ impl Extoll {
                 ready_at: NEVER,
                 free_at: 0,
                 start_at: NEVER,
-                // The way out ends in memory, whose room is the mailboxes'.
+                // Mailboxes bound the room behind an ejection channel.
                 room: if port == OUT { u32::MAX } else { buffer_packets },
                 leads_to: behind * PORTS,
                 place_behind: routing.place(behind),
@@ -191,14 +194,14 @@ impl Extoll {
         rank / self.parameters.ranks_per_node
     }
 
-    /// When a channel can start its next packet, as far as that is known at `now`.
+    /// When a channel can start its next packet, as far as known at `now`.
     #[inline]
     fn next_start(&self, now: Picoseconds, channel: u32) -> Picoseconds {
         let &Channel { ready_at, free_at, room, .. } = &self.channels[channel as usize];
         if room == 0 { NEVER } else { ready_at.max(free_at).max(now) }
     }
 
-    /// When the next packet of a channel is there for it, now that its first has left or another has come before that.
+    /// When the next packet of a channel can leave.
     #[inline]
     fn first_ready(&self, channel: u32) -> Picoseconds {
         let Channel { packet_queue, .. } = &self.channels[channel as usize];
@@ -219,25 +222,25 @@ impl Extoll {
         node as usize * count..(node as usize + 1) * count
     }
 
-    /// When the first packet of a NIC is there.
+    /// When the first packet of the NIC of a node is written.
     fn ready_in(&self, node: u32) -> Picoseconds {
         self.sends_at[self.ranks_of(node)].iter().copied().min().unwrap_or(NEVER)
     }
 
-    /// Sees to it that a channel starts when it can.
+    /// Schedules the event at which a channel can start.
     #[inline]
     fn plan(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
         let at = self.next_start(now, channel);
         let start_at = &mut self.channels[channel as usize].start_at;
-        // An event for a later time finds that it is not meant any more.
+        // An event for a later time, if any, is ignored when it comes.
         if at < *start_at {
             *start_at = at;
             outputs.remind(at, Event { channel });
         }
     }
 
-    /// A channel carries its next packet. That frees a buffer, so that the channel that leads there may start as well, and so
-    /// on back to a NIC.
+    /// Starts the next packet of a channel. That frees a buffer, so that the channel before it may start as
+    /// well, and so on back to a NIC.
     fn start(&mut self, now: Picoseconds, mut channel: u32, outputs: &mut Outputs<Event>) {
         loop {
             self.channels[channel as usize].start_at = NEVER;
@@ -255,7 +258,7 @@ impl Extoll {
             let Some(freed) = freed else { return };
             self.channels[freed as usize].room += 1;
             if self.channels[freed as usize].room > 1 {
-                return; // it did not wait for that
+                return; // the channel did not wait for a buffer
             }
             if self.next_start(now, freed) > now {
                 return self.plan(now, freed, outputs);
@@ -264,7 +267,7 @@ impl Extoll {
         }
     }
 
-    /// From the NIC into the router: the ranks of the node take turns, packet by packet.
+    /// From the NIC to the router. The ranks of the node send in turn, packet by packet.
     fn start_in(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
         let Parameters { ranks_per_node, nic_packets, inject_packet_ps, .. } = self.parameters;
         let node = channel / PORTS;
@@ -296,7 +299,7 @@ impl Extoll {
         self.carry(now, channel, place, inject_packet_ps, outputs);
     }
 
-    /// From the router into memory. Returns the channel behind which a buffer is free now.
+    /// From the router to memory. Returns the channel behind which a buffer became free.
     fn start_out(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
         let Channel { packet_queue, free_at, .. } = &mut self.channels[channel as usize];
         let place = self.packets.take_first(packet_queue).expect("a packet that can start");
@@ -309,7 +312,7 @@ impl Extoll {
         holds
     }
 
-    /// From router to router. Returns the channel behind which a buffer is free now.
+    /// From router to router. Returns the channel behind which a buffer became free.
     #[inline]
     fn start_link(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
         let packet_queue = &mut self.channels[channel as usize].packet_queue;
@@ -322,7 +325,7 @@ impl Extoll {
         freed
     }
 
-    /// Puts a packet on a channel, and into the line of the channel that carries it on.
+    /// Puts a packet on a channel, and into the queue of the channel that carries it next.
     #[inline]
     fn carry(
         &mut self,
@@ -343,7 +346,8 @@ impl Extoll {
             *last_ready_at = ready_at;
             self.packets.append(packet_queue, place);
         } else {
-            // The ways into a router differ in how long they take: this one started later and is there earlier.
+            // Channels into a router take different times, so a packet that started later can be there
+            // earlier.
             self.packets.insert(packet_queue, place, |other| other.ready_at > ready_at);
         }
         if packet_queue.first() == Some(place) {
@@ -404,7 +408,7 @@ impl Network for Extoll {
         number: u32,
         outputs: &mut Outputs<Event>,
     ) {
-        // Large transfers are priced, not simulated: they take no mailbox slots and little of what is asked here.
+        // The model prices a remote get and does not simulate its packets. A get takes no mailbox slots.
         let Parameters { mesh, hop_ps, get_ps, get_byte_ps, .. } = self.parameters;
         let hops = u64::from(mesh.distance(self.node(from), self.node(to)));
         let done = now + get_ps + 2 * hops * hop_ps + super::bytes_ps(bytes, get_byte_ps);
@@ -418,7 +422,7 @@ impl Network for Extoll {
         if self.next_start(now, channel) == now {
             self.start(now, channel, outputs);
         } else {
-            // Another packet came before the one that was meant, and its mailbox is full.
+            // Another packet came before the expected one, and its mailbox is full.
             self.channels[channel as usize].start_at = NEVER;
             self.plan(now, channel, outputs);
         }
@@ -431,7 +435,7 @@ impl Network for Extoll {
     }
 
     fn repair_ps(&self) -> Option<Picoseconds> {
-        // Link-level retransmission: the link's end asks for it, and the packet comes again.
+        // Link-level retransmission: the end of the link requests the packet, which travels again.
         Some(2 * self.parameters.hop_ps + self.parameters.link_packet_ps)
     }
 

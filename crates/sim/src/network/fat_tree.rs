@@ -1,57 +1,59 @@
-//! A fat tree of switches (k-ary n-tree) and deterministic routing on it.
+//! A fat tree of switches (k-ary n-tree) with deterministic routing.
 //!
-//! Source: Petrini, Vanneschi, "k-ary n-trees: high performance networks for massively parallel architectures", 1997; the way up
-//! is chosen by the destination (D-mod-k: Zahavi et al. 2010), so all packets of a pair take one way and stay in order.
+//! Source: Petrini, Vanneschi, "k-ary n-trees: high performance networks for massively parallel
+//! architectures", 1997. The destination determines the way up (D-mod-k: Zahavi et al. 2010). So all packets
+//! of a pair take one route and stay in order.
 //!
-//! With arity 8 and one level it is one switch with 8 hosts; with two levels 64 hosts on 8 leaves under 8 spines.
+//! With arity 8 and one level the tree is one switch with 8 hosts. With two levels it has 64 hosts on 8
+//! leaves under 8 spines.
 
-/// A tree of switches, each with `arity` ports down and, unless it is at the top, as many up.
+/// A tree of switches. Each has `arity` ports down and, except at the top, as many ports up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FatTree {
-    /// Ports down (`k`).
+    /// Ports down of a switch (`k`).
     pub arity: u32,
     /// Levels of switches (`n`).
     pub levels: u32,
 }
 
-/// Where a port of a switch leads.
+/// What a port of a switch is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// To a host.
+    /// A host.
     Host(u32),
-    /// To a switch.
+    /// A switch.
     Switch(u32),
 }
 
 impl FatTree {
-    /// The smallest tree of this arity, at least 2, with room for `hosts` hosts.
+    /// The smallest tree of this arity that has room for `hosts` hosts. The arity is at least 2.
     pub fn for_hosts(arity: u32, hosts: u32) -> FatTree {
         assert!(arity >= 2, "arity {arity}, at least 2 is needed");
         let levels = (1..).find(|&levels| u64::from(arity).pow(levels) >= u64::from(hosts)).expect("grows");
         FatTree { arity, levels }
     }
 
-    /// Hosts that it has room for: `arity ^ levels`.
+    /// Number of hosts: `arity ^ levels`.
     pub fn hosts(&self) -> u32 {
         self.arity.pow(self.levels)
     }
 
-    /// Switches of a level.
+    /// Number of switches in one level.
     fn row(&self) -> u32 {
         self.arity.pow(self.levels - 1)
     }
 
-    /// Switches in all, numbered level by level from the leaves on.
+    /// Number of switches. They are numbered level by level from the leaves on.
     pub fn switches(&self) -> u32 {
         self.levels * self.row()
     }
 
-    /// Ports of a switch: those down first, then those up.
+    /// Number of ports of a switch. Ports down come first, then ports up.
     pub fn ports(&self) -> u32 {
         2 * self.arity
     }
 
-    /// The leaf that a host is connected to.
+    /// The leaf switch of a host.
     pub fn leaf(&self, host: u32) -> u32 {
         host / self.arity
     }
@@ -66,7 +68,7 @@ impl FatTree {
         number / self.arity.pow(digit) % self.arity
     }
 
-    /// What is at the other end of a port; `None`: nothing (the top has no ports up).
+    /// What a port is connected to; `None` for ports up of the top level.
     pub fn end(&self, switch: u32, port: u32) -> Option<End> {
         let (level, place) = (switch / self.row(), switch % self.row());
         if port < self.arity {
@@ -79,7 +81,7 @@ impl FatTree {
         (level + 1 < self.levels).then(|| End::Switch(above()))
     }
 
-    /// The port by which a packet for host `to` leaves `switch`: down as soon as the host is below.
+    /// The port by which a packet for host `to` leaves `switch`: down if the host is below the switch.
     pub fn port(&self, switch: u32, to: u32) -> u32 {
         let (level, place) = (switch / self.row(), switch % self.row());
         let power = self.arity.pow(level);
@@ -92,7 +94,7 @@ impl FatTree {
         }
     }
 
-    /// Links on the way between two hosts, those to the hosts included; 0 to itself.
+    /// Number of links between two hosts, with the links to the hosts; 0 from a host to itself.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         if from == to {
             return 0;
@@ -136,7 +138,7 @@ mod tests {
         for switch in 0..tree.switches() {
             let links = ends.iter().filter(|&&end| end == End::Switch(switch)).count() as u32;
             let level = switch / tree.row();
-            // From above, and from below; leaves have hosts below, the top has nothing above.
+            // Links from above, and from below. Leaves have hosts below, and the top has nothing above.
             let expected = tree.arity * (u32::from(level > 0) + u32::from(level + 1 < tree.levels));
             assert_eq!(links, expected, "switch {switch}");
         }

@@ -1,15 +1,15 @@
-//! Any network with faulty links: delay that varies, packets lost, repeated, or out of turn.
+//! Wraps a network and adds link faults: variable delay, lost, duplicated and reordered packets.
 //!
-//! The machines of `weir-proto` need links that keep the order of a pair and lose nothing: they have no sequence numbers of their own. So
-//! faults are those that a link repairs by itself ([`Network::repair_ps`]): a packet that is lost or comes out of turn arrives later,
-//! what follows it waits, so that the order is kept; a repeated one is thrown away. A network whose links repair nothing
-//! refuses such faults. EXTOLL repairs hop by hop, InfiniBand from end to end (sequence numbers, timeout).
+//! The machines of `weir-proto` require links that keep the order of a pair and lose nothing. So this module models
+//! faults that the links repair themselves ([`Network::repair_ps`]). A lost or reordered packet arrives later, and the
+//! packets behind it wait. A duplicate is discarded. A network whose links do not retransmit rejects such faults. EXTOLL
+//! repairs on each hop, InfiniBand from end to end (sequence numbers and timeout).
 //!
 //! ```text
-//! inject a, b, c of one pair       the network says: a at 10, b at 11, c at 12 us; repairing takes 5 us
+//! inject a, b, c of one pair       the network says: a at 10, b at 11, c at 12 us; a repair takes 5 us
 //! b is drawn to be lost            a at 10, b at 16, c at 16 us; other pairs as before
 //! ```
-//! What is left out: a repair takes no time of any link, so other pairs do not feel it.
+//! The model leaves out that retransmissions occupy links, so other pairs do not notice a repair.
 
 use std::collections::BTreeMap;
 
@@ -20,46 +20,46 @@ use super::{Hold, Injection, Network, Output, Outputs, ScheduledOutput, Segment}
 use crate::Picoseconds;
 use crate::queue::Sequence;
 
-/// What goes wrong on links, by seed.
+/// Faults of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkFaults {
-    /// Everything is drawn from it.
+    /// The seed of all draws.
     pub seed: u64,
-    /// Packets and reads take up to so much longer; a pair keeps its order. Unit: ps.
+    /// Largest extra time of packets and reads; a pair keeps its order. Unit: ps.
     pub jitter_ps: Picoseconds,
-    /// Of a million packets, those lost.
+    /// Lost packets per million.
     pub loss_per_million: u32,
-    /// Of a million packets, those that come twice.
+    /// Duplicated packets per million.
     pub duplication_per_million: u32,
-    /// Of a million packets, those that come out of turn.
+    /// Reordered packets per million.
     pub reordering_per_million: u32,
 }
 
-/// Faults that cannot be.
+/// Faults that are not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFaultError {
-    /// Nothing would bring the packet again.
+    /// The links do not retransmit.
     #[error(
         "{key} = {value}: the links of this network repair nothing, and the protocol needs links that lose, repeat and reorder nothing: \
          only 0 is allowed"
     )]
     NotRepaired {
-        /// What was asked for.
+        /// Name of the key.
         key: &'static str,
-        /// How much of it.
+        /// Its value.
         value: u32,
     },
-    /// More than all.
+    /// Too many packets are hit.
     #[error("{key} = {value}: from 0 to {MAX_PER_MILLION} is allowed, so that repairs come to an end")]
     TooMuch {
-        /// What was asked for.
+        /// Name of the key.
         key: &'static str,
-        /// How much of it.
+        /// Its value.
         value: u32,
     },
 }
 
-/// Bound: half of the packets.
+/// Bound of each rate: half of the packets.
 pub const MAX_PER_MILLION: u32 = 500_000;
 
 /// A network with faulty links.
@@ -71,18 +71,18 @@ pub struct Faulty<N: Network> {
     rng: Rng,
     /// By train: from, to.
     pairs: Vec<(u32, u32)>,
-    /// When the last packet of a pair arrives.
+    /// Arrival of the last packet of a pair.
     last: BTreeMap<(u32, u32), Picoseconds>,
-    /// What the network has said; empty between calls.
+    /// Outputs of the wrapped network; empty between calls.
     scheduled: Vec<ScheduledOutput>,
     repairs: u64,
 }
 
 impl<N: Network> Faulty<N> {
-    /// `inner` with these faults.
+    /// Wraps `inner`.
     ///
     /// # Errors
-    /// [`LinkFaultError`], also if they are more than its links repair.
+    /// [`LinkFaultError`] if a rate is too high, or if the links of `inner` cannot repair these faults.
     pub fn new(inner: N, faults: LinkFaults) -> Result<Faulty<N>, LinkFaultError> {
         let LinkFaults { seed, loss_per_million, duplication_per_million, reordering_per_million, .. } =
             faults;
@@ -114,12 +114,12 @@ impl<N: Network> Faulty<N> {
         per_million > 0 && self.rng.u32(..1_000_000) < per_million
     }
 
-    /// How much later one packet comes.
+    /// Extra time of one packet.
     fn delay_ps(&mut self) -> Picoseconds {
         let LinkFaults { loss_per_million, duplication_per_million, reordering_per_million, .. } =
             self.faults;
         let mut delay_ps = 0;
-        // What is brought once more may be lost again.
+        // A retransmitted packet may be lost again.
         while self.drawn(loss_per_million) {
             delay_ps += self.repair_ps;
             self.repairs += 1;
@@ -139,7 +139,7 @@ impl<N: Network> Faulty<N> {
         }
     }
 
-    /// Lets the network do something, and passes on what it says, with the faults.
+    /// Calls the wrapped network and passes on its outputs, with the faults.
     fn pass<R>(
         &mut self,
         outputs: &mut Outputs<N::Event>,
@@ -172,7 +172,7 @@ impl<N: Network> Faulty<N> {
         let Segment { train, first, count, spacing_ps, .. } = segment;
         let pair = self.pairs[train.0 as usize];
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
-        // Runs of packets that no repair pulls apart.
+        // Packets that no repair separates arrive as one part.
         let mut run = Segment { count: 0, ..segment };
         let mut run_at = (at + self.jitter_ps()).max(earliest);
         let mut next_at = run_at;

@@ -1,24 +1,26 @@
-//! The ideal network: a latency and a bandwidth between any two ranks, no contention. For questions about protocols and for speed.
+//! The ideal network: the same latency and bandwidth between any two ranks, no contention. It serves
+//! questions about protocols and about the speed of the simulator.
 //!
-//! Packets of a pair of ranks keep their order: a short packet does not overtake a long one that left before it.
+//! Packets of a pair of ranks keep their order: a short packet does not overtake a longer one that left
+//! earlier.
 
 use weir_proto::Geometry;
 
 use super::{Hold, Injection, Network, Output, Outputs, Segment};
 use crate::Picoseconds;
 
-/// Parameters.
+/// The network with its parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ideal {
-    /// From the processor of one rank to the mailbox of another.
+    /// Time from the processor of one rank to the mailbox of another.
     pub latency_ps: Picoseconds,
-    /// Time of a byte on the wire. Unit: ps per byte; 0: none.
+    /// Time of a byte on the wire. Unit: ps per byte. 0: bytes take no time.
     pub byte_ps: Picoseconds,
-    /// What a slot holds.
+    /// Slots and headers of a packet.
     pub geometry: Geometry,
     packets: u64,
-    /// By sender: receivers for which a train is on the wire that a shorter one could overtake, and when its last packet arrives.
-    /// Empty if bytes take no time.
+    /// By sender: receivers to which a train travels that a shorter one could overtake, and the arrival of
+    /// its last packet. Empty if bytes take no time.
     on_the_wire: Vec<Vec<(u32, Picoseconds)>>,
 }
 
@@ -33,8 +35,8 @@ impl Ideal {
         Ideal { latency_ps, byte_ps, geometry, packets: 0, on_the_wire: Vec::new() }
     }
 
-    /// When the first packet of a train arrives that would arrive at `at`, and whose last one arrives `last_ps` later: not before
-    /// the packets of the same pair that left earlier.
+    /// Arrival of the first packet of a train that would arrive at `at`, and whose last packet arrives
+    /// `last_ps` later. It is not earlier than the arrival of earlier packets of the pair.
     fn in_order(
         &mut self,
         now: Picoseconds,
@@ -47,7 +49,7 @@ impl Ideal {
             self.on_the_wire.resize_with(from as usize + 1, Vec::new);
         }
         let trains = &mut self.on_the_wire[from as usize];
-        // Nothing that leaves from now on arrives earlier than a latency from now.
+        // A packet that leaves now or later arrives at least one latency from now.
         trains.retain(|(_, last_at)| *last_at > now + self.latency_ps);
         let Some((_, last_at)) = trains.iter_mut().find(|(other, _)| *other == to) else {
             trains.push((to, at + last_ps));
@@ -59,7 +61,7 @@ impl Ideal {
     }
 }
 
-/// A packet is a message: slots that hold the longest one that travels whole.
+/// A packet is a whole message: a slot holds the longest eager message.
 pub const WHOLE_MESSAGES: Geometry = Geometry {
     slot_bytes: weir_proto::MAX_EAGER_BYTES as u32,
     max_packet_slots: 1,

@@ -1,18 +1,18 @@
 //! InfiniBand reliable connections on a fat tree: packets of at most an MTU, link-level credits, remote reads.
 //!
-//! Packet by packet. A link carries one packet at a time and only if the port behind it has a buffer free (link-level
-//! credits; here counted in packets of any size). Switches cut through, adapters store and forward. All packets of a pair take
-//! one way, so they stay in order. An adapter takes what arrives whether or not the host has posted a receive buffer: an
-//! attempt that finds none is refused by the world (`world/ready.rs`), with a NAK that takes [`Network::one_way_ps`].
+//! The model follows each packet. A link carries one packet at a time, and only if the port behind it has a free buffer.
+//! These are link-level credits, here counted in packets of any size. Switches cut through; adapters store and forward.
+//! All packets of a pair take one route, so they stay in order. An adapter accepts packets even if the host has posted no
+//! receive buffer. The world then refuses the attempt (`world/rnr.rs`), with a NAK that takes [`Network::one_way_ps`].
 //!
 //! ```text
 //! processor --doorbell--> adapter ==link==> switch ==link==> switch ==link==> adapter --> memory, completion entry
 //!            DMA, one packet at a time   buffers          buffers          buffers    DMA
 //! remote read: request (16 B) to the adapter of the owner; it answers with packets of an MTU, without its processor
 //! ```
-//! What is left out: acknowledgements (30 B for each message or fewer, they travel against the data), virtual lanes (one is
-//! used), limits on outstanding reads, paging of the adapter's tables. NAKs do not queue behind data. An adapter answers reads one after
-//! the other. What a broken packet does to a connection is a fault, see [`super::faulty`].
+//! The model leaves out acknowledgements (at most 30 B for each message, against the data) and virtual lanes (it uses
+//! one). It leaves out limits on outstanding reads and paging of the adapter's tables. NAKs do not queue behind data. An
+//! adapter answers one read after the other. [`super::faulty`] models damaged packets.
 
 mod channel;
 #[cfg(test)]
@@ -29,47 +29,57 @@ use crate::cost::Cost;
 use channel::{Channel, Leads, Moment};
 use sources::{Fetched, Outgoing, Sources};
 
-/// Parameters, all stated.
+/// Parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// The switches.
     pub tree: FatTree,
-    /// Ranks of a node; rank `r` lives on node `r / ranks_per_node`.
+    /// Ranks of a node. Rank `r` is on node `r / ranks_per_node`.
     pub ranks_per_node: u32,
-    /// The most that one packet carries of a message or of a remote read; at least a slot. Unit: bytes.
+    /// Most payload of one packet, of a message or a remote read. At least a slot. Unit: bytes.
     pub mtu_bytes: u32,
-    /// What a link carries for each packet beside that. Unit: bytes.
+    /// Headers of each packet on a link. Unit: bytes.
     pub packet_header_bytes: u32,
-    /// A byte on a link. Unit: ps.
+    /// Time of a byte on a link.
     pub link_byte_ps: Picoseconds,
-    /// From the start of a packet on a link to the moment at which the switch behind it can send it on (cut through).
+    /// Time from the start of a packet on a link until the switch behind the link can forward it
+    /// (cut-through).
     pub hop_ps: Picoseconds,
     /// Packets that a port buffers for the link that leads to it.
     pub buffer_packets: u32,
-    /// A byte between the adapter and memory. Unit: ps.
+    /// Time of a byte between adapter and memory.
     pub host_byte_ps: Picoseconds,
-    /// What the adapter spends on a packet besides, at each end; no other packet of that direction is dealt with meanwhile.
+    /// Further time of a packet in the adapter, at each end. The adapter handles no other packet of that
+    /// direction meanwhile.
     pub host_packet_ps: Picoseconds,
-    /// From the doorbell to the start of the DMA: latency, others pass meanwhile.
+    /// Latency from the doorbell to the start of the DMA. Other packets are handled meanwhile.
     pub send_ps: Picoseconds,
-    /// From the last byte in memory to the moment at which a polling processor sees the completion entry: latency too.
+    /// Latency from the last byte in memory until a polling processor sees the completion entry.
     pub receive_ps: Picoseconds,
-    /// From the arrival of a read request to the start of the answer.
+    /// Time from the arrival of a read request to the start of the answer.
     pub read_ps: Picoseconds,
-    /// How long a connection waits for an acknowledgement before it sends again (local ACK timeout); only faults need it.
+    /// How long a connection waits for an acknowledgement before it retransmits (local ACK timeout). Only
+    /// faults use it.
     pub ack_timeout_ps: Picoseconds,
 }
 
 impl Parameters {
-    /// Eight nodes as in Liu & Panda: InfiniHost MT23108 adapters (4x, PCI-X 64 bit at 133 MHz) on one InfiniScale switch.
+    /// Eight nodes as in Liu & Panda: InfiniHost MT23108 adapters (4x, PCI-X 64 bit at 133 MHz) on one
+    /// InfiniScale switch.
     ///
-    /// From standards: 4x at 2.5 Gb/s with 8b/10b coding is 1 GB/s, so 1 ns for a byte; headers LRH 8, BTH 12, ICRC 4, VCRC 2
-    /// bytes (InfiniBand Architecture, volume 1). The largest MTU of that adapter is 2048. Set to what the authors report of these
-    /// machines in "High performance RDMA-based MPI implementation over InfiniBand" (Liu, Wu, Kini, Wyckoff, Panda, 2003; quoted
-    /// from memory), since the slides give no number: 871 MB/s, which is a packet of 2 KB in 2.35 us: 300 ns and 1 ns for a byte (the bus peaks
-    /// at 1,066 MB/s); 6.8 us for small messages with RDMA, which saves the receiver's completion entry, so here, with send and
-    /// receive, latencies at the ends such that 4 B take 7.5 us with [`COST_2003`]. Chosen: 200 ns for a hop, four buffers to a port,
-    /// a timeout of 4.096 us times 2^10.
+    /// Standards give these values. 4x at 2.5 Gb/s with 8b/10b coding is 1 GB/s, so a byte takes 1 ns. The
+    /// headers are LRH 8, BTH 12, ICRC 4 and VCRC 2 bytes (InfiniBand Architecture, volume 1). The largest
+    /// MTU of that adapter is 2048.
+    ///
+    /// The slides state neither bandwidth nor latency. They come from what the authors report of these
+    /// machines in "High performance RDMA-based MPI implementation over InfiniBand" (Liu, Wu, Kini, Wyckoff,
+    /// Panda, 2003; quoted from memory):
+    ///
+    /// - 871 MB/s, or 2 KB in 2.35 us: 300 ns for a packet and 1 ns for a byte. The bus peaks at 1,066 MB/s.
+    /// - 6.8 us for small messages with RDMA, which needs no completion entry at the receiver. Here, with
+    ///   send and receive, the latencies at the ends are such that 4 B take 7.5 us with [`COST_2003`].
+    ///
+    /// We chose 200 ns for a hop, four buffers for a port and a timeout of 4.096 us times 2^10.
     pub const CLUSTER_2003: Parameters = Parameters {
         tree: FatTree { arity: 8, levels: 1 },
         ranks_per_node: 1,
@@ -99,9 +109,9 @@ impl Parameters {
     }
 }
 
-/// A slot is a pre-posted receive buffer of 2 KB, and a packet fills one. Source: MPI libraries of the time posted 2 KB for each
-/// connection and slot; header sizes are those of [`weir_proto::wire`]. Every header has a place for credits (Liu & Panda piggyback on
-/// any message).
+/// A slot is a pre-posted receive buffer of 2 KB, and a packet fills one slot. Source: MPI libraries of the
+/// time posted buffers of 2 KB for each connection. The header sizes are those of [`weir_proto::wire`]. Every
+/// header has room for credits, since Liu & Panda piggyback on any message.
 pub const GEOMETRY: Geometry = Geometry {
     slot_bytes: 2048,
     max_packet_slots: 1,
@@ -111,8 +121,9 @@ pub const GEOMETRY: Geometry = Geometry {
     piggyback_bytes: 0,
 };
 
-/// Processors of 2.4 GHz with a 400 MHz bus and an MPI library that copies small messages. Chosen, not published: about half a microsecond for
-/// each call and for each descriptor, 1 GB/s for copies (two of them on the way).
+/// Prices of processors of 2.4 GHz with a 400 MHz bus, and of an MPI library that copies small messages. We
+/// chose them; nobody published them: about half a microsecond for each call and each descriptor, and 1 GB/s
+/// for copies, two of which a message needs.
 pub const COST_2003: Cost = Cost {
     send_call_ps: 500_000,
     receive_call_ps: 300_000,
@@ -128,28 +139,29 @@ pub const COST_2003: Cost = Cost {
     call_jitter_ps: 0,
 };
 
-/// What the wire carries of weir's own header with each packet. Unit: bytes.
+/// weir's own header of each packet. Unit: bytes.
 const MESSAGE_HEADER_BYTES: u32 = GEOMETRY.eager_header_bytes;
-/// The extended headers of a read request and of a read's answer (RETH, AETH). Unit: bytes.
+/// Extended headers of a read request (RETH) and of its answer (AETH). Unit: bytes.
 const REQUEST_BYTES: u32 = 16;
 const ANSWER_BYTES: u32 = 4;
 
-/// Channels of a host: memory to adapter, adapter to leaf, adapter to memory. Behind them come the ports of the switches.
+/// Number of channels of a host: memory to adapter, adapter to leaf, adapter to memory. The ports of the
+/// switches follow.
 const HOST_CHANNELS: u32 = 3;
 const IN: u32 = 0;
 const UP: u32 = 1;
 const OUT: u32 = 2;
 
-/// No buffer.
+/// The packet occupies no buffer.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PacketKind {
-    /// Packets of the world, for this rank.
+    /// A packet of the world for this rank.
     Train { train: TrainId, rank: u32 },
-    /// Asks for the memory of a read.
+    /// Request of a remote read.
     Request { get: u32 },
-    /// Brings it.
+    /// Data of a remote read.
     Answer { get: u32 },
 }
 
@@ -158,14 +170,14 @@ enum PacketKind {
 struct TransitPacket {
     what: PacketKind,
     index: u32,
-    /// Nothing of the same train or answer follows.
+    /// Whether it is the last packet of its train or answer.
     last: bool,
     /// Node.
     to: u32,
     bytes: u32,
-    /// The channel behind which it occupies a buffer.
+    /// The channel behind which the packet occupies a buffer.
     holds: u32,
-    /// When it is there for the channel in whose line it stands.
+    /// When the packet is ready for the channel in whose queue it stands.
     there: Moment,
 }
 
@@ -180,12 +192,12 @@ struct Get {
     number: u32,
 }
 
-/// What the network reminds itself of.
+/// What the network schedules for itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// An adapter can perhaps fetch another packet from memory.
+    /// An adapter may be able to fetch another packet from memory.
     Fetch(u32),
-    /// Another channel can perhaps carry another packet.
+    /// Another channel may be able to carry another packet.
     Look(u32),
     /// A remote read begins.
     Begin(u32),
@@ -199,7 +211,7 @@ pub struct InfiniBand {
     parameters: Parameters,
     channels: Vec<Channel>,
     packets: Packets<TransitPacket>,
-    /// What adapters have yet to fetch. The last source of each is its own: it answers reads.
+    /// What adapters have yet to fetch. The last source of each adapter is its own, for answers to reads.
     sources: Sources,
     hosts: u32,
     /// By switch and host: the port by which a packet leaves.
@@ -213,7 +225,7 @@ impl InfiniBand {
     /// A network without packets.
     ///
     /// # Panics
-    /// If something holds no packet or a packet does not hold a slot.
+    /// Panics if nodes or buffers have size 0, or if an MTU is smaller than a slot.
     pub fn new(parameters: Parameters) -> InfiniBand {
         let Parameters { tree, ranks_per_node, mtu_bytes, buffer_packets, .. } = parameters;
         assert!(buffer_packets >= 1 && ranks_per_node >= 1);
@@ -227,7 +239,7 @@ impl InfiniBand {
         // In the order of IN, UP and OUT, then the ports of the switches.
         let of_hosts = (0..hosts).flat_map(|host| [Leads::In(host), Leads::Up(tree.leaf(host)), Leads::Out]);
         let switch_ports = (0..tree.switches()).flat_map(|s| (0..tree.ports()).map(move |port| (s, port)));
-        // No route leads up from the top.
+        // No route leads up from the top level.
         let of_switches =
             switch_ports.map(|(s, port)| Leads::On(tree.end(s, port).unwrap_or(End::Host(NOWHERE))));
         let routes = (0..tree.switches()).flat_map(|s| (0..hosts).map(move |to| tree.port(s, to) as u16));
@@ -251,11 +263,11 @@ impl InfiniBand {
         self.hosts * HOST_CHANNELS + switch * self.parameters.tree.ports() + u32::from(port)
     }
 
-    /// What a packet for host `to` takes behind a channel.
+    /// The channel that a packet for host `to` takes behind another one.
     #[inline]
     fn next_channel(&self, leads: Leads, to: u32) -> u32 {
         match leads {
-            // The adapter keeps what is for its own host.
+            // The adapter keeps a packet for its own host.
             Leads::In(host) => host * HOST_CHANNELS + if to == host { OUT } else { UP },
             Leads::Up(switch) | Leads::On(End::Switch(switch)) => self.switch_channel(switch, to),
             Leads::On(End::Host(host)) => host * HOST_CHANNELS + OUT,
@@ -263,8 +275,8 @@ impl InfiniBand {
         }
     }
 
-    /// Lets a channel carry its next packet, if it is idle and there is room behind it. That frees a buffer, so that the
-    /// channel that leads there may start as well, and so on back to an adapter.
+    /// Lets a channel carry its next packet, if the channel is idle and has room behind it. That frees a
+    /// buffer, so that the channel before it may start as well, and so on back to an adapter.
     fn start(&mut self, now: Moment, mut channel: u32, outputs: &mut Outputs<Event>) {
         while let Leads::Up(_) | Leads::On(_) | Leads::Out = self.channels[channel as usize].leads {
             let Some(held) = self.start_link(now, channel, outputs) else { return };
@@ -274,13 +286,13 @@ impl InfiniBand {
         self.start_in(now, channel, outputs);
     }
 
-    /// An adapter fetches its next packet, if it can.
+    /// Lets an adapter fetch its next packet, if it can.
     fn start_in(&mut self, now: Moment, channel: u32, outputs: &mut Outputs<Event>) {
         let Channel { leads: Leads::In(host), free_at, room, .. } = self.channels[channel as usize] else {
             panic!("channel {channel} does not lead from memory");
         };
         if room == 0 {
-            return; // what frees a buffer starts it
+            return; // a freed buffer starts the channel again
         }
         let look_at = if free_at > now.at {
             Some(free_at)
@@ -305,13 +317,14 @@ impl InfiniBand {
         }
     }
 
-    /// Any other channel carries its next packet, if it can. Returns the channel behind which a buffer is free then.
+    /// Lets any other channel carry its next packet, if it can. Returns the channel behind which a buffer
+    /// became free.
     #[inline]
     fn start_link(&mut self, now: Moment, channel: u32, outputs: &mut Outputs<Event>) -> Option<u32> {
         let state = &mut self.channels[channel as usize];
         state.forget_look(now);
         if state.room == 0 {
-            return None; // what frees a buffer starts it
+            return None; // a freed buffer starts the channel again
         }
         let mut held = None;
         if state.free_at > now.at {
@@ -331,10 +344,10 @@ impl InfiniBand {
         held
     }
 
-    /// Sees to it that a channel that has started, or could not, gets the event at which it may start.
+    /// Schedules the event at which a channel may start, after it has started a packet or could not.
     ///
-    /// A packet that comes while the channel is busy and looks again by itself needs no event, nor does any while there is no room: what
-    /// frees a buffer starts the channel. And if none has come by then, looking is of no use.
+    /// A packet needs no event of its own in two cases. If the channel is busy, the channel looks again when
+    /// it is free. If there is no room behind the channel, a freed buffer starts it.
     #[inline]
     fn plan(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
         let Channel { packet_queue, last_there_at, free_at, look, room, .. } =
@@ -347,7 +360,8 @@ impl InfiniBand {
         } else if look == Moment::NEVER || look.is_before(first) {
             first
         } else if last_there_at >= look.at {
-            // One that comes at that very time, before its turn, starts it.
+            // A packet that becomes ready at that very time, with an earlier sequence number, starts the
+            // channel.
             self.first_since(packet_queue, look.at).filter(|there| there.is_before(look)).unwrap_or(look)
         } else {
             look
@@ -355,7 +369,7 @@ impl InfiniBand {
         self.wait_for(channel, planned, outputs);
     }
 
-    /// Another packet stands in the line of a channel.
+    /// Another packet entered the queue of a channel.
     #[inline]
     fn plan_with(&mut self, channel: u32, there: Moment, outputs: &mut Outputs<Event>) {
         let Channel { look, due, room, .. } = self.channels[channel as usize];
@@ -377,13 +391,13 @@ impl InfiniBand {
         }
     }
 
-    /// When the first packet of a line is there of those that are not before `at`.
+    /// When the first packet of a queue becomes ready that is not ready before `at`.
     #[cold]
     fn first_since(&self, packet_queue: PacketQueue, at: Picoseconds) -> Option<Moment> {
         self.packets.after(packet_queue).map(|packet| packet.there).find(|there| there.at >= at)
     }
 
-    /// Puts a packet on a channel. Returns when that is free again.
+    /// Puts a packet on a channel. Returns when the channel is free again.
     #[inline]
     fn carry(
         &mut self,
@@ -410,7 +424,7 @@ impl InfiniBand {
         let next = self.next_channel(leads, to);
         let there_at = match leads {
             Leads::In(_) => free_at,
-            // The adapter at its end waits for the whole packet.
+            // The adapter at the end waits for the whole packet.
             _ if next == to * HOST_CHANNELS + OUT => free_at + parameters.hop_ps,
             _ => now.at + parameters.hop_ps,
         };
@@ -430,7 +444,7 @@ impl InfiniBand {
         free_at
     }
 
-    /// A packet is in memory, or in the adapter if that deals with it, at `at`.
+    /// A packet reached memory at `at`, or the adapter if the adapter itself handles it.
     fn deliver(&mut self, at: Picoseconds, packet: TransitPacket, outputs: &mut Outputs<Event>) {
         let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
         let sequence = outputs.draw();
@@ -455,7 +469,7 @@ impl InfiniBand {
         }
     }
 
-    /// What is to be fetched of what a rank sends: by which host, from which of its sources.
+    /// The packets that an adapter fetches for an injection. Returns the host, its source, and the packets.
     fn outgoing(&self, now: Picoseconds, injection: Injection) -> (u32, u32, Outgoing) {
         let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
         let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
@@ -472,7 +486,7 @@ impl InfiniBand {
         (self.parameters.node(from), from % self.parameters.ranks_per_node, outgoing)
     }
 
-    /// An adapter is told to send something of its own.
+    /// An adapter sends packets of its own.
     fn send_own(&mut self, now: Picoseconds, host: u32, outgoing: Outgoing, outputs: &mut Outputs<Event>) {
         let own = self.parameters.ranks_per_node;
         self.sources.add(host, own, outgoing);
@@ -575,7 +589,7 @@ impl Network for InfiniBand {
     }
 
     fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds {
-        // From adapter to adapter: neither memory nor processors have a part in it.
+        // From adapter to adapter, without memory and processors.
         let parameters = &self.parameters;
         let links = parameters.tree.distance(parameters.node(from), parameters.node(to));
         2 * parameters.host_packet_ps
@@ -584,7 +598,7 @@ impl Network for InfiniBand {
     }
 
     fn repair_ps(&self) -> Option<Picoseconds> {
-        // From end to end: as if nothing followed that would show the gap earlier.
+        // End to end. The model assumes that no later packet shows the gap before the timeout.
         Some(self.parameters.ack_timeout_ps)
     }
 

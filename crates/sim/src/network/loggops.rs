@@ -1,8 +1,8 @@
-//! LogGOPS: latency, overhead, gap and gap per byte; one NIC per process, no contention in between.
+//! LogGOPS: latency, overhead, gap and gap per byte; one NIC for each process, no contention in the network.
 //!
-//! Source: Hoefler, Schneider, Lumsdaine, "LogGOPSim: simulating large-scale applications in the LogGOPS model", 2010. The
-//! model's `o` is the processor's and stands in [`Parameters::cost`]; `O` is 0 here. As in that simulator, a receiving processor is
-//! busy while the bytes come in: `o + (s - 1) G`.
+//! Source: Hoefler, Schneider, Lumsdaine, "LogGOPSim: simulating large-scale applications in the LogGOPS
+//! model", 2010. The overhead `o` of the model is a price of the processor, see [`Parameters::cost`]; `O` is
+//! 0 here. As in LogGOPSim, a receiving processor is busy while the bytes arrive: `o + (s - 1) G`.
 
 use weir_proto::Geometry;
 
@@ -22,7 +22,7 @@ pub struct Parameters {
     pub gap_ps: Picoseconds,
     /// `G`, per byte.
     pub gap_byte_ps: Picoseconds,
-    /// `S`: longest message that travels whole. Unit: bytes.
+    /// `S`: longest eager message. Unit: bytes.
     pub eager_bytes: u64,
 }
 
@@ -36,11 +36,11 @@ impl Parameters {
         eager_bytes: 65_535,
     };
 
-    /// What the model says of the processor.
+    /// The prices of the processor in this model.
     pub fn cost(&self) -> Cost {
         Cost {
             send_call_ps: self.overhead_ps,
-            // With the copy of s bytes: o + (s - 1) G.
+            // With the copy of s bytes the sum is o + (s - 1) G.
             match_ps: self.overhead_ps - self.gap_byte_ps,
             copy_ps_per_kib: self.gap_byte_ps * 1024,
             ..Cost::FREE
@@ -52,14 +52,14 @@ impl Parameters {
 #[derive(Clone, Debug)]
 pub struct LogGops {
     parameters: Parameters,
-    /// When the NIC of a process can take the next message, outwards and inwards.
+    /// When the NIC of a process can take the next message, in each direction.
     outwards: Vec<Picoseconds>,
     inwards: Vec<Picoseconds>,
     messages: u64,
 }
 
 impl LogGops {
-    /// For so many processes.
+    /// A network of `ranks` processes.
     pub fn new(parameters: Parameters, ranks: u32) -> LogGops {
         let idle = vec![0; ranks as usize];
         LogGops { parameters, outwards: idle.clone(), inwards: idle, messages: 0 }
@@ -82,7 +82,7 @@ impl Network for LogGops {
         let Injection { train, from, to, payload_bytes, .. } = injection;
         self.messages += 1;
         let bytes_ps = super::bytes_ps(payload_bytes.saturating_sub(1), gap_byte_ps);
-        // The overhead was spent before now; the model's message starts with it.
+        // The processor spent the overhead before now. In the model the message starts with it.
         let start = (now - overhead_ps.min(now)).max(self.outwards[from as usize]);
         self.outwards[from as usize] = (start + gap_ps + bytes_ps).min(TIME_LIMIT);
         let inwards = &mut self.inwards[to as usize];

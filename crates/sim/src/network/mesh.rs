@@ -1,22 +1,22 @@
-//! Coordinates of a mesh and dimension-order routing on them.
+//! A mesh of nodes: coordinates and dimension-order routing.
 
 /// A mesh of up to three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mesh {
-    /// Nodes along x, y and z; 1 where there is no such dimension.
+    /// Number of nodes along x, y and z; 1 for an unused dimension.
     pub size: [u32; 3],
 }
 
-/// The links of a node, by direction: -x, +x, -y, +y, -z, +z.
+/// Number of links of a node, by direction: -x, +x, -y, +y, -z, +z.
 pub const DIRECTIONS: u32 = 6;
 
 impl Mesh {
-    /// Nodes in all.
+    /// Number of nodes.
     pub fn nodes(&self) -> u32 {
         self.size.iter().product()
     }
 
-    /// Where a node stands.
+    /// The coordinates of a node.
     pub fn coordinates(&self, node: u32) -> [u32; 3] {
         let [x, y, _] = self.size;
         [node % x, node / x % y, node / (x * y)]
@@ -27,14 +27,15 @@ impl Mesh {
         (at[2] * self.size[1] + at[1]) * self.size[0] + at[0]
     }
 
-    /// The direction in which a packet at `node` leaves for `to`: x first, then y, then z. `None`: it is there.
+    /// The direction in which a packet for `to` leaves `node`: first along x, then y, then z. `None` if it is
+    /// there.
     #[inline]
     pub fn direction(&self, node: u32, to: u32) -> Option<u32> {
         let (here, there) = (self.coordinates(node), self.coordinates(to));
         (0..3).find(|&d| here[d] != there[d]).map(|d| 2 * d as u32 + u32::from(there[d] > here[d]))
     }
 
-    /// The neighbour in a direction, if the mesh goes on there.
+    /// The neighbour in a direction, if there is one.
     pub fn neighbour(&self, node: u32, direction: u32) -> Option<u32> {
         let mut at = self.coordinates(node);
         let dimension = (direction / 2) as usize;
@@ -49,18 +50,18 @@ impl Mesh {
         Some(self.node(at))
     }
 
-    /// Links between two nodes.
+    /// Number of links between two nodes.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         let (here, there) = (self.coordinates(from), self.coordinates(to));
         (0..3).map(|d| here[d].abs_diff(there[d])).sum()
     }
 }
 
-/// Dimension-order routing by a few operations on packed coordinates: x in the lowest bits, then y, then z.
+/// Dimension-order routing with few operations, on packed coordinates: x in the lowest bits, then y, then z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedRouting {
     mesh: Mesh,
-    /// The bits of each coordinate.
+    /// The bits that hold each coordinate.
     masks: [u32; 3],
 }
 
@@ -68,7 +69,7 @@ impl PackedRouting {
     /// For this mesh.
     ///
     /// # Panics
-    /// If its coordinates do not fit into 32 bits, which those of 2^29 nodes do.
+    /// Panics if the coordinates do not fit into 32 bits. Those of 2^29 nodes do.
     pub fn new(mesh: Mesh) -> PackedRouting {
         let bits = mesh.size.map(|size| size.next_power_of_two().trailing_zeros());
         assert!(bits.iter().sum::<u32>() <= u32::BITS, "a mesh of {:?} nodes", mesh.size);
@@ -84,11 +85,11 @@ impl PackedRouting {
     /// The packed coordinates of a node.
     pub fn place(&self, node: u32) -> u32 {
         let at = self.mesh.coordinates(node);
-        // A dimension of size 1 has no bits, and its coordinate is 0.
+        // A dimension of size 1 has no bits; its coordinate is 0.
         (0..3).map(|d| at[d].unbounded_shl(self.masks[d].trailing_zeros())).sum()
     }
 
-    /// [`Mesh::direction`] between the places `here` and `there`.
+    /// The same as [`Mesh::direction`], between two packed places.
     #[inline]
     pub fn direction(&self, here: u32, there: u32) -> Option<u32> {
         let differ = here ^ there;

@@ -1,10 +1,11 @@
-//! Networks: what happens between the moment a packet leaves a processor and the moment it stands in a mailbox.
+//! Network models: what happens between the processor that sends a packet and the mailbox that receives it.
 //!
-//! A network knows nodes, wires and times. It does not know messages, credits or what is in a packet. It is asked in order of
-//! time and answers with things that will happen.
+//! A network knows nodes, wires and times. It does not know messages, credits or the content of packets. The
+//! world calls it in order of time; the network answers with future events.
 //!
-//! Packets that leave one sender for one destination back to back travel as a *train*: one event per hop for all of
-//! them, as long as nothing pulls them apart. A network that has to split one reports the parts as [`Segment`]s.
+//! Packets that leave one sender for one destination back to back travel as a *train*. A train needs one
+//! event per hop, as long as nothing separates its packets. A network that separates them reports the parts
+//! as [`Segment`]s.
 
 pub mod extoll;
 pub mod fat_tree;
@@ -21,54 +22,54 @@ use weir_proto::Geometry;
 use crate::queue::{Sequence, SequenceCounter};
 use crate::{Picoseconds, TIME_LIMIT};
 
-/// The world's name for a train that is under way.
+/// The world's number of a train that is in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TrainId(pub u32);
 
 /// Packets handed to the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Injection {
-    /// Which.
+    /// The train of these packets.
     pub train: TrainId,
     /// Sending rank.
     pub from: u32,
     /// Receiving rank.
     pub to: u32,
-    /// How many packets.
+    /// Number of packets.
     pub packets: u32,
-    /// Payload of all of them together. Unit: bytes.
+    /// Payload of all packets. Unit: bytes.
     pub payload_bytes: u64,
-    /// From one packet's leaving the processor to the next one's.
+    /// Time between two packets that leave the processor.
     pub spacing_ps: Picoseconds,
 }
 
-/// Packets of a train that arrive one after the other. Every network brings the packets of a train, and of a pair of ranks, in the
-/// order in which they left.
+/// Packets of a train that arrive one after the other. The packets of a train, and of a pair of ranks, arrive
+/// in the order in which they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Of which train.
+    /// Their train.
     pub train: TrainId,
     /// Receiving rank.
     pub to: u32,
-    /// The first of them, counted from the train's first packet.
+    /// Index of the first packet within its train.
     pub first: u32,
-    /// How many.
+    /// Number of packets.
     pub count: u32,
-    /// From one arrival to the next.
+    /// Time between two arrivals.
     pub spacing_ps: Picoseconds,
 }
 
-/// What a network says will happen.
+/// An event that a network announces to the world.
 #[derive(Clone, Copy, Debug)]
 pub enum Output {
-    /// The first packet of a segment stands in the mailbox.
+    /// The first packet of a part stands in the mailbox.
     Arrived(Segment),
-    /// A sender that was held ([`Hold::UntilReleased`]) may go on.
+    /// A sender that was held ([`Hold::UntilReleased`]) may resume.
     Released {
         /// Its rank.
         rank: u32,
     },
-    /// The remote get with this number has brought its last byte to rank `to`.
+    /// The remote get with this number has delivered its last byte to rank `to`.
     GetDone {
         /// The rank that asked.
         to: u32,
@@ -77,45 +78,45 @@ pub enum Output {
     },
 }
 
-/// How long a sender's processor is busy with what it has injected.
+/// How long the sender's processor is busy with an injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// Until this time.
     Until(Picoseconds),
-    /// The network pushes back: until [`Output::Released`].
+    /// Until [`Output::Released`], because of back-pressure.
     UntilReleased,
 }
 
-/// Something that will happen.
+/// An output with its time.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduledOutput {
-    /// When.
+    /// Time.
     pub at: Picoseconds,
-    /// In which turn among other things of that time.
+    /// Its order among events of that time.
     pub sequence: Sequence,
-    /// What.
+    /// The output.
     pub output: Output,
 }
 
-/// Something of its own that a network wants to be reminded of: most of what happens.
+/// An event that a network schedules for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Reminder<E> {
-    /// When.
+    /// Time.
     pub at: Picoseconds,
-    /// In which turn among other things of that time.
+    /// Its order among events of that time.
     pub sequence: Sequence,
-    /// Of what.
+    /// The event.
     pub event: E,
 }
 
-/// Where a network puts what will happen, and when.
+/// Collects the future events that a network schedules.
 #[derive(Clone, Debug)]
 pub struct Outputs<E> {
     scheduled: Vec<ScheduledOutput>,
     reminders: Vec<Reminder<E>>,
-    /// Those of all events of a world.
+    /// Draws the sequence numbers of all events of a world.
     sequences: SequenceCounter,
-    /// That of the event that is being dealt with.
+    /// Sequence number of the current event.
     present: Sequence,
 }
 
@@ -127,69 +128,70 @@ impl<E> Default for Outputs<E> {
 }
 
 impl<E> Outputs<E> {
-    /// Says what will happen.
+    /// Schedules an output.
     #[inline]
     pub fn push(&mut self, at: Picoseconds, output: Output) {
         let sequence = self.draw();
         self.push_with_sequence(at, sequence, output);
     }
 
-    /// The same for something whose turn was drawn, perhaps long ago.
+    /// The same with a sequence number that was drawn earlier.
     #[inline]
     pub fn push_with_sequence(&mut self, at: Picoseconds, sequence: Sequence, output: Output) {
         self.scheduled.push(ScheduledOutput { at, sequence, output });
     }
 
-    /// Wants to be reminded of `event`.
+    /// Schedules an event of the network.
     #[inline]
     pub fn remind(&mut self, at: Picoseconds, event: E) {
         let sequence = self.draw();
         self.remind_with_sequence(at, sequence, event);
     }
 
-    /// The same in a turn that was drawn, perhaps long ago.
+    /// The same with a sequence number that was drawn earlier.
     #[inline]
     pub fn remind_with_sequence(&mut self, at: Picoseconds, sequence: Sequence, event: E) {
         self.reminders.push(Reminder { at, sequence, event });
     }
 
-    /// Whether it wants to be reminded of anything.
+    /// Whether the network has scheduled events for itself.
     #[inline]
     pub fn has_reminders(&self) -> bool {
         !self.reminders.is_empty()
     }
 
-    /// Takes what it wants to be reminded of.
+    /// Takes the events that the network has scheduled for itself.
     #[inline]
     pub fn reminders(&mut self) -> std::vec::Drain<'_, Reminder<E>> {
         self.reminders.drain(..)
     }
 
-    /// A turn for something that will happen; it need not be said.
+    /// Draws the sequence number of a future event. The event need not be scheduled.
     #[inline]
     pub fn draw(&mut self) -> Sequence {
         self.sequences.draw()
     }
 
-    /// The turn of what is happening now.
+    /// The sequence number of the current event.
     #[inline]
     pub fn present(&self) -> Sequence {
         self.present
     }
 
-    /// Something happens whose turn this is.
+    /// Starts the event with this sequence number.
     #[inline]
     pub fn begin(&mut self, sequence: Sequence) {
         self.present = sequence;
     }
 
-    /// How much has been said, without reminders.
+    /// Number of scheduled outputs.
     #[inline]
     pub fn count(&self) -> usize {
         self.scheduled.len()
     }
 
-    /// Takes what has been said after the first `kept`, in order; the memory of `instead` is used from now on if nothing is kept.
+    /// Takes the outputs after the first `kept`, in order. If `kept` is 0, the memory of `instead` serves the
+    /// next outputs.
     #[inline]
     pub fn take(&mut self, kept: usize, mut instead: Vec<ScheduledOutput>) -> Vec<ScheduledOutput> {
         if kept == 0 {
@@ -200,7 +202,7 @@ impl<E> Outputs<E> {
     }
 }
 
-/// What `bytes` bytes take, one after the other; not more than a world can last.
+/// Time of `bytes` bytes on a wire, at most the bound of virtual time.
 #[inline]
 fn bytes_ps(bytes: u64, byte_ps: Picoseconds) -> Picoseconds {
     bytes.saturating_mul(byte_ps).min(TIME_LIMIT)
@@ -208,31 +210,32 @@ fn bytes_ps(bytes: u64, byte_ps: Picoseconds) -> Picoseconds {
 
 /// A modelled network.
 pub trait Network {
-    /// What it wants to be reminded of.
+    /// What the network schedules for itself.
     type Event: Copy;
 
-    /// What a slot of a mailbox holds.
+    /// Slots and headers of a packet on this network.
     fn geometry(&self) -> Geometry;
 
-    /// From when on rank `from` may begin a send. A processor that would begin one earlier takes what arrives meanwhile.
+    /// Earliest time at which rank `from` may begin a send. A processor that wants to send earlier retrieves
+    /// packets meanwhile.
     fn send_from(&self, _from: u32) -> Picoseconds {
         0
     }
 
-    /// Whether it ever keeps a processor longer than that has asked for: by [`Network::send_from`], or by a [`Hold`] beyond the
-    /// last packet's spacing.
+    /// Whether the network may keep a processor longer than the packets take: by [`Network::send_from`], or
+    /// by a [`Hold`] beyond the spacing of the last packet.
     fn holds(&self) -> bool {
         true
     }
 
-    /// Takes packets; the first leaves the processor now, the others follow at their spacing. Returns when the sender's
-    /// processor is free of them.
+    /// Injects packets. The first leaves the processor now, the others follow at their spacing. Returns when
+    /// the sender's processor is free again.
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Self::Event>) -> Hold;
 
-    /// Rank `rank` has taken a packet out of its mailbox.
+    /// Rank `rank` has retrieved a packet from its mailbox.
     fn taken(&mut self, _now: Picoseconds, _rank: u32, _outputs: &mut Outputs<Self::Event>) {}
 
-    /// Reads `bytes` bytes of rank `from`'s memory into that of `to`, without the help of `from`'s processor.
+    /// Copies `bytes` bytes from rank `from`'s memory to that of `to`, without help of `from`'s processor.
     fn get(
         &mut self,
         now: Picoseconds,
@@ -243,24 +246,24 @@ pub trait Network {
         outputs: &mut Outputs<Self::Event>,
     );
 
-    /// Something it wanted to be reminded of.
+    /// Handles an event that the network has scheduled for itself.
     fn handle(&mut self, now: Picoseconds, event: Self::Event, outputs: &mut Outputs<Self::Event>);
 
-    /// From the NIC of rank `from` to that of `to` through an idle network, without payload and without processors: what an
-    /// answer of the hardware takes (RNR NAK).
+    /// Time from the NIC of rank `from` to that of `to` through an idle network, without payload and
+    /// processors. It is the time of an answer of the hardware (RNR NAK).
     fn one_way_ps(&self, from: u32, to: u32) -> Picoseconds;
 
-    /// How long the links take to bring a packet once more that was damaged or came out of turn, if they do that by themselves;
-    /// `None`: there is nothing of the kind in the model, and what is lost would stay lost.
+    /// Time in which the links deliver a damaged or out-of-order packet again. `None`: the links of this
+    /// model do not retransmit, and a lost packet stays lost.
     fn repair_ps(&self) -> Option<Picoseconds> {
         None
     }
 
-    /// Packets that were brought once more, or came twice and were thrown away, for the report.
+    /// Number of retransmitted packets and discarded duplicates.
     fn repairs(&self) -> u64 {
         0
     }
 
-    /// Hops that packets have made so far, for the report.
+    /// Number of hops of all packets so far.
     fn packet_hops(&self) -> u64;
 }

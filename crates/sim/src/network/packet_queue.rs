@@ -1,24 +1,24 @@
-//! Packets inside a network, and the lines in which they wait.
+//! Packets inside a network, and the queues in which they wait.
 //!
-//! All packets of a network stand in one array whose places are used again, the last one that became free first: what is under way stays
-//! together in the processor's caches, however many lines there are and however long one has been. A line is two numbers.
+//! One array holds all packets of a network. It reuses the place that became free last, so that the packets in the
+//! network stay together in the processor's caches, for any number and length of queues. A queue is two numbers.
 //!
 //! ```text
-//! add(a), add(b)             a and b have places and stand nowhere
-//! append(line, a), ...       line: a b
-//! take_first(line) -> a      line: b; a keeps its place, for the next line
-//! remove(a)                  its place is free
+//! add(a), add(b)              a and b have places and are in no queue
+//! append(queue, a), ...       queue: a b
+//! take_first(queue) -> a      queue: b; a keeps its place, for the next queue
+//! remove(a)                   the place of a is free
 //! ```
 
 use std::ops::{Index, IndexMut};
 
 const NONE: u32 = u32::MAX;
 
-/// A packet's place.
+/// The place of a packet in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketIndex(u32);
 
-/// Packets one behind the other.
+/// Packets in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketQueue {
     first: u32,
@@ -43,7 +43,7 @@ impl PacketQueue {
 #[derive(Clone, Debug)]
 pub(super) struct Packets<T> {
     packets: Vec<T>,
-    /// By place: the packet behind the one there; of a free place, the next free one.
+    /// By place: the packet behind this one in its queue. By free place: the next free place.
     behind: Vec<u32>,
     free: u32,
 }
@@ -88,7 +88,7 @@ impl<T: Copy> Packets<T> {
         }
     }
 
-    /// Takes the place of a packet that stands in no line. Returns the packet.
+    /// Frees the place of a packet that is in no queue. Returns the packet.
     #[inline]
     pub fn remove(&mut self, place: PacketIndex) -> T {
         self.behind[place.0 as usize] = self.free;
@@ -96,7 +96,7 @@ impl<T: Copy> Packets<T> {
         self.packets[place.0 as usize]
     }
 
-    /// Puts a packet at the end of a line.
+    /// Puts a packet at the end of a queue.
     #[inline]
     pub fn append(&mut self, line: &mut PacketQueue, place: PacketIndex) {
         self.behind[place.0 as usize] = NONE;
@@ -107,7 +107,8 @@ impl<T: Copy> Packets<T> {
         line.last = place.0;
     }
 
-    /// Puts a packet into a line before the first packet that is `later`, and not at its end. Cost: a look at each packet before it.
+    /// Inserts a packet before the first packet that is `later`. There must be one. Cost: one look at each
+    /// packet before it.
     pub fn insert(&mut self, line: &mut PacketQueue, place: PacketIndex, later: impl Fn(&T) -> bool) {
         let (mut before, mut next) = (NONE, line.first);
         while !later(&self.packets[next as usize]) {
@@ -120,18 +121,18 @@ impl<T: Copy> Packets<T> {
         }
     }
 
-    /// The packets of a line, in order.
+    /// The packets of a queue in order.
     #[inline]
     pub fn after(&self, line: PacketQueue) -> impl Iterator<Item = &T> {
         let mut next = line.first;
         std::iter::from_fn(move || {
-            let packet = self.packets.get(next as usize)?; // there are never so many as `NONE`
+            let packet = self.packets.get(next as usize)?; // `NONE` is beyond the array
             next = self.behind[next as usize];
             Some(packet)
         })
     }
 
-    /// Takes the first packet out of a line.
+    /// Takes the first packet out of a queue.
     #[inline]
     pub fn take_first(&mut self, line: &mut PacketQueue) -> Option<PacketIndex> {
         let place = line.first()?;
@@ -150,7 +151,7 @@ mod tests {
     use std::collections::VecDeque;
 
     proptest! {
-        /// Against queues: every packet goes through several of three lines, some into the middle of one.
+        /// Compares with simple queues. Packets pass through three queues; some enter one in the middle.
         #[test]
         fn packet_queues_equal_a_queue_model(steps in proptest::collection::vec((0u8..4, 0usize..3, 0usize..3, 0u32..100), 1..300)) {
             let (mut packets, mut lines) = (Packets::default(), [PacketQueue::EMPTY; 3]);

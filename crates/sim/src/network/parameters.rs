@@ -1,11 +1,11 @@
-//! Networks in files: parameters with their units in the names of their keys, read by `weir sim` and `weir calibrate`.
+//! Reads networks from files, for `weir sim` and `weir calibrate`. The names of the keys end with their units.
 //!
-//! A file says what a machine is like (`kind`, `[network]`, `[cost]`); how many nodes it has, how many ranks live on one
-//! and how large mailboxes are is the plan's business ([`Shape`]). An unknown key, a missing one or a number that
-//! cannot be is refused with file and line.
+//! A file describes a machine (`kind`, `[network]`, `[cost]`). The plan decides how many nodes there are, how many ranks
+//! a node has and how large mailboxes are ([`Shape`]). An unknown key, a missing key or a value outside its range is an
+//! error that names file and line.
 //!
 //! ```text
-//! kind = "extoll"          which model reads the rest
+//! kind = "extoll"          the model that reads the rest
 //! [network]
 //! hop_ns = 87.0            becomes Parameters::hop_ps = 87,000
 //! [cost]
@@ -24,11 +24,11 @@ use super::{extoll, infiniband, loggops};
 use crate::Picoseconds;
 use crate::cost::Cost;
 
-/// A time in a file. Unit there: ns, with fractions; kept in ps.
+/// A time in a file. The file states it in ns, with fractions; it is stored in ps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nanoseconds(Picoseconds);
 
-/// Longer times than this are mistakes. Unit: ns.
+/// Longest time that is allowed. Unit: ns.
 const LONGEST_NS: f64 = 1e9;
 
 impl<'de> Deserialize<'de> for Nanoseconds {
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Nanoseconds {
     }
 }
 
-/// Which model a file is for.
+/// The model that reads a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -109,7 +109,8 @@ struct InfinibandKeys {
 }
 
 impl InfinibandKeys {
-    /// A switch has two ports at least, and a tree no more hosts than ranks there can be.
+    /// Checks the ranges of values: a switch has at least two ports, and a tree has at most as many hosts as
+    /// a world may have ranks.
     fn check(&self) -> Result<(), (&'static str, String)> {
         let Self { arity, levels, mtu_bytes, buffer_packets, .. } = *self;
         let slot_bytes = infiniband::GEOMETRY.slot_bytes;
@@ -143,7 +144,7 @@ struct LoggopsKeys {
     eager_bytes: u64,
 }
 
-/// A file without `[cost]`: the model's `o` is the processor's.
+/// A file without `[cost]`: the model's `o` is the price of the processor.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LoggopsFile {
@@ -200,18 +201,18 @@ impl CostKeys {
     }
 }
 
-/// How much of a machine is used: what a plan says, not the network's file.
+/// The part of a machine that a world uses. The plan states it, not the file of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The nodes.
+    /// The mesh of nodes.
     pub mesh: Mesh,
     /// Ranks of a node.
     pub ranks_per_node: u32,
-    /// Slots of a mailbox; `None`: as large as needed.
+    /// Slots of a mailbox; `None`: as many as needed.
     pub mailbox_slots: Option<u32>,
 }
 
-/// What is fitted of an EXTOLL's wires; the rest is stated.
+/// The parameters of EXTOLL links that a calibration can fit. Sources state the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtollWires {
     /// [`extoll::Parameters::link_packet_ps`].
@@ -223,7 +224,7 @@ pub struct ExtollWires {
 /// A network read from a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
-    /// What its processors spend.
+    /// Prices of its processors.
     pub cost: Cost,
     wires: Wires,
 }
@@ -236,10 +237,10 @@ enum Wires {
     Loggops(LoggopsKeys),
 }
 
-/// Why a file is not a network.
+/// Why a file is not a valid network.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
         /// Its path.
@@ -247,14 +248,14 @@ pub enum FileError {
         /// Why.
         source: std::io::Error,
     },
-    /// It says something that is not allowed, or does not say what is needed.
+    /// A key or value is not allowed, or a key is missing.
     #[error("{path}:{line}: {message}")]
     Content {
         /// Its path.
         path: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong, and what is allowed.
+        /// The error, and what is allowed.
         message: String,
     },
 }
@@ -280,7 +281,7 @@ impl Model {
             let line = line_of(text, error.span());
             let mut message = error.message().to_owned();
             if !message.contains('`') {
-                // It does not say which key is meant.
+                // The message names no key, so we show the line.
                 let shown = text.lines().nth(line - 1).unwrap_or("").trim();
                 message = format!("{message}; in the line `{shown}`");
             }
@@ -340,7 +341,7 @@ impl Model {
         Ok(Model { cost: cost.cost(), wires })
     }
 
-    /// Which model it is for.
+    /// The model that reads the file.
     pub fn kind(&self) -> Kind {
         match self.wires {
             Wires::Extoll(_) => Kind::Extoll,
@@ -350,7 +351,7 @@ impl Model {
         }
     }
 
-    /// The parameters of an EXTOLL of this shape; `None` if the file is for another model.
+    /// The parameters of an EXTOLL of this shape; `None` if the file describes another network.
     pub fn extoll(&self, shape: Shape) -> Option<extoll::Parameters> {
         let Wires::Extoll(keys) = self.wires else { return None };
         let Shape { mesh, ranks_per_node, mailbox_slots } = shape;
@@ -370,13 +371,13 @@ impl Model {
         })
     }
 
-    /// What can be fitted of an EXTOLL's wires; `None` if the file is for another model.
+    /// The link parameters that a calibration can fit; `None` if the file describes another network.
     pub fn extoll_wires(&self) -> Option<ExtollWires> {
         let Wires::Extoll(keys) = &self.wires else { return None };
         Some(ExtollWires { link_packet_ps: keys.link_packet_ns.0, hop_ps: keys.hop_ns.0 })
     }
 
-    /// The same model with other wires; another network stays as it is.
+    /// The same model with other link parameters. A model of another network stays as it is.
     #[must_use]
     pub fn with_extoll_wires(mut self, wires: ExtollWires) -> Model {
         if let Wires::Extoll(keys) = &mut self.wires {
@@ -386,13 +387,14 @@ impl Model {
         self
     }
 
-    /// The ideal network; `None` if the file is for another model.
+    /// The ideal network; `None` if the file describes another network.
     pub fn ideal(&self) -> Option<Ideal> {
         let Wires::Ideal(keys) = self.wires else { return None };
         Some(Ideal::new(keys.latency_ns.0, keys.byte_ns.0))
     }
 
-    /// The parameters of an InfiniBand network with so many ranks to a node; `None` if the file is for another model.
+    /// The parameters of an InfiniBand network with this number of ranks on a node; `None` if the file
+    /// describes another network.
     pub fn infiniband(&self, ranks_per_node: u32) -> Option<infiniband::Parameters> {
         let Wires::Infiniband(keys) = self.wires else { return None };
         Some(infiniband::Parameters {
@@ -412,14 +414,15 @@ impl Model {
         })
     }
 
-    /// The parameters of LogGOPS; `None` if the file is for another model.
+    /// The parameters of LogGOPS; `None` if the file describes another network.
     pub fn loggops(&self) -> Option<loggops::Parameters> {
         let Wires::Loggops(keys) = self.wires else { return None };
         Some(keys.parameters())
     }
 }
 
-/// The text of a file with another value for a key that is there, everything else as it was; `None` if it is not there.
+/// Returns `text` with another value for an existing key, everything else unchanged; `None` if the key is
+/// missing.
 pub fn replace(text: &str, section: &str, key: &str, value: &str) -> Option<String> {
     let table = toml::de::DeTable::parse(text).ok()?;
     let span = table.get_ref().get(section)?.get_ref().as_table()?.get(key)?.span();

@@ -1,15 +1,18 @@
-//! What carries one packet at a time, and when it is to be asked to.
+//! A channel carries one packet at a time. This module decides for which events a channel asks.
 //!
-//! A channel could have an event for each packet that is there for it, and look again whenever it has become free. Half of those events
-//! would find it busy, without a buffer free behind it, or nobody waiting. So it knows what is on the way to it and asks for one event
-//! only: the next at which it starts a packet, or finds that it is busy and has to look again. What frees a buffer starts it at once.
+//! An event for each packet that becomes ready, and for each moment at which a channel becomes free, would be simple. Half
+//! of these events would find the channel busy, without room behind it, or without packets. So a channel knows which
+//! packets travel to it, and asks for one event only: the next at which it starts a packet, or finds that it is busy and
+//! has to look again. A freed buffer starts it at once.
 //!
-//! Which of two packets goes first when they meet at the same picosecond, and who is told first of what happens at the same time, must not
-//! depend on which events are spared. So whatever would have an event draws its [`Sequence`] all the same, when that would have been pushed.
+//! The result must not depend on which events are left out: neither which of two packets goes first when they meet at
+//! the same picosecond, nor the order of outputs of equal time. So each event that is left out still draws its
+//! [`Sequence`], at the moment at which it would have been pushed.
 //! ```text
-//! now 5   a packet starts towards channel c, is there at 9 (turn 31); c is busy until 12 and looks again then (turn 20): no event
-//! 12      in turn 20 c starts it, if there is room
-//! 14      there was none, and now a buffer is free: c starts it in the turn of what has freed it
+//! now 5   a packet starts towards channel c and is ready at 9 (sequence 31); c is busy until 12 and looks again then
+//!         (sequence 20): no event
+//! 12      with sequence 20 c starts the packet, if there is room
+//! 14      there was no room before; a buffer becomes free: c starts the packet with the sequence of that event
 //! ```
 
 use super::super::packet_queue::PacketQueue;
@@ -32,7 +35,7 @@ pub(super) enum Leads {
     On(End),
 }
 
-/// When something happens, and in which turn among what happens at that time.
+/// A time, and the sequence number among events of that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub at: Picoseconds,
@@ -40,7 +43,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// After everything.
+    /// Later than everything.
     pub const NEVER: Moment = Moment { at: NEVER, sequence: Sequence::FIRST };
 
     #[inline]
@@ -51,27 +54,28 @@ impl Moment {
 
 /// Something that carries one packet at a time.
 ///
-/// Those from memory to an adapter ask the sources for packets, and for an event whenever one may be there. The others know what is on the
-/// way to them, and ask only for the event at which they start a packet or find that they are busy; see [`super::InfiniBand::plan`]. What happens
-/// at the same time happens in turns, which are drawn as if each packet had told where it is.
+/// A channel from memory to an adapter asks the sources for packets, and asks for an event whenever a packet
+/// may be ready. Any other channel knows which packets travel to it. It asks only for the event at which it
+/// starts a packet or finds that it is busy, see [`super::InfiniBand::plan`].
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     pub leads: Leads,
-    /// Packets that wait for it or are on the way there, in order of time. Unused from memory to adapter: those wait in the sources.
+    /// Packets that wait for the channel or travel to it, in order of time. Unused from memory to adapter,
+    /// where packets wait in the sources.
     pub packet_queue: PacketQueue,
-    /// When the last of them is there.
+    /// When the last of them is ready.
     pub last_there_at: Picoseconds,
     pub free_at: Picoseconds,
-    /// When it looks again by itself; [`Moment::NEVER`]: it does not.
+    /// When the channel looks for packets again by itself; [`Moment::NEVER`]: it does not.
     pub look: Moment,
-    /// The event that it waits for, if any; others of its are not meant any more. Unused from memory to adapter.
+    /// The event for which the channel waits. It ignores all others. Unused from memory to adapter.
     pub due: Moment,
-    /// Buffers free behind it.
+    /// Free buffers behind the channel.
     pub room: u32,
 }
 
 impl Channel {
-    /// One without packets, with so many buffers behind it.
+    /// A channel without packets, with `buffer_packets` buffers behind it.
     pub fn new(leads: Leads, buffer_packets: u32) -> Channel {
         Channel {
             leads,
@@ -84,7 +88,7 @@ impl Channel {
         }
     }
 
-    /// It looks again as soon as it is free, unless it does so already.
+    /// The channel looks again as soon as it is free, unless it does so already.
     #[inline]
     pub fn look_when_free(&mut self, outputs: &mut Outputs<Event>) {
         if self.look == Moment::NEVER {
@@ -92,7 +96,7 @@ impl Channel {
         }
     }
 
-    /// It has looked, and there was nothing to be seen.
+    /// The channel has looked.
     #[inline]
     pub fn forget_look(&mut self, now: Moment) {
         if !now.is_before(self.look) {

@@ -1,5 +1,5 @@
-//! The same network with an event for each packet at each channel, and in the order in which these are pushed: what the one that spares
-//! events is compared with. Without remote reads.
+//! The same network with an event for each packet at each channel, in the order in which these events are
+//! pushed. Tests compare the real model, which leaves out events, with it. It has no remote reads.
 
 use std::collections::VecDeque;
 
@@ -14,23 +14,23 @@ use crate::world::{Plan, World};
 
 #[derive(Clone, Copy, Debug)]
 enum EagerEvent {
-    /// A channel can perhaps carry another packet.
+    /// A channel may be able to carry another packet.
     Look(u32),
-    /// A packet can leave what is behind a channel.
+    /// A packet can leave the buffer behind a channel.
     Behind(u32),
 }
 
 #[derive(Default, Clone)]
 struct Waiting {
-    /// Packets that are there.
+    /// Packets that are ready.
     queue: VecDeque<PacketIndex>,
-    /// Packets on the way through the channel.
+    /// Packets that cross the channel.
     crossing: VecDeque<PacketIndex>,
     look_at: Option<Picoseconds>,
 }
 
 struct EventPerPacket {
-    /// Its routes, its sources, and what its channels know of themselves.
+    /// Routes, sources and channel states.
     network: InfiniBand,
     waiting: Vec<Waiting>,
 }
@@ -170,7 +170,7 @@ impl Network for EventPerPacket {
     }
 }
 
-/// Times in such round numbers that many things happen at the same picosecond.
+/// Round times, so that many things happen at the same picosecond.
 fn round_parameters() -> impl Strategy<Value = Parameters> {
     let trees = prop::sample::select(vec![(4, 1), (2, 2), (3, 2), (2, 3)]);
     let times = (1u64..3, 0u64..3, 0u64..3, 0u64..3);
@@ -192,7 +192,7 @@ fn round_parameters() -> impl Strategy<Value = Parameters> {
     })
 }
 
-/// Everybody sends three messages to each of two others, round after round.
+/// Every rank sends three messages to each of two others, in several rounds.
 fn exchange(rank: Rank, strides: [u32; 2], bytes: u64) -> Program {
     Box::pin(async move {
         let (me, size) = (rank.rank(), rank.size());

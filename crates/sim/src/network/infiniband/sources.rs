@@ -1,13 +1,15 @@
-//! What adapters have been told to send and have not fetched from memory.
+//! Packets that adapters have to send and have not fetched from memory yet.
 //!
-//! A host has a source for each of its ranks and one for the adapter itself; they take turns, packet by packet.
+//! A host has a source for each of its ranks, and one for the adapter itself. The sources send in turn,
+//! packet by packet.
 
 use std::collections::VecDeque;
 
 use super::{NEVER, PacketKind};
 use crate::Picoseconds;
 
-/// Packets for one host, back to back: packet `next` can be fetched from `ready_at` on, the others follow.
+/// Packets for one host, back to back. Packet `next` can be fetched from `ready_at` on, the others follow at
+/// their spacing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
     pub what: PacketKind,
@@ -20,19 +22,19 @@ pub(super) struct Outgoing {
     pub spacing_ps: Picoseconds,
 }
 
-/// The packets of one source. What every packet looks at stands apart from the others.
+/// The packets of one source. The first entry is separate, because every fetch reads it.
 #[derive(Clone, Debug, Default)]
 struct Source {
     first: Option<Outgoing>,
     behind: VecDeque<Outgoing>,
 }
 
-/// A packet that was fetched.
+/// A packet that an adapter has fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     pub what: PacketKind,
     pub index: u32,
-    /// Nothing of the same train or answer follows.
+    /// Whether it is the last packet of its train or answer.
     pub last: bool,
     pub to: u32,
     pub bytes: u32,
@@ -41,19 +43,19 @@ pub(super) struct Fetched {
 /// The sources of all hosts.
 #[derive(Clone, Debug)]
 pub(super) struct Sources {
-    /// Of a host.
+    /// Number of sources of a host.
     count: u32,
     sources: Vec<Source>,
-    /// By source: from when on its first packet can be fetched; [`NEVER`]: there is none.
+    /// By source: when its first packet can be fetched; [`NEVER`]: there is none.
     ready_at: Vec<Picoseconds>,
-    /// By host: what waits in its sources.
+    /// By host: number of trains in its sources.
     outgoing: Vec<u32>,
-    /// By host: the source whose turn it is.
+    /// By host: the source that sends next.
     turns: Vec<u32>,
 }
 
 impl Sources {
-    /// `count` sources for each of `hosts` hosts, with nothing to send.
+    /// `count` sources for each of `hosts` hosts, without packets.
     pub fn new(hosts: u32, count: u32) -> Sources {
         let all = (hosts * count) as usize;
         Sources {
@@ -65,7 +67,7 @@ impl Sources {
         }
     }
 
-    /// A source has more to send.
+    /// Adds packets to a source.
     pub fn add(&mut self, host: u32, place: u32, outgoing: Outgoing) {
         let index = (host * self.count + place) as usize;
         self.outgoing[host as usize] += 1;
@@ -78,13 +80,13 @@ impl Sources {
         }
     }
 
-    /// Whether a host has anything to send, now or later.
+    /// Whether a host has packets to send, now or later.
     #[inline]
     pub fn has_any(&self, host: u32) -> bool {
         self.outgoing[host as usize] > 0
     }
 
-    /// The next packet of a host; else when there may be one.
+    /// The next packet of a host, or else the time at which there may be one.
     pub fn fetch(&mut self, now: Picoseconds, host: u32) -> Result<Fetched, Option<Picoseconds>> {
         let turn = self.turns[host as usize];
         let mut earliest = NEVER;
