@@ -667,14 +667,14 @@ impl<L: Link> Engine<L> {
     }
 
     /// Exposes memory under `key`, which must be free. Peers address it by offset from its start.
-    pub fn expose(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
+    pub fn register_memory(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
         let bytes = memory.bytes();
         self.regions.insert(key, memory);
         self.post(Command::RegisterMemory { key, bytes, readable, writable });
     }
 
     /// Ends the exposure of `key`.
-    pub fn conceal(&mut self, key: u64) {
+    pub fn deregister_memory(&mut self, key: u64) {
         self.post(Command::DeregisterMemory { key });
         self.regions.remove(&key);
     }

@@ -137,7 +137,7 @@ fn remote_memory_is_read_and_written_small_and_large_with_and_without_cross_memo
     for cross_memory in [true, false] {
         let mut pair = pair(|settings| settings.cross_memory = cross_memory);
         let region = bytes(1 << 20, 1);
-        pair.engines[1].expose(5, region.view(), true, true);
+        pair.engines[1].register_memory(5, region.view(), true, true);
         let address = pair.engines[1].address();
         let peer = pair.engines[0].peer(&address);
         for length in [0, 8, 5000, 500_000] {

@@ -512,7 +512,7 @@ impl EndpointHandle {
         })?;
         engine.on_stall(log::warning);
         for (&key, region) in regions.iter() {
-            engine.expose(key, region.memory.clone(), region.readable, region.writable);
+            engine.register_memory(key, region.memory.clone(), region.readable, region.writable);
         }
         endpoint.engine = Some(engine);
         endpoint.open_guard = Some(OpenEngineGuard::begin());

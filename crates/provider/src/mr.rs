@@ -57,7 +57,7 @@ fn register(
         writable: access & flags::REMOTE_WRITE != 0,
     };
     for engine in endpoints.iter_mut().filter_map(|endpoint| endpoint.engine()) {
-        engine.expose(key, region.memory.clone(), region.readable, region.writable);
+        engine.register_memory(key, region.memory.clone(), region.readable, region.writable);
     }
     regions.insert(key, region);
     let fid = Fid { fclass: class::MR, context, ops: (&raw const FID_OPS).cast() };
@@ -71,7 +71,7 @@ extern "C" fn close(region: Box<RegionHandle>) -> c_int {
     let State { endpoints, regions, .. } = &mut *state;
     regions.remove(&region.key);
     for engine in endpoints.iter_mut().filter_map(|endpoint| endpoint.engine()) {
-        engine.conceal(region.key);
+        engine.deregister_memory(region.key);
     }
     0
 }
