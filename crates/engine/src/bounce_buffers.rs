@@ -86,22 +86,22 @@ impl BounceBuffers {
     /// # Panics
     /// If there is none.
     pub fn memory(&self, number: u32) -> UserMemory {
-        let page = self.pages[number as usize / PAGE].as_ref().expect("named copies exist");
+        let page = self.pages[number as usize / PAGE].as_ref().expect("named bounce buffers exist");
         let Place { chunk, offset, bytes } = page.places[number as usize % PAGE];
-        let home = self.chunks[chunk as usize].as_ref().expect("named copies exist");
+        let home = self.chunks[chunk as usize].as_ref().expect("named bounce buffers exist");
         home.memory.part(offset as usize, bytes as usize)
     }
 
     /// Drops the copy of that number.
-    pub fn release(&mut self, number: u32) {
+    pub fn free(&mut self, number: u32) {
         let index = number as usize / PAGE;
-        let page = self.pages[index].as_mut().expect("released copies exist");
+        let page = self.pages[index].as_mut().expect("freed bounce buffers exist");
         let Place { chunk, .. } = std::mem::replace(&mut page.places[number as usize % PAGE], NO_PLACE);
         page.used -= 1;
         if page.used == 0 && index > 0 {
             self.pages[index] = None;
         }
-        let home = self.chunks[chunk as usize].as_mut().expect("released copies exist");
+        let home = self.chunks[chunk as usize].as_mut().expect("freed bounce buffers exist");
         home.copies -= 1;
         if home.copies > 0 {
             return;
@@ -124,7 +124,7 @@ impl BounceBuffers {
     }
 
     /// To be called now and then: what is spared goes back if there is no copy.
-    pub fn tend(&mut self) {
+    pub fn trim(&mut self) {
         if self.spare.len() > 1 && self.chunks.iter().flatten().all(|chunk| chunk.copies == 0) {
             self.spare.truncate(1);
         }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_readable_until_released_and_empty_chunks_are_freed() {
+    fn bounce_buffers_are_readable_until_freed_and_empty_chunks_go_back() {
         let mut bounce_buffers = BounceBuffers::default();
         let sizes = [1usize, 100, 2048, 16_384, 600_000];
         let source = |number: u32| -> Vec<u8> {
@@ -200,11 +200,11 @@ mod tests {
                 let mut back = vec![0; source(number).len()];
                 bounce_buffers.memory(number).read(0, &mut back);
                 assert_eq!(back, source(number));
-                bounce_buffers.release(number);
+                bounce_buffers.free(number);
             }
             assert!(bounce_buffers.chunks.iter().flatten().count() <= 1);
             assert!(bounce_buffers.spare.len() <= BURST_CHUNKS);
-            bounce_buffers.tend();
+            bounce_buffers.trim();
             assert!(bounce_buffers.spare.len() <= 1);
         }
     }
@@ -217,7 +217,7 @@ mod tests {
         for number in 0..10_000 {
             addresses.insert(bounce_buffers.add(number, &memory.view()) as usize / SMALL_BYTES);
             if number >= 40 {
-                bounce_buffers.release(number - 40);
+                bounce_buffers.free(number - 40);
             }
         }
         // Two chunks, which need not begin at a multiple of their size.

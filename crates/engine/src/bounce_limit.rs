@@ -27,7 +27,7 @@ pub(crate) struct BounceLimitWait {
     /// Since when the next ones wait that go over the limit.
     since: Clock,
     /// How many copies had been released at the beginning, ever.
-    released: u64,
+    freed: u64,
     /// So many more may go over the limit now.
     allowed: u32,
     /// So many were allowed last time.
@@ -44,11 +44,15 @@ impl<L: Link> Engine<L> {
     pub(crate) fn wait_for_bounce_buffer(&mut self, to: Peer) -> Result<(), PostError> {
         let now = Clock::now();
         let again = Err(PostError::Full { limit_bytes: self.machine.config().bounce_bytes });
-        let Some(wait) = self.bounce_limit_wait.as_mut().filter(|wait| wait.released == self.released) else {
-            let (released, reported) =
-                (self.released, self.bounce_limit_wait.as_ref().and_then(|before| before.reported));
+        let Some(wait) =
+            self.bounce_limit_wait.as_mut().filter(|wait| wait.freed == self.bounce_buffers_freed)
+        else {
+            let (freed, reported) = (
+                self.bounce_buffers_freed,
+                self.bounce_limit_wait.as_ref().and_then(|before| before.reported),
+            );
             self.bounce_limit_wait =
-                Some(BounceLimitWait { began: now, since: now, released, allowed: 0, last: 0, reported });
+                Some(BounceLimitWait { began: now, since: now, freed, allowed: 0, last: 0, reported });
             return again;
         };
         if self.stall_watch.is_long(now - wait.began)

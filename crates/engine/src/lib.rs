@@ -227,7 +227,7 @@ pub struct Engine<L: Link = ShmLink> {
     /// What others have announced, in rows.
     read_ahead: ReadAhead,
     /// Copies that were released, ever.
-    released: u64,
+    bounce_buffers_freed: u64,
     /// An injected send waits for room for its copy, or has waited in vain.
     bounce_limit_wait: Option<BounceLimitWait>,
     back_pressure: BackPressure,
@@ -383,7 +383,7 @@ impl<L: Link> Engine<L> {
             unexpected_buffers: UnexpectedBuffers::default(),
             bounce_buffers: BounceBuffers::default(),
             read_ahead: ReadAhead::default(),
-            released: 0,
+            bounce_buffers_freed: 0,
             bounce_limit_wait: None,
             back_pressure: BackPressure::default(),
             new_arrivals: false,
@@ -505,8 +505,9 @@ impl<L: Link> Engine<L> {
     #[cold]
     fn send_rts(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
         if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
-            let copied_to =
-                self.bounce_buffers.add(transfer.bounce_buffer().expect("a copy is announced"), memory);
+            let copied_to = self
+                .bounce_buffers
+                .add(transfer.bounce_buffer().expect("a bounce buffer is announced"), memory);
             *address = if self.cross_memory { copied_to } else { 0 };
         }
         self.link.transmit(to, &packet, None);
@@ -575,7 +576,7 @@ impl<L: Link> Engine<L> {
             self.unexpected_buffers.memory(message).copy_to(0, bytes, memory, 0);
         }
         if envelope.length > 0 {
-            self.unexpected_buffers.forget(message);
+            self.unexpected_buffers.free(message);
         }
         let outcome = Outcome::Received { envelope, bytes, offset: 0, last: true };
         let buffer = memory.contiguous_address().unwrap_or(0);

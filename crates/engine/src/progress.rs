@@ -56,8 +56,8 @@ fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserM
 }
 
 /// The number of a copy that the machine has named.
-fn copy_number(transfer: Transfer) -> u32 {
-    transfer.bounce_buffer().expect("copies have names of their own")
+fn bounce_buffer_number(transfer: Transfer) -> u32 {
+    transfer.bounce_buffer().expect("the machine names bounce buffers")
 }
 
 impl<L: Link> Engine<L> {
@@ -530,14 +530,15 @@ impl<L: Link> Engine<L> {
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
                 self.unexpected_buffers.memory(message).copy_to(0, bytes, &outstanding.memory, offset);
             }
-            Action::FreeUnexpected { message } => self.unexpected_buffers.forget(message),
+            Action::FreeUnexpected { message } => self.unexpected_buffers.free(message),
             Action::FillBounce { transfer, request } => {
-                let outstanding = self.operations.get(request).expect("retained sends are outstanding");
-                self.bounce_buffers.add(copy_number(transfer), &outstanding.memory);
+                let outstanding =
+                    self.operations.get(request).expect("sends with bounce buffers are outstanding");
+                self.bounce_buffers.add(bounce_buffer_number(transfer), &outstanding.memory);
             }
             Action::FreeBounce { transfer } => {
-                self.released += 1;
-                self.bounce_buffers.release(copy_number(transfer));
+                self.bounce_buffers_freed += 1;
+                self.bounce_buffers.free(bounce_buffer_number(transfer));
             }
             Action::Connect { to } => {
                 let address = self.address_of(to);
@@ -614,7 +615,7 @@ impl<L: Link> Engine<L> {
             return put(&mut self.link, to, &packet, None);
         }
         if let Source::Bounce { transfer, offset } = payload {
-            let copy = self.bounce_buffers.memory(copy_number(transfer));
+            let copy = self.bounce_buffers.memory(bounce_buffer_number(transfer));
             return put(&mut self.link, to, packet, Some((&copy, offset)));
         }
         let Engine { link, operations, regions, .. } = self;
@@ -650,7 +651,8 @@ impl<L: Link> Engine<L> {
                 self.memory_of(request).and_then(UserMemory::contiguous_address).unwrap_or(0) as u64
             }
             Source::Bounce { transfer, .. } if self.cross_memory => {
-                self.bounce_buffers.memory(copy_number(transfer)).contiguous_address().unwrap_or(0) as u64
+                self.bounce_buffers.memory(bounce_buffer_number(transfer)).contiguous_address().unwrap_or(0)
+                    as u64
             }
             _ => 0,
         }
@@ -782,8 +784,8 @@ impl<L: Link> Engine<L> {
         self.now = self.clock();
         self.write_counters();
         self.link.tend(self.idle_bytes);
-        self.unexpected_buffers.tend();
-        self.bounce_buffers.tend();
+        self.unexpected_buffers.trim();
+        self.bounce_buffers.trim();
         self.watch_stalls();
         let mut peers = self.link.overdue();
         self.machine.depends_on(|peer| peers.push(peer));

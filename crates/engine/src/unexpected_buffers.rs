@@ -67,7 +67,7 @@ impl Chains {
         }
         let page = &mut self.pages[number];
         let before = std::mem::replace(&mut page.chains[place], chain);
-        assert_eq!(before.first, NONE, "{message:?} is kept twice");
+        assert_eq!(before.first, NONE, "{message:?} has a buffer already");
         page.used += 1;
     }
 
@@ -156,7 +156,7 @@ impl UnexpectedBuffers {
     /// If it is not kept.
     #[inline]
     pub fn memory(&self, message: MessageId) -> UserMemory {
-        let chain = self.chains.get(message).expect("named messages are kept");
+        let chain = self.chains.get(message).expect("named messages have buffers");
         let blocks = self.blocks(u64::from(chain.bytes));
         let (part, rest) = blocks.contiguous_run(chain.first, chain.bytes as usize);
         match rest {
@@ -166,7 +166,7 @@ impl UnexpectedBuffers {
     }
 
     /// To be called now and then: what is spared goes back if nothing is kept.
-    pub fn tend(&mut self) {
+    pub fn trim(&mut self) {
         for blocks in [&mut self.small, &mut self.large] {
             if blocks.chunks.iter().flatten().all(|chunk| chunk.used == 0) {
                 blocks.spare.clear();
@@ -176,7 +176,7 @@ impl UnexpectedBuffers {
 
     /// Frees the room of a message.
     #[inline]
-    pub fn forget(&mut self, message: MessageId) {
+    pub fn free(&mut self, message: MessageId) {
         if let Some(Chain { first, bytes }) = self.chains.remove(message) {
             self.blocks_mut(u64::from(bytes)).free(first, bytes as usize);
         }
@@ -385,7 +385,7 @@ mod tests {
                 let mut back = vec![0; bytes];
                 unexpected_buffers.memory(MessageId(message)).read(0, &mut back);
                 assert_eq!(back, content(message, bytes));
-                unexpected_buffers.forget(MessageId(message));
+                unexpected_buffers.free(MessageId(message));
             }
         }
         // No fragmentation: there never was more memory than the most that was kept, and one chunk.
@@ -396,13 +396,13 @@ mod tests {
             assert!(blocks.chunks.len() * chunk_bytes <= most_bytes + chunk_bytes);
         }
         for (message, _) in held {
-            unexpected_buffers.forget(MessageId(message));
+            unexpected_buffers.free(MessageId(message));
         }
         for blocks in [&unexpected_buffers.small, &unexpected_buffers.large] {
             assert!(blocks.chunks.iter().flatten().count() <= 1);
             assert!(blocks.spare.len() <= SPARE_CHUNKS);
         }
-        unexpected_buffers.tend();
+        unexpected_buffers.trim();
         assert!(unexpected_buffers.small.spare.is_empty() && unexpected_buffers.large.spare.is_empty());
         assert!(unexpected_buffers.chains.pages.iter().all(|page| page.used == 0));
         assert!(unexpected_buffers.chains.held <= 1);
@@ -414,7 +414,7 @@ mod tests {
         for round in 0..100 {
             unexpected_buffers.allocate(MessageId(round), 2048);
             assert!(unexpected_buffers.memory(MessageId(round)).contiguous_address().is_some());
-            unexpected_buffers.forget(MessageId(round));
+            unexpected_buffers.free(MessageId(round));
         }
     }
 }
