@@ -14,9 +14,9 @@ use weir_proto::Peer;
 use crate::Engine;
 
 /// Copies for one receiver that cost no wait: the window of most programs.
-const FREE_COPIES: u32 = 64;
+const FREE_BOUNCE_BUFFERS: u32 = 64;
 /// Copies at which a wait is over.
-const RESUME_COPIES: u32 = FREE_COPIES / 2;
+const RESUME_BOUNCE_BUFFERS: u32 = FREE_BOUNCE_BUFFERS / 2;
 /// The longest wait with a core for every rank: a few times what a receiver needs for so many small messages.
 const MAX_WAIT: Duration = Duration::from_micros(20);
 /// The longest wait with more ranks than cores: time for the receiver to be given a core.
@@ -55,7 +55,9 @@ impl<L: Link> Engine<L> {
     /// A message to `to` has been copied because it could not leave, or because `to` has no room.
     #[inline]
     pub(crate) fn apply_back_pressure(&mut self, to: Peer) {
-        if self.machine.bounce_buffers_for(to) > FREE_COPIES && !self.back_pressure.sends_without_wait() {
+        if self.machine.bounce_buffers_for(to) > FREE_BOUNCE_BUFFERS
+            && !self.back_pressure.sends_without_wait()
+        {
             self.wait_for_receiver(to);
         }
     }
@@ -76,7 +78,7 @@ impl<L: Link> Engine<L> {
                     std::hint::spin_loop();
                 }
             }
-            if self.machine.bounce_buffers_for(to) <= RESUME_COPIES || began.elapsed() >= max_wait {
+            if self.machine.bounce_buffers_for(to) <= RESUME_BOUNCE_BUFFERS || began.elapsed() >= max_wait {
                 break;
             }
         }
