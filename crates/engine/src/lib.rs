@@ -273,7 +273,7 @@ pub struct Engine<L: Link = ShmLink> {
     origin: Clock,
     now: Instant,
     /// Calls of `progress`.
-    ticks: u32,
+    progress_calls: u32,
     peers_checked_at: Clock,
     close_ms: u32,
     closed: bool,
@@ -411,7 +411,7 @@ impl<L: Link> Engine<L> {
             caller: 0,
             origin,
             now: Instant(0),
-            ticks: 0,
+            progress_calls: 0,
             peers_checked_at: origin,
             close_ms: settings.close_ms,
             closed: false,

@@ -27,7 +27,7 @@ const POLLS_PER_CLOCK_READ: u32 = 1 << 8;
 /// Yields that are left out in a row because reads have found something.
 const MAX_SKIPPED_YIELDS: u32 = 256;
 /// Peers that are looked at for copies to help with, in one call.
-const MAX_HELP_POLLS: usize = 4;
+const MAX_COOPERATIVE_COPY_POLLS: usize = 4;
 /// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
 /// two receives.
 const IDLE_POLLS: u32 = 16;
@@ -51,7 +51,12 @@ pub(crate) fn offer(
 
 /// [`Link::transmit`] out of line, for all sends that are not on the fast path.
 #[inline(never)]
-fn put<L: Link>(link: &mut L, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+fn transmit_out_of_line<L: Link>(
+    link: &mut L,
+    to: Peer,
+    packet: &Packet,
+    payload: Option<(&UserMemory, u64)>,
+) {
     link.transmit(to, packet, payload);
 }
 
@@ -93,10 +98,10 @@ impl<L: Link> Engine<L> {
             self.read_spin.arrived();
             self.idle_polls = 0;
         }
-        self.ticks = self.ticks.wrapping_add(1);
+        self.progress_calls = self.progress_calls.wrapping_add(1);
         let copies = self.sent_rts.len() | self.copying.len();
         let waiting = self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies;
-        let look = self.ticks.is_multiple_of(POLLS_PER_CLOCK_READ);
+        let look = self.progress_calls.is_multiple_of(POLLS_PER_CLOCK_READ);
         if waiting > 0 || look || self.machine.waits_for_time() {
             return self.progress_slow_path(handled, waiting, look);
         }
@@ -108,7 +113,7 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn progress_slow_path(&mut self, mut handled: usize, waiting: usize, look: bool) -> usize {
         if waiting > 0 || self.machine.next_deadline().is_some() {
-            handled += self.poll_waiting(handled);
+            handled += self.poll_non_packet_events(handled);
         }
         if look {
             handled += self.check_peers_if_due(Clock::now());
@@ -128,7 +133,7 @@ impl<L: Link> Engine<L> {
 
     /// What waits for something else than a packet. `handled`: how many things have happened in this call.
     #[cold]
-    fn poll_waiting(&mut self, handled: usize) -> usize {
+    fn poll_non_packet_events(&mut self, handled: usize) -> usize {
         let mut found = 0;
         if !self.awaiting_room.is_empty() {
             found += self.poll_room();
@@ -137,16 +142,16 @@ impl<L: Link> Engine<L> {
             found += self.poll_lanes();
         }
         if !self.sent_rts.is_empty() {
-            found += self.help_copies();
+            found += self.help_cooperative_copies();
         }
         if !self.copying.is_empty() {
             found += self.poll_copies();
         }
         if let Some(deadline) = self.machine.next_deadline() {
-            found += self.pass_deadline(deadline);
+            found += self.handle_deadline(deadline);
         }
         if !self.unreachable.is_empty() && handled + found < BATCH {
-            found += self.lose_unreachable();
+            found += self.report_unreachable();
         }
         found
     }
@@ -364,7 +369,7 @@ impl<L: Link> Engine<L> {
     /// Lets the machine act on its deadline if that has passed. Returns 1 if it was of use: a peer that is still not ready
     /// is no reason to stay awake.
     #[cold]
-    fn pass_deadline(&mut self, deadline: Instant) -> usize {
+    fn handle_deadline(&mut self, deadline: Instant) -> usize {
         self.now = self.clock();
         if self.now < deadline {
             return 0;
@@ -606,17 +611,17 @@ impl<L: Link> Engine<L> {
     #[inline]
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Source) {
         if let Body::Rendezvous { .. } | Body::Located { refused: false, .. } = packet.body {
-            let packet = self.addressed(*packet, payload);
+            let packet = self.with_address(*packet, payload);
             if let Body::Rendezvous { length: COOPERATIVE_COPY_BYTES.., address: 1.., transfer, .. } =
                 packet.body
             {
                 self.sent_rts.push_back((to, transfer));
             }
-            return put(&mut self.link, to, &packet, None);
+            return transmit_out_of_line(&mut self.link, to, &packet, None);
         }
         if let Source::Bounce { transfer, offset } = payload {
             let copy = self.bounce_buffers.memory(bounce_buffer_number(transfer));
-            return put(&mut self.link, to, packet, Some((&copy, offset)));
+            return transmit_out_of_line(&mut self.link, to, packet, Some((&copy, offset)));
         }
         let Engine { link, operations, regions, .. } = self;
         let from = match payload {
@@ -627,11 +632,11 @@ impl<L: Link> Engine<L> {
             }
             Source::Region { key, offset } => regions.get(&key).map(|memory| (memory, offset)),
         };
-        put(link, to, packet, from);
+        transmit_out_of_line(link, to, packet, from);
     }
 
     /// The packet with the address in our memory that it announces.
-    fn addressed(&self, mut packet: Packet, payload: Source) -> Packet {
+    fn with_address(&self, mut packet: Packet, payload: Source) -> Packet {
         match &mut packet.body {
             Body::Rendezvous { address, .. } => *address = self.rts_address(payload),
             Body::Located { key, offset, address, .. } => {
@@ -697,7 +702,7 @@ impl<L: Link> Engine<L> {
 
     /// Everything that has arrived is handled: now those are lost that could not be reached.
     #[cold]
-    fn lose_unreachable(&mut self) -> usize {
+    fn report_unreachable(&mut self) -> usize {
         let unreachable = std::mem::take(&mut self.unreachable);
         for &(peer, fault) in &unreachable {
             // Why there is nobody any more: an orderly end is told apart, if we knew the peer.
@@ -712,9 +717,9 @@ impl<L: Link> Engine<L> {
     }
 
     /// Takes a part in copies that receivers of ours are making. Returns with how many.
-    fn help_copies(&mut self) -> usize {
+    fn help_cooperative_copies(&mut self) -> usize {
         let mut helped = 0;
-        for _ in 0..self.sent_rts.len().min(MAX_HELP_POLLS) {
+        for _ in 0..self.sent_rts.len().min(MAX_COOPERATIVE_COPY_POLLS) {
             let Some(rendezvous) = self.sent_rts.pop_front() else { break };
             helped += usize::from(self.link.help_copy(rendezvous.0));
             self.sent_rts.push_back(rendezvous);

@@ -120,10 +120,10 @@ impl Waiting {
         if self.empty_polls < self.spins {
             return Pause::Spin;
         }
-        self.beyond_spinning(clock())
+        self.pause_after_spin(clock())
     }
 
-    fn beyond_spinning(&mut self, now: Instant) -> Pause {
+    fn pause_after_spin(&mut self, now: Instant) -> Pause {
         if self.caller_was_busy(self.spins, false, now) {
             return Pause::CallerWasBusy { now };
         }
@@ -272,8 +272,8 @@ mod tests {
         let mut sleepless = Waiting::new(0, 0, true, false);
         let pauses: Vec<_> = (0..4).map(|_| sleepless.pause_for_credit(true, || now)).collect();
         assert_eq!(pauses[3], Pause::Yield { now });
-        let mut told_to_spin = Waiting::new(1000, 1000, true, false);
-        assert!((1..1000).all(|_| told_to_spin.pause_for_credit(true, || now) == Pause::Spin));
+        let mut always_spins = Waiting::new(1000, 1000, true, false);
+        assert!((1..1000).all(|_| always_spins.pause_for_credit(true, || now) == Pause::Spin));
     }
 
     #[test]
