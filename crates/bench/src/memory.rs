@@ -144,7 +144,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
     }
     let uses = vec![1_u32; peers as usize]; // what the provider's vector counts beside each
     let mut engine = open(settings, peers)?;
-    let idle = (in_use_bytes() - before, engine.memory().mailbox_bytes);
+    let idle = (in_use_bytes() - before, engine.measure().mailbox_bytes);
 
     // What the provider knows by entry: which peer of the endpoint it is.
     let index: Vec<Option<Peer>> = (0..peers)
@@ -155,14 +155,14 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
         .collect();
     to_active.send(engine.address()).map_err(|_| ended())?;
     answer(&mut engine)?;
-    let active_now = (in_use_bytes() - before, engine.memory().mailbox_bytes);
+    let active_now = (in_use_bytes() - before, engine.measure().mailbox_bytes);
 
     let started = Instant::now();
-    while engine.memory().mailbox_bytes > idle.1 && started.elapsed() < TIMEOUT {
+    while engine.measure().mailbox_bytes > idle.1 && started.elapsed() < TIMEOUT {
         engine.progress();
         engine.pause();
     }
-    let after = (in_use_bytes() - before, engine.memory().mailbox_bytes);
+    let after = (in_use_bytes() - before, engine.measure().mailbox_bytes);
     drop(to_active); // they may go
     drop((vector, uses, index));
     engine.close();

@@ -25,14 +25,14 @@ impl<L: Link> Engine<L> {
         if self.stats.is_none() {
             return;
         }
-        let state = self.memory();
+        let state = self.measure();
         if let Some(stats) = &self.stats {
             stats.update(self.machine.counters(), &state);
         }
     }
 
     /// What the endpoint occupies and who waits, for whoever measures. Costs a look at every peer.
-    pub fn memory(&mut self) -> State {
+    pub fn measure(&mut self) -> State {
         let state = self.state();
         self.peak_mailbox_bytes = state.peak_mailbox_bytes;
         state

@@ -113,21 +113,21 @@ fn idle_peers_return_their_lanes_and_can_attach_again() {
     ] {
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let mut engines = engines(8, &Settings { idle_bytes: 0, ..settings(&directory, scheme) });
-        let before: Vec<_> = engines.iter_mut().map(Engine::memory).collect();
+        let before: Vec<_> = engines.iter_mut().map(Engine::measure).collect();
         for _ in 0..2 {
             all_to_all(&mut engines, 3, 500);
-            let burst = engines[0].memory();
+            let burst = engines[0].measure();
             assert!(burst.mailbox_bytes > before[0].mailbox_bytes);
             assert!(burst.peer_state_bytes > kept, "{burst:?}");
             let deadline = Instant::now() + Duration::from_secs(20);
-            while engines.iter_mut().zip(&before).any(|(e, b)| e.memory().mailbox_bytes > b.mailbox_bytes) {
+            while engines.iter_mut().zip(&before).any(|(e, b)| e.measure().mailbox_bytes > b.mailbox_bytes) {
                 assert!(Instant::now() < deadline, "lanes are kept");
                 for engine in &mut engines {
                     engine.progress();
                     engine.pause();
                 }
             }
-            assert!(engines[0].memory().peer_state_bytes <= kept, "{:?}", engines[0].memory());
+            assert!(engines[0].measure().peer_state_bytes <= kept, "{:?}", engines[0].measure());
         }
     }
 }
