@@ -13,7 +13,7 @@ use weir_proto::{Pattern, Space};
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn record_line(line: &str) {
-    LINES.lock().expect("no panic while telling").push(line.to_owned());
+    LINES.lock().expect("no panic while recording").push(line.to_owned());
 }
 
 fn work(engine: &mut Engine, until: impl Fn() -> bool) {
@@ -49,10 +49,10 @@ fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
     sender.on_stall(record_line);
     common::inject(&mut sender, &receiver, 10);
     let began = Instant::now();
-    work(&mut sender, || !LINES.lock().expect("told").is_empty());
+    work(&mut sender, || !LINES.lock().expect("no panic while recording").is_empty());
     let waited = began.elapsed();
-    assert!((250..1500).contains(&waited.as_millis()), "told after {waited:?}, 300 ms were asked for");
-    let line = LINES.lock().expect("told")[0].clone();
+    assert!((250..1500).contains(&waited.as_millis()), "reported after {waited:?}, FI_WEIR_STALL_MS is 300");
+    let line = LINES.lock().expect("no panic while recording")[0].clone();
     let process = format!("process {}", std::process::id());
     assert!(
         line.starts_with(&format!("{process} has waited "))
@@ -88,7 +88,7 @@ fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
     let counted = sender.counters();
     sender.close();
     drop(receiver);
-    assert_eq!(LINES.lock().expect("told").len(), 1);
+    assert_eq!(LINES.lock().expect("no panic while recording").len(), 1);
 
     let found = trace::read_dir(&traces).expect("a directory");
     let trace =

@@ -180,7 +180,7 @@ fn an_endpoint_sends_to_itself() {
 }
 
 #[test]
-fn closing_serves_what_was_announced_and_gives_up_on_who_never_takes_it() {
+fn close_serves_announced_messages_and_ends_at_its_timeout() {
     let mut pair = pair(|_| {});
     let (from, into) = (bytes(100_000, 3), OwnedMemory::new(100_000));
     pair.send(0, from.view(), false);
@@ -323,9 +323,9 @@ fn adaptive_backlog_gives_slots_to_a_waiting_sender_and_counts_the_peak() {
 }
 
 /// A program that has completions to read all the time.
-struct Busy;
+struct SinkWithUnreadReceives;
 
-impl CompletionSink for Busy {
+impl CompletionSink for SinkWithUnreadReceives {
     fn accept(&mut self, _completion: &Completion) -> bool {
         false
     }
@@ -337,7 +337,7 @@ impl CompletionSink for Busy {
 /// Messages that come before their receives are left in the mailbox while the program has something to read; their sender may be gone
 /// by then.
 #[test]
-fn unread_messages_outlive_their_sender() {
+fn messages_left_in_the_mailbox_outlive_their_sender() {
     const MESSAGES: usize = 5;
     let Pair { engines: [mut sender, mut receiver], _directory } = pair(|_| {});
     let to = sender.peer(&receiver.address());
@@ -351,7 +351,7 @@ fn unread_messages_outlive_their_sender() {
     sender.close();
     drop(sender);
     // Whoever has closed cannot be given credit: the receiver learns of that with the first message.
-    while receiver.progress_with_sink(&mut Busy) > 0 {}
+    while receiver.progress_with_sink(&mut SinkWithUnreadReceives) > 0 {}
     for message in 0..MESSAGES {
         let into = OwnedMemory::new(8);
         let pattern = Pattern { space: Space::Tagged, from: None, tag: 7, ignore: 0 };

@@ -45,14 +45,14 @@ fn a_yield_is_skipped_only_if_useless() {
     assert!(!skips_next_yield());
     shared.after_empty_read();
     assert!(!skips_next_yield());
-    let mut handed_over = open(1, false);
-    handed_over.pause();
-    let is_left_out = std::thread::spawn(move || {
-        handed_over.pause();
-        handed_over.after_successful_read();
+    let mut second_thread = open(1, false);
+    second_thread.pause();
+    let is_skipped = std::thread::spawn(move || {
+        second_thread.pause();
+        second_thread.after_successful_read();
         skips_next_yield()
     });
-    assert!(!is_left_out.join().expect("no panic"), "a second thread has called");
+    assert!(!is_skipped.join().expect("no panic"), "a second thread has called");
 
     // And not where the user does not want it.
     let mut plain =

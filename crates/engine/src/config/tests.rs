@@ -272,7 +272,7 @@ fn the_default_mailbox_of_fixed_quotas_grows_with_the_ranks() {
 }
 
 #[test]
-fn a_shared_region_has_16_slots_a_rank_and_at_least_what_its_lanes_hold_up_to_4_mib() {
+fn the_shared_region_grows_with_the_ranks_within_its_bounds() {
     let region = |peers| Settings::default().quota(peers).unwrap().region;
     let figures = |peers| (region(peers).slots, region(peers).start_slots);
     assert_eq!([0, 2].map(figures), [(4096, 256), (16_384, 256)]);
@@ -294,7 +294,7 @@ fn a_shared_region_has_16_slots_a_rank_and_at_least_what_its_lanes_hold_up_to_4_
 }
 
 #[test]
-fn the_lanes_of_a_small_job_are_long_and_take_32_mib_or_an_eighth_of_the_file_system() {
+fn lanes_of_a_small_job_fill_32_mib_or_an_eighth_of_the_file_system() {
     let lane = |peers| Settings::default().quota(peers).unwrap().base_slots;
     assert_eq!([0, 1, 2, 8].map(lane), [1024, 8192, 8192, 8192]);
     assert_eq!([9, 16, 22, 23, 4096].map(lane), [6472, 2048, 1083, 1024, 1024]);
