@@ -1,11 +1,12 @@
-//! The engine: drives one endpoint machine over one link in real time.
+//! The engine drives one endpoint machine over one link in real time.
 //!
-//! It performs what the machine decides: puts packets on the link, copies payloads, reports completions; and it
-//! decides how to wait. It knows no matching, no credits, no libfabric. Whoever calls [`Engine::progress`] is the NIC.
+//! It performs what the machine decides: it puts packets on the link, copies payloads and reports completions. It also
+//! decides how to wait. It knows no matching, no credits and no libfabric. The caller of [`Engine::progress`] plays the
+//! NIC.
 //!
-//! Worked exchange: `send` posts a command, the machine answers with a `Transmit`, the link writes a slot. At the
-//! other end `progress` polls the slot, the machine answers `Place`, `Complete`, `Retire`; the payload is copied from
-//! the slot to the posted buffer, the completion waits in [`Engine::next_completion`].
+//! Worked exchange: `send` posts a command, the machine answers with a `Transmit`, the link writes a slot. At the other
+//! end `progress` polls the slot, and the machine answers `Place`, `Complete` and `Retire`. The engine copies the
+//! payload from the slot to the posted buffer. The completion waits for [`Engine::next_completion`].
 #![forbid(unsafe_code)]
 
 pub mod addresses;
@@ -48,26 +49,26 @@ use weir_proto::{
     SendLevel, Space, Transfer, UnexpectedMatch,
 };
 
-/// Bound: operations outstanding at a time. Beyond it posting says "again".
+/// Bound: outstanding operations. Beyond it posting returns [`PostError::Again`].
 pub const MAX_OPERATIONS: u32 = 1 << 20;
-/// Bound: sends and packets that wait for credit. Beyond it sends say "again", receives do not.
+/// Bound: sends and packets that wait for credit. Beyond it sends return [`PostError::Again`]; receives do not.
 pub const MAX_BACKLOG: u32 = 1 << 16;
-/// Room for completions that is kept when there are none.
+/// Capacity for completions that an empty queue retains.
 const MAX_SPARE_COMPLETIONS: usize = 4096;
-/// Remote reads and writes up to this size travel in packets: a copy between processes costs two messages and a
-/// system call. Unit: bytes.
+/// Longest remote read or write that travels in packets. A copy between processes costs two messages and a system call.
+/// Unit: bytes.
 const REMOTE_INLINE_BYTES: u64 = 8192;
 
-/// What the program gave with an operation, to be handed back with its completion.
+/// What the program passes with an operation; its completion returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Post {
     /// The program's context pointer.
     pub context: usize,
-    /// The caller's own note (the provider keeps its flags here).
+    /// A value of the caller (the provider stores its flags here).
     pub cookie: u64,
 }
 
-/// What kind of operation has completed.
+/// The kind of a completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Two-sided send.
@@ -82,16 +83,16 @@ pub enum Operation {
     Read,
     /// Remote write.
     Write,
-    /// A peer wrote to our memory with completion data; `post` is meaningless, the outcome says what was received.
+    /// A peer wrote to our memory with completion data. `post` has no meaning; the outcome says what was received.
     RemoteWrite,
 }
 
 /// The end of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// What the program gave.
+    /// What the program passed.
     pub post: Post,
-    /// What it was.
+    /// The kind of operation.
     pub operation: Operation,
     /// Tagged or untagged (sends, receives, peeks).
     pub space: Space,
@@ -101,20 +102,20 @@ pub struct Completion {
     pub buffer: usize,
 }
 
-/// Keeps completions elsewhere than in the engine, in a form of its own: what it takes is written once.
+/// Receives completions as they happen and stores them in a form of its own, so that each is written once.
 pub trait CompletionSink {
-    /// Takes a completion as it happens, in order. `false`: not this one; [`Engine::next_completion`] will give it, and as long
-    /// as there is one to be had, this is not asked.
+    /// Takes a completion, in order. `false`: rejected. [`Engine::next_completion`] returns a rejected completion, and
+    /// the engine does not call the sink again while one waits there.
     fn accept(&mut self, completion: &Completion) -> bool;
 
-    /// Whether the program has completions of receives to read. Then it is about to post others, and messages that come before theirs are better
-    /// left in the mailbox for the moment.
+    /// Whether the program has unread completions of receives. It then posts further receives soon, so the engine
+    /// leaves unexpected messages in the mailbox for the moment.
     fn has_unread_receives(&self) -> bool {
         false
     }
 }
 
-/// Takes none.
+/// Rejects all completions.
 pub struct NullSink;
 
 impl CompletionSink for NullSink {
@@ -125,7 +126,7 @@ impl CompletionSink for NullSink {
 }
 
 impl Completion {
-    /// That of a message which has left at once.
+    /// The completion of a message that has left at once.
     #[inline(always)]
     fn of_send(post: Post, space: Space) -> Completion {
         Completion { post, operation: Operation::Send, space, outcome: Outcome::Done, buffer: 0 }
@@ -135,7 +136,7 @@ impl Completion {
 /// A message to send.
 #[derive(Debug)]
 pub struct SendArguments {
-    /// Where to.
+    /// The receiver.
     pub to: Peer,
     /// Tagged or untagged.
     pub space: Space,
@@ -143,16 +144,16 @@ pub struct SendArguments {
     pub tag: u64,
     /// Remote completion data.
     pub data: Option<u64>,
-    /// When it completes.
+    /// When the send completes.
     pub level: SendLevel,
     /// The payload.
     pub memory: UserMemory,
-    /// The buffer is the program's again on return: what cannot leave at once is copied.
+    /// The buffer is the program's again on return: the engine copies what cannot leave at once.
     pub inject: bool,
 }
 
 impl SendArguments {
-    /// When it completes, what is injected being complete as soon as it is taken.
+    /// When the send completes. An injected message completes as soon as the engine has it.
     #[inline(always)]
     fn effective_level(&self) -> SendLevel {
         match (self.inject, self.level) {
@@ -165,7 +166,7 @@ impl SendArguments {
 /// A remote read or write.
 #[derive(Debug)]
 pub struct RemoteArguments {
-    /// Whose memory.
+    /// The peer that owns the remote memory.
     pub peer: Peer,
     /// Key of the region there.
     pub key: u64,
@@ -179,17 +180,19 @@ pub struct RemoteArguments {
     pub inject: bool,
 }
 
-/// Why an operation was not taken. Nothing has changed then.
+/// Why the engine rejected an operation. Nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many operations as allowed are outstanding; progress makes room.
-    #[error("{limit} operations are outstanding, which is the limit")]
+    /// The number of outstanding operations is at its limit. Progress makes room.
+    #[error("{limit} operations are outstanding, which is the limit; try again after making progress")]
     Again {
         /// The limit.
         limit: u32,
     },
-    /// The receiver has no room and we have kept for others what we may; progress may make room.
-    #[error("{limit_bytes} bytes are kept for receivers without room, which is the limit")]
+    /// The receiver has no room and the bounce buffers are at their limit. Progress may make room.
+    #[error(
+        "copies of messages for receivers without room take {limit_bytes} bytes, which is the limit (FI_WEIR_RETAIN_BYTES); try again after making progress"
+    )]
     Full {
         /// The limit.
         limit_bytes: u64,
@@ -202,10 +205,10 @@ pub enum OpenError {
     /// A setting does not fit the number of peers.
     #[error(transparent)]
     Setting(#[from] config::SettingError),
-    /// No mailbox could be made.
+    /// The mailbox could not be created.
     #[error(transparent)]
     Mailbox(#[from] weir_link::shm::ShmError),
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
@@ -215,7 +218,7 @@ pub enum OpenError {
     },
 }
 
-/// One endpoint at work. Not thread-safe by itself: its owner is, see [`weir_link::biased_lock`].
+/// One endpoint at work. Not thread-safe: its owner locks it, see [`weir_link::biased_lock`].
 pub struct Engine<L: Link = ShmLink> {
     machine: Endpoint,
     link: L,
@@ -224,47 +227,47 @@ pub struct Engine<L: Link = ShmLink> {
     unexpected_buffers: UnexpectedBuffers,
     /// Copies of our messages for receivers without room.
     bounce_buffers: BounceBuffers,
-    /// What others have announced, in rows.
+    /// Announced messages that lie one after the other, and what was read of them in advance.
     read_ahead: ReadAhead,
-    /// Copies that were released, ever.
+    /// Bounce buffers freed since the start.
     bounce_buffers_freed: u64,
-    /// An injected send waits for room for its copy, or has waited in vain.
+    /// An injected send that waits for a bounce buffer, or has waited in vain.
     bounce_limit_wait: Option<BounceLimitWait>,
     back_pressure: BackPressure,
-    /// Something has arrived since the caller said that it had seen everything.
+    /// Something has arrived since [`Engine::clear_new_arrivals`].
     new_arrivals: bool,
     /// Calls of `progress` in a row that found nothing.
     idle_polls: u32,
     regions: HashMap<u64, UserMemory>,
     peers: AddressTable,
     completions: VecDeque<Completion>,
-    /// Peers at whom we wait for room.
+    /// Peers in whose mailbox we wait for room.
     awaiting_room: Vec<Peer>,
-    /// Peers at whom we wait for a lane.
+    /// Peers in whose mailbox we wait for a lane.
     connecting: Vec<Peer>,
-    /// Large messages of ours that their receivers can copy, with whom we may help.
+    /// Large announced messages of ours. Their receivers may copy them cooperatively with us.
     sent_rts: VecDeque<(Peer, Transfer)>,
-    /// Copies that a peer has not ended its part of.
+    /// Cooperative copies in which the peer's part has not ended.
     copying: Vec<(Peer, Transfer)>,
-    /// What idle peers may keep of our mailbox. Unit: bytes.
+    /// Bytes of our mailbox that idle peers may retain.
     idle_bytes: u64,
     peak_mailbox_bytes: u64,
     actions: Vec<Action>,
-    /// What performing actions has brought about, to be handled next.
+    /// Events that follow from performed actions, to be handled next.
     events: VecDeque<Event>,
-    /// Peers that could not be reached. They are lost when everything that has arrived is handled: what they sent
-    /// while they lived is still valid.
+    /// Peers that could not be reached. They are reported as lost when all arrivals are handled: what they sent while
+    /// they lived is still valid.
     unreachable: Vec<(Peer, PeerFault)>,
     cross_memory: bool,
     /// More ranks than cores.
     oversubscribed: bool,
-    /// As many cores as ranks, as far as is known.
+    /// At least as many cores as ranks, as far as is known.
     core_per_rank: bool,
-    /// Yields of our caller that are of no use may be left out.
+    /// Redundant yields of the program may be skipped.
     skips_yields: bool,
     /// One thread calls, as far as is known.
     single_threaded: bool,
-    /// Yields left out in a row.
+    /// Yields skipped in a row.
     skipped_yields: u32,
     waiting: Waiting,
     read_spin: ReadSpin,
@@ -272,25 +275,25 @@ pub struct Engine<L: Link = ShmLink> {
     caller: usize,
     origin: Clock,
     now: Instant,
-    /// Calls of `progress`.
+    /// Calls of `progress`, modulo 2^32.
     progress_calls: u32,
     peers_checked_at: Clock,
     close_ms: u32,
     closed: bool,
-    /// Where the counters are left for `weir run`.
+    /// The counter page, which `weir run` reads.
     stats: Option<stats::Writer>,
-    /// Where samples are left, if somebody wants them.
+    /// The trace, if `FI_WEIR_TRACE` is set.
     trace: Option<Box<trace::Recorder>>,
     stall_watch: stalls::StallWatch,
-    /// Who is told of stalls.
+    /// Receives the lines about stalls.
     warn: Option<fn(&str)>,
 }
 
 impl Engine<ShmLink> {
-    /// Makes an endpoint with its mailbox in shared memory.
+    /// Opens an endpoint with its mailbox in shared memory.
     ///
-    /// - `peers`: how many endpoints the job has, as far as is known (0: not known). More may come.
-    /// - `several_threads`: sleeps inside [`Engine::pause`] are kept to 50 us.
+    /// - `peers`: endpoints of the job, as far as is known (0: not known). More may come.
+    /// - `several_threads`: limits sleeps inside [`Engine::pause`] to 50 us.
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left behind.
@@ -298,7 +301,8 @@ impl Engine<ShmLink> {
         let file_system_bytes = weir_link::shm::file_system_bytes(&settings.shm_dir).unwrap_or(u64::MAX);
         let plan = settings.quota_within(peers, file_system_bytes)?;
         let unlimited = settings.scheme == weir_proto::Scheme::Unlimited;
-        let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize); // all peers are on this node as long as links are
+        // Peers of a shared-memory link are all on this node.
+        let oversubscribed = oversubscription::is_oversubscribed_by(peers as usize);
         let options = weir_link::shm::ShmOptions {
             dir: settings.shm_dir.clone(),
             quota_data_slots: if unlimited { plan.base_slots.max(UNLIMITED_SLOTS) } else { plan.base_slots },
@@ -335,11 +339,11 @@ fn cannot_write(directory: &std::path::Path) -> impl Fn(std::io::Error) -> OpenE
     move |source| OpenError::System { what: format!("cannot write to {}", directory.display()), source }
 }
 
-/// Slots of a lane without credits: enough that a sender rarely looks whether there is room.
+/// Slots of a lane without credits: enough that a sender rarely checks for room.
 const UNLIMITED_SLOTS: u32 = 1024;
 
 impl<L: Link> Engine<L> {
-    /// Makes an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
+    /// Opens an endpoint over any link, whose lanes fit `region`. Other arguments as for [`Engine::open`].
     pub fn with_link(
         link: L,
         settings: &Settings,
@@ -427,7 +431,7 @@ impl<L: Link> Engine<L> {
         self.link.address()
     }
 
-    /// The number of the peer at `address`; the same address gives the same peer. Does not connect.
+    /// The number of the peer at `address`. The same address gives the same peer. Does not connect.
     pub fn peer(&mut self, address: &Address) -> Peer {
         Peer(self.peers.insert(*address))
     }
@@ -440,16 +444,16 @@ impl<L: Link> Engine<L> {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`PostError::Again`].
+    /// [`PostError::Again`]; with `inject` also [`PostError::Full`].
     #[inline]
     pub fn send(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
         self.send_with_sink(post, arguments, &mut NullSink)
     }
 
-    /// [`Engine::send`] that offers the completion of a message which leaves at once to `sink`.
+    /// [`Engine::send`] that offers the completion of a message that leaves at once to `sink`.
     ///
     /// # Errors
-    /// [`PostError::Again`].
+    /// As for [`Engine::send`].
     #[inline(always)]
     pub fn send_with_sink(
         &mut self,
@@ -461,7 +465,7 @@ impl<L: Link> Engine<L> {
         let SendArguments { to, space, tag, data, level, memory, inject } = arguments;
         let bytes = memory.bytes();
         let Some(packet) = self.machine.try_send(to, space, tag, data, bytes, effective) else {
-            // Put together again here, so that what leaves at once is never a structure in memory.
+            // Built again here, so that the fast path keeps the arguments in registers.
             let arguments = SendArguments { to, space, tag, data, level, memory, inject };
             return self.send_slow_path(post, arguments);
         };
@@ -471,7 +475,7 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// [`Engine::send`] of what cannot leave at once.
+    /// [`Engine::send`] of a message that cannot leave at once.
     #[inline(never)]
     fn send_slow_path(&mut self, post: Post, arguments: SendArguments) -> Result<(), PostError> {
         let level = arguments.effective_level();
@@ -491,7 +495,7 @@ impl<L: Link> Engine<L> {
         let request = self.operations.begin(Outstanding::new(post, Operation::Send, space, memory));
         let is_rendezvous = self.machine.announces_user_buffer(to, bytes, level);
         if inject && is_rendezvous {
-            self.use_bounce_buffer(request); // the address that is announced must stay
+            self.use_bounce_buffer(request); // the announced address must stay valid
         }
         self.post(Command::Send(SendCommand { request, to, space, tag, data, bytes, level }));
         if inject && !is_rendezvous {
@@ -501,7 +505,7 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Transmits `packet`, which announces a copy of `memory`, and makes the copy.
+    /// Copies `memory` into a bounce buffer and transmits `packet`, which announces it.
     #[cold]
     fn send_rts(&mut self, to: Peer, mut packet: Packet, memory: &UserMemory) {
         if let Body::Rendezvous { transfer, address, .. } = &mut packet.body {
@@ -527,10 +531,10 @@ impl<L: Link> Engine<L> {
         self.receive_with_sink(post, pattern, memory, multi, &mut NullSink)
     }
 
-    /// [`Engine::receive`] that offers the completion to `sink`, if the message is here already.
+    /// [`Engine::receive`] that offers the completion to `sink`, if the message has arrived already.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Engine::receive`].
     #[inline(always)]
     pub fn receive_with_sink(
         &mut self,
@@ -557,7 +561,7 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Receives a message that lies here whole, if there is one: then the receive is over before it was ever outstanding.
+    /// Receives an unexpected message that is here whole, if there is one. The receive never becomes outstanding then.
     #[inline(never)]
     fn try_receive_unexpected(
         &mut self,
@@ -591,8 +595,8 @@ impl<L: Link> Engine<L> {
         self.post(Command::Receive(receive));
     }
 
-    /// Looks for an unexpected message (after making progress); always ends in one completion, `Found` or `Absent`
-    /// (or `Lost`, if only the dead could have sent it).
+    /// Makes progress and looks for an unexpected message. Ends in one completion: `Found`, `Absent`, or `Lost` if only
+    /// failed peers could match.
     ///
     /// # Errors
     /// [`PostError::Again`].
@@ -619,7 +623,7 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Throws away a message that a peek has claimed; ends in one completion, `Found`.
+    /// Discards a message that a peek has claimed. Ends in one completion, `Found`.
     ///
     /// # Errors
     /// [`PostError::Again`].
@@ -629,8 +633,8 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Takes back a posted receive (or multi-receive buffer) whose context is `context`. Returns whether there
-    /// was one; it then ends in exactly one completion, `Canceled` or its normal one.
+    /// Cancels a posted receive (or multi-receive buffer) whose context is `context`. Returns whether there was one. It
+    /// then ends in exactly one completion, `Canceled` or its normal one.
     pub fn cancel(&mut self, context: usize) -> bool {
         let Some(request) = self.operations.receive_with_context(context) else { return false };
         self.post(Command::Cancel { request });
@@ -650,7 +654,7 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Writes remote memory; completes when the data is in place there.
+    /// Writes remote memory. Completes when the data is in place there.
     ///
     /// # Errors
     /// [`PostError::Again`].
@@ -667,20 +671,20 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Exposes memory under `key`, which must be free. Peers address it by offset from its start.
+    /// Registers memory under `key`, which must be free. Peers address it by its offset from the start.
     pub fn register_memory(&mut self, key: u64, memory: UserMemory, readable: bool, writable: bool) {
         let bytes = memory.bytes();
         self.regions.insert(key, memory);
         self.post(Command::RegisterMemory { key, bytes, readable, writable });
     }
 
-    /// Ends the exposure of `key`.
+    /// Deregisters the memory of `key`.
     pub fn deregister_memory(&mut self, key: u64) {
         self.post(Command::DeregisterMemory { key });
         self.regions.remove(&key);
     }
 
-    /// Whether [`Engine::next_completion`] would give one.
+    /// Whether [`Engine::next_completion`] would return one.
     #[inline]
     pub fn has_completions(&self) -> bool {
         !self.completions.is_empty()
@@ -691,12 +695,12 @@ impl<L: Link> Engine<L> {
     pub fn next_completion(&mut self) -> Option<Completion> {
         let next = self.completions.pop_front();
         if next.is_none() && self.completions.capacity() > MAX_SPARE_COMPLETIONS {
-            self.completions = VecDeque::new(); // a burst is over
+            self.completions = VecDeque::new(); // frees the memory of a burst
         }
         next
     }
 
-    /// What has been counted.
+    /// The counters of this endpoint.
     pub fn counters(&self) -> Counters {
         *self.machine.counters()
     }
@@ -715,7 +719,7 @@ impl<L: Link> Engine<L> {
         Ok(self.operations.begin(Outstanding::new(post, operation, space, memory)))
     }
 
-    /// Whether another send of `bytes` bytes fits, and the time, if it will be looked at.
+    /// Whether another send of `bytes` bytes is within the limits. Reads the clock if the send would wait.
     #[inline]
     fn check_send_limits(&mut self, to: Peer, bytes: u64) -> Result<(), PostError> {
         if self.machine.would_wait(to, bytes) {
@@ -731,7 +735,7 @@ impl<L: Link> Engine<L> {
         Ok(())
     }
 
-    /// Gives the program its buffer back, if the operation still needs it.
+    /// Copies the operation's buffer, if it is still needed, so that the program may reuse its own.
     #[inline]
     fn use_bounce_buffer(&mut self, request: Request) {
         if let Some(outstanding) = self.operations.get_mut(request)
@@ -741,8 +745,8 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Notices when a second thread calls, also where the program serialises its calls (`FI_THREAD_DOMAIN`): one may
-    /// then wait for a lock of the program's while the other sleeps in here.
+    /// Notices calls of a second thread, also where the program serialises its calls (`FI_THREAD_DOMAIN`). One thread
+    /// may then wait for the program's lock while the other sleeps in the engine.
     #[inline]
     pub(crate) fn check_calling_thread(&mut self) {
         let caller = weir_link::cores::this_thread();

@@ -1,4 +1,8 @@
-//! Progress: events to the machine, actions from it, and what to do when there are none.
+//! Progress: passes events to the machine, performs its actions, and decides what to do when nothing happens.
+//!
+//! [`Engine::progress`] polls the link and never sleeps. [`Engine::pause`] waits when a call of `progress` found
+//! nothing. [`Engine::close`] delivers what only this endpoint holds and closes the mailbox. This file knows no
+//! matching, no credits and no libfabric.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant as Clock};
@@ -15,21 +19,21 @@ use crate::observe::own_name;
 use crate::waiting::{MAX_GAP_TICKS, Pause};
 use crate::{Completion, CompletionSink, Engine, NullSink, Operation, Post};
 
-/// Arrivals handled in one call, so that completions are not kept waiting.
+/// Most arrivals that one call handles. The bound keeps completions from waiting.
 const BATCH: usize = 64;
-/// How often those are looked after on whom something depends. The dead are reported within a second.
+/// How often the engine checks that the peers it depends on are alive. It reports a dead peer within a second.
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest sleep while we wait for a lane. Unit: ns.
+/// Longest sleep while the endpoint waits for a lane. Unit: ns.
 const LANE_POLL_NS: u64 = 1_000_000;
-/// Calls of `progress` between two looks at the clock, for programs that never wait: few, since they may call only a thousand
-/// times a second; the clock costs some 25 ns.
+/// Calls of `progress` between two reads of the clock, for programs that never wait. Such programs may call only a
+/// thousand times a second, so the number is small. A read of the clock costs some 25 ns.
 const POLLS_PER_CLOCK_READ: u32 = 1 << 8;
-/// Yields that are left out in a row because reads have found something.
+/// Most yields that are skipped in a row after successful reads.
 const MAX_SKIPPED_YIELDS: u32 = 256;
-/// Peers that are looked at for copies to help with, in one call.
+/// Most large sends that one call checks for a cooperative copy.
 const MAX_COOPERATIVE_COPY_POLLS: usize = 4;
-/// Calls of `progress` that find nothing before the machine is told that nothing happens. More than a program makes between
-/// two receives.
+/// Calls of `progress` in a row that find nothing before the machine gets [`Event::Idle`]. A program makes fewer
+/// between two receives.
 const IDLE_POLLS: u32 = 16;
 
 fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
@@ -37,7 +41,7 @@ fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
 
-/// Gives a completion to `sink`, if nothing waits before it; if that does not take it, it waits itself.
+/// Offers a completion to `sink`, if no other waits before it. A completion that `sink` rejects waits in `waiting`.
 #[inline(always)]
 pub(crate) fn offer(
     waiting: &mut VecDeque<Completion>,
@@ -60,13 +64,13 @@ fn transmit_out_of_line<L: Link>(
     link.transmit(to, packet, payload);
 }
 
-/// The number of a copy that the machine has named.
+/// The number of the bounce buffer that `transfer` names.
 fn bounce_buffer_number(transfer: Transfer) -> u32 {
     transfer.bounce_buffer().expect("the machine names bounce buffers")
 }
 
 impl<L: Link> Engine<L> {
-    /// Handles what has arrived. Returns how many things happened. Never sleeps.
+    /// Handles what has arrived. Returns the number of events. Never sleeps.
     #[inline]
     pub fn progress(&mut self) -> usize {
         self.progress_with_sink(&mut NullSink)
@@ -84,7 +88,7 @@ impl<L: Link> Engine<L> {
                 Polled::Packet { from } => {
                     let was_unexpected = self.packet_arrived(from, sink);
                     if was_unexpected && sink.has_unread_receives() {
-                        // As with a full batch, there may be more: whoever is lost is not forgotten yet.
+                        // More may have arrived, as with a full batch: unreachable peers are not reported yet.
                         handled = BATCH;
                         break;
                     }
@@ -101,21 +105,24 @@ impl<L: Link> Engine<L> {
         self.progress_calls = self.progress_calls.wrapping_add(1);
         let copies = self.sent_rts.len() | self.copying.len();
         let waiting = self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies;
-        let look = self.progress_calls.is_multiple_of(POLLS_PER_CLOCK_READ);
-        if waiting > 0 || look || self.machine.waits_for_time() {
-            return self.progress_slow_path(handled, waiting, look);
+        let reads_clock = self.progress_calls.is_multiple_of(POLLS_PER_CLOCK_READ);
+        if waiting > 0 || reads_clock || self.machine.waits_for_time() {
+            return self.progress_slow_path(handled, waiting, reads_clock);
         }
         handled
     }
 
-    /// The part of [`Engine::progress`] that most calls do without: for what waits for something else than a packet, and for the
-    /// clock (`look`). Returns how many things have happened in this call; `handled` before.
+    /// The part of [`Engine::progress`] that most calls skip: events that are no packets, and periodic checks.
+    ///
+    /// - `handled`: events of this call so far. The result includes them.
+    /// - `waiting`: peers and transfers that wait for such events.
+    /// - `reads_clock`: whether this call reads the clock.
     #[inline(never)]
-    fn progress_slow_path(&mut self, mut handled: usize, waiting: usize, look: bool) -> usize {
+    fn progress_slow_path(&mut self, mut handled: usize, waiting: usize, reads_clock: bool) -> usize {
         if waiting > 0 || self.machine.next_deadline().is_some() {
             handled += self.poll_non_packet_events(handled);
         }
-        if look {
+        if reads_clock {
             handled += self.check_peers_if_due(Clock::now());
         }
         if handled > 0 {
@@ -131,7 +138,7 @@ impl<L: Link> Engine<L> {
         handled
     }
 
-    /// What waits for something else than a packet. `handled`: how many things have happened in this call.
+    /// Polls for events that are no packets: room, lanes, copies, deadlines. `handled`: events of this call so far.
     #[cold]
     fn poll_non_packet_events(&mut self, handled: usize) -> usize {
         let mut found = 0;
@@ -156,12 +163,15 @@ impl<L: Link> Engine<L> {
         found
     }
 
-    /// Before the first post after the program has looked at all its sources: what has arrived is older than it, and no answer
-    /// to it. With more ranks than cores it is worth looking for more, unless there is something to be read already
-    /// (`look`) or received: most often the next message of a collective is there when the one before has been handled.
+    /// Called before the program's first post after it has polled all its sources. Arrivals so far are older than the
+    /// post, so none of them answers it.
+    ///
+    /// With more ranks than cores the engine polls once more, unless a completion or an unexpected message waits
+    /// already. The next message of a collective is often there when the one before has been handled.
+    /// `may_poll`: whether the program has read all its completions.
     #[inline]
-    pub fn before_post(&mut self, look: bool) {
-        if self.oversubscribed && look && self.completions.is_empty() && !self.machine.has_unexpected() {
+    pub fn before_post(&mut self, may_poll: bool) {
+        if self.oversubscribed && may_poll && self.completions.is_empty() && !self.machine.has_unexpected() {
             self.progress_out_of_line();
         }
         self.clear_new_arrivals();
@@ -173,7 +183,8 @@ impl<L: Link> Engine<L> {
         self.progress();
     }
 
-    /// Whether something has arrived since [`Engine::clear_new_arrivals`]: if not, completions are those of earlier arrivals.
+    /// Whether something has arrived since [`Engine::clear_new_arrivals`]. If not, completions are those of earlier
+    /// arrivals.
     #[inline]
     pub fn has_new_arrivals(&self) -> bool {
         self.new_arrivals
@@ -185,8 +196,8 @@ impl<L: Link> Engine<L> {
         self.new_arrivals = false;
     }
 
-    /// A read of the program has found nothing and is over. With a core for every rank the yield that may follow is of no use, until
-    /// we ourselves cease to spin ([`Engine::pause`]).
+    /// Called after a read of the program that found nothing. With a core for every rank the yield that may follow is
+    /// redundant, until the engine itself stops spinning ([`Engine::pause`]).
     #[inline]
     pub fn after_empty_read(&mut self) {
         self.clear_new_arrivals();
@@ -197,9 +208,9 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// A read of the program is over and has found something: what the program waits for may have come. Not where several threads
-    /// call: a yield may be what lets another have the lock. Nor for ever: a read that always finds something keeps the
-    /// core from others.
+    /// Called after a read of the program that found something. The yield that may follow is redundant: the program may
+    /// have what it waits for. Two cases keep the yield. With several threads it may let another thread take the lock.
+    /// And a read that always finds something must not keep the core from others for ever.
     #[inline]
     pub fn after_successful_read(&mut self) {
         if self.skips_yields {
@@ -209,15 +220,15 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// We have ceased to spin: from here on a yield of the program is real. It may be made without a lock that we are called with.
+    /// The engine has stopped spinning: the program's next yield is real. Callers may make it without the engine's lock.
     fn allow_yield(&self) {
         if self.skips_yields {
             sched_yield::skip_next_yield(false);
         }
     }
 
-    /// Called when a read of the program found nothing: looks a moment longer whether something arrives, if the caller waits (see
-    /// `read_spin.rs`). Returns whether it has.
+    /// Called when a read of the program found nothing: spins a moment longer for an arrival, if the caller waits (see
+    /// `read_spin.rs`). Returns whether something has arrived.
     #[inline]
     pub fn spin_for_arrival(&mut self) -> bool {
         self.read_spin.begin(weir_link::cores::ticks) && !self.has_other_work() && self.spin_until_arrival()
@@ -235,19 +246,19 @@ impl<L: Link> Engine<L> {
         true
     }
 
-    /// Whether something is to be looked at that shows nowhere in our mailbox.
+    /// Whether an event may come that does not show in our mailbox.
     fn has_other_work(&self) -> bool {
         let copies = self.sent_rts.len() | self.copying.len();
         let waiting = self.awaiting_room.len() | self.connecting.len() | self.unreachable.len() | copies;
         waiting > 0 || self.machine.waits_for_time()
     }
 
-    /// Called when a read of the program found nothing, after [`Engine::progress`] returned 0: spins, yields or
-    /// sleeps a little, depending on how often that has happened in a row and on how the ranks share the cores.
+    /// Called when a read of the program found nothing and [`Engine::progress`] returned 0. Spins, yields or sleeps,
+    /// depending on how often that has happened in a row and on how the ranks share the cores.
     #[inline]
     pub fn pause(&mut self) {
         self.check_calling_thread();
-        // Not for a lane, nor for a time (hardware retries): no credit would end the sleep.
+        // A credit does not end a wait for a lane or for an RNR timer.
         let wakes = self.connecting.is_empty() && self.machine.next_deadline().is_none();
         let pause = if self.oversubscribed && self.machine.backlogged() > 0 && wakes {
             self.waiting.pause_for_credit(sched_yield::has_just_yielded(MAX_GAP_TICKS), Clock::now)
@@ -256,7 +267,7 @@ impl<L: Link> Engine<L> {
         };
         match pause {
             Pause::Spin => std::hint::spin_loop(),
-            // A caller that has been away does not wait, but its peers may die all the same.
+            // The caller did something else and does not wait. Its peers may still die.
             Pause::CallerWasBusy { now } => {
                 self.allow_yield();
                 self.check_peers_if_due(now);
@@ -282,7 +293,7 @@ impl<L: Link> Engine<L> {
         self.after_pause(None);
     }
 
-    /// Sleeps, or gives the core away if nothing would wake us.
+    /// Sleeps, or yields the core if nothing would wake us.
     pub(crate) fn sleep_or_yield(&mut self, at_most_ns: u64) {
         if self.must_poll() {
             weir_link::cores::yield_now();
@@ -291,14 +302,15 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Whether we wait for what shows in the peer's memory and not by a packet: nothing would wake us.
+    /// Whether we wait for a change in a peer's memory. No packet shows it, so nothing would wake us.
     fn must_poll(&self) -> bool {
         !self.awaiting_room.is_empty() || !self.copying.is_empty()
     }
 
-    /// Sends out what is queued, waits until peers have taken what only we hold, closes the mailbox. Posted receives are forgotten.
-    /// What somebody was told is done is waited for as long as the peer lives and has not closed itself; what is not complete,
-    /// for `FI_WEIR_CLOSE_MS`.
+    /// Sends queued messages, waits until peers have taken what only this endpoint holds, and closes the mailbox.
+    ///
+    /// Posted receives are dropped. A message whose send is complete is waited for until its receiver takes it, closes
+    /// or dies. Other operations are waited for at most `FI_WEIR_CLOSE_MS`.
     pub fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;
@@ -317,7 +329,7 @@ impl<L: Link> Engine<L> {
         self.link.close();
     }
 
-    /// The end of [`Engine::close`]: a receiver may compute for an hour before it receives what was sent to it long ago.
+    /// The end of [`Engine::close`]: waits for receivers of completed sends. A receiver may compute for an hour first.
     fn drain_before_close(&mut self) {
         let undelivered = self.machine.undelivered_completed();
         if undelivered == 0 {
@@ -325,17 +337,17 @@ impl<L: Link> Engine<L> {
         }
         let (who, warn) = (own_name(), self.warn.unwrap_or(|_| ()));
         warn(&format!(
-            "{who} waits, to close, until {undelivered} messages that it has sent are taken; their receivers live"
+            "{who} waits to close: live receivers have not taken {undelivered} of the messages that it has sent"
         ));
         while self.machine.undelivered_completed() > 0 {
             if self.progress() == 0 {
                 self.pause();
             }
         }
-        warn(&format!("{who} closes: what it had sent is taken, or its receivers have closed or died"));
+        warn(&format!("{who} closes: the receivers of those messages have taken them, closed or died"));
     }
 
-    /// Lets somebody else run, for callers that wait in their own way.
+    /// Yields the core, for callers that wait in their own way.
     pub fn yield_core(&mut self) {
         weir_link::cores::yield_now();
         self.after_pause(None);
@@ -350,7 +362,7 @@ impl<L: Link> Engine<L> {
     }
 
     fn sleep(&mut self, at_most_ns: u64) {
-        // Who is about to sleep has nothing to do: what waits for company, for example that copies were taken, waits no longer.
+        // No acknowledgement will join the pending ones while we sleep, so they leave now.
         if self.machine.has_pending_acks() {
             self.idle_polls = 0;
             self.handle(Event::Idle);
@@ -359,15 +371,15 @@ impl<L: Link> Engine<L> {
             Some(deadline) => at_most_ns.min(deadline.since_ns(self.clock())),
             None => at_most_ns,
         };
-        // A lane is announced; that a place in a full queue is free again is not.
+        // A lane that becomes free is announced. A place in a full queue that becomes free is not.
         let at_most_ns = if self.connecting.is_empty() { at_most_ns } else { at_most_ns.min(LANE_POLL_NS) };
         if at_most_ns > 0 {
             self.link.sleep(at_most_ns);
         }
     }
 
-    /// Lets the machine act on its deadline if that has passed. Returns 1 if it was of use: a peer that is still not ready
-    /// is no reason to stay awake.
+    /// Lets the machine act on its deadline if that has passed. Returns 1 if that changed something. A peer that is
+    /// still not ready is no reason to stay awake.
     #[cold]
     fn handle_deadline(&mut self, deadline: Instant) -> usize {
         self.now = self.clock();
@@ -386,7 +398,7 @@ impl<L: Link> Engine<L> {
         self.check_peers_if_due(now);
     }
 
-    /// Returns whether it was a message that is kept for its receive.
+    /// Returns whether the packet was an unexpected message.
     #[inline(always)]
     fn packet_arrived(&mut self, from: Peer, sink: &mut impl CompletionSink) -> bool {
         match self.machine.try_arrival(from, self.link.polled()) {
@@ -416,7 +428,7 @@ impl<L: Link> Engine<L> {
         false
     }
 
-    /// A message has matched a receive, and nothing else is to be done for it.
+    /// Completes a receive whose message has arrived whole.
     #[inline(always)]
     fn complete_receive(
         &mut self,
@@ -427,7 +439,7 @@ impl<L: Link> Engine<L> {
     ) {
         let ReceivedMessage { request, envelope, bytes } = received;
         let Engine { operations, link, completions, .. } = self;
-        // Only receives for one message take the fast path.
+        // Only receives of one message take the fast path.
         let operation = Operation::Receive;
         let (post, space, buffer) = operations.end_with(request, |outstanding| {
             if bytes > 0 {
@@ -443,7 +455,7 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// A message has come before its receive, and nothing else is to be done for it.
+    /// Stores the payload of an unexpected message that has arrived whole.
     #[inline]
     fn store_unexpected(
         &mut self,
@@ -460,7 +472,7 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// What a packet of `peer` that took the fast path has made due.
+    /// Returns credits to `peer` that a packet on the fast path has made due.
     #[inline(never)]
     fn send_due_credits(&mut self, peer: Peer) {
         let mut actions = std::mem::take(&mut self.actions);
@@ -471,7 +483,7 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn arrived_slow_path(&mut self, arrival: Arrival) {
         if self.machine.backlogged() > 0 {
-            self.now = self.clock(); // somebody may end a stall
+            self.now = self.clock(); // the packet may end a stall, which is measured
         }
         match arrival {
             Arrival::Packet { from, packet } => {
@@ -510,7 +522,7 @@ impl<L: Link> Engine<L> {
         self.perform_all(actions);
     }
 
-    /// Performs `actions` and what follows from them. The list is kept for the next time.
+    /// Performs `actions` and those that follow from them. The list is reused.
     fn perform_all(&mut self, mut actions: Vec<Action>) {
         loop {
             for action in &actions {
@@ -562,7 +574,7 @@ impl<L: Link> Engine<L> {
                 0 if !at_once => self.awaiting_room.push(to),
                 slots => {
                     if slots == 0 {
-                        self.now = self.clock(); // a timer begins
+                        self.now = self.clock(); // a timer starts
                     }
                     self.events.push_back(Event::Room { peer: to, slots });
                 }
@@ -635,12 +647,12 @@ impl<L: Link> Engine<L> {
         transmit_out_of_line(link, to, packet, from);
     }
 
-    /// The packet with the address in our memory that it announces.
+    /// The packet with the address of our memory that it announces.
     fn with_address(&self, mut packet: Packet, payload: Source) -> Packet {
         match &mut packet.body {
             Body::Rendezvous { address, .. } => *address = self.rts_address(payload),
             Body::Located { key, offset, address, .. } => {
-                // The machine has checked the bounds; a region is one piece.
+                // The machine has checked the bounds. A region is contiguous.
                 let start = self.regions.get(key).and_then(UserMemory::contiguous_address);
                 *address = start.map_or(0, |start| (start as u64).wrapping_add(*offset));
             }
@@ -700,12 +712,12 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// Everything that has arrived is handled: now those are lost that could not be reached.
+    /// Reports unreachable peers as lost. Called when everything that has arrived is handled.
     #[cold]
     fn report_unreachable(&mut self) -> usize {
         let unreachable = std::mem::take(&mut self.unreachable);
         for &(peer, fault) in &unreachable {
-            // Why there is nobody any more: an orderly end is told apart, if we knew the peer.
+            // If we know the peer, we distinguish an orderly close from a crash.
             let fault = match self.link.liveness(&self.address_of(peer)) {
                 Liveness::Closed => PeerFault::Closed,
                 Liveness::Dead => PeerFault::Died,
@@ -716,7 +728,7 @@ impl<L: Link> Engine<L> {
         unreachable.len()
     }
 
-    /// Takes a part in copies that receivers of ours are making. Returns with how many.
+    /// Helps receivers of our messages with their cooperative copies. Returns how many copies got help.
     fn help_cooperative_copies(&mut self) -> usize {
         let mut helped = 0;
         for _ in 0..self.sent_rts.len().min(MAX_COOPERATIVE_COPY_POLLS) {
@@ -727,7 +739,7 @@ impl<L: Link> Engine<L> {
         helped
     }
 
-    /// Whether copies have ended that peers had a part in.
+    /// Polls the cooperative copies in which a peer takes part. Returns how many have ended.
     fn poll_copies(&mut self) -> usize {
         let (mut found, mut index) = (0, 0);
         while let Some(&(peer, transfer)) = self.copying.get(index) {
@@ -736,7 +748,7 @@ impl<L: Link> Engine<L> {
                 continue;
             };
             found += 1;
-            index = 0; // what follows may change the list
+            index = 0; // handling the event may change the list
             self.copying.retain(|&ended| ended != (peer, transfer));
             self.now = self.clock();
             self.handle(Event::CopyDone { transfer, result });
@@ -759,7 +771,7 @@ impl<L: Link> Engine<L> {
         found
     }
 
-    /// Whether a lane that we wait for is ours now.
+    /// Polls the lanes that we wait for. Returns how many are ours now.
     fn poll_lanes(&mut self) -> usize {
         let mut found = 0;
         for peer in std::mem::take(&mut self.connecting) {
@@ -777,7 +789,8 @@ impl<L: Link> Engine<L> {
         found
     }
 
-    /// Looks, now and then, whether those live on whom something depends. Returns how many were lost.
+    /// Does the periodic work: samples, counters, trimming of memory, stalls, dead peers. Returns how many peers were
+    /// lost.
     fn check_peers_if_due(&mut self, now: Clock) -> usize {
         if self.trace.as_ref().is_some_and(|trace| trace.is_due(now)) {
             self.sample(now);
@@ -808,7 +821,7 @@ impl<L: Link> Engine<L> {
                 Liveness::Dead => PeerFault::Died,
                 Liveness::Unknown | Liveness::Refused => PeerFault::Unreachable,
             };
-            // What it sent while it lived is still valid.
+            // What the peer sent while it lived is still valid.
             self.unreachable.push((peer, fault));
             lost += 1;
         }
