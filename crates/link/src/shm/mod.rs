@@ -17,6 +17,7 @@
 mod attach;
 mod bell;
 mod cooperative_copy;
+mod diagnostics;
 mod gate;
 #[cfg(test)]
 mod heap;
@@ -32,7 +33,6 @@ mod segment;
 #[cfg(test)]
 mod steps;
 pub(crate) mod sync;
-mod told;
 mod turns;
 
 use crate::memory::UserMemory;
@@ -391,7 +391,7 @@ impl ShmLink {
         })?;
         // One side would wait for credits that the other does not give.
         if segment.facts().shape.conditional != self.shape.conditional {
-            told::other_flow(self.shape.conditional);
+            diagnostics::report_flow_mismatch(self.shape.conditional);
             return Err(PeerFault::Unreachable);
         }
         self.acquaintance(peer).address = Some(*address);
@@ -433,7 +433,7 @@ impl ShmLink {
     }
 
     fn no_room(&self, segment: &PeerSegment, error: &std::io::Error) -> PeerFault {
-        told::no_room(segment.facts().shape.stride, &self.dir, error);
+        diagnostics::report_no_space(segment.facts().shape.stride, &self.dir, error);
         PeerFault::Unreachable
     }
 
