@@ -1,4 +1,4 @@
-//! The gate of a mailbox: who holds which lane, and who waits for one. Words only; who leaves when is [`super::turns`]'s.
+//! The gate of a mailbox: who holds which lane, and who waits for one. Words only; who leaves when is [`super::lane_reclamation`]'s.
 //!
 //! A *claim word* per lane: 0, or the number of the claimant's segment. Newcomers set it, only the mailbox's owner clears it
 //! (but for a claim that its claimant never used). A *place* in the queue: who (a segment's number), a ticket, the answer.

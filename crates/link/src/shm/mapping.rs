@@ -146,7 +146,7 @@ pub struct LaneHeader {
     owner: [AtomicU32; 8],
     epoch: AtomicU32,
     /// 1 once the reader has asked the owner to leave.
-    asked: AtomicU32,
+    detach_requested: AtomicU32,
     control: Line<LaneControl>,
 }
 
@@ -213,19 +213,19 @@ impl MappedLane {
     }
 
     /// The reader asks the owner to leave.
-    pub fn ask(&self) {
-        self.header().asked.store(1, Ordering::Release);
+    pub fn request_detach(&self) {
+        self.header().detach_requested.store(1, Ordering::Release);
     }
 
     /// Whether the owner is asked to leave. Tells once.
-    pub fn take_asked(&self) -> bool {
-        self.header().asked.swap(0, Ordering::AcqRel) == 1
+    pub fn take_detach_request(&self) -> bool {
+        self.header().detach_requested.swap(0, Ordering::AcqRel) == 1
     }
 
     /// Makes the lane as good as new, if its last owner has left: all its slots were retired. `wipe`: they may not have been.
     pub fn reset(&self, wipe: bool) {
         let header = self.header();
-        for word in [&header.state, &header.epoch, &header.asked, &header.control.0.polled.0] {
+        for word in [&header.state, &header.epoch, &header.detach_requested, &header.control.0.polled.0] {
             word.store(0, Ordering::Relaxed);
         }
         header.control.0.retired.0.store(0, Ordering::Relaxed);

@@ -24,6 +24,7 @@ mod heap;
 mod inbox;
 #[cfg(test)]
 mod interleavings;
+mod lane_reclamation;
 mod layout;
 mod mapping;
 mod outbox;
@@ -33,13 +34,13 @@ mod segment;
 #[cfg(test)]
 mod steps;
 pub(crate) mod sync;
-mod turns;
 
 use crate::memory::UserMemory;
 use crate::{Address, Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled};
 use bell::call;
 use gate::{Ticket, unclaim};
 use inbox::{Inbox, Limits};
+use lane_reclamation::{OpenLane, Reclamation};
 pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
@@ -53,7 +54,6 @@ use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sync::Ordering;
-use turns::{Stay, Turns};
 use weir_proto::{Body, CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
 /// How a mailbox is made.
@@ -104,7 +104,7 @@ enum Lane {
     /// Its owner's last stay is not read to its end.
     Parked,
     /// Being read.
-    Open(Stay),
+    Open(OpenLane),
     /// Not read any more.
     Refused(Address),
 }
@@ -168,13 +168,13 @@ pub struct ShmLink {
     claimants: HashMap<Address, Claimant>,
     /// Lanes of those who have come back before their last stay was read to its end.
     parked: Vec<(Address, u32)>,
-    turns: Turns,
+    reclamation: Reclamation,
     acquaintances: HashMap<Peer, Acquaintance>,
     pending: HashMap<Peer, Pending>,
     /// Places in queues of peers that we have given up since.
-    unwanted: Vec<(PeerSegment, Ticket)>,
+    unneeded_tickets: Vec<(PeerSegment, Ticket)>,
     /// Who asks us to leave its mailbox.
-    asked: VecDeque<Peer>,
+    detach_requests: VecDeque<Peer>,
     /// Number of our next stay anywhere.
     next_epoch: u16,
     own: Option<Arc<OwnSegment>>,
@@ -223,11 +223,11 @@ impl ShmLink {
             lanes: Vec::new(),
             claimants: HashMap::new(),
             parked: Vec::new(),
-            turns: Turns::default(),
+            reclamation: Reclamation::default(),
             acquaintances: HashMap::new(),
             pending: HashMap::new(),
-            unwanted: Vec::new(),
-            asked: VecDeque::new(),
+            unneeded_tickets: Vec::new(),
+            detach_requests: VecDeque::new(),
             next_epoch: 0,
             own: Some(own),
             place: Place { id: facts.id, key: facts.key },
@@ -330,12 +330,12 @@ impl ShmLink {
     /// A poll while something else than a packet in a polled lane may be next.
     #[cold]
     fn look_around(&mut self) -> Option<Look> {
-        self.mind_the_queue();
+        self.check_waiters();
         loop {
             if self.bell.called() {
-                self.answer_calls();
+                self.handle_calls();
             }
-            if let Some(by) = self.asked.pop_front() {
+            if let Some(by) = self.detach_requests.pop_front() {
                 return Some(Look::Arrival(Arrival::DetachRequested { by }));
             }
             while let Some(stranger) = self.inbox.next_stranger() {
@@ -523,7 +523,9 @@ impl Link for ShmLink {
     #[inline(always)]
     fn poll_in_place(&mut self) -> Option<Polled> {
         assert!(self.current.is_none(), "poll before the last packet was retired");
-        let calm = self.turns.nobody_waits() && self.asked.is_empty() && self.inbox.is_calm(&self.bell);
+        let calm = self.reclamation.has_no_waiters()
+            && self.detach_requests.is_empty()
+            && self.inbox.is_calm(&self.bell);
         let lane = if calm {
             self.inbox.next_polled()?
         } else {
@@ -532,7 +534,7 @@ impl Link for ShmLink {
                 Look::Arrival(arrival) => return Some(Polled::Else(Box::new(arrival))),
             }
         };
-        let Lane::Open(Stay { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
+        let Lane::Open(OpenLane { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
         match self.inbox.reader_mut(lane)?.look(&mut self.head, &mut self.packet) {
             Ok(found) => {
                 self.current = Some(Current { lane, found });
@@ -552,7 +554,7 @@ impl Link for ShmLink {
 
     #[inline]
     fn anything(&self) -> bool {
-        !self.asked.is_empty() || self.inbox.anything(&self.bell)
+        !self.detach_requests.is_empty() || self.inbox.anything(&self.bell)
     }
 
     fn admit(&mut self, lane: u32, peer: Peer) {
@@ -560,7 +562,7 @@ impl Link for ShmLink {
         if !matches!(state, Lane::Waiting(..)) {
             return;
         }
-        if let Lane::Waiting(address, memory) = std::mem::replace(state, Lane::Open(Stay::new(peer))) {
+        if let Lane::Waiting(address, memory) = std::mem::replace(state, Lane::Open(OpenLane::new(peer))) {
             if address == self.place.address() {
                 self.inbox.open_own(lane, memory);
             } else {
@@ -658,13 +660,13 @@ impl Link for ShmLink {
             copy.result();
         }
         self.inbox.shut(lane);
-        self.free(lane, true);
+        self.free_lane(lane, true);
         self.claimants.remove(&address);
         self.unpark(&address);
     }
 
     fn tend(&mut self, keep_bytes: u64) {
-        self.tend_lanes(keep_bytes);
+        self.maintain_lanes(keep_bytes);
     }
 
     fn overdue(&self) -> Vec<Peer> {
@@ -676,17 +678,17 @@ impl Link for ShmLink {
             outbox.lane().set_state(lane_state::ABANDONED);
         }
         if let Some(Pending { segment, ticket: Some(ticket) }) = self.pending.remove(&peer) {
-            self.unwanted.push((segment, ticket));
+            self.unneeded_tickets.push((segment, ticket));
         }
-        self.asked.retain(|asked| *asked != peer);
+        self.detach_requests.retain(|asked| *asked != peer);
         self.finish_pending_copy(peer);
         let known = self.acquaintance(peer);
         let (lane, address) = (known.lane, known.address);
         if let Some(lane) = lane {
             self.refuse(lane);
             // Asked while its header is mapped: the name may be gone.
-            if address.is_some_and(|address| Self::is_end(self.liveness(&address))) {
-                self.free(lane, false);
+            if address.is_some_and(|address| Self::has_ended(self.liveness(&address))) {
+                self.free_lane(lane, false);
             }
         }
         if let Some(address) = address {

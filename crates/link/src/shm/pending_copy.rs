@@ -114,7 +114,7 @@ impl ShmLink {
         let deadline = Instant::now() + HELPER_TIMEOUT;
         while copy.result().is_none() && Instant::now() < deadline {
             let address = self.acquaintances.get(&peer).and_then(|known| known.address);
-            if address.is_none_or(|address| Self::is_end(self.liveness(&address))) {
+            if address.is_none_or(|address| Self::has_ended(self.liveness(&address))) {
                 return;
             }
             sync::yield_now();

@@ -3,8 +3,8 @@
 //! `docs/explanation/mailbox.md`, "Lane leases", has the argument. The words are [`super::gate`]'s; here is the policy of a reader:
 //! ```text
 //! somebody waits, no lane free  -> asks as many as wait: whose lane is empty and has had its chance, longest idle first;
-//!                                  then whoever has filled TURN_SLOTS slots. No answer in PATIENCE: one more
-//! nobody waits                  -> asks whose lane has been idle for IDLE, while the mailbox is larger than it should be
+//!                                  then whoever has filled LEASE_SLOTS slots. No answer in REQUEST_TIMEOUT: one more
+//! nobody waits                  -> asks whose lane has been idle for IDLE_AFTER, while the mailbox is larger than it should be
 //! ```
 //! It reads a clock only while somebody waits and in [`super::ShmLink`]'s `tend`, which its driver calls some times a second.
 
@@ -18,50 +18,50 @@ use std::time::{Duration, Instant};
 use weir_proto::Peer;
 
 /// Slots after which a sender has had its turn, if others wait.
-const TURN_SLOTS: u64 = 256;
+const LEASE_SLOTS: u64 = 256;
 /// How long a sender that has sent nothing yet keeps its lane, if others wait.
-const CHANCE: Duration = Duration::from_millis(1);
+const MIN_LEASE: Duration = Duration::from_millis(1);
 /// How long we wait for an answer before we ask somebody else too.
-const PATIENCE: Duration = Duration::from_millis(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(5);
 /// How long nothing has come in an idle lane.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// Who has not answered for so long may be dead.
-const OVERDUE: Duration = Duration::from_millis(200);
+const OVERDUE_AFTER: Duration = Duration::from_millis(200);
 /// Bound on the peers that one call of `overdue` names.
-const MOST_OVERDUE: usize = 16;
+const MAX_OVERDUE_PEERS: usize = 16;
 /// Polls between two looks, while somebody waits.
-const POLLS_PER_LOOK: u32 = 32;
+const POLLS_PER_CHECK: u32 = 32;
 
-/// A sender's stay in a lane of ours.
+/// A lane of our mailbox that a sender holds and that we read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stay {
+pub(super) struct OpenLane {
     pub peer: Peer,
     since: Instant,
-    asked: Option<Instant>,
+    detach_requested_at: Option<Instant>,
     /// How far it had come when we last looked, and when it was found there first.
-    marked: u64,
-    marked_at: Instant,
+    last_position: u64,
+    idle_since: Instant,
 }
 
-impl Stay {
-    pub fn new(peer: Peer) -> Stay {
+impl OpenLane {
+    pub fn new(peer: Peer) -> OpenLane {
         let now = Instant::now();
-        Stay { peer, since: now, asked: None, marked: 0, marked_at: now }
+        OpenLane { peer, since: now, detach_requested_at: None, last_position: 0, idle_since: now }
     }
 }
 
 /// What a reader knows of those who wait.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct Reclamation {
     /// How many wait for a lane, as far as we know.
     waiters: usize,
     polls: u32,
 }
 
-impl Turns {
+impl Reclamation {
     /// As far as we know.
     #[inline]
-    pub fn nobody_waits(&self) -> bool {
+    pub fn has_no_waiters(&self) -> bool {
         self.waiters == 0
     }
 }
@@ -69,38 +69,38 @@ impl Turns {
 impl ShmLink {
     /// Somebody has called: newcomers here, or there is something for us elsewhere.
     #[cold]
-    pub(super) fn answer_calls(&mut self) {
+    pub(super) fn handle_calls(&mut self) {
         let calls = self.bell.take_calls();
         if calls & call::NEWCOMER != 0 {
-            self.serve();
-            self.make_room();
+            self.assign_free_lanes();
+            self.reclaim_for_waiters();
         }
         if calls & call::ELSEWHERE != 0 {
             for (index, outbox) in self.outboxes.iter().enumerate() {
-                if outbox.as_ref().is_some_and(|outbox| outbox.lane().take_asked()) {
-                    self.asked.push_back(Peer(index as u32));
+                if outbox.as_ref().is_some_and(|outbox| outbox.lane().take_detach_request()) {
+                    self.detach_requests.push_back(Peer(index as u32));
                 }
             }
-            self.give_back_what_nobody_wants();
+            self.return_unneeded_lanes();
         }
     }
 
     /// Now and then in a poll, while somebody waits.
-    pub(super) fn mind_the_queue(&mut self) {
-        if self.turns.waiters > 0 {
-            self.turns.polls += 1;
-            if self.turns.polls.is_multiple_of(POLLS_PER_LOOK) {
-                self.make_room();
+    pub(super) fn check_waiters(&mut self) {
+        if self.reclamation.waiters > 0 {
+            self.reclamation.polls += 1;
+            if self.reclamation.polls.is_multiple_of(POLLS_PER_CHECK) {
+                self.reclaim_for_waiters();
             }
         }
     }
 
     /// Gives free lanes to those who wait.
-    pub(super) fn serve(&mut self) {
+    pub(super) fn assign_free_lanes(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
         let waiters = header.gate().waiters();
-        self.turns.waiters = waiters.len();
+        self.reclamation.waiters = waiters.len();
         // Somebody waits, so all lanes were claimed once: this finds memory there.
         if waiters.is_empty() || own.reserve_claims(self.shape.max_lanes).is_err() {
             return;
@@ -110,7 +110,7 @@ impl ShmLink {
             if !header.gate().serve(waiter, claims) {
                 return;
             }
-            self.turns.waiters -= 1;
+            self.reclamation.waiters -= 1;
             if let Some(theirs) = segment::header_of(&self.dir, waiter.segment) {
                 theirs.call_about(call::ELSEWHERE);
             }
@@ -119,57 +119,59 @@ impl ShmLink {
 
     /// Asks so many to leave as wait.
     #[cold]
-    fn make_room(&mut self) {
+    fn reclaim_for_waiters(&mut self) {
         let now = Instant::now();
-        let asked = |stay: &Stay| stay.asked.is_some_and(|asked| now.duration_since(asked) < PATIENCE);
-        let leaving = self.stays().filter(|(_, stay)| asked(stay)).count();
-        let wanted = self.turns.waiters.saturating_sub(leaving);
+        let asked = |open: &OpenLane| {
+            open.detach_requested_at.is_some_and(|asked| now.duration_since(asked) < REQUEST_TIMEOUT)
+        };
+        let leaving = self.open_lanes().filter(|(_, open)| asked(open)).count();
+        let wanted = self.reclamation.waiters.saturating_sub(leaving);
         if wanted == 0 {
             return;
         }
         // Not yet asked; the idle before those who have had a turn, then by how long they have been idle, then here.
         let mut candidates: Vec<(bool, Instant, Instant, u32)> = self
-            .stays()
-            .filter(|(_, stay)| stay.asked.is_none())
-            .filter_map(|(lane, stay)| {
+            .open_lanes()
+            .filter(|(_, open)| open.detach_requested_at.is_none())
+            .filter_map(|(lane, open)| {
                 let reader = self.inbox.reader(lane)?;
-                let had_chance = reader.position() > 0 || now.duration_since(stay.since) >= CHANCE;
-                let idle = !reader.arrived() && had_chance;
-                let moved = reader.position() != stay.marked;
-                (idle || reader.position() >= TURN_SLOTS).then_some((
+                let min_lease_over = reader.position() > 0 || now.duration_since(open.since) >= MIN_LEASE;
+                let idle = !reader.arrived() && min_lease_over;
+                let moved = reader.position() != open.last_position;
+                (idle || reader.position() >= LEASE_SLOTS).then_some((
                     !idle,
-                    if moved { now } else { stay.marked_at },
-                    stay.since,
+                    if moved { now } else { open.idle_since },
+                    open.since,
                     lane,
                 ))
             })
             .collect();
         candidates.sort_unstable();
         for (.., lane) in candidates.into_iter().take(wanted) {
-            self.ask(lane, now);
+            self.request_detach(lane, now);
         }
     }
 
-    fn stays(&self) -> impl Iterator<Item = (u32, &Stay)> {
+    fn open_lanes(&self) -> impl Iterator<Item = (u32, &OpenLane)> {
         (0..).zip(&self.lanes).filter_map(|(lane, state)| match state {
-            Lane::Open(stay) => Some((lane, stay)),
+            Lane::Open(open) => Some((lane, open)),
             _ => None,
         })
     }
 
-    fn ask(&mut self, lane: u32, now: Instant) {
-        let Some(Lane::Open(stay)) = self.lanes.get_mut(lane as usize) else { return };
-        stay.asked = Some(now);
-        let peer = stay.peer;
+    fn request_detach(&mut self, lane: u32, now: Instant) {
+        let Some(Lane::Open(open)) = self.lanes.get_mut(lane as usize) else { return };
+        open.detach_requested_at = Some(now);
+        let peer = open.peer;
         let Some(reader) = self.inbox.reader(lane) else { return };
-        reader.lane().ask();
+        reader.lane().request_detach();
         if let Some(segment) = self.acquaintances.get(&peer).and_then(|known| known.segment.as_ref()) {
             segment.header().call_about(call::ELSEWHERE);
         }
     }
 
     /// `lane` is free: its last owner writes there no more. `left`: it has said so, and all that it sent is retired.
-    pub(super) fn free(&mut self, lane: u32, left: bool) {
+    pub(super) fn free_lane(&mut self, lane: u32, left: bool) {
         if let Some(state) = self.lanes.get_mut(lane as usize) {
             *state = Lane::Free;
         }
@@ -179,61 +181,63 @@ impl ShmLink {
         }
         let header = own.header();
         let claim = &header.claims(lane + 1)[lane as usize];
-        let keep = left && self.turns.waiters > 0;
+        let keep = left && self.reclamation.waiters > 0;
         own.renew(lane, keep);
         claim.store(0, Ordering::Release);
-        self.serve();
+        self.assign_free_lanes();
         // Those who waited may be gone. A claim of our own keeps others out while the memory goes.
         if keep && claim.compare_exchange(0, self.place.id, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             own.renew(lane, false);
             claim.store(0, Ordering::Release);
-            self.serve();
+            self.assign_free_lanes();
         }
     }
 
     /// See [`crate::Link::tend`].
-    pub(super) fn tend_lanes(&mut self, keep_bytes: u64) {
+    pub(super) fn maintain_lanes(&mut self, keep_bytes: u64) {
         let Some(own) = self.own.clone() else { return };
         let now = Instant::now();
         for index in 0..self.lanes.len() {
-            let Lane::Open(stay) = &mut self.lanes[index] else { continue };
+            let Lane::Open(open) = &mut self.lanes[index] else { continue };
             let position = self.inbox.reader(index as u32).map_or(0, |reader| reader.position());
-            if position != stay.marked {
-                (stay.marked, stay.marked_at) = (position, now);
+            if position != open.last_position {
+                (open.last_position, open.idle_since) = (position, now);
             }
         }
-        self.free_refused();
+        self.free_refused_lanes();
         let header = own.header();
         if header.gate().occupants().next().is_some() {
-            self.sweep();
-            self.serve();
-            self.make_room();
+            self.reclaim_from_dead();
+            self.assign_free_lanes();
+            self.reclaim_for_waiters();
         } else {
-            self.turns.waiters = 0;
-            self.ask_idle(now, own.touched_bytes().saturating_sub(keep_bytes));
+            self.reclamation.waiters = 0;
+            self.reclaim_idle(now, own.touched_bytes().saturating_sub(keep_bytes));
         }
     }
 
     /// Asks idle senders to leave, the longest idle first, until `excess_bytes` will be given back.
-    fn ask_idle(&mut self, now: Instant, excess_bytes: u64) {
-        let leaving = self.stays().filter(|(_, stay)| stay.asked.is_some()).count() as u64;
+    fn reclaim_idle(&mut self, now: Instant, excess_bytes: u64) {
+        let leaving = self.open_lanes().filter(|(_, open)| open.detach_requested_at.is_some()).count() as u64;
         let wanted = excess_bytes.div_ceil(self.shape.stride).saturating_sub(leaving);
         if wanted == 0 {
             return;
         }
         let mut idle: Vec<(Instant, u32)> = self
-            .stays()
-            .filter(|(_, stay)| stay.asked.is_none() && now.duration_since(stay.marked_at) >= IDLE)
-            .map(|(lane, stay)| (stay.marked_at, lane))
+            .open_lanes()
+            .filter(|(_, open)| {
+                open.detach_requested_at.is_none() && now.duration_since(open.idle_since) >= IDLE_AFTER
+            })
+            .map(|(lane, open)| (open.idle_since, lane))
             .collect();
         idle.sort_unstable();
         for (_, lane) in idle.into_iter().take(wanted as usize) {
-            self.ask(lane, now);
+            self.request_detach(lane, now);
         }
     }
 
     /// Frees the lanes of those that we have refused and who have died or given us up.
-    fn free_refused(&mut self) {
+    fn free_refused_lanes(&mut self) {
         for lane in 0..self.lanes.len() as u32 {
             let Lane::Refused(Address(bytes)) = self.lanes[lane as usize] else { continue };
             let alive =
@@ -244,13 +248,13 @@ impl ShmLink {
                     .is_some_and(|lane| lane.state() == lane_state::ABANDONED)
             };
             if !alive || abandoned() {
-                self.free(lane, false);
+                self.free_lane(lane, false);
             }
         }
     }
 
     /// Frees places and lanes of those who died between coming and being known to us. Some system calls for each.
-    fn sweep(&mut self) {
+    fn reclaim_from_dead(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
         let dead = |id: u64| !segment::is_at_work(&self.dir, id);
@@ -274,7 +278,7 @@ impl ShmLink {
             if own.lane(lane).is_ok_and(|memory| memory.state() == lane_state::READY) {
                 self.inbox.push_stranger(lane);
             } else {
-                self.free(lane, false);
+                self.free_lane(lane, false);
             }
         }
     }
@@ -282,14 +286,20 @@ impl ShmLink {
     /// Those who have been asked to leave and have not answered for long.
     pub(super) fn overdue_peers(&self) -> Vec<Peer> {
         let now = Instant::now();
-        let overdue = |stay: &Stay| stay.asked.is_some_and(|asked| now.duration_since(asked) >= OVERDUE);
-        self.stays().filter(|(_, stay)| overdue(stay)).map(|(_, stay)| stay.peer).take(MOST_OVERDUE).collect()
+        let overdue = |open: &OpenLane| {
+            open.detach_requested_at.is_some_and(|asked| now.duration_since(asked) >= OVERDUE_AFTER)
+        };
+        self.open_lanes()
+            .filter(|(_, open)| overdue(open))
+            .map(|(_, open)| open.peer)
+            .take(MAX_OVERDUE_PEERS)
+            .collect()
     }
 
     /// Lanes that we waited for elsewhere before we gave their owners up.
-    fn give_back_what_nobody_wants(&mut self) {
+    fn return_unneeded_lanes(&mut self) {
         let id = self.place.id;
-        self.unwanted.retain(|(segment, ticket)| {
+        self.unneeded_tickets.retain(|(segment, ticket)| {
             let header = segment.header();
             let Some(lane) = header.gate().answer(*ticket) else { return true };
             header.gate().leave(*ticket);
@@ -307,7 +317,7 @@ impl ShmLink {
     }
 
     /// Whether nobody is left who could write.
-    pub(super) fn is_end(liveness: Liveness) -> bool {
+    pub(super) fn has_ended(liveness: Liveness) -> bool {
         matches!(liveness, Liveness::Dead | Liveness::Closed)
     }
 }
