@@ -5,9 +5,9 @@
 
 use super::bell::{Bell, Episode, call};
 use super::cooperative_copy::{CooperativeCopy, CopyState};
-use super::gate::{self, Gate};
 use super::heap::{HeapLane, credit, eager};
 use super::inbox::{Inbox, Limits};
+use super::lane_queue::{self, LaneQueue};
 use super::outbox::{Outbox, Step};
 use super::ring::{LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
@@ -194,7 +194,7 @@ struct OneLane {
     bell: Bell,
     /// The newcomers' own.
     bells: [Bell; 2],
-    gate: Gate,
+    lane_queue: LaneQueue,
     claims: [AtomicU64; 1],
     /// Who has left.
     left: AtomicU64,
@@ -214,19 +214,19 @@ unsafe impl Sync for Slots {}
 impl OneLane {
     /// Comes as a sender does, asleep while it waits.
     fn come(&self, id: u64) {
-        if !self.gate.has_waiters() && gate::claim(&self.claims, id).is_some() {
+        if !self.lane_queue.has_waiters() && lane_queue::claim(&self.claims, id).is_some() {
             return;
         }
-        let ticket = self.gate.enter(id).expect("a place");
+        let ticket = self.lane_queue.enter(id).expect("a place");
         self.bell.call_about(call::NEWCOMER);
         let (bell, mut episode) = (&self.bells[(id - FIRST) as usize], Episode::default());
-        while self.gate.answer(ticket).is_none() {
+        while self.lane_queue.assigned_lane(ticket).is_none() {
             bell.take_calls();
-            if self.gate.answer(ticket).is_none() {
+            if self.lane_queue.assigned_lane(ticket).is_none() {
                 bell.sleep(&mut episode, false, FOR_EVER_NS, || bell.called());
             }
         }
-        self.gate.leave(ticket);
+        self.lane_queue.leave(ticket);
         assert_eq!(self.claims[0].load(Ordering::Acquire), id, "given to us");
     }
 
@@ -239,8 +239,8 @@ impl OneLane {
     }
 
     fn serve(&self) {
-        for waiter in self.gate.waiters() {
-            if self.gate.serve(waiter, &self.claims) {
+        for waiter in self.lane_queue.waiters() {
+            if self.lane_queue.assign_lane(waiter, &self.claims) {
                 self.bells[(waiter.segment - FIRST) as usize].call_about(call::ELSEWHERE);
             }
         }
@@ -282,7 +282,7 @@ fn loom_a_lane_has_one_holder_at_a_time_and_nobody_waits_for_ever() {
         for sender in senders {
             sender.join().unwrap();
         }
-        assert!(!lane.gate.has_waiters());
+        assert!(!lane.lane_queue.has_waiters());
     });
 }
 
@@ -297,9 +297,9 @@ fn loom_a_stopped_newcomer_delays_the_other_until_it_is_found() {
                 let lane = Arc::clone(&lane);
                 thread::spawn(move || {
                     if halfway {
-                        lane.gate.enter_halfway(7);
+                        lane.lane_queue.enter_halfway(7);
                     } else {
-                        lane.gate.enter(7);
+                        lane.lane_queue.enter(7);
                     }
                 })
             };
@@ -313,10 +313,10 @@ fn loom_a_stopped_newcomer_delays_the_other_until_it_is_found() {
             stopped.join().unwrap();
             lane.serve();
             // Found dead: what it holds is named.
-            for (place, _) in lane.gate.occupants().filter(|&(_, id)| id == 7).collect::<Vec<_>>() {
-                lane.gate.clear(place);
+            for (place, _) in lane.lane_queue.occupants().filter(|&(_, id)| id == 7).collect::<Vec<_>>() {
+                lane.lane_queue.free_place(place);
             }
-            gate::unclaim(&lane.claims, 0, 7);
+            lane_queue::unclaim(&lane.claims, 0, 7);
             lane.serve();
             lane.own(1);
             other.join().unwrap();

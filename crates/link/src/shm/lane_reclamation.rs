@@ -1,6 +1,6 @@
 //! Turns: who of the senders in our mailbox is asked to leave it, when, and what becomes of lanes that are free again.
 //!
-//! `docs/explanation/mailbox.md`, "Lane leases", has the argument. The words are [`super::gate`]'s; here is the policy of a reader:
+//! `docs/explanation/mailbox.md`, "Lane leases", has the argument. The words are [`super::lane_queue`]'s; here is the policy of a reader:
 //! ```text
 //! somebody waits, no lane free  -> asks as many as wait: whose lane is empty and has had its chance, longest idle first;
 //!                                  then whoever has filled LEASE_SLOTS slots. No answer in REQUEST_TIMEOUT: one more
@@ -9,7 +9,7 @@
 //! It reads a clock only while somebody waits and in [`super::ShmLink`]'s `tend`, which its driver calls some times a second.
 
 use super::bell::call;
-use super::gate::unclaim;
+use super::lane_queue::unclaim;
 use super::layout::{Place, lane_state};
 use super::sync::{AtomicU64, Ordering};
 use super::{Lane, ShmLink, segment};
@@ -99,7 +99,7 @@ impl ShmLink {
     pub(super) fn assign_free_lanes(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
-        let waiters = header.gate().waiters();
+        let waiters = header.lane_queue().waiters();
         self.reclamation.waiters = waiters.len();
         // Somebody waits, so all lanes were claimed once: this finds memory there.
         if waiters.is_empty() || own.reserve_claims(self.shape.max_lanes).is_err() {
@@ -107,7 +107,7 @@ impl ShmLink {
         }
         let claims = header.claims(self.shape.max_lanes);
         for waiter in waiters {
-            if !header.gate().serve(waiter, claims) {
+            if !header.lane_queue().assign_lane(waiter, claims) {
                 return;
             }
             self.reclamation.waiters -= 1;
@@ -206,7 +206,7 @@ impl ShmLink {
         }
         self.free_refused_lanes();
         let header = own.header();
-        if header.gate().occupants().next().is_some() {
+        if header.lane_queue().occupants().next().is_some() {
             self.reclaim_from_dead();
             self.assign_free_lanes();
             self.reclaim_for_waiters();
@@ -258,9 +258,9 @@ impl ShmLink {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
         let dead = |id: u64| !segment::is_at_work(&self.dir, id);
-        for (place, owner) in header.gate().occupants() {
+        for (place, owner) in header.lane_queue().occupants() {
             if dead(owner) {
-                header.gate().clear(place);
+                header.lane_queue().free_place(place);
             }
         }
         if own.reserve_claims(self.shape.max_lanes).is_err() {
@@ -301,8 +301,8 @@ impl ShmLink {
         let id = self.place.id;
         self.unneeded_tickets.retain(|(segment, ticket)| {
             let header = segment.header();
-            let Some(lane) = header.gate().answer(*ticket) else { return true };
-            header.gate().leave(*ticket);
+            let Some(lane) = header.lane_queue().assigned_lane(*ticket) else { return true };
+            header.lane_queue().leave(*ticket);
             unclaim(header.claims(segment.facts().shape.max_lanes), lane, id);
             header.call_about(call::NEWCOMER);
             false

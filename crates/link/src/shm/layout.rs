@@ -4,7 +4,7 @@
 //! 0        facts      128 B   written before the segment has a name, then constant
 //! 128      state       64 B   open, closed
 //! 192      bell        64 B   asleep; then summary and calls (64 B) and the bitmap (512 B)
-//! 832      gate        64 B   next ticket; then 64 places in the queue, 24 B each
+//! 832      lane queue  64 B   next ticket; then 64 places in the queue, 24 B each
 //! 4096     claims       8 B   for each lane: whose it is
 //! 65536    lane 0             stride: a whole number of pages
 //! ...      lane 1 ...

@@ -6,7 +6,7 @@
 //! the file it can kill us (SIGBUS), as it could with kill(2).
 
 use super::bell::Bell;
-use super::gate::Gate;
+use super::lane_queue::LaneQueue;
 use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
 use super::ring::{LaneControl, LaneMemory, Line};
 use super::sync::{AtomicU32, AtomicU64, NATIVE, Ordering};
@@ -77,7 +77,7 @@ impl Drop for Mapping {
 pub struct HeaderWords {
     state: Line<AtomicU32>,
     bell: Bell,
-    gate: Gate,
+    lane_queue: LaneQueue,
 }
 
 /// The header of a segment.
@@ -114,8 +114,8 @@ impl MappedHeader {
     }
 
     /// The queue for lanes.
-    pub fn gate(&self) -> &Gate {
-        &self.words().gate
+    pub fn lane_queue(&self) -> &LaneQueue {
+        &self.words().lane_queue
     }
 
     /// The claim words of the first `lanes` lanes. There must be memory behind them.

@@ -18,12 +18,12 @@ mod attach;
 mod bell;
 mod cooperative_copy;
 mod diagnostics;
-mod gate;
 #[cfg(test)]
 mod heap;
 mod inbox;
 #[cfg(test)]
 mod interleavings;
+mod lane_queue;
 mod lane_reclamation;
 mod layout;
 mod mapping;
@@ -38,8 +38,8 @@ pub(crate) mod sync;
 use crate::memory::UserMemory;
 use crate::{Address, Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled};
 use bell::call;
-use gate::{Ticket, unclaim};
 use inbox::{Inbox, Limits};
+use lane_queue::{Ticket, unclaim};
 use lane_reclamation::{OpenLane, Reclamation};
 pub use layout::MAX_LANE_SLOTS;
 use layout::{LayoutError, Place, Shape, lane_state};
@@ -406,12 +406,12 @@ impl ShmLink {
         segment: PeerSegment,
     ) -> Result<Option<Admission>, PeerFault> {
         let id = self.place.id;
-        if !segment.header().gate().has_waiters()
+        if !segment.header().lane_queue().has_waiters()
             && let Some(lane) = segment.claim_lane(id).map_err(|error| self.no_room(&segment, &error))?
         {
             return self.move_in(peer, address, segment, lane).map(Some);
         }
-        let ticket = segment.header().gate().enter(id);
+        let ticket = segment.header().lane_queue().enter(id);
         if ticket.is_some() {
             segment.header().call_about(call::NEWCOMER);
         }
@@ -424,11 +424,11 @@ impl ShmLink {
         let Some(Pending { segment, ticket }) = self.pending.remove(&peer) else { return Ok(None) };
         let Some(ticket) = ticket else { return self.come(peer, address, segment) };
         let header = segment.header();
-        let Some(lane) = header.gate().answer(ticket) else {
+        let Some(lane) = header.lane_queue().assigned_lane(ticket) else {
             self.pending.insert(peer, Pending { segment, ticket: Some(ticket) });
             return Ok(None);
         };
-        header.gate().leave(ticket);
+        header.lane_queue().leave(ticket);
         self.move_in(peer, address, segment, lane).map(Some)
     }
 

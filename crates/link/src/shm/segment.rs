@@ -17,7 +17,7 @@
 //! **Forks.** A child has the parent's list in its memory, but nothing in it is the child's. The list is marked with
 //! the process it belongs to; in any other process it counts as empty, and nothing is unlinked or closed there.
 
-use super::gate;
+use super::lane_queue;
 use super::layout::{
     CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, Place, Shape, file_name,
     file_prefix, segment_state,
@@ -345,7 +345,7 @@ impl PeerSegment {
             }
             let end = (seen + CLAIMS_PER_PART).min(max_lanes);
             let claims = &self.header.claims(end)[seen as usize..];
-            if let Some(lane) = gate::claim(claims, id) {
+            if let Some(lane) = lane_queue::claim(claims, id) {
                 return Ok(Some(seen + lane));
             }
             seen = end;

@@ -230,15 +230,15 @@ fn come_until(link: &mut ShmLink, address: &crate::Address, last: Coming) {
         Coming::Mapped | Coming::Named | Coming::Ready => {
             furnish(segment.claim_lane(id).expect("memory").expect("a lane"), last);
         }
-        Coming::Placed => header.gate().enter_halfway(id),
-        Coming::Waiting => drop(header.gate().enter(id).expect("a place")),
+        Coming::Placed => header.lane_queue().enter_halfway(id),
+        Coming::Waiting => drop(header.lane_queue().enter(id).expect("a place")),
         Coming::Called | Coming::Answered | Coming::Taken => {
-            let ticket = header.gate().enter(id).expect("a place");
+            let ticket = header.lane_queue().enter(id).expect("a place");
             header.call_about(super::bell::call::NEWCOMER);
             if last != Coming::Called {
-                wait_for("an answer", || header.gate().answer(ticket));
+                wait_for("an answer", || header.lane_queue().assigned_lane(ticket));
                 if last == Coming::Taken {
-                    header.gate().leave(ticket);
+                    header.lane_queue().leave(ticket);
                 }
             }
         }

@@ -34,7 +34,7 @@ mod native {
     /// Words of the arrival bitmap, of 64 lanes each; one summary bit per word.
     pub const BITMAP_WORDS: usize = 64;
     /// Places in the queue for a lane.
-    pub const GATE_PLACES: usize = 64;
+    pub const LANE_QUEUE_PLACES: usize = 64;
 
     const MEMBARRIER_CMD_GLOBAL_EXPEDITED: i32 = 1 << 1;
     const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: i32 = 1 << 2;
@@ -202,7 +202,7 @@ mod modelled {
 
     pub const NATIVE: bool = false;
     pub const BITMAP_WORDS: usize = 1;
-    pub const GATE_PLACES: usize = 2;
+    pub const LANE_QUEUE_PLACES: usize = 2;
 
     pub fn register_across_processes() -> bool {
         true
@@ -226,13 +226,13 @@ mod modelled {
     #[derive(Debug)]
     pub struct Futex {
         word: AtomicU32,
-        gate: Mutex<()>,
+        mutex: Mutex<()>,
         sleepers: Condvar,
     }
 
     impl Default for Futex {
         fn default() -> Futex {
-            Futex { word: AtomicU32::new(0), gate: Mutex::new(()), sleepers: Condvar::new() }
+            Futex { word: AtomicU32::new(0), mutex: Mutex::new(()), sleepers: Condvar::new() }
         }
     }
 
@@ -241,14 +241,14 @@ mod modelled {
             &self.word
         }
         pub fn wait(&self, expected: u32, _at_most_ns: u64) {
-            let gate = self.gate.lock().unwrap();
+            let guard = self.mutex.lock().unwrap();
             // The kernel reads the word under its own lock, with full fences: the newest value.
             if self.word.fetch_add(0, Ordering::AcqRel) == expected {
-                drop(self.sleepers.wait(gate).unwrap());
+                drop(self.sleepers.wait(guard).unwrap());
             }
         }
         pub fn wake(&self) {
-            drop(self.gate.lock().unwrap());
+            drop(self.mutex.lock().unwrap());
             self.sleepers.notify_one();
         }
     }

@@ -1,4 +1,4 @@
-//! The gate of a mailbox: who holds which lane, and who waits for one. Words only; who leaves when is [`super::lane_reclamation`]'s.
+//! The queue for lanes of a mailbox: who holds which lane, and who waits for one. [`super::lane_reclamation`] decides who detaches when.
 //!
 //! A *claim word* per lane: 0, or the number of the claimant's segment. Newcomers set it, only the mailbox's owner clears it
 //! (but for a claim that its claimant never used). A *place* in the queue: who (a segment's number), a ticket, the answer.
@@ -9,12 +9,12 @@
 //! newcomer: reads the answer, gives the place back                             the lane is its own
 //! ```
 //! **Stopped or killed anywhere**: each word that is taken says by whom from its first instant, so that what the dead hold
-//! is found by looking whether they live ([`Gate::occupants`], and the claim words). A dead newcomer is given a lane in its turn at
+//! is found by looking whether they live ([`LaneQueue::occupants`], and the claim words). A dead newcomer is given a lane in its turn at
 //! worst; it delays nobody longer than until the next look. **No ABA**: an answer carries its ticket, and tickets are not
 //! drawn twice (48 bits); a claim word goes from a holder to 0 only when that holder is known to write no more.
 
 use super::ring::Line;
-use super::sync::{AtomicU64, GATE_PLACES, Ordering};
+use super::sync::{AtomicU64, LANE_QUEUE_PLACES, Ordering};
 
 const LANE_BITS: u32 = 16;
 const TICKETS: u64 = (1 << (64 - LANE_BITS)) - 1;
@@ -33,14 +33,14 @@ struct Place {
 /// The queue, as it lies in the header.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Gate {
+pub struct LaneQueue {
     tickets: Line<AtomicU64>,
-    places: [Place; GATE_PLACES],
+    places: [Place; LANE_QUEUE_PLACES],
 }
 
-impl Default for Gate {
-    fn default() -> Gate {
-        Gate { tickets: Line::default(), places: core::array::from_fn(|_| Place::default()) }
+impl Default for LaneQueue {
+    fn default() -> LaneQueue {
+        LaneQueue { tickets: Line::default(), places: core::array::from_fn(|_| Place::default()) }
     }
 }
 
@@ -75,7 +75,7 @@ pub fn unclaim(claims: &[AtomicU64], lane: u32, id: u64) {
     }
 }
 
-impl Gate {
+impl LaneQueue {
     /// Whether somebody waits, so that a newcomer must not overtake.
     pub fn has_waiters(&self) -> bool {
         self.places.iter().any(Place::waits)
@@ -94,7 +94,7 @@ impl Gate {
     }
 
     /// The lane that was given to the holder of `ticket`.
-    pub fn answer(&self, ticket: Ticket) -> Option<u32> {
+    pub fn assigned_lane(&self, ticket: Ticket) -> Option<u32> {
         let answer = self.places[ticket.place].answer.load(Ordering::Acquire);
         if answer >> LANE_BITS != ticket.number {
             return None;
@@ -124,7 +124,7 @@ impl Gate {
     }
 
     /// Gives a free lane to a waiter. `false`: none is free.
-    pub fn serve(&self, waiter: Waiter, claims: &[AtomicU64]) -> bool {
+    pub fn assign_lane(&self, waiter: Waiter, claims: &[AtomicU64]) -> bool {
         let Some(lane) = claim(claims, waiter.segment) else { return false };
         let answer = waiter.ticket.number << LANE_BITS | u64::from(lane + 1);
         self.places[waiter.ticket.place].answer.store(answer, Ordering::Release);
@@ -138,7 +138,7 @@ impl Gate {
     }
 
     /// Frees the place of a dead newcomer. A lane that it was given is found by its claim word.
-    pub fn clear(&self, place: usize) {
+    pub fn free_place(&self, place: usize) {
         self.leave(Ticket { place, number: 0 });
     }
 }
@@ -151,8 +151,8 @@ impl Place {
 }
 
 #[cfg(test)]
-impl Gate {
-    /// [`Gate::enter`] without its last step: a newcomer that is stopped or killed there.
+impl LaneQueue {
+    /// [`LaneQueue::enter`] without its last step: a newcomer that is stopped or killed there.
     pub fn enter_halfway(&self, id: u64) {
         let free =
             |place: &&Place| place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -170,47 +170,47 @@ mod tests {
 
     #[test]
     fn first_come_first_served() {
-        let (gate, claims) = (Gate::default(), claims(1));
+        let (queue, claims) = (LaneQueue::default(), claims(1));
         assert_eq!(claim(&claims, 7), Some(0));
-        assert!(!gate.has_waiters());
-        let first = gate.enter(8).expect("a place");
-        let second = gate.enter(9).expect("a place");
-        assert!(gate.has_waiters());
-        let waiters = gate.waiters();
+        assert!(!queue.has_waiters());
+        let first = queue.enter(8).expect("a place");
+        let second = queue.enter(9).expect("a place");
+        assert!(queue.has_waiters());
+        let waiters = queue.waiters();
         assert_eq!(waiters.iter().map(|waiter| waiter.segment).collect::<Vec<_>>(), [8, 9]);
-        assert!(!gate.serve(waiters[0], &claims), "no lane is free");
+        assert!(!queue.assign_lane(waiters[0], &claims), "no lane is free");
         claims[0].store(0, Ordering::Release);
-        assert!(gate.serve(waiters[0], &claims));
-        assert_eq!((gate.answer(first), gate.answer(second)), (Some(0), None));
+        assert!(queue.assign_lane(waiters[0], &claims));
+        assert_eq!((queue.assigned_lane(first), queue.assigned_lane(second)), (Some(0), None));
         assert_eq!(claims[0].load(Ordering::Relaxed), 8);
-        gate.leave(first);
-        assert_eq!(gate.waiters(), [waiters[1]]);
+        queue.leave(first);
+        assert_eq!(queue.waiters(), [waiters[1]]);
     }
 
     #[test]
     fn an_answer_to_an_earlier_holder_of_the_place_is_none() {
-        let (gate, claims) = (Gate::default(), claims(2));
-        let first = gate.enter(8).expect("a place");
-        let late = gate.waiters()[0];
-        gate.leave(first);
-        let second = gate.enter(9).expect("a place");
+        let (queue, claims) = (LaneQueue::default(), claims(2));
+        let first = queue.enter(8).expect("a place");
+        let late = queue.waiters()[0];
+        queue.leave(first);
+        let second = queue.enter(9).expect("a place");
         assert_eq!(second.place, first.place);
-        assert!(gate.serve(late, &claims));
-        assert_eq!(gate.answer(second), None);
-        assert!(gate.has_waiters(), "the second still waits");
+        assert!(queue.assign_lane(late, &claims));
+        assert_eq!(queue.assigned_lane(second), None);
+        assert!(queue.has_waiters(), "the second still waits");
     }
 
     #[test]
     fn all_places_can_be_taken_and_the_dead_be_cleared() {
-        let gate = Gate::default();
-        gate.enter_halfway(5);
-        assert!(!gate.has_waiters(), "no ticket yet");
-        while gate.enter(6).is_some() {}
-        assert_eq!(gate.waiters().len(), GATE_PLACES - 1);
-        for (place, _) in gate.occupants().filter(|&(_, owner)| owner == 5).collect::<Vec<_>>() {
-            gate.clear(place);
+        let queue = LaneQueue::default();
+        queue.enter_halfway(5);
+        assert!(!queue.has_waiters(), "no ticket yet");
+        while queue.enter(6).is_some() {}
+        assert_eq!(queue.waiters().len(), LANE_QUEUE_PLACES - 1);
+        for (place, _) in queue.occupants().filter(|&(_, owner)| owner == 5).collect::<Vec<_>>() {
+            queue.free_place(place);
         }
-        assert!(gate.enter(7).is_some());
-        assert!(gate.enter(7).is_none());
+        assert!(queue.enter(7).is_some());
+        assert!(queue.enter(7).is_none());
     }
 }
