@@ -165,7 +165,7 @@ impl ShmLink {
         let peer = open.peer;
         let Some(reader) = self.inbox.reader(lane) else { return };
         reader.lane().request_detach();
-        if let Some(segment) = self.acquaintances.get(&peer).and_then(|known| known.segment.as_ref()) {
+        if let Some(segment) = self.peers.get(&peer).and_then(|entry| entry.segment.as_ref()) {
             segment.header().call_about(call::ELSEWHERE);
         }
     }
@@ -311,7 +311,7 @@ impl ShmLink {
 
     /// Whether `peer` has given us up: all that it had sent before is read, and nothing will follow.
     pub(super) fn has_abandoned_us(&self, peer: Peer) -> bool {
-        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
+        let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         reader.is_some_and(|reader| self.abandoned(peer) && !reader.arrived())
     }

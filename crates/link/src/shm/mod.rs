@@ -127,7 +127,7 @@ struct Pending {
 
 /// What we know of a peer, apart from its outbox.
 #[derive(Debug, Default)]
-struct Acquaintance {
+struct PeerEntry {
     address: Option<Address>,
     admission: Option<Admission>,
     segment: Option<PeerSegment>,
@@ -169,7 +169,7 @@ pub struct ShmLink {
     /// Lanes of those who have come back before their last stay was read to its end.
     parked: Vec<(Address, u32)>,
     reclamation: Reclamation,
-    acquaintances: HashMap<Peer, Acquaintance>,
+    peers: HashMap<Peer, PeerEntry>,
     pending: HashMap<Peer, Pending>,
     /// Places in queues of peers that we have given up since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
@@ -224,7 +224,7 @@ impl ShmLink {
             claimants: HashMap::new(),
             parked: Vec::new(),
             reclamation: Reclamation::default(),
-            acquaintances: HashMap::new(),
+            peers: HashMap::new(),
             pending: HashMap::new(),
             unneeded_tickets: Vec::new(),
             detach_requests: VecDeque::new(),
@@ -252,8 +252,8 @@ impl ShmLink {
         self.inbox.active_lanes()
     }
 
-    fn acquaintance(&mut self, peer: Peer) -> &mut Acquaintance {
-        self.acquaintances.entry(peer).or_default()
+    fn peer_entry(&mut self, peer: Peer) -> &mut PeerEntry {
+        self.peers.entry(peer).or_default()
     }
 
     fn set_lane(&mut self, lane: u32, state: Lane) {
@@ -265,7 +265,7 @@ impl ShmLink {
     }
 
     /// Looks at an announced lane that is not being read.
-    fn attached(&mut self, lane: u32) -> Option<Arrival> {
+    fn check_announced_lane(&mut self, lane: u32) -> Option<Arrival> {
         // A bit without a claim, or for a lane that we know: somebody's mistake or late announcement.
         if !matches!(self.lanes.get(lane as usize), None | Some(Lane::Free)) || lane >= self.shape.max_lanes {
             return None;
@@ -316,7 +316,7 @@ impl ShmLink {
 
     /// Whether `peer` lives but has given us up: it writes no more, and its buffers are its program's again.
     fn abandoned(&self, peer: Peer) -> bool {
-        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
+        let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         reader.is_some_and(|reader| reader.lane().state() == lane_state::ABANDONED)
     }
@@ -339,7 +339,7 @@ impl ShmLink {
                 return Some(Look::Arrival(Arrival::DetachRequested { by }));
             }
             while let Some(stranger) = self.inbox.next_stranger() {
-                if let Some(arrival) = self.attached(stranger) {
+                if let Some(arrival) = self.check_announced_lane(stranger) {
                     return Some(Look::Arrival(arrival));
                 }
             }
@@ -360,8 +360,8 @@ impl ShmLink {
             reader.lane().set_state(lane_state::REFUSED);
         }
         self.inbox.shut(lane);
-        let owner = self.acquaintances.values().find(|known| known.lane == Some(lane));
-        if let Some(address) = owner.and_then(|known| known.address) {
+        let owner = self.peers.values().find(|entry| entry.lane == Some(lane));
+        if let Some(address) = owner.and_then(|entry| entry.address) {
             self.claimants.insert(address, Claimant::Refused);
             self.set_lane(lane, Lane::Refused(address));
             self.unpark(&address);
@@ -370,16 +370,16 @@ impl ShmLink {
 
     /// The segment of a peer that may only have attached to us.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
-        let ShmLink { acquaintances, dir, .. } = self;
-        let known = acquaintances.entry(peer).or_default();
-        if known.forgotten {
+        let ShmLink { peers, dir, .. } = self;
+        let entry = peers.entry(peer).or_default();
+        if entry.forgotten {
             return Err(CopyFault::Gone);
         }
-        if known.segment.is_none() {
-            let place = known.address.as_ref().and_then(Place::parse).ok_or(CopyFault::Gone)?;
-            known.segment = Some(PeerSegment::open(dir, &place).map_err(|_| CopyFault::Gone)?);
+        if entry.segment.is_none() {
+            let place = entry.address.as_ref().and_then(Place::parse).ok_or(CopyFault::Gone)?;
+            entry.segment = Some(PeerSegment::open(dir, &place).map_err(|_| CopyFault::Gone)?);
         }
-        known.segment.as_ref().ok_or(CopyFault::Gone)
+        entry.segment.as_ref().ok_or(CopyFault::Gone)
     }
 
     fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
@@ -394,7 +394,7 @@ impl ShmLink {
             diagnostics::report_flow_mismatch(self.shape.conditional);
             return Err(PeerFault::Unreachable);
         }
-        self.acquaintance(peer).address = Some(*address);
+        self.peer_entry(peer).address = Some(*address);
         self.come(peer, address, segment)
     }
 
@@ -468,11 +468,11 @@ impl ShmLink {
             self.outboxes.resize_with(index + 1, || None);
         }
         self.outboxes[index] = Some(Box::new(outbox));
-        let known = self.acquaintance(peer);
-        known.address = Some(*address);
-        known.admission = Some(admission);
-        known.segment = Some(segment);
-        known.forgotten = false;
+        let entry = self.peer_entry(peer);
+        entry.address = Some(*address);
+        entry.admission = Some(admission);
+        entry.segment = Some(segment);
+        entry.forgotten = false;
         Ok(admission)
     }
 }
@@ -487,11 +487,9 @@ impl Link for ShmLink {
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
-        match self.acquaintances.get(&peer) {
+        match self.peers.get(&peer) {
             // A second lane would break the order of packets, so the first one stays.
-            Some(Acquaintance { admission: Some(admission), address: Some(known), .. })
-                if known == address =>
-            {
+            Some(PeerEntry { admission: Some(admission), address: Some(known), .. }) if known == address => {
                 Ok(Some(*admission))
             }
             _ if self.pending.contains_key(&peer) => self.wait_on(peer, address),
@@ -503,7 +501,7 @@ impl Link for ShmLink {
         if let Some(outbox) = self.outboxes.get_mut(to.0 as usize) {
             *outbox = None;
         }
-        self.acquaintance(to).admission = None;
+        self.peer_entry(to).admission = None;
     }
 
     #[inline(always)]
@@ -572,11 +570,11 @@ impl Link for ShmLink {
             // is gone already, nobody can tell.
             let segment =
                 Place::parse(&address).and_then(|place| PeerSegment::of_any(&self.dir, &place).ok());
-            let known = self.acquaintance(peer);
-            known.address = Some(address);
-            known.lane = Some(lane);
-            if known.segment.is_none() && !known.forgotten {
-                known.segment = segment;
+            let entry = self.peer_entry(peer);
+            entry.address = Some(address);
+            entry.lane = Some(lane);
+            if entry.segment.is_none() && !entry.forgotten {
+                entry.segment = segment;
             }
         }
     }
@@ -642,8 +640,8 @@ impl Link for ShmLink {
 
     fn liveness(&mut self, address: &Address) -> Liveness {
         let Some(place) = Place::parse(address) else { return Liveness::Unknown };
-        let known = self.acquaintances.iter().find(|(_, known)| known.address.as_ref() == Some(address));
-        let header = known.and_then(|(_, known)| known.segment.as_ref()).map(PeerSegment::header);
+        let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
+        let header = known.and_then(|(_, entry)| entry.segment.as_ref()).map(PeerSegment::header);
         let found = segment::liveness(&self.dir, &place, header);
         let Some((&peer, _)) = known else { return found };
         if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
@@ -653,8 +651,8 @@ impl Link for ShmLink {
     }
 
     fn release(&mut self, peer: Peer) {
-        let known = self.acquaintance(peer);
-        let (Some(lane), Some(address)) = (known.lane.take(), known.address) else { return };
+        let entry = self.peer_entry(peer);
+        let (Some(lane), Some(address)) = (entry.lane.take(), entry.address) else { return };
         // Whoever left has written all its pieces; the words that say so are the next sender's from now on.
         if let Some(copy) = self.pending_copies.get_mut(&peer) {
             copy.result();
@@ -682,8 +680,8 @@ impl Link for ShmLink {
         }
         self.detach_requests.retain(|asked| *asked != peer);
         self.finish_pending_copy(peer);
-        let known = self.acquaintance(peer);
-        let (lane, address) = (known.lane, known.address);
+        let entry = self.peer_entry(peer);
+        let (lane, address) = (entry.lane, entry.address);
         if let Some(lane) = lane {
             self.refuse(lane);
             // Asked while its header is mapped: the name may be gone.
@@ -694,11 +692,11 @@ impl Link for ShmLink {
         if let Some(address) = address {
             self.claimants.insert(address, Claimant::Refused);
         }
-        let known = self.acquaintance(peer);
-        known.lane = None;
-        known.forgotten = true;
-        known.admission = None;
-        known.segment = None;
+        let entry = self.peer_entry(peer);
+        entry.lane = None;
+        entry.forgotten = true;
+        entry.admission = None;
+        entry.segment = None;
     }
 
     fn sleep(&mut self, at_most_ns: u64) {
@@ -706,7 +704,7 @@ impl Link for ShmLink {
     }
 
     fn process(&self, peer: Peer) -> Option<u32> {
-        let segment = self.acquaintances.get(&peer)?.segment.as_ref()?;
+        let segment = self.peers.get(&peer)?.segment.as_ref()?;
         // Numbers of another namespace mean somebody else here.
         let facts = segment.facts();
         (facts.pid_namespace == self.pid_namespace).then_some(facts.pid)

@@ -71,7 +71,7 @@ impl ShmLink {
         offset: u64,
         bytes: u64,
     ) -> Result<CopyStatus, CopyFault> {
-        let lane = self.acquaintances.get(&peer).and_then(|known| known.lane);
+        let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         let start = memory.contiguous_address();
         // One at a time in each lane, into buffers of one piece.
@@ -100,7 +100,7 @@ impl ShmLink {
 
     #[cold]
     pub(super) fn help_slow_path(&self, peer: Peer, cooperative_copy: &CooperativeCopy) -> bool {
-        let segment = self.acquaintances.get(&peer).and_then(|known| known.segment.as_ref());
+        let segment = self.peers.get(&peer).and_then(|entry| entry.segment.as_ref());
         let Some(facts) = segment.map(PeerSegment::facts) else { return false };
         if facts.pid_namespace != self.pid_namespace {
             return false;
@@ -113,7 +113,7 @@ impl ShmLink {
         let Some(mut copy) = self.pending_copies.remove(&peer) else { return };
         let deadline = Instant::now() + HELPER_TIMEOUT;
         while copy.result().is_none() && Instant::now() < deadline {
-            let address = self.acquaintances.get(&peer).and_then(|known| known.address);
+            let address = self.peers.get(&peer).and_then(|entry| entry.address);
             if address.is_none_or(|address| Self::has_ended(self.liveness(&address))) {
                 return;
             }

@@ -303,10 +303,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
                 reader.tend(u64::MAX);
                 for peer in reader.overdue() {
                     // What a driver does: looks, and gives the dead up.
-                    assert_eq!(
-                        reader.liveness(&reader.acquaintances[&peer].address.expect("known")),
-                        Liveness::Dead
-                    );
+                    assert_eq!(reader.liveness(&reader.peers[&peer].address.expect("known")), Liveness::Dead);
                     reader.forget(peer);
                 }
             }
