@@ -9,7 +9,7 @@ use std::time::{Duration, Instant as Clock};
 
 use weir_link::memory::UserMemory;
 use weir_link::sched_yield;
-use weir_link::{Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled, Quota};
+use weir_link::{Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Liveness, Polled, Quota};
 use weir_proto::{
     Action, Body, Command, Destination, Event, FastArrival, Instant, Outcome, Packet, Peer, PeerFault,
     ReceivedMessage, Request, Source, Space, Transfer, UnexpectedArrival,
@@ -36,7 +36,7 @@ const MAX_COOPERATIVE_COPY_POLLS: usize = 4;
 /// between two receives.
 const IDLE_POLLS: u32 = 16;
 
-fn connected(peer: Peer, Admission { quota, epoch }: Admission) -> Event {
+fn connected(peer: Peer, LaneLease { quota, epoch }: LaneLease) -> Event {
     let Quota { data_slots, start_slots, credit_slots } = quota;
     Event::Connected { peer, quota_slots: data_slots, start_slots, credit_slots, epoch }
 }
@@ -560,7 +560,7 @@ impl<L: Link> Engine<L> {
             Action::Connect { to } => {
                 let address = self.address_of(to);
                 match self.link.connect(to, &address) {
-                    Ok(Some(admission)) => self.events.push_back(connected(to, admission)),
+                    Ok(Some(lease)) => self.events.push_back(connected(to, lease)),
                     Ok(None) => self.connecting.push(to),
                     Err(fault) => self.unreachable.push((to, fault)),
                 }
@@ -778,10 +778,10 @@ impl<L: Link> Engine<L> {
             let address = self.address_of(peer);
             match self.link.connect(peer, &address) {
                 Ok(None) => self.connecting.push(peer),
-                Ok(Some(admission)) => {
+                Ok(Some(lease)) => {
                     found += 1;
                     self.now = self.clock();
-                    self.handle(connected(peer, admission));
+                    self.handle(connected(peer, lease));
                 }
                 Err(fault) => self.unreachable.push((peer, fault)),
             }

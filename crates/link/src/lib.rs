@@ -46,7 +46,7 @@ pub struct Quota {
 
 /// A stay in a mailbox has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admission {
+pub struct LaneLease {
     /// What we own there.
     pub quota: Quota,
     /// Its number: not that of our last stay there.
@@ -139,7 +139,7 @@ pub trait Link: Send {
     ///
     /// # Errors
     /// [`PeerFault`], if it is not there, of another version, or no memory is left.
-    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault>;
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault>;
 
     /// Ends our stay at `to`, after the packet `Leave`. Nothing is written there until we are connected again.
     fn disconnect(&mut self, to: Peer);

@@ -374,7 +374,7 @@ fn scribbled_and_told(
     let address = get(words, 0);
     let sender = a.insert(open(dir.path()));
     sender.connect(Peer(0), &address).expect("connected");
-    until("the admission", || words[20].load(SeqCst) == 1);
+    until("the acceptance", || words[20].load(SeqCst) == 1);
     // Not our own segment: opening and closing it here drops no lock.
     let own = sender.path().expect("a name").to_owned();
     let path =

@@ -209,10 +209,10 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
     assert_eq!(senders[0].connect(Peer(0), &address), Ok(None));
     leave_when_asked(&mut senders[4], &mut b);
     release(&mut b);
-    let admission = senders[0].connect(Peer(0), &address).expect("connected").expect("a lane");
-    assert_ne!(admission.epoch, epochs[0]);
+    let lease = senders[0].connect(Peer(0), &address).expect("connected").expect("a lane");
+    assert_ne!(lease.epoch, epochs[0]);
     let Arrival::Attached { lane, epoch, address, .. } = wait(&mut b) else { panic!("no attachment") };
-    assert_eq!((epoch, address), (admission.epoch, senders[0].address()));
+    assert_eq!((epoch, address), (lease.epoch, senders[0].address()));
     b.admit(lane, Peer(0));
     send(&mut senders[0], Peer(0), 99, b"again");
     assert_eq!(receive(&mut b), (Peer(0), 99, b"again".to_vec()));

@@ -36,7 +36,7 @@ mod steps;
 pub(crate) mod sync;
 
 use crate::memory::UserMemory;
-use crate::{Address, Admission, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, Link, Liveness, Polled};
+use crate::{Address, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Liveness, Polled};
 use bell::call;
 use inbox::{Inbox, Limits};
 use lane_queue::{Ticket, unclaim};
@@ -129,7 +129,7 @@ struct Pending {
 #[derive(Debug, Default)]
 struct PeerEntry {
     address: Option<Address>,
-    admission: Option<Admission>,
+    lease: Option<LaneLease>,
     segment: Option<PeerSegment>,
     /// Its lane in our mailbox.
     lane: Option<u32>,
@@ -382,7 +382,7 @@ impl ShmLink {
         entry.segment.as_ref().ok_or(CopyFault::Gone)
     }
 
-    fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
+    fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let place = Place::parse(address).ok_or(PeerFault::Unreachable)?;
         let segment = PeerSegment::open(&self.dir, &place).map_err(|absent| match absent {
             Absent::Missing | Absent::Foreign => PeerFault::Unreachable,
@@ -404,7 +404,7 @@ impl ShmLink {
         peer: Peer,
         address: &Address,
         segment: PeerSegment,
-    ) -> Result<Option<Admission>, PeerFault> {
+    ) -> Result<Option<LaneLease>, PeerFault> {
         let id = self.place.id;
         if !segment.header().lane_queue().has_waiters()
             && let Some(lane) = segment.claim_lane(id).map_err(|error| self.no_room(&segment, &error))?
@@ -420,7 +420,7 @@ impl ShmLink {
     }
 
     /// Looks whether a lane that we wait for is ours now.
-    fn wait_on(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
+    fn wait_on(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let Some(Pending { segment, ticket }) = self.pending.remove(&peer) else { return Ok(None) };
         let Some(ticket) = ticket else { return self.come(peer, address, segment) };
         let header = segment.header();
@@ -444,7 +444,7 @@ impl ShmLink {
         address: &Address,
         segment: PeerSegment,
         lane: u32,
-    ) -> Result<Admission, PeerFault> {
+    ) -> Result<LaneLease, PeerFault> {
         let facts = *segment.facts();
         if lane >= facts.shape.max_lanes {
             return Err(PeerFault::Unreachable); // no answer of ours
@@ -462,7 +462,7 @@ impl ShmLink {
         let full_fences = facts.full_fences || !self.fences_registered;
         let mut outbox = Outbox::new(lane, memory, segment.header().clone(), full_fences);
         outbox.ring();
-        let admission = Admission { quota: facts.shape.quota(lane), epoch };
+        let lease = LaneLease { quota: facts.shape.quota(lane), epoch };
         let index = peer.0 as usize;
         if self.outboxes.len() <= index {
             self.outboxes.resize_with(index + 1, || None);
@@ -470,10 +470,10 @@ impl ShmLink {
         self.outboxes[index] = Some(Box::new(outbox));
         let entry = self.peer_entry(peer);
         entry.address = Some(*address);
-        entry.admission = Some(admission);
+        entry.lease = Some(lease);
         entry.segment = Some(segment);
         entry.forgotten = false;
-        Ok(admission)
+        Ok(lease)
     }
 }
 
@@ -486,11 +486,11 @@ impl Link for ShmLink {
         self.place.address()
     }
 
-    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<Admission>, PeerFault> {
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         match self.peers.get(&peer) {
             // A second lane would break the order of packets, so the first one stays.
-            Some(PeerEntry { admission: Some(admission), address: Some(known), .. }) if known == address => {
-                Ok(Some(*admission))
+            Some(PeerEntry { lease: Some(lease), address: Some(known), .. }) if known == address => {
+                Ok(Some(*lease))
             }
             _ if self.pending.contains_key(&peer) => self.wait_on(peer, address),
             _ => self.try_connect(peer, address),
@@ -501,7 +501,7 @@ impl Link for ShmLink {
         if let Some(outbox) = self.outboxes.get_mut(to.0 as usize) {
             *outbox = None;
         }
-        self.peer_entry(to).admission = None;
+        self.peer_entry(to).lease = None;
     }
 
     #[inline(always)]
@@ -695,7 +695,7 @@ impl Link for ShmLink {
         let entry = self.peer_entry(peer);
         entry.lane = None;
         entry.forgotten = true;
-        entry.admission = None;
+        entry.lease = None;
         entry.segment = None;
     }
 

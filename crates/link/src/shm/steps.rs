@@ -296,7 +296,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
         assert!(libc::WIFSIGNALED(status), "{last:?}: the victim came so far");
         // Somebody else gets the lane, within a look or two.
         let mut looked = std::time::Instant::now();
-        let admission = wait_for("the lane", || {
+        let lease = wait_for("the lane", || {
             turn(&mut reader, &mut holder);
             if looked.elapsed().as_millis() > 20 {
                 looked = std::time::Instant::now();
@@ -309,7 +309,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
             }
             late.connect(Peer(0), &address).expect("connected")
         });
-        assert_eq!(admission.quota.data_slots, 14, "{last:?}");
+        assert_eq!(lease.quota.data_slots, 14, "{last:?}");
         send(&mut late, 8, 7);
         wait_for("its packet", || match reader.poll()? {
             Arrival::Attached { lane, .. } => {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use weir_link::memory::UserMemory;
 use weir_link::shm::{ShmLink, ShmOptions};
-use weir_link::{Address, Admission, Arrival, Link, Quota};
+use weir_link::{Address, Arrival, LaneLease, Link, Quota};
 use weir_proto::{Body, Packet, Peer, PeerFault, Space};
 
 pub fn options(dir: &Path) -> ShmOptions {
@@ -90,7 +90,7 @@ pub fn admit(link: &mut ShmLink, peer: Peer) -> Address {
 }
 
 /// What a sender that got its lane at once owns.
-pub fn quota(connected: Result<Option<Admission>, PeerFault>) -> Quota {
+pub fn quota(connected: Result<Option<LaneLease>, PeerFault>) -> Quota {
     connected.expect("connected").expect("a lane").quota
 }
 
