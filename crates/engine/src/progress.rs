@@ -498,7 +498,7 @@ impl<L: Link> Engine<L> {
             }
             Arrival::Attached { lane, address, quota, epoch } => {
                 let peer = self.peer(&address);
-                self.link.admit(lane, peer);
+                self.link.accept(lane, peer);
                 let Quota { data_slots: quota_slots, start_slots, .. } = quota;
                 self.handle(Event::Attached { peer, quota_slots, start_slots, epoch });
             }

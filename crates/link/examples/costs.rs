@@ -65,7 +65,7 @@ fn receive(link: &mut dyn Link, memory: &UserMemory) -> bool {
             true
         }
         Some(Arrival::Attached { lane, .. }) => {
-            link.admit(lane, Peer(0));
+            link.accept(lane, Peer(0));
             false
         }
         _ => false,

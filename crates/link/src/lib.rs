@@ -63,7 +63,7 @@ pub enum Arrival {
         /// Its checked header.
         packet: Packet,
     },
-    /// An endpoint has claimed a lane of our mailbox. Answer with [`Link::admit`]; its packets wait till then.
+    /// An endpoint has claimed a lane of our mailbox. Answer with [`Link::accept`]; its packets wait till then.
     Attached {
         /// The lane.
         lane: u32,
@@ -181,7 +181,7 @@ pub trait Link: Send {
     fn anything(&self) -> bool;
 
     /// Names the owner of a lane that was reported as attached.
-    fn admit(&mut self, lane: u32, peer: Peer);
+    fn accept(&mut self, lane: u32, peer: Peer);
 
     /// Copies the first `bytes` payload bytes of the packet last polled to `memory` at `offset`.
     fn take(&self, memory: &UserMemory, offset: u64, bytes: u64);

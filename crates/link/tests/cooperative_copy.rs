@@ -49,7 +49,7 @@ fn pair(words: &'static Words, work: impl FnOnce(&mut ShmLink)) -> (tempfile::Te
         words[READY].store(1, SeqCst);
         work(&mut sender);
     });
-    admit(&mut receiver, Peer(0));
+    accept(&mut receiver, Peer(0));
     until("the sender", || words[READY].load(SeqCst) == 1);
     (dir, receiver, child)
 }

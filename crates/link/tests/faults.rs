@@ -60,7 +60,7 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
 }
 
 #[test]
-fn a_peer_that_dies_before_it_is_admitted_is_found_dead_even_when_others_have_cleaned_up() {
+fn a_peer_that_dies_before_its_lane_is_accepted_is_found_dead_after_a_cleanup() {
     let dir = directory();
     let mut b = open(dir.path());
     let (words, to_b) = (shared_words(), b.address());
@@ -73,7 +73,7 @@ fn a_peer_that_dies_before_it_is_admitted_is_found_dead_even_when_others_have_cl
     let address = get(words, 0);
     kill(child);
     reap(child);
-    admit(&mut b, Peer(0));
+    accept(&mut b, Peer(0));
     assert_eq!(cleanup(dir.path()).expect("a directory").len(), 1);
     assert_eq!(b.liveness(&address), Liveness::Dead);
 }
@@ -220,7 +220,7 @@ fn copies_between_processes_gather_pieces_and_name_bad_addresses() {
     let mut a = open(dir.path());
     put(words, 10, a.address());
     get(words, 0);
-    admit(&mut a, Peer(0));
+    accept(&mut a, Peer(0));
     let mut pieces: Vec<Vec<u8>> = (0..3000).map(|_| vec![0; 1000]).collect();
     // SAFETY: the pieces outlive the view.
     let scattered = unsafe { UserMemory::scattered(pieces.iter_mut().map(|p| (p.as_mut_ptr(), p.len()))) };
@@ -255,7 +255,7 @@ fn cross_memory_attach_may_be_forbidden() {
         }
         send(&mut a, Peer(0), 1, b"by mailbox, then");
     });
-    admit(&mut b, Peer(0));
+    accept(&mut b, Peer(0));
     assert_eq!(receive(&mut b).2, b"by mailbox, then");
     assert_eq!(reap(child), 0);
     let mut a = ShmLink::open(&ShmOptions { cross_memory: false, ..options(dir.path()) }).expect("a mailbox");
@@ -280,7 +280,7 @@ fn without_membarrier_nothing_is_lost_either() {
                 forbid(&[libc::SYS_membarrier]);
             }
             put(words, 0, b.address());
-            admit(&mut b, Peer(0));
+            accept(&mut b, Peer(0));
             let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
             let mut number = 0;
             while number < rounds {
@@ -364,7 +364,7 @@ fn scribbled_and_told(
     let child = fork(|| {
         let mut b = open(dir.path());
         put(words, 0, b.address());
-        admit(&mut b, Peer(3));
+        accept(&mut b, Peer(3));
         words[20].store(1, SeqCst);
         until("the scribble", || words[21].load(SeqCst) == 1);
         reader(&mut b);
@@ -474,7 +474,7 @@ proptest! {
                             assert_eq!(from, Peer(3));
                             malformed += 1;
                         }
-                        Some(Arrival::Attached { lane, .. }) => b.admit(lane, Peer(9)),
+                        Some(Arrival::Attached { lane, .. }) => b.accept(lane, Peer(9)),
                         Some(Arrival::DetachRequested { .. }) => panic!("it is nowhere"),
                         None => {}
                     }

@@ -14,7 +14,7 @@ fn two_endpoints_exchange_messages_of_every_size() {
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let all = Quota { data_slots: 64, start_slots: 64, credit_slots: 2 };
     assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
-    let address = admit(&mut b, Peer(7));
+    let address = accept(&mut b, Peer(7));
     assert_eq!(address, a.address());
     for length in 0..=4048_usize {
         let bytes: Vec<u8> = (0..length).map(|i| (i * 31 + length) as u8).collect();
@@ -30,7 +30,7 @@ fn an_endpoint_can_send_to_itself() {
     let mut a = open(dir.path());
     let address = a.address();
     a.connect(Peer(3), &address).expect("connected");
-    assert_eq!(admit(&mut a, Peer(3)), address);
+    assert_eq!(accept(&mut a, Peer(3)), address);
     send(&mut a, Peer(3), 5, b"to myself");
     assert_eq!(receive(&mut a), (Peer(3), 5, b"to myself".to_vec()));
     assert_eq!(a.liveness(&address), Liveness::Alive);
@@ -42,14 +42,14 @@ fn what_an_endpoint_sends_to_itself_overtakes_what_others_send() {
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let address = a.address();
     b.connect(Peer(0), &address).expect("connected");
-    assert_eq!(admit(&mut a, Peer(1)), b.address());
+    assert_eq!(accept(&mut a, Peer(1)), b.address());
     send(&mut b, Peer(0), 0, b"polled from now on");
     receive(&mut a);
     // The first message of all to itself, whose lane is not known yet ...
     a.connect(Peer(0), &address).expect("connected");
     send(&mut a, Peer(0), 1, b"cause");
     send(&mut b, Peer(0), 2, b"effect");
-    assert_eq!(admit(&mut a, Peer(0)), address);
+    assert_eq!(accept(&mut a, Peer(0)), address);
     assert_eq!((receive(&mut a).1, receive(&mut a).1), (1, 2));
     // ... and all later ones, wherever the round is.
     for round in 0..20 {
@@ -69,7 +69,7 @@ fn what_an_endpoint_sends_to_itself_overtakes_what_others_send() {
 }
 
 #[test]
-fn packets_wait_for_their_sender_to_be_admitted() {
+fn packets_wait_until_the_receiver_accepts_the_lane() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
@@ -77,7 +77,7 @@ fn packets_wait_for_their_sender_to_be_admitted() {
     let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("no attachment") };
     send(&mut a, Peer(0), 2, b"later");
     assert!(b.poll().is_none());
-    b.admit(lane, Peer(0));
+    b.accept(lane, Peer(0));
     assert_eq!(receive(&mut b), (Peer(0), 1, b"early".to_vec()));
     assert_eq!(receive(&mut b), (Peer(0), 2, b"later".to_vec()));
 }
@@ -87,7 +87,7 @@ fn the_lane_is_full_after_quota_and_credit_packets() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
-    admit(&mut b, Peer(0));
+    accept(&mut b, Peer(0));
     let credit = Packet { body: Body::Credit, ..eager(0, 0) };
     for _ in 0..10 {
         for number in 0..64 {
@@ -114,7 +114,7 @@ fn senders_without_credit_look_for_room() {
     let mut b = ShmLink::open(&conditional).expect("a mailbox");
     let all = Quota { data_slots: 8, start_slots: 8, credit_slots: 0 };
     assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
-    admit(&mut b, Peer(0));
+    accept(&mut b, Peer(0));
     assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (8, 0));
     send(&mut a, Peer(0), 1, &[1; 100]); // three slots
     receive(&mut b);
@@ -130,7 +130,7 @@ fn late_peers_find_lanes_until_there_are_none() {
     for number in 0..16 {
         let mut a = open(dir.path());
         a.connect(Peer(0), &b.address()).expect("a lane");
-        admit(&mut b, Peer(number));
+        accept(&mut b, Peer(number));
         send(&mut a, Peer(0), number.into(), b"hello");
         assert_eq!(receive(&mut b), (Peer(number), number.into(), b"hello".to_vec()));
         assert_eq!(b.mailbox_bytes(), empty + u64::from(number + 1) * 8192, "memory follows peers");
@@ -181,7 +181,7 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
     let mut epochs = Vec::new();
     for (number, sender) in senders.iter_mut().enumerate().take(2) {
         epochs.push(sender.connect(Peer(0), &address).expect("connected").expect("a lane").epoch);
-        admit(&mut b, Peer(number as u32));
+        accept(&mut b, Peer(number as u32));
         send(sender, Peer(0), number as u64, b"hello");
         receive(&mut b);
     }
@@ -200,7 +200,7 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
             senders[turn].connect(Peer(0), &address).expect("connected").is_some(),
             "{turn} has its turn"
         );
-        admit(&mut b, Peer(turn as u32));
+        accept(&mut b, Peer(turn as u32));
         send(&mut senders[turn], Peer(0), turn as u64, b"hello");
         assert_eq!(receive(&mut b), (Peer(turn as u32), turn as u64, b"hello".to_vec()));
         assert!(b.mailbox_bytes() <= full);
@@ -213,7 +213,7 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
     assert_ne!(lease.epoch, epochs[0]);
     let Arrival::Attached { lane, epoch, address, .. } = wait(&mut b) else { panic!("no attachment") };
     assert_eq!((epoch, address), (lease.epoch, senders[0].address()));
-    b.admit(lane, Peer(0));
+    b.accept(lane, Peer(0));
     send(&mut senders[0], Peer(0), 99, b"again");
     assert_eq!(receive(&mut b), (Peer(0), 99, b"again".to_vec()));
 }
@@ -226,7 +226,7 @@ fn a_stay_that_has_ended_gives_its_memory_back() {
     let mut a = open(dir.path());
     for round in 0..5 {
         a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
-        admit(&mut b, Peer(3));
+        accept(&mut b, Peer(3));
         (0..60).for_each(|number| send(&mut a, Peer(0), number, &[round; 10]));
         (0..60).for_each(|number| assert_eq!(receive(&mut b), (Peer(3), number, vec![round; 10])));
         assert!(b.mailbox_bytes() > empty);
@@ -254,7 +254,7 @@ fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its
             // Its next stay begins before b has read anything of this one.
             a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
             send(&mut a, Peer(0), 1000, &[round]);
-            admit(&mut b, Peer(1));
+            accept(&mut b, Peer(1));
             for number in 0..quota.data_slots {
                 assert_eq!(receive(&mut b), (Peer(1), number.into(), vec![round]));
             }
@@ -265,7 +265,7 @@ fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its
                 b.retire();
             }
             release(&mut b);
-            admit(&mut b, Peer(1));
+            accept(&mut b, Peer(1));
             assert_eq!(receive(&mut b), (Peer(1), 1000, vec![round]));
             leave(&mut a, Peer(0));
             release(&mut b);
@@ -281,7 +281,7 @@ fn idle_senders_are_asked_only_for_memory_above_the_limit() {
     let mut senders: Vec<ShmLink> = (0..4).map(|_| open(dir.path())).collect();
     for (number, sender) in senders.iter_mut().enumerate() {
         sender.connect(Peer(0), &b.address()).expect("connected");
-        admit(&mut b, Peer(number as u32));
+        accept(&mut b, Peer(number as u32));
     }
     let lane = (b.mailbox_bytes() - empty) / 4;
     let tend_for_2_s = |b: &mut ShmLink, keep_bytes| {
@@ -315,7 +315,7 @@ fn no_sender_is_kept_waiting_by_the_others() {
         .map(|number| {
             let mut a = open(dir.path());
             a.connect(Peer(0), &b.address()).expect("a lane");
-            admit(&mut b, Peer(number));
+            accept(&mut b, Peer(number));
             a
         })
         .collect();
@@ -394,15 +394,15 @@ fn how_a_peer_ended_that_only_attached_to_us_is_known() {
     let mut a = open(dir.path());
     let address = a.address();
     a.connect(Peer(0), &b.address()).expect("connected");
-    admit(&mut b, Peer(7));
+    accept(&mut b, Peer(7));
     drop(a);
     assert_eq!(b.liveness(&address), Liveness::Closed);
-    // Gone before we admitted it: closed or dead, who knows.
+    // Gone before we accepted its lane: closed or dead, who knows.
     let mut a = open(dir.path());
     let address = a.address();
     a.connect(Peer(0), &b.address()).expect("connected");
     drop(a);
-    admit(&mut b, Peer(8));
+    accept(&mut b, Peer(8));
     assert_eq!(b.liveness(&address), Liveness::Unknown);
 }
 
@@ -411,7 +411,7 @@ fn copies_inside_the_process_work_both_ways() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
-    admit(&mut b, Peer(1));
+    accept(&mut b, Peer(1));
     let mut there = vec![5_u8; 1000];
     let mut here = vec![0_u8; 1000];
     let address = there.as_mut_ptr() as u64;
@@ -428,7 +428,7 @@ fn a_second_lane_of_an_address_is_refused() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
-    admit(&mut b, Peer(7));
+    accept(&mut b, Peer(7));
     send(&mut a, Peer(0), 1, b"first lane");
     // Under another number a has no lane yet, as if it had lost what it knew.
     a.connect(Peer(1), &b.address()).expect("connected");
@@ -437,11 +437,11 @@ fn a_second_lane_of_an_address_is_refused() {
     assert!(b.poll().is_none());
     send(&mut a, Peer(0), 3, b"first lane");
     assert_eq!(receive(&mut b), (Peer(7), 3, b"first lane".to_vec()));
-    // The same before the first one is admitted, and after it was given up.
+    // The same before the first one is accepted, and after it was given up.
     let mut c = open(dir.path());
     c.connect(Peer(0), &b.address()).expect("connected");
     c.connect(Peer(1), &b.address()).expect("connected");
-    admit(&mut b, Peer(8));
+    accept(&mut b, Peer(8));
     assert!(b.poll().is_none());
     b.forget(Peer(8));
     c.connect(Peer(2), &b.address()).expect("connected");
@@ -454,8 +454,8 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
     b.connect(Peer(4), &a.address()).expect("connected");
-    admit(&mut b, Peer(4));
-    admit(&mut a, Peer(0));
+    accept(&mut b, Peer(4));
+    accept(&mut a, Peer(0));
     b.forget(Peer(4));
     send(&mut a, Peer(0), 1, b"unheard");
     send(&mut b, Peer(4), 1, b"unsaid");
@@ -475,7 +475,7 @@ fn who_gives_up_a_peer_tells_it_and_its_memory_is_copied_no_more() {
     let (to_a, to_b) = (a.address(), b.address());
     a.connect(Peer(0), &to_b).expect("there");
     let Some(Arrival::Attached { lane, .. }) = b.poll() else { panic!("nobody attached") };
-    b.admit(lane, Peer(0));
+    b.accept(lane, Peer(0));
     let (there, mut here) = ([7u8; 100], [0u8; 100]);
     let memory = memory(&mut here);
     let address = there.as_ptr() as u64;

@@ -7,7 +7,7 @@
 //! ```text
 //! A: connect(B)    opens B's segment, checks facts and key, takes lane 5, reserves its memory,
 //!                  writes its own address there, lane ready, rings
-//! B: poll          -> Attached { lane: 5, address: A, quota }     B: admit(5, peer 0)
+//! B: poll          -> Attached { lane: 5, address: A, quota }     B: accept(5, peer 0)
 //! A: transmit      slot written, word published; announced, since the lane is quiet
 //! B: poll          takes the announcement, polls lane 5 from now on -> Packet { from: 0, .. }
 //! B: take, retire  payload copied, slot zeroed
@@ -112,7 +112,7 @@ enum Lane {
 /// What an address has in our mailbox: at most one lane that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claimant {
-    Admitted,
+    Accepted,
     /// For good: messages in another lane would overtake those that are lost.
     Refused,
 }
@@ -292,14 +292,14 @@ impl ShmLink {
                 self.set_lane(lane, Lane::Refused(address));
                 return None;
             }
-            Some(Claimant::Admitted) => {
+            Some(Claimant::Accepted) => {
                 // Messages in this lane would overtake those in the first.
                 self.set_lane(lane, Lane::Parked);
                 self.parked.push((address, lane));
                 return None;
             }
         }
-        self.claimants.insert(address, Claimant::Admitted);
+        self.claimants.insert(address, Claimant::Accepted);
         let epoch = memory.epoch();
         self.set_lane(lane, Lane::Waiting(address, memory));
         Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane), epoch })
@@ -555,7 +555,7 @@ impl Link for ShmLink {
         !self.detach_requests.is_empty() || self.inbox.anything(&self.bell)
     }
 
-    fn admit(&mut self, lane: u32, peer: Peer) {
+    fn accept(&mut self, lane: u32, peer: Peer) {
         let Some(state) = self.lanes.get_mut(lane as usize) else { return };
         if !matches!(state, Lane::Waiting(..)) {
             return;

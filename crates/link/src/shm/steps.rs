@@ -108,7 +108,7 @@ fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bo
     assert!(child > 0);
     let victim = wait_for("attachment", || match reader.poll() {
         Some(Arrival::Attached { lane, address, .. }) => {
-            reader.admit(lane, Peer(1));
+            reader.accept(lane, Peer(1));
             Some(address)
         }
         _ => None,
@@ -122,7 +122,7 @@ fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bo
     other.connect(Peer(0), &address).expect("connected");
     wait_for("attachment", || match reader.poll() {
         Some(Arrival::Attached { lane, .. }) => {
-            reader.admit(lane, Peer(2));
+            reader.accept(lane, Peer(2));
             Some(())
         }
         Some(Arrival::Packet { from: Peer(1), packet }) => {
@@ -160,7 +160,7 @@ fn a_stopped_sender_does_not_keep_the_sleeper_from_waking_for_another() {
     for (number, link) in [&mut stopped, &mut other].into_iter().enumerate() {
         link.connect(Peer(0), &reader.address()).expect("connected");
         let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
-        reader.admit(lane, Peer(number as u32));
+        reader.accept(lane, Peer(number as u32));
     }
     for last in Step::ALL.into_iter().filter(|&last| last < Step::Call) {
         let started = std::time::Instant::now();
@@ -257,7 +257,7 @@ fn turn(reader: &mut ShmLink, holder: &mut ShmLink) {
             reader.retire();
             reader.release(from);
         }
-        Some(Arrival::Attached { lane, .. }) => reader.admit(lane, Peer(9)),
+        Some(Arrival::Attached { lane, .. }) => reader.accept(lane, Peer(9)),
         None => {}
         other => panic!("{other:?}"),
     }
@@ -277,7 +277,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
         if full {
             holder.connect(Peer(0), &address).expect("connected").expect("the lane");
             let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
-            reader.admit(lane, Peer(1));
+            reader.accept(lane, Peer(1));
         }
         // SAFETY: the child does some steps and kills itself; it returns to nothing of the parent's.
         let child = unsafe { libc::fork() };
@@ -313,7 +313,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
         send(&mut late, 8, 7);
         wait_for("its packet", || match reader.poll()? {
             Arrival::Attached { lane, .. } => {
-                reader.admit(lane, Peer(2));
+                reader.accept(lane, Peer(2));
                 None
             }
             Arrival::Packet { from: Peer(2), .. } => {
@@ -353,7 +353,7 @@ fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
         let mut received = 0;
         wait_for("the lane", || {
             match reader.poll() {
-                Some(Arrival::Attached { lane, .. }) => reader.admit(lane, Peer(1)),
+                Some(Arrival::Attached { lane, .. }) => reader.accept(lane, Peer(1)),
                 Some(Arrival::Packet { from, packet }) => {
                     reader.retire();
                     received += 1;

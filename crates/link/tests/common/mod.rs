@@ -78,11 +78,11 @@ pub fn receive(link: &mut ShmLink) -> (Peer, u64, Vec<u8>) {
     }
 }
 
-/// The next thing must be an attachment; admits it as `peer`.
-pub fn admit(link: &mut ShmLink, peer: Peer) -> Address {
+/// The next thing must be an attachment; accepts it as `peer`.
+pub fn accept(link: &mut ShmLink, peer: Peer) -> Address {
     match wait(link) {
         Arrival::Attached { lane, address, .. } => {
-            link.admit(lane, peer);
+            link.accept(lane, peer);
             address
         }
         other => panic!("expected an attachment: {other:?}"),
