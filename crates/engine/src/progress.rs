@@ -93,7 +93,7 @@ impl<L: Link> Engine<L> {
                         break;
                     }
                 }
-                Polled::Else(arrival) => self.arrived_slow_path(*arrival),
+                Polled::Other(arrival) => self.arrived_slow_path(*arrival),
             }
         }
         if handled > 0 {
@@ -237,7 +237,7 @@ impl<L: Link> Engine<L> {
     #[inline(never)]
     fn spin_until_arrival(&mut self) -> bool {
         self.check_calling_thread();
-        while !self.link.anything() {
+        while !self.link.may_have_arrivals() {
             std::hint::spin_loop();
             if self.read_spin.is_over(weir_link::cores::ticks()) {
                 return false;
@@ -443,7 +443,7 @@ impl<L: Link> Engine<L> {
         let operation = Operation::Receive;
         let (post, space, buffer) = operations.end_with(request, |outstanding| {
             if bytes > 0 {
-                link.take(&outstanding.memory, 0, bytes);
+                link.copy_payload(&outstanding.memory, 0, bytes);
             }
             (outstanding.post, outstanding.space, outstanding.memory.contiguous_address().unwrap_or(0))
         });
@@ -464,7 +464,7 @@ impl<L: Link> Engine<L> {
     ) {
         if bytes > 0 {
             self.unexpected_buffers.allocate(message, bytes);
-            self.link.take(&self.unexpected_buffers.memory(message), 0, bytes);
+            self.link.copy_payload(&self.unexpected_buffers.memory(message), 0, bytes);
         }
         self.link.retire();
         if credits_due {
@@ -570,7 +570,7 @@ impl<L: Link> Engine<L> {
                 self.link.disconnect(to);
             }
             Action::FreeLane { peer } => self.link.release(peer),
-            Action::AskRoom { to, at_once } => match self.link.room(to) {
+            Action::AskRoom { to, at_once } => match self.link.newly_free_slots(to) {
                 0 if !at_once => self.awaiting_room.push(to),
                 slots => {
                     if slots == 0 {
@@ -685,13 +685,17 @@ impl<L: Link> Engine<L> {
         match to {
             Destination::Request { request, offset } => {
                 let outstanding = self.operations.get(request).expect("matched receives are outstanding");
-                self.link.take(&outstanding.memory, offset, bytes);
+                self.link.copy_payload(&outstanding.memory, offset, bytes);
             }
             Destination::Message { message, offset } => {
-                self.link.take(&self.unexpected_buffers.memory(message), offset, bytes);
+                self.link.copy_payload(&self.unexpected_buffers.memory(message), offset, bytes);
             }
             Destination::Region { key, offset } => {
-                self.link.take(self.regions.get(&key).expect("the machine checked the key"), offset, bytes);
+                self.link.copy_payload(
+                    self.regions.get(&key).expect("the machine checked the key"),
+                    offset,
+                    bytes,
+                );
             }
         }
     }
@@ -759,7 +763,7 @@ impl<L: Link> Engine<L> {
     fn poll_room(&mut self) -> usize {
         let mut found = 0;
         for peer in std::mem::take(&mut self.awaiting_room) {
-            match self.link.room(peer) {
+            match self.link.newly_free_slots(peer) {
                 0 => self.awaiting_room.push(peer),
                 slots => {
                     found += 1;
@@ -801,11 +805,11 @@ impl<L: Link> Engine<L> {
         self.peers_checked_at = now;
         self.now = self.clock();
         self.write_counters();
-        self.link.tend(self.idle_bytes);
+        self.link.maintain(self.idle_bytes);
         self.unexpected_buffers.trim();
         self.bounce_buffers.trim();
         self.watch_stalls();
-        let mut peers = self.link.overdue();
+        let mut peers = self.link.overdue_peers();
         self.machine.depends_on(|peer| peers.push(peer));
         peers.sort_unstable();
         peers.dedup();

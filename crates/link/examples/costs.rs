@@ -60,7 +60,7 @@ fn ns_single(what: &str, count: u32, mut run: impl FnMut()) {
 fn receive(link: &mut dyn Link, memory: &UserMemory) -> bool {
     match link.poll() {
         Some(Arrival::Packet { packet, .. }) => {
-            link.take(memory, 0, packet.payload_bytes.into());
+            link.copy_payload(memory, 0, packet.payload_bytes.into());
             link.retire();
             true
         }

@@ -8,9 +8,9 @@ pub mod biased_lock;
 pub mod cores;
 pub mod counted_heap;
 pub mod counter_page;
+pub mod membarrier;
 pub mod memory;
 pub mod page_allocator;
-pub mod probe;
 pub mod sched_yield;
 pub mod shm;
 
@@ -96,7 +96,7 @@ pub enum Polled {
         from: Peer,
     },
     /// Something else. Boxed, since it is rare and what is looked at for every packet is to be small.
-    Else(Box<Arrival>),
+    Other(Box<Arrival>),
 }
 
 /// Whether an endpoint still lives.
@@ -149,25 +149,25 @@ pub trait Link: Send {
 
     /// To be called some times a second. Looks after those who wait for a lane here, and asks idle senders to leave while our
     /// mailbox occupies more than `keep_bytes`.
-    fn tend(&mut self, keep_bytes: u64);
+    fn maintain(&mut self, keep_bytes: u64);
 
     /// Some of those who have been asked to leave and have not answered for long: they may be dead.
-    fn overdue(&self) -> Vec<Peer>;
+    fn overdue_peers(&self) -> Vec<Peer>;
 
     /// Puts `packet` and its payload (from `memory`, at `offset`) on the way to a connected peer, and rings its doorbell
-    /// if it sleeps. Never waits: the caller owns the slots, by credit or by [`Link::room`].
+    /// if it sleeps. Never waits: the caller owns the slots, by credit or by [`Link::newly_free_slots`].
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>);
 
     /// Slots that have become free at `to` since the last call, for schemes without credits. The first call
     /// counts all slots of the lane.
-    fn room(&mut self, to: Peer) -> u32;
+    fn newly_free_slots(&mut self, to: Peer) -> u32;
 
     /// The next thing that has arrived: first what we have sent to ourselves, then fairly among senders; `None` if
     /// nothing has.
     fn poll(&mut self) -> Option<Arrival> {
         Some(match self.poll_in_place()? {
             Polled::Packet { from } => Arrival::Packet { from, packet: *self.polled() },
-            Polled::Else(arrival) => *arrival,
+            Polled::Other(arrival) => *arrival,
         })
     }
 
@@ -178,13 +178,13 @@ pub trait Link: Send {
     fn polled(&self) -> &Packet;
 
     /// Whether a poll may find something. Cheap, for those who wait.
-    fn anything(&self) -> bool;
+    fn may_have_arrivals(&self) -> bool;
 
     /// Names the owner of a lane that was reported as attached.
     fn accept(&mut self, lane: u32, peer: Peer);
 
     /// Copies the first `bytes` payload bytes of the packet last polled to `memory` at `offset`.
-    fn take(&self, memory: &UserMemory, offset: u64, bytes: u64);
+    fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64);
 
     /// Frees the slots of the packet last polled.
     fn retire(&mut self);

@@ -467,7 +467,7 @@ proptest! {
                 for _ in 0..20_000 {
                     match b.poll() {
                         Some(Arrival::Packet { packet, .. }) => {
-                            b.take(&memory(&mut bytes), 0, packet.payload_bytes.into());
+                            b.copy_payload(&memory(&mut bytes), 0, packet.payload_bytes.into());
                             b.retire();
                         }
                         Some(Arrival::Malformed { from }) => {

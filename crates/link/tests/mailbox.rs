@@ -115,10 +115,10 @@ fn senders_without_credit_look_for_room() {
     let all = Quota { data_slots: 8, start_slots: 8, credit_slots: 0 };
     assert_eq!(quota(a.connect(Peer(0), &b.address())), all);
     accept(&mut b, Peer(0));
-    assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (8, 0));
+    assert_eq!((a.newly_free_slots(Peer(0)), a.newly_free_slots(Peer(0))), (8, 0));
     send(&mut a, Peer(0), 1, &[1; 100]); // three slots
     receive(&mut b);
-    assert_eq!((a.room(Peer(0)), a.room(Peer(0))), (3, 0));
+    assert_eq!((a.newly_free_slots(Peer(0)), a.newly_free_slots(Peer(0))), (3, 0));
 }
 
 #[test]
@@ -284,18 +284,18 @@ fn idle_senders_are_asked_only_for_memory_above_the_limit() {
         accept(&mut b, Peer(number as u32));
     }
     let lane = (b.mailbox_bytes() - empty) / 4;
-    let tend_for_2_s = |b: &mut ShmLink, keep_bytes| {
+    let maintain_for_2_s = |b: &mut ShmLink, keep_bytes| {
         for _ in 0..10 {
-            b.tend(keep_bytes);
+            b.maintain(keep_bytes);
             std::thread::sleep(std::time::Duration::from_millis(200));
         }
     };
-    tend_for_2_s(&mut b, empty + 4 * lane);
+    maintain_for_2_s(&mut b, empty + 4 * lane);
     assert!(senders.iter_mut().all(|sender| sender.poll().is_none()), "nobody is asked");
     // The third is not idle; of the others the two that have been idle longest make the room.
     send(&mut senders[2], Peer(0), 1, b"busy");
     receive(&mut b);
-    tend_for_2_s(&mut b, empty + 2 * lane);
+    maintain_for_2_s(&mut b, empty + 2 * lane);
     let asked: Vec<bool> = senders.iter_mut().map(|sender| sender.poll().is_some()).collect();
     assert_eq!(asked, [true, true, false, false]);
     (0..2).for_each(|number| leave(&mut senders[number], Peer(0)));

@@ -85,7 +85,7 @@ fn cores() -> Finding {
 
 fn membarrier() -> Finding {
     const CHECK: &str = "membarrier";
-    if weir_link::probe::membarrier_available() {
+    if weir_link::membarrier::is_available() {
         Finding::ok(CHECK, "available: a sender needs no memory fence for each packet")
     } else {
         Finding::warn(

@@ -325,12 +325,12 @@ impl<L: LaneMemory> Inbox<L> {
     /// Sleeps until something comes, at most `at_most_ns`.
     pub fn sleep(&mut self, bell: &Bell, at_most_ns: u64) {
         let mut episode = self.episode;
-        bell.sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.anything(bell));
+        bell.sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.may_have_arrivals(bell));
         self.episode = episode;
     }
 
     /// Whether something has come, or is announced.
-    pub fn anything(&self, bell: &Bell) -> bool {
+    pub fn may_have_arrivals(&self, bell: &Bell) -> bool {
         bell.announced()
             || !self.queue.is_empty()
             || !self.strangers.is_empty()

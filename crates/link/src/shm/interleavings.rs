@@ -5,10 +5,10 @@
 
 use super::bell::{Bell, Episode, call};
 use super::cooperative_copy::{CooperativeCopy, CopyState};
-use super::heap::{HeapLane, credit, eager};
+use super::heap_lane::{HeapLane, credit, eager};
 use super::inbox::{Inbox, Limits};
 use super::lane_queue::{self, LaneQueue};
-use super::outbox::{Outbox, Step};
+use super::outbox::{Outbox, SendStep};
 use super::ring::{LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
 use crate::memory::UserMemory;
@@ -37,7 +37,7 @@ fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
     let found = reader.look(&mut head, &mut packet).expect("a whole packet");
     let mut bytes = vec![0; packet.payload_bytes as usize];
     let length = bytes.len() as u64;
-    reader.take(&head, &found, &memory(&mut bytes), 0, length);
+    reader.copy_payload(&head, &found, &memory(&mut bytes), 0, length);
     reader.retire(&found);
     bytes
 }
@@ -85,7 +85,7 @@ fn through_a_short_ring(slots: u32, early_slots: u32, sizes: &'static [usize]) {
             for (mark, &bytes) in sizes.iter().enumerate() {
                 let slots = if bytes > 16 { 2 } else { 1 };
                 while room < slots {
-                    match writer.room() {
+                    match writer.newly_free_slots() {
                         0 => yield_now(),
                         more => room += more,
                     }
@@ -157,7 +157,7 @@ fn loom_a_full_active_set_loses_nothing() {
 /// One sender stops for good after each step; the other one is heard, whatever the reader was doing.
 #[test]
 fn loom_a_stopped_sender_delays_nobody() {
-    for last in Step::ALL {
+    for last in SendStep::ALL {
         for limits in [EAGER_TO_DEMOTE, NEVER_DEMOTE] {
             explore(2, move || {
                 let (bell, mut inbox, [mut stopped, mut other]) = mailbox(limits);
@@ -172,7 +172,7 @@ fn loom_a_stopped_sender_delays_nobody() {
                             break;
                         }
                         Some(_) => {
-                            assert!(last >= Step::Publish);
+                            assert!(last >= SendStep::Publish);
                             assert_eq!(collect(&mut inbox, 0), [9; 4], "all of a packet or nothing");
                         }
                         None => inbox.sleep(&bell, FOR_EVER_NS),

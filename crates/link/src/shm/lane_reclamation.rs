@@ -193,7 +193,7 @@ impl ShmLink {
         }
     }
 
-    /// See [`crate::Link::tend`].
+    /// See [`crate::Link::maintain`].
     pub(super) fn maintain_lanes(&mut self, keep_bytes: u64) {
         let Some(own) = self.own.clone() else { return };
         let now = Instant::now();
@@ -284,7 +284,7 @@ impl ShmLink {
     }
 
     /// Those who have been asked to leave and have not answered for long.
-    pub(super) fn overdue_peers(&self) -> Vec<Peer> {
+    pub(super) fn peers_overdue_to_detach(&self) -> Vec<Peer> {
         let now = Instant::now();
         let overdue = |open: &OpenLane| {
             open.detach_requested_at.is_some_and(|asked| now.duration_since(asked) >= OVERDUE_AFTER)

@@ -14,15 +14,17 @@
 //! A: transmit      slot written, word published: nothing else to do
 //! ```
 
-mod attach;
 mod bell;
 mod cooperative_copy;
+mod cross_memory;
 mod diagnostics;
 #[cfg(test)]
-mod heap;
+mod heap_lane;
 mod inbox;
 #[cfg(test)]
 mod interleavings;
+#[cfg(test)]
+mod killed_senders;
 mod lane_queue;
 mod lane_reclamation;
 mod layout;
@@ -31,8 +33,6 @@ mod outbox;
 mod pending_copy;
 mod ring;
 mod segment;
-#[cfg(test)]
-mod steps;
 pub(crate) mod sync;
 
 use crate::memory::UserMemory;
@@ -78,7 +78,7 @@ pub struct ShmOptions {
     pub full_fences: bool,
     /// Large messages are copied by both sides, if both wait: for ranks with a core each.
     pub cooperative_copy: bool,
-    /// No credits: senders look for room ([`Link::room`]), and all slots of a lane are data slots.
+    /// No credits: senders look for room ([`Link::newly_free_slots`]), and all slots of a lane are data slots.
     pub conditional: bool,
 }
 
@@ -209,7 +209,7 @@ impl ShmLink {
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;
         if options.cross_memory {
-            attach::allow_siblings();
+            cross_memory::allow_other_processes();
         }
         let own = OwnSegment::create(&options.dir, shape, full_fences)?;
         let facts = *own.facts();
@@ -511,9 +511,9 @@ impl Link for ShmLink {
         }
     }
 
-    fn room(&mut self, to: Peer) -> u32 {
+    fn newly_free_slots(&mut self, to: Peer) -> u32 {
         match self.outboxes.get_mut(to.0 as usize) {
-            Some(Some(outbox)) => outbox.room(),
+            Some(Some(outbox)) => outbox.newly_free_slots(),
             _ => 0,
         }
     }
@@ -529,7 +529,7 @@ impl Link for ShmLink {
         } else {
             match self.look_around()? {
                 Look::Lane(lane) => lane,
-                Look::Arrival(arrival) => return Some(Polled::Else(Box::new(arrival))),
+                Look::Arrival(arrival) => return Some(Polled::Other(Box::new(arrival))),
             }
         };
         let Lane::Open(OpenLane { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
@@ -540,7 +540,7 @@ impl Link for ShmLink {
             }
             Err(ring::NoPacket) => {
                 self.refuse(lane);
-                Some(Polled::Else(Box::new(Arrival::Malformed { from })))
+                Some(Polled::Other(Box::new(Arrival::Malformed { from })))
             }
         }
     }
@@ -551,8 +551,8 @@ impl Link for ShmLink {
     }
 
     #[inline]
-    fn anything(&self) -> bool {
-        !self.detach_requests.is_empty() || self.inbox.anything(&self.bell)
+    fn may_have_arrivals(&self) -> bool {
+        !self.detach_requests.is_empty() || self.inbox.may_have_arrivals(&self.bell)
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -580,11 +580,11 @@ impl Link for ShmLink {
     }
 
     #[inline(always)]
-    fn take(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+    fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         if let Some(Current { lane, found }) = &self.current
             && let Some(reader) = self.inbox.reader(*lane)
         {
-            reader.take(&self.head, found, memory, offset, bytes);
+            reader.copy_payload(&self.head, found, memory, offset, bytes);
         }
     }
 
@@ -613,11 +613,11 @@ impl Link for ShmLink {
             return Err(CopyFault::Forbidden);
         }
         if facts.pid == pid {
-            attach::copy_inside(direction, address, memory, offset, bytes);
+            cross_memory::copy_inside(direction, address, memory, offset, bytes);
         } else if self.cooperative_copy && bytes >= COOPERATIVE_COPY_BYTES && direction == Direction::Get {
             return self.copy_cooperatively(peer, facts.pid, address, memory, offset, bytes);
         } else {
-            attach::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
+            cross_memory::copy_across(facts.pid, direction, address, memory, offset, bytes)?;
         }
         self.check_source_valid(peer).map(|()| CopyStatus::Done)
     }
@@ -663,12 +663,12 @@ impl Link for ShmLink {
         self.unpark(&address);
     }
 
-    fn tend(&mut self, keep_bytes: u64) {
+    fn maintain(&mut self, keep_bytes: u64) {
         self.maintain_lanes(keep_bytes);
     }
 
-    fn overdue(&self) -> Vec<Peer> {
-        self.overdue_peers()
+    fn overdue_peers(&self) -> Vec<Peer> {
+        self.peers_overdue_to_detach()
     }
 
     fn forget(&mut self, peer: Peer) {

@@ -61,15 +61,15 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     }
 
     /// Slots that have become free since the last call.
-    pub fn room(&mut self) -> u32 {
-        self.writer.room()
+    pub fn newly_free_slots(&mut self) -> u32 {
+        self.writer.newly_free_slots()
     }
 }
 
 /// The points between which a sender may be stopped, in order.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum SendStep {
     Body,
     Head,
     Publish,
@@ -82,32 +82,32 @@ pub enum Step {
 }
 
 #[cfg(test)]
-impl Step {
-    pub const ALL: [Step; 8] = [
-        Step::Body,
-        Step::Head,
-        Step::Publish,
-        Step::SendBack,
-        Step::AnnounceLane,
-        Step::AnnounceSummary,
-        Step::MarkWoken,
-        Step::Call,
+impl SendStep {
+    pub const ALL: [SendStep; 8] = [
+        SendStep::Body,
+        SendStep::Head,
+        SendStep::Publish,
+        SendStep::SendBack,
+        SendStep::AnnounceLane,
+        SendStep::AnnounceSummary,
+        SendStep::MarkWoken,
+        SendStep::Call,
     ];
 }
 
 #[cfg(test)]
 impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
     /// [`Outbox::send`] up to and including step `last`, made of the same parts.
-    pub fn send_until(&mut self, last: Step, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
+    pub fn send_until(&mut self, last: SendStep, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
         let (slots, in_head) = self.writer.begin(packet);
         let mut quiet = false;
         let mut call = false;
-        for step in Step::ALL.into_iter().take_while(|&step| step <= last) {
+        for step in SendStep::ALL.into_iter().take_while(|&step| step <= last) {
             match step {
-                Step::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
-                Step::Head => self.writer.fill_head(packet, payload, in_head),
-                Step::Publish => self.writer.publish_word(),
-                Step::SendBack => {
+                SendStep::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
+                SendStep::Head => self.writer.fill_head(packet, payload, in_head),
+                SendStep::Publish => self.writer.publish_word(),
+                SendStep::SendBack => {
                     if self.writer.wraps() {
                         self.writer.send_back();
                     }
@@ -115,15 +115,15 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
                     light_fence(self.full_fences);
                     quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
                 }
-                Step::AnnounceLane if quiet => self.bell.announce_lane(self.lane),
-                Step::AnnounceSummary if quiet => {
+                SendStep::AnnounceLane if quiet => self.bell.announce_lane(self.lane),
+                SendStep::AnnounceSummary if quiet => {
                     self.bell.announce_summary(self.lane);
                     light_fence(self.full_fences);
                 }
-                Step::AnnounceLane | Step::AnnounceSummary => {}
-                Step::MarkWoken => call = self.bell.mark_only(&mut self.woken),
-                Step::Call if call => self.bell.call_only(),
-                Step::Call => {}
+                SendStep::AnnounceLane | SendStep::AnnounceSummary => {}
+                SendStep::MarkWoken => call = self.bell.mark_only(&mut self.woken),
+                SendStep::Call if call => self.bell.call_only(),
+                SendStep::Call => {}
             }
         }
     }

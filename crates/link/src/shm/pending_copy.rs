@@ -7,7 +7,7 @@ use super::cooperative_copy::{CooperativeCopy, CopyState, Offer, Part};
 use super::mapping::MappedLane;
 use super::ring::LaneMemory;
 use super::segment::PeerSegment;
-use super::{ShmLink, attach, sync};
+use super::{ShmLink, cross_memory, sync};
 use crate::memory::UserMemory;
 use crate::{CopyStatus, Link};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl PendingCopy {
     fn read(&mut self, Part { offset, bytes, .. }: Part) {
         if self.result.is_ok() {
             let (from, to) = (self.address.wrapping_add(offset), self.offset + offset);
-            self.result = attach::copy_across(self.pid, Direction::Get, from, &self.memory, to, bytes);
+            self.result = cross_memory::copy_across(self.pid, Direction::Get, from, &self.memory, to, bytes);
         }
     }
 
@@ -77,7 +77,7 @@ impl ShmLink {
         // One at a time in each lane, into buffers of one piece.
         let (Some(reader), Some(start), false) = (reader, start, self.pending_copies.contains_key(&peer))
         else {
-            attach::copy_across(pid, Direction::Get, address, memory, offset, bytes)?;
+            cross_memory::copy_across(pid, Direction::Get, address, memory, offset, bytes)?;
             return self.check_source_valid(peer).map(|()| CopyStatus::Done);
         };
         let lane = reader.lane().clone();
@@ -105,7 +105,9 @@ impl ShmLink {
         if facts.pid_namespace != self.pid_namespace {
             return false;
         }
-        cooperative_copy.help(|from, to, bytes| attach::put_across(facts.pid, from, to, bytes)).is_some()
+        cooperative_copy
+            .help(|from, to, bytes| cross_memory::write_across(facts.pid, from, to, bytes))
+            .is_some()
     }
 
     /// Whoever was to copy pieces into our memory for `peer` has done so, or is dead, or takes very long.

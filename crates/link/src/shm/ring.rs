@@ -352,7 +352,7 @@ impl<L: LaneMemory> Writer<L> {
     /// Slots that have become free since the last call; the first call counts the whole lane but the two slots that are set aside, for
     /// the last packet and for an early wrap. A reader that claims to have
     /// retired what was never written is believed nothing.
-    pub fn room(&mut self) -> u32 {
+    pub fn newly_free_slots(&mut self) -> u32 {
         let slots = u64::from(self.lane.slots()) - 2;
         // Acquire: the zeroes that the reader left in the slots come before what we write into them.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
@@ -452,7 +452,7 @@ impl<L: LaneMemory> Reader<L> {
     /// # Panics
     /// If the packet has fewer, or the memory.
     #[inline(always)]
-    pub fn take(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
+    pub fn copy_payload(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
         assert!(
             bytes <= u64::from(found.payload_bytes),
             "{bytes} bytes wanted of a packet with {}",
@@ -464,12 +464,12 @@ impl<L: LaneMemory> Reader<L> {
             memory.write(offset, &head[header_bytes..header_bytes + in_head]);
         }
         if bytes > in_head as u64 {
-            self.take_body(memory, offset + in_head as u64, bytes - in_head as u64);
+            self.copy_body(memory, offset + in_head as u64, bytes - in_head as u64);
         }
     }
 
     #[inline(never)]
-    fn take_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
+    fn copy_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         let mut to_byte = offset;
         for_each_part(self.at, bytes as u32, self.lane.slots(), |mut at, bytes| {
             memory.for_each_stretch(to_byte, bytes as u64, |to, bytes| {
@@ -508,7 +508,7 @@ impl<L: LaneMemory> Reader<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::heap::{HeapLane, credit, eager};
+    use crate::shm::heap_lane::{HeapLane, credit, eager};
     use crate::shm::sync::Arc;
 
     fn pair(slots: u32) -> (Writer<Arc<HeapLane>>, Reader<Arc<HeapLane>>) {
@@ -531,7 +531,7 @@ mod tests {
             let mut bytes = vec![0; packet.payload_bytes as usize];
             // SAFETY: the vector outlives the view.
             let memory = unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) };
-            reader.take(&head, &found, &memory, 0, bytes.len() as u64);
+            reader.copy_payload(&head, &found, &memory, 0, bytes.len() as u64);
             reader.retire(&found);
             bytes
         })
@@ -649,14 +649,14 @@ mod tests {
     #[test]
     fn room_is_counted_once() {
         let (mut writer, mut reader) = pair(5);
-        assert_eq!(writer.room(), 3);
-        assert_eq!(writer.room(), 0);
+        assert_eq!(writer.newly_free_slots(), 3);
+        assert_eq!(writer.newly_free_slots(), 0);
         send(&mut writer, &[0; 60]); // two slots
-        assert_eq!(writer.room(), 0);
+        assert_eq!(writer.newly_free_slots(), 0);
         receive(&mut reader);
-        assert_eq!(writer.room(), 2);
+        assert_eq!(writer.newly_free_slots(), 2);
         reader.lane.control().retired.0.store(1 << 40, Ordering::Release); // a lie
-        assert_eq!(writer.room(), 0);
+        assert_eq!(writer.newly_free_slots(), 0);
     }
 
     #[test]

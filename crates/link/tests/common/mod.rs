@@ -70,7 +70,7 @@ pub fn receive(link: &mut ShmLink) -> (Peer, u64, Vec<u8>) {
     match wait(link) {
         Arrival::Packet { from, packet } => {
             let mut bytes = vec![0; packet.payload_bytes as usize];
-            link.take(&memory(&mut bytes), 0, packet.payload_bytes.into());
+            link.copy_payload(&memory(&mut bytes), 0, packet.payload_bytes.into());
             link.retire();
             (from, tag(&packet), bytes)
         }

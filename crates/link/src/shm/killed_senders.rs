@@ -1,9 +1,9 @@
 //! Senders killed after each step of sending, in real segments and with real signals.
 
-use super::outbox::Step;
+use super::outbox::SendStep;
 use super::{ShmLink, ShmOptions};
 use crate::memory::UserMemory;
-use crate::shm::heap::eager;
+use crate::shm::heap_lane::eager;
 use crate::shm::ring::LaneMemory;
 use crate::shm::sync::Ordering;
 use crate::{Arrival, Link, Liveness};
@@ -54,7 +54,7 @@ fn receive(link: &mut ShmLink) -> Option<(Peer, Vec<u8>)> {
     match link.poll()? {
         Arrival::Packet { from, packet } => {
             let mut bytes = vec![0; packet.payload_bytes as usize];
-            link.take(&memory(&mut bytes), 0, packet.payload_bytes.into());
+            link.copy_payload(&memory(&mut bytes), 0, packet.payload_bytes.into());
             link.retire();
             Some((from, bytes))
         }
@@ -65,7 +65,7 @@ fn receive(link: &mut ShmLink) -> Option<(Peer, Vec<u8>)> {
 #[test]
 fn a_killed_sender_leaves_no_half_packet_and_is_found_dead() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
-    for last in Step::ALL {
+    for last in SendStep::ALL {
         for (bytes, earlier) in [(8, 0), (200, 0), (200, 3)] {
             killed_after(dir.path(), last, bytes, earlier, false);
         }
@@ -75,14 +75,14 @@ fn a_killed_sender_leaves_no_half_packet_and_is_found_dead() {
 
 #[test]
 fn a_sender_killed_at_any_step_of_a_packet_that_wraps_early_delays_nobody() {
-    for last in Step::ALL {
+    for last in SendStep::ALL {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
         killed_after(dir.path(), last, 200, 3, true);
     }
 }
 
 /// The victim sends `earlier` packets, waits until they are read if it is to, then sends one of `bytes` bytes up to step `last`, and is killed.
-fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bool) {
+fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before: bool) {
     let mut reader = open(dir);
     let mut other = open(dir);
     let address = reader.address();
@@ -127,7 +127,7 @@ fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bo
         }
         Some(Arrival::Packet { from: Peer(1), packet }) => {
             reader.retire();
-            assert!(packet.payload_bytes == 60 || last >= Step::Publish);
+            assert!(packet.payload_bytes == 60 || last >= SendStep::Publish);
             None
         }
         Some(other) => panic!("{other:?}"),
@@ -138,7 +138,8 @@ fn killed_after(dir: &Path, last: Step, bytes: u32, earlier: u8, read_before: bo
         let (from, payload) = wait_for("packet", || match receive(&mut reader) {
             Some((Peer(1), payload)) => {
                 assert!(
-                    payload.len() == 60 || (last >= Step::Publish && payload == vec![0xdd; bytes as usize])
+                    payload.len() == 60
+                        || (last >= SendStep::Publish && payload == vec![0xdd; bytes as usize])
                 );
                 None
             }
@@ -162,7 +163,7 @@ fn a_stopped_sender_does_not_keep_the_sleeper_from_waking_for_another() {
         let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
         reader.accept(lane, Peer(number as u32));
     }
-    for last in Step::ALL.into_iter().filter(|&last| last < Step::Call) {
+    for last in SendStep::ALL.into_iter().filter(|&last| last < SendStep::Call) {
         let started = std::time::Instant::now();
         let (r, s, o) = (&mut reader, &mut stopped, &mut other);
         std::thread::scope(|scope| {
@@ -190,7 +191,7 @@ fn a_stopped_sender_does_not_keep_the_sleeper_from_waking_for_another() {
 
 /// Where a newcomer can be killed on its way into a mailbox whose lanes are all taken, or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Coming {
+enum AttachStep {
     /// It has claimed a free lane, and nothing else.
     Claimed,
     /// It has reserved and mapped its memory.
@@ -212,32 +213,32 @@ enum Coming {
 }
 
 /// Does what a newcomer does, up to `last`. The mailbox's lanes are all taken from `Placed` on.
-fn come_until(link: &mut ShmLink, address: &crate::Address, last: Coming) {
+fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) {
     let place = super::layout::Place::parse(address).expect("an address");
     let segment = super::segment::PeerSegment::open(&link.dir, &place).expect("a mailbox");
     let (id, header) = (link.place.id, segment.header());
-    let furnish = |lane, last| {
+    let prepare_lane = |lane, last| {
         let memory = segment.lane(lane).expect("memory");
-        if last != Coming::Mapped {
+        if last != AttachStep::Mapped {
             memory.set_owner(&link.place.address().0);
-            if last != Coming::Named {
+            if last != AttachStep::Named {
                 memory.set_state(super::layout::lane_state::READY);
             }
         }
     };
     match last {
-        Coming::Claimed => drop(segment.claim_lane(id).expect("memory").expect("a lane")),
-        Coming::Mapped | Coming::Named | Coming::Ready => {
-            furnish(segment.claim_lane(id).expect("memory").expect("a lane"), last);
+        AttachStep::Claimed => drop(segment.claim_lane(id).expect("memory").expect("a lane")),
+        AttachStep::Mapped | AttachStep::Named | AttachStep::Ready => {
+            prepare_lane(segment.claim_lane(id).expect("memory").expect("a lane"), last);
         }
-        Coming::Placed => header.lane_queue().enter_halfway(id),
-        Coming::Waiting => drop(header.lane_queue().enter(id).expect("a place")),
-        Coming::Called | Coming::Answered | Coming::Taken => {
+        AttachStep::Placed => header.lane_queue().enter_halfway(id),
+        AttachStep::Waiting => drop(header.lane_queue().enter(id).expect("a place")),
+        AttachStep::Called | AttachStep::Answered | AttachStep::Taken => {
             let ticket = header.lane_queue().enter(id).expect("a place");
             header.call_about(super::bell::call::NEWCOMER);
-            if last != Coming::Called {
+            if last != AttachStep::Called {
                 wait_for("an answer", || header.lane_queue().assigned_lane(ticket));
-                if last == Coming::Taken {
+                if last == AttachStep::Taken {
                     header.lane_queue().leave(ticket);
                 }
             }
@@ -246,7 +247,7 @@ fn come_until(link: &mut ShmLink, address: &crate::Address, last: Coming) {
 }
 
 /// Lets `holder` leave if it is asked to, and frees its lane.
-fn turn(reader: &mut ShmLink, holder: &mut ShmLink) {
+fn detach_if_requested(reader: &mut ShmLink, holder: &mut ShmLink) {
     if let Some(Arrival::DetachRequested { by }) = holder.poll() {
         holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None);
         holder.disconnect(by);
@@ -265,7 +266,7 @@ fn turn(reader: &mut ShmLink, holder: &mut ShmLink) {
 
 #[test]
 fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
-    use Coming::{Answered, Called, Claimed, Mapped, Named, Placed, Ready, Taken, Waiting};
+    use AttachStep::{Answered, Called, Claimed, Mapped, Named, Placed, Ready, Taken, Waiting};
     for last in [Claimed, Mapped, Named, Ready, Placed, Waiting, Called, Answered, Taken] {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let mut reader =
@@ -283,13 +284,13 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut victim = open(dir.path());
-            come_until(&mut victim, &address, last);
+            attach_until(&mut victim, &address, last);
             // SAFETY: ends this process.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
         let mut status = 0;
         wait_for("the victim's end", || {
-            turn(&mut reader, &mut holder);
+            detach_if_requested(&mut reader, &mut holder);
             // SAFETY: our own child.
             (unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child).then_some(())
         });
@@ -297,11 +298,11 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
         // Somebody else gets the lane, within a look or two.
         let mut looked = std::time::Instant::now();
         let lease = wait_for("the lane", || {
-            turn(&mut reader, &mut holder);
+            detach_if_requested(&mut reader, &mut holder);
             if looked.elapsed().as_millis() > 20 {
                 looked = std::time::Instant::now();
-                reader.tend(u64::MAX);
-                for peer in reader.overdue() {
+                reader.maintain(u64::MAX);
+                for peer in reader.overdue_peers() {
                     // What a driver does: looks, and gives the dead up.
                     assert_eq!(reader.liveness(&reader.peers[&peer].address.expect("known")), Liveness::Dead);
                     reader.forget(peer);
@@ -328,7 +329,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
 
 #[test]
 fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
-    for last in Step::ALL {
+    for last in SendStep::ALL {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let mut reader =
             ShmLink::open(&ShmOptions { max_lanes: 1, ..options(dir.path()) }).expect("a mailbox");
@@ -362,8 +363,8 @@ fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
                     }
                 }
                 None => {
-                    reader.tend(u64::MAX);
-                    for peer in reader.overdue() {
+                    reader.maintain(u64::MAX);
+                    for peer in reader.overdue_peers() {
                         reader.forget(peer);
                     }
                 }
@@ -373,7 +374,7 @@ fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
         });
         assert_eq!(
             received,
-            1 + u32::from(last >= Step::Publish),
+            1 + u32::from(last >= SendStep::Publish),
             "{last:?}: what it sent while it lived is read"
         );
     }

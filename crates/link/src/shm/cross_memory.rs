@@ -21,7 +21,7 @@ const MAX_CALL_BYTES: u64 = 1 << 30;
 /// Lets other processes of this user copy from and to this one where the Yama security module restricts that to
 /// descendants (`ptrace_scope` 1, as on Ubuntu). Without Yama this does nothing. With it, a process of the same user could
 /// trace us too, as it could without Yama.
-pub fn allow_siblings() {
+pub fn allow_other_processes() {
     // SAFETY: this prctl takes integers and changes nothing but who may attach to us.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
@@ -47,12 +47,12 @@ pub fn copy_across(
         memory.for_each_stretch(offset, bytes, |_, _| ());
         let piece =
             libc::iovec { iov_base: (start + offset as usize) as *mut libc::c_void, iov_len: bytes as usize };
-        done = call(pid, direction, address, &[piece], bytes)?;
+        done = transfer_once(pid, direction, address, &[piece], bytes)?;
     }
     let mut pieces = Vec::new();
     while done < bytes {
         let wanted = gather(memory, offset + done, (bytes - done).min(MAX_CALL_BYTES), &mut pieces);
-        let moved = call(pid, direction, address + done, &pieces, wanted)?;
+        let moved = transfer_once(pid, direction, address + done, &pieces, wanted)?;
         done += moved;
     }
     Ok(())
@@ -71,7 +71,7 @@ fn gather(memory: &UserMemory, offset: u64, bytes: u64, pieces: &mut Vec<libc::i
     total
 }
 
-fn call(
+fn transfer_once(
     pid: u32,
     direction: Direction,
     address: u64,
@@ -103,13 +103,13 @@ fn call(
 
 /// Copies `bytes` bytes from our address `from` to `to` in process `pid`. Both are the other process's word: the kernel checks
 /// them, and what is not ours to read is an error. Returns whether everything was copied.
-pub fn put_across(pid: u32, from: u64, to: u64, bytes: u64) -> bool {
+pub fn write_across(pid: u32, from: u64, to: u64, bytes: u64) -> bool {
     let mut done = 0;
     while done < bytes {
         let length = (bytes - done).min(MAX_CALL_BYTES);
         let piece =
             libc::iovec { iov_base: from.wrapping_add(done) as *mut libc::c_void, iov_len: length as usize };
-        match call(pid, Direction::Put, to.wrapping_add(done), &[piece], length) {
+        match transfer_once(pid, Direction::Put, to.wrapping_add(done), &[piece], length) {
             Ok(moved) => done += moved,
             Err(_) => return false,
         }
