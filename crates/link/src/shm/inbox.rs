@@ -21,7 +21,7 @@
 //! its own memory, tells the others, and waits for them to set it), though MPI does not promise it. Only we
 //! fill that lane, so the others wait for no more than what we have sent to ourselves and not read.
 
-use super::bell::{Bell, Episode};
+use super::doorbell::{Doorbell, Episode};
 use super::ring::{LaneMemory, Reader};
 use super::sync::{Ordering, heavy_fence};
 use std::collections::VecDeque;
@@ -168,7 +168,7 @@ impl<L: LaneMemory> Inbox<L> {
     /// Whether nothing but a packet in a lane that is polled can be next: nothing is announced, nobody calls, no lane is queued and
     /// none is due to be made quiet.
     #[inline]
-    pub fn is_calm(&self, bell: &Bell) -> bool {
+    pub fn is_calm(&self, bell: &Doorbell) -> bool {
         let waiting = self.queue.len() | self.strangers.len();
         !bell.announced() && waiting == 0 && self.polls < self.next_sweep
     }
@@ -186,7 +186,7 @@ impl<L: LaneMemory> Inbox<L> {
     /// The next lane in which something has arrived. `None` also when strangers have been announced: look at them
     /// first. So it is when somebody has called.
     #[inline]
-    pub fn next(&mut self, bell: &Bell) -> Option<u32> {
+    pub fn next(&mut self, bell: &Doorbell) -> Option<u32> {
         self.polls += 1;
         if self.polls >= self.next_sweep {
             self.demote_idle();
@@ -263,7 +263,7 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     #[cold]
-    fn take_announcements(&mut self, bell: &Bell) {
+    fn take_announcements(&mut self, bell: &Doorbell) {
         bell.take(|lane| match self.lanes.get(lane as usize) {
             Some(Some(_)) => self.schedule(lane),
             _ => self.strangers.push_back(lane),
@@ -323,14 +323,14 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     /// Sleeps until something comes, at most `at_most_ns`.
-    pub fn sleep(&mut self, bell: &Bell, at_most_ns: u64) {
+    pub fn sleep(&mut self, bell: &Doorbell, at_most_ns: u64) {
         let mut episode = self.episode;
         bell.sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.may_have_arrivals(bell));
         self.episode = episode;
     }
 
     /// Whether something has come, or is announced.
-    pub fn may_have_arrivals(&self, bell: &Bell) -> bool {
+    pub fn may_have_arrivals(&self, bell: &Doorbell) -> bool {
         bell.announced()
             || !self.queue.is_empty()
             || !self.strangers.is_empty()

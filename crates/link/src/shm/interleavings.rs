@@ -3,8 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-link --release loom`. A lost packet or wake-up shows as a deadlock, which
 //! loom reports; a slot read while it is written as a race. The lanes are on the heap, the code is the real one.
 
-use super::bell::{Bell, Episode, call};
 use super::cooperative_copy::{CooperativeCopy, CopyState};
+use super::doorbell::{Doorbell, Episode, call};
 use super::heap_lane::{HeapLane, credit, eager};
 use super::inbox::{Inbox, Limits};
 use super::lane_queue::{self, LaneQueue};
@@ -13,7 +13,7 @@ use super::ring::{LaneMemory, Reader, Writer};
 use super::sync::{Arc, AtomicU64, Ordering, Watched, explore, thread, yield_now};
 use crate::memory::UserMemory;
 
-type Sender = Outbox<Arc<HeapLane>, Arc<Bell>>;
+type Sender = Outbox<Arc<HeapLane>, Arc<Doorbell>>;
 
 const FOR_EVER_NS: u64 = u64::MAX;
 
@@ -43,8 +43,8 @@ fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
 }
 
 /// A mailbox of two lanes, with limits so tight that every poll demotes.
-fn mailbox(limits: Limits) -> (Arc<Bell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
-    let bell = Arc::new(Bell::default());
+fn mailbox(limits: Limits) -> (Arc<Doorbell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
+    let bell = Arc::new(Doorbell::default());
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
         let memory = Arc::new(HeapLane::new(4));
@@ -59,7 +59,7 @@ const ONE_POLLED: Limits = Limits { max_active: 1, keep_active: 0, idle_polls: 2
 const NEVER_DEMOTE: Limits =
     Limits { max_active: 2, keep_active: 2, idle_polls: u64::MAX, full_fences: false };
 
-fn receive_all(bell: &Bell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
+fn receive_all(bell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
     while wanted.iter().any(|marks| !marks.is_empty()) {
         match inbox.next(bell) {
             Some(lane) => {
@@ -191,9 +191,9 @@ const FIRST: u64 = 7;
 /// A mailbox of one lane, of which only who holds it matters.
 #[derive(Default)]
 struct OneLane {
-    bell: Bell,
+    bell: Doorbell,
     /// The newcomers' own.
-    bells: [Bell; 2],
+    bells: [Doorbell; 2],
     lane_queue: LaneQueue,
     claims: [AtomicU64; 1],
     /// Who has left.
@@ -235,13 +235,13 @@ impl OneLane {
         // SAFETY: under loom the access is checked.
         self.slots.0.with_mut(|slots| unsafe { *slots = id });
         self.left.swap(id, Ordering::Release); // a plain store could be taken for an older one by loom
-        self.bell.call_about(call::ELSEWHERE); // stands for the announcement of the last packet
+        self.bell.call_about(call::AS_SENDER); // stands for the announcement of the last packet
     }
 
     fn serve(&self) {
         for waiter in self.lane_queue.waiters() {
             if self.lane_queue.assign_lane(waiter, &self.claims) {
-                self.bells[(waiter.segment - FIRST) as usize].call_about(call::ELSEWHERE);
+                self.bells[(waiter.segment - FIRST) as usize].call_about(call::AS_SENDER);
             }
         }
     }

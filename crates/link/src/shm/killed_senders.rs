@@ -235,7 +235,7 @@ fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) 
         AttachStep::Waiting => drop(header.lane_queue().enter(id).expect("a place")),
         AttachStep::Called | AttachStep::Answered | AttachStep::Taken => {
             let ticket = header.lane_queue().enter(id).expect("a place");
-            header.call_about(super::bell::call::NEWCOMER);
+            header.call_about(super::doorbell::call::NEWCOMER);
             if last != AttachStep::Called {
                 wait_for("an answer", || header.lane_queue().assigned_lane(ticket));
                 if last == AttachStep::Taken {

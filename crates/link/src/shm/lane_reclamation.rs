@@ -8,7 +8,7 @@
 //! ```
 //! It reads a clock only while somebody waits and in [`super::ShmLink`]'s `tend`, which its driver calls some times a second.
 
-use super::bell::call;
+use super::doorbell::call;
 use super::lane_queue::unclaim;
 use super::layout::{Place, lane_state};
 use super::sync::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ impl ShmLink {
             self.assign_free_lanes();
             self.reclaim_for_waiters();
         }
-        if calls & call::ELSEWHERE != 0 {
+        if calls & call::AS_SENDER != 0 {
             for (index, outbox) in self.outboxes.iter().enumerate() {
                 if outbox.as_ref().is_some_and(|outbox| outbox.lane().take_detach_request()) {
                     self.detach_requests.push_back(Peer(index as u32));
@@ -112,7 +112,7 @@ impl ShmLink {
             }
             self.reclamation.waiters -= 1;
             if let Some(theirs) = segment::header_of(&self.dir, waiter.segment) {
-                theirs.call_about(call::ELSEWHERE);
+                theirs.call_about(call::AS_SENDER);
             }
         }
     }
@@ -166,7 +166,7 @@ impl ShmLink {
         let Some(reader) = self.inbox.reader(lane) else { return };
         reader.lane().request_detach();
         if let Some(segment) = self.peers.get(&peer).and_then(|entry| entry.segment.as_ref()) {
-            segment.header().call_about(call::ELSEWHERE);
+            segment.header().call_about(call::AS_SENDER);
         }
     }
 

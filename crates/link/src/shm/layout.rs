@@ -14,7 +14,7 @@
 //! The file is as long as all lanes together but sparse: only lanes that were claimed occupy memory. Whatever a peer
 //! reads here it checks first ([`Facts::parse`]); a peer that lies can thereby confuse nobody but itself.
 
-use super::bell::MAX_LANES;
+use super::doorbell::MAX_LANES;
 use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 

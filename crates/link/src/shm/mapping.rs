@@ -5,7 +5,7 @@
 //! process of the same user that ignores the protocol can make us read nonsense, which the ring checks; by truncating
 //! the file it can kill us (SIGBUS), as it could with kill(2).
 
-use super::bell::Bell;
+use super::doorbell::Doorbell;
 use super::lane_queue::LaneQueue;
 use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
 use super::ring::{LaneControl, LaneMemory, Line};
@@ -76,7 +76,7 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub struct HeaderWords {
     state: Line<AtomicU32>,
-    bell: Bell,
+    bell: Doorbell,
     lane_queue: LaneQueue,
 }
 
@@ -130,9 +130,9 @@ impl MappedHeader {
 }
 
 impl Deref for MappedHeader {
-    type Target = Bell;
+    type Target = Doorbell;
     #[inline]
-    fn deref(&self) -> &Bell {
+    fn deref(&self) -> &Doorbell {
         // SAFETY: as in `words`; the range was checked in `new`.
         unsafe { &self.mapping.base.add(WORDS_OFFSET).cast::<HeaderWords>().as_ref().bell }
     }

@@ -14,10 +14,10 @@
 //! A: transmit      slot written, word published: nothing else to do
 //! ```
 
-mod bell;
 mod cooperative_copy;
 mod cross_memory;
 mod diagnostics;
+mod doorbell;
 #[cfg(test)]
 mod heap_lane;
 mod inbox;
@@ -37,7 +37,7 @@ pub(crate) mod sync;
 
 use crate::memory::UserMemory;
 use crate::{Address, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Liveness, Polled};
-use bell::call;
+use doorbell::call;
 use inbox::{Inbox, Limits};
 use lane_queue::{Ticket, unclaim};
 use lane_reclamation::{OpenLane, Reclamation};

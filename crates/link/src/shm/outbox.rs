@@ -7,7 +7,7 @@
 //! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, send back, announce
 //! lane, announce summary, wake. `tests` stops it after every one.
 
-use super::bell::{Bell, Woken};
+use super::doorbell::{Doorbell, WokenEpisode};
 use super::ring::{LaneMemory, Writer};
 use super::sync::{Ordering, light_fence};
 use crate::memory::UserMemory;
@@ -19,15 +19,15 @@ use weir_proto::Packet;
 pub struct Outbox<L, B> {
     writer: Writer<L>,
     bell: B,
-    woken: Woken,
+    woken: WokenEpisode,
     lane: u32,
     full_fences: bool,
 }
 
-impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
+impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
     /// For lane number `lane`, whose memory is `memory`. `full_fences`: one of the two sides has no membarrier.
     pub fn new(lane: u32, memory: L, bell: B, full_fences: bool) -> Outbox<L, B> {
-        Outbox { writer: Writer::new(memory), bell, woken: Woken::default(), lane, full_fences }
+        Outbox { writer: Writer::new(memory), bell, woken: WokenEpisode::default(), lane, full_fences }
     }
 
     /// Sends `packet`. The caller owns the slots.
@@ -96,7 +96,7 @@ impl SendStep {
 }
 
 #[cfg(test)]
-impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
+impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
     /// [`Outbox::send`] up to and including step `last`, made of the same parts.
     pub fn send_until(&mut self, last: SendStep, packet: &Packet, payload: Option<(&UserMemory, u64)>) {
         let (slots, in_head) = self.writer.begin(packet);
@@ -121,8 +121,8 @@ impl<L: LaneMemory, B: Deref<Target = Bell>> Outbox<L, B> {
                     light_fence(self.full_fences);
                 }
                 SendStep::AnnounceLane | SendStep::AnnounceSummary => {}
-                SendStep::MarkWoken => call = self.bell.mark_only(&mut self.woken),
-                SendStep::Call if call => self.bell.call_only(),
+                SendStep::MarkWoken => call = self.bell.mark_woken_only(&mut self.woken),
+                SendStep::Call if call => self.bell.wake_futex_only(),
                 SendStep::Call => {}
             }
         }

@@ -1,7 +1,7 @@
 //! The ring of one lane: one writer, one reader, packets that fill a slot or a run of slots.
 //!
 //! What it does not know: whether there is room (the writer owns credits, or has looked at `retired`), who
-//! else writes to the mailbox, how the reader learns where to look ([`super::bell`], [`super::inbox`]).
+//! else writes to the mailbox, how the reader learns where to look ([`super::doorbell`], [`super::inbox`]).
 //!
 //! A worked exchange, on a lane of 4 slots; `w` is the first word of a slot, 0 means empty:
 //! ```text

@@ -39,7 +39,7 @@ pub mod call {
     /// Somebody waits for a lane here.
     pub const NEWCOMER: u32 = 1;
     /// The reader is, elsewhere, asked to leave, or is given a lane.
-    pub const ELSEWHERE: u32 = 2;
+    pub const AS_SENDER: u32 = 2;
 }
 
 /// What a reader looks at in every poll.
@@ -53,15 +53,15 @@ struct Signals {
 /// The doorbell, as it lies in the header.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     asleep: Line<Futex>,
     signals: Line<Signals>,
     bitmap: [AtomicU64; BITMAP_WORDS],
 }
 
-impl Default for Bell {
-    fn default() -> Bell {
-        Bell {
+impl Default for Doorbell {
+    fn default() -> Doorbell {
+        Doorbell {
             asleep: Line::default(),
             signals: Line::default(),
             bitmap: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -75,9 +75,9 @@ pub struct Episode(u32);
 
 /// The last sleep that a sender has ended itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Woken(u32);
+pub struct WokenEpisode(u32);
 
-impl Bell {
+impl Doorbell {
     /// First half of announcing: the lane's bit. Release, as the second half: who sees the bit sees the slot.
     #[inline]
     pub fn announce_lane(&self, lane: u32) {
@@ -92,7 +92,7 @@ impl Bell {
 
     /// Wakes the reader if it sleeps. Called after publishing, announcing and a light fence.
     #[inline]
-    pub fn wake(&self, woken: &mut Woken) {
+    pub fn wake(&self, woken: &mut WokenEpisode) {
         let word = self.asleep.0.word().load(Ordering::Relaxed);
         if word & STAGES != 0 {
             self.wake_sleeper(word, woken);
@@ -100,14 +100,14 @@ impl Bell {
     }
 
     #[cold]
-    fn wake_sleeper(&self, word: u32, woken: &mut Woken) {
+    fn wake_sleeper(&self, word: u32, woken: &mut WokenEpisode) {
         if self.mark_woken(word, woken) {
-            self.call();
+            self.wake_futex();
         }
     }
 
     /// First half of waking: makes a wait that has not begun return at once. `false`: we have woken this episode before.
-    fn mark_woken(&self, word: u32, woken: &mut Woken) -> bool {
+    fn mark_woken(&self, word: u32, woken: &mut WokenEpisode) -> bool {
         let episode = word | STAGES; // never 0, so that a new sender has woken nobody
         if woken.0 == episode {
             return false;
@@ -122,21 +122,21 @@ impl Bell {
     }
 
     /// Second half: the system call.
-    fn call(&self) {
+    fn wake_futex(&self) {
         self.asleep.0.wake();
     }
 
     /// The halves one by one, for tests that stop a sender between them.
     #[cfg(test)]
-    pub fn mark_only(&self, woken: &mut Woken) -> bool {
+    pub fn mark_woken_only(&self, woken: &mut WokenEpisode) -> bool {
         let word = self.asleep.0.word().load(Ordering::Relaxed);
         word & STAGES != 0 && self.mark_woken(word, woken)
     }
 
-    /// See [`Bell::mark_only`].
+    /// See [`Doorbell::mark_woken_only`].
     #[cfg(test)]
-    pub fn call_only(&self) {
-        self.call();
+    pub fn wake_futex_only(&self) {
+        self.wake_futex();
     }
 
     /// Whether anybody has announced anything.
@@ -157,7 +157,7 @@ impl Bell {
     pub fn call_about(&self, what: u32) {
         self.signals.0.calls.fetch_or(what, Ordering::Release);
         light_fence(true); // between the call and `asleep`
-        self.wake(&mut Woken::default());
+        self.wake(&mut WokenEpisode::default());
     }
 
     /// Takes all calls.
