@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 /// The bounds of polling.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PollLimits {
     /// The most lanes that are polled: an empty poll looks at so many cache lines.
     pub max_active: usize,
     /// So many stay polled however idle they are; a demotion costs a heavy fence.
@@ -41,14 +41,14 @@ pub struct Limits {
 
 /// An empty poll takes 4 ns and more, a heavy fence up to 20 us (see [`super::sync`]): with at least 260 us between two
 /// looks, fences cost at most a few percent of a reader that only polls.
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { max_active: 64, keep_active: 8, idle_polls: 65_536, full_fences: false }
+impl Default for PollLimits {
+    fn default() -> PollLimits {
+        PollLimits { max_active: 64, keep_active: 8, idle_polls: 65_536, full_fences: false }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum LaneKind {
     /// Our own, looked at in every poll.
     Own,
     Quiet,
@@ -59,13 +59,13 @@ enum Place {
 #[derive(Debug)]
 struct Entry<L> {
     reader: Reader<L>,
-    place: Place,
+    kind: LaneKind,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Active {
     lane: u32,
-    last_hit: u64,
+    last_arrival: u64,
 }
 
 /// All lanes that are being read.
@@ -78,16 +78,16 @@ pub struct Inbox<L> {
     queue: VecDeque<u32>,
     queue_first: bool,
     /// Announced lanes that are not (yet) read.
-    strangers: VecDeque<u32>,
+    unaccepted_lanes: VecDeque<u32>,
     polls: u64,
     next_sweep: u64,
-    limits: Limits,
+    limits: PollLimits,
     episode: Episode,
 }
 
 impl<L: LaneMemory> Inbox<L> {
     /// Nothing to read yet.
-    pub fn new(limits: Limits) -> Inbox<L> {
+    pub fn new(limits: PollLimits) -> Inbox<L> {
         Inbox {
             lanes: Vec::new(),
             own: None,
@@ -95,7 +95,7 @@ impl<L: LaneMemory> Inbox<L> {
             cursor: 0,
             queue: VecDeque::new(),
             queue_first: false,
-            strangers: VecDeque::new(),
+            unaccepted_lanes: VecDeque::new(),
             polls: 0,
             next_sweep: limits.idle_polls,
             limits,
@@ -104,29 +104,29 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     /// Reads `lane` from now on.
-    pub fn open(&mut self, lane: u32, memory: L) {
-        self.insert(lane, memory, Place::Quiet);
+    pub fn open_lane(&mut self, lane: u32, memory: L) {
+        self.insert(lane, memory, LaneKind::Quiet);
         // What came before we read it may have been announced in vain.
         self.schedule(lane);
     }
 
     /// Reads `lane`, which is our own, from now on, and before all others.
-    pub fn open_own(&mut self, lane: u32, memory: L) {
-        self.insert(lane, memory, Place::Own);
+    pub fn open_own_lane(&mut self, lane: u32, memory: L) {
+        self.insert(lane, memory, LaneKind::Own);
         self.own = Some(lane);
         self.set_polled(lane, 1);
     }
 
-    fn insert(&mut self, lane: u32, memory: L, place: Place) {
+    fn insert(&mut self, lane: u32, memory: L, kind: LaneKind) {
         let index = lane as usize;
         if self.lanes.len() <= index {
             self.lanes.resize_with(index + 1, || None);
         }
-        self.lanes[index] = Some(Entry { reader: Reader::new(memory), place });
+        self.lanes[index] = Some(Entry { reader: Reader::new(memory), kind });
     }
 
     /// Does not read `lane` any more.
-    pub fn shut(&mut self, lane: u32) {
+    pub fn close_lane(&mut self, lane: u32) {
         if let Some(entry) = self.lanes.get_mut(lane as usize) {
             *entry = None;
         }
@@ -150,30 +150,30 @@ impl<L: LaneMemory> Inbox<L> {
 
     /// The next announced lane that is not being read.
     #[inline]
-    pub fn next_stranger(&mut self) -> Option<u32> {
-        self.strangers.pop_front()
+    pub fn next_unaccepted_lane(&mut self) -> Option<u32> {
+        self.unaccepted_lanes.pop_front()
     }
 
     /// A lane to be looked at as if it had been announced.
-    pub fn push_stranger(&mut self, lane: u32) {
-        self.strangers.push_back(lane);
+    pub fn push_unaccepted_lane(&mut self, lane: u32) {
+        self.unaccepted_lanes.push_back(lane);
     }
 
-    /// Whether [`Inbox::next_stranger`] would give one.
+    /// Whether [`Inbox::next_unaccepted_lane`] would give one.
     #[inline]
-    pub fn has_strangers(&self) -> bool {
-        !self.strangers.is_empty()
+    pub fn has_unaccepted_lanes(&self) -> bool {
+        !self.unaccepted_lanes.is_empty()
     }
 
     /// Whether nothing but a packet in a lane that is polled can be next: nothing is announced, nobody calls, no lane is queued and
     /// none is due to be made quiet.
     #[inline]
-    pub fn is_calm(&self, bell: &Doorbell) -> bool {
-        let waiting = self.queue.len() | self.strangers.len();
+    pub fn only_polled_lanes_matter(&self, bell: &Doorbell) -> bool {
+        let waiting = self.queue.len() | self.unaccepted_lanes.len();
         !bell.announced() && waiting == 0 && self.polls < self.next_sweep
     }
 
-    /// What [`Inbox::next`] gives while [`Inbox::is_calm`].
+    /// What [`Inbox::next`] gives while [`Inbox::only_polled_lanes_matter`].
     #[inline(always)]
     pub fn next_polled(&mut self) -> Option<u32> {
         self.polls += 1;
@@ -183,7 +183,7 @@ impl<L: LaneMemory> Inbox<L> {
         }
     }
 
-    /// The next lane in which something has arrived. `None` also when strangers have been announced: look at them
+    /// The next lane in which something has arrived. `None` also when unaccepted lanes have been announced: look at them
     /// first. So it is when somebody has called.
     #[inline]
     pub fn next(&mut self, bell: &Doorbell) -> Option<u32> {
@@ -193,7 +193,7 @@ impl<L: LaneMemory> Inbox<L> {
         }
         if bell.announced() {
             self.take_announcements(bell);
-            if !self.strangers.is_empty() || bell.called() {
+            if !self.unaccepted_lanes.is_empty() || bell.called() {
                 return None; // our own lane may be among them
             }
         }
@@ -218,17 +218,17 @@ impl<L: LaneMemory> Inbox<L> {
         if let Some(Some(entry)) = self.lanes.get(first.lane as usize)
             && entry.reader.arrived()
         {
-            first.last_hit = self.polls;
+            first.last_arrival = self.polls;
             let next = self.cursor + 1;
             let lane = first.lane;
             self.cursor = if next == self.active.len() { 0 } else { next };
             return Some(lane);
         }
-        if self.active.len() > 1 { self.next_active_behind() } else { None }
+        if self.active.len() > 1 { self.next_active_after_cursor() } else { None }
     }
 
     /// The same for all but the one whose turn it is.
-    fn next_active_behind(&mut self) -> Option<u32> {
+    fn next_active_after_cursor(&mut self) -> Option<u32> {
         let count = self.active.len();
         let mut at = if self.cursor + 1 == count { 0 } else { self.cursor + 1 };
         for _ in 1..count {
@@ -237,7 +237,7 @@ impl<L: LaneMemory> Inbox<L> {
             let active = &mut self.active[here];
             let entry = self.lanes[active.lane as usize].as_ref();
             if entry.is_some_and(|entry| entry.reader.arrived()) {
-                active.last_hit = self.polls;
+                active.last_arrival = self.polls;
                 self.cursor = at;
                 return Some(active.lane);
             }
@@ -257,7 +257,7 @@ impl<L: LaneMemory> Inbox<L> {
                 }
                 return Some(lane);
             }
-            entry.place = Place::Quiet;
+            entry.kind = LaneKind::Quiet;
         }
         None
     }
@@ -266,17 +266,17 @@ impl<L: LaneMemory> Inbox<L> {
     fn take_announcements(&mut self, bell: &Doorbell) {
         bell.take(|lane| match self.lanes.get(lane as usize) {
             Some(Some(_)) => self.schedule(lane),
-            _ => self.strangers.push_back(lane),
+            _ => self.unaccepted_lanes.push_back(lane),
         });
     }
 
     fn schedule(&mut self, lane: u32) {
         let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { return };
-        if entry.place == Place::Quiet {
+        if entry.kind == LaneKind::Quiet {
             if self.active.len() < self.limits.max_active {
                 self.activate(lane);
             } else {
-                entry.place = Place::Queued;
+                entry.kind = LaneKind::Queued;
                 self.queue.push_back(lane);
             }
         }
@@ -284,9 +284,9 @@ impl<L: LaneMemory> Inbox<L> {
 
     fn activate(&mut self, lane: u32) {
         let Some(Some(entry)) = self.lanes.get_mut(lane as usize) else { return };
-        entry.place = Place::Active;
+        entry.kind = LaneKind::Active;
         entry.reader.lane().control().polled.0.store(1, Ordering::Relaxed);
-        self.active.push(Active { lane, last_hit: self.polls });
+        self.active.push(Active { lane, last_arrival: self.polls });
     }
 
     /// Makes lanes quiet in which nothing has come for long.
@@ -294,9 +294,14 @@ impl<L: LaneMemory> Inbox<L> {
     fn demote_idle(&mut self) {
         self.next_sweep = self.polls + self.limits.idle_polls;
         let spare = self.active.len().saturating_sub(self.limits.keep_active);
-        let oldest_hit = self.polls.saturating_sub(self.limits.idle_polls);
-        let idle: Vec<u32> =
-            self.active.iter().filter(|a| a.last_hit <= oldest_hit).map(|a| a.lane).take(spare).collect();
+        let oldest_arrival = self.polls.saturating_sub(self.limits.idle_polls);
+        let idle: Vec<u32> = self
+            .active
+            .iter()
+            .filter(|a| a.last_arrival <= oldest_arrival)
+            .map(|a| a.lane)
+            .take(spare)
+            .collect();
         if idle.is_empty() {
             return;
         }
@@ -309,7 +314,7 @@ impl<L: LaneMemory> Inbox<L> {
             if !fenced || entry.reader.arrived() {
                 self.set_polled(lane, 1);
             } else {
-                entry.place = Place::Quiet;
+                entry.kind = LaneKind::Quiet;
                 self.active.retain(|active| active.lane != lane);
             }
         }
@@ -333,7 +338,7 @@ impl<L: LaneMemory> Inbox<L> {
     pub fn may_have_arrivals(&self, bell: &Doorbell) -> bool {
         bell.announced()
             || !self.queue.is_empty()
-            || !self.strangers.is_empty()
+            || !self.unaccepted_lanes.is_empty()
             || self.own.is_some_and(|own| self.has_packet(own))
             || self.active.iter().any(|active| self.has_packet(active.lane))
     }

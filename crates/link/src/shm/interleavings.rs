@@ -6,7 +6,7 @@
 use super::cooperative_copy::{CooperativeCopy, CopyState};
 use super::doorbell::{Doorbell, Episode, call};
 use super::heap_lane::{HeapLane, credit, eager};
-use super::inbox::{Inbox, Limits};
+use super::inbox::{Inbox, PollLimits};
 use super::lane_queue::{self, LaneQueue};
 use super::outbox::{Outbox, SendStep};
 use super::ring::{LaneMemory, Reader, Writer};
@@ -43,21 +43,23 @@ fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
 }
 
 /// A mailbox of two lanes, with limits so tight that every poll demotes.
-fn mailbox(limits: Limits) -> (Arc<Doorbell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
+fn mailbox(limits: PollLimits) -> (Arc<Doorbell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
     let bell = Arc::new(Doorbell::default());
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
         let memory = Arc::new(HeapLane::new(4));
-        inbox.open(lane, Arc::clone(&memory));
+        inbox.open_lane(lane, Arc::clone(&memory));
         Outbox::new(lane, memory, Arc::clone(&bell), false)
     });
     (bell, inbox, outboxes)
 }
 
-const EAGER_TO_DEMOTE: Limits = Limits { max_active: 2, keep_active: 0, idle_polls: 1, full_fences: false };
-const ONE_POLLED: Limits = Limits { max_active: 1, keep_active: 0, idle_polls: 2, full_fences: false };
-const NEVER_DEMOTE: Limits =
-    Limits { max_active: 2, keep_active: 2, idle_polls: u64::MAX, full_fences: false };
+const EAGER_TO_DEMOTE: PollLimits =
+    PollLimits { max_active: 2, keep_active: 0, idle_polls: 1, full_fences: false };
+const ONE_POLLED: PollLimits =
+    PollLimits { max_active: 1, keep_active: 0, idle_polls: 2, full_fences: false };
+const NEVER_DEMOTE: PollLimits =
+    PollLimits { max_active: 2, keep_active: 2, idle_polls: u64::MAX, full_fences: false };
 
 fn receive_all(bell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
     while wanted.iter().any(|marks| !marks.is_empty()) {
@@ -118,7 +120,7 @@ fn loom_an_early_wrap_is_followed_before_the_slot_is_filled_again() {
     through_a_short_ring(4, 2, &[8, 8, 33, 8]);
 }
 
-fn two_senders(preemptions: usize, limits: Limits, packets: [u8; 2]) {
+fn two_senders(preemptions: usize, limits: PollLimits, packets: [u8; 2]) {
     explore(preemptions, move || {
         let (bell, mut inbox, outboxes) = mailbox(limits);
         let mut number = 0;

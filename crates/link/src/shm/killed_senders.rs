@@ -214,13 +214,13 @@ enum AttachStep {
 
 /// Does what a newcomer does, up to `last`. The mailbox's lanes are all taken from `Placed` on.
 fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) {
-    let place = super::layout::Place::parse(address).expect("an address");
-    let segment = super::segment::PeerSegment::open(&link.dir, &place).expect("a mailbox");
-    let (id, header) = (link.place.id, segment.header());
+    let target = super::layout::SegmentAddress::parse(address).expect("an address");
+    let segment = super::segment::PeerSegment::open(&link.dir, &target).expect("a mailbox");
+    let (id, header) = (link.own_address.id, segment.header());
     let prepare_lane = |lane, last| {
         let memory = segment.lane(lane).expect("memory");
         if last != AttachStep::Mapped {
-            memory.set_owner(&link.place.address().0);
+            memory.set_owner(&link.own_address.address().0);
             if last != AttachStep::Named {
                 memory.set_state(super::layout::lane_state::READY);
             }

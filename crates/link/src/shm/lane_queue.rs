@@ -22,7 +22,7 @@ const TICKETS: u64 = (1 << (64 - LANE_BITS)) - 1;
 /// A place in the queue.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Place {
+struct QueuePlace {
     owner: AtomicU64,
     /// 0 while it is being taken or given back.
     ticket: AtomicU64,
@@ -35,12 +35,12 @@ struct Place {
 #[derive(Debug)]
 pub struct LaneQueue {
     tickets: Line<AtomicU64>,
-    places: [Place; LANE_QUEUE_PLACES],
+    places: [QueuePlace; LANE_QUEUE_PLACES],
 }
 
 impl Default for LaneQueue {
     fn default() -> LaneQueue {
-        LaneQueue { tickets: Line::default(), places: core::array::from_fn(|_| Place::default()) }
+        LaneQueue { tickets: Line::default(), places: core::array::from_fn(|_| QueuePlace::default()) }
     }
 }
 
@@ -78,12 +78,12 @@ pub fn unclaim(claims: &[AtomicU64], lane: u32, id: u64) {
 impl LaneQueue {
     /// Whether somebody waits, so that a newcomer must not overtake.
     pub fn has_waiters(&self) -> bool {
-        self.places.iter().any(Place::waits)
+        self.places.iter().any(QueuePlace::waits)
     }
 
     /// Takes a place for the segment `id`; `None` if there is none.
     pub fn enter(&self, id: u64) -> Option<Ticket> {
-        let take = |place: &Place| {
+        let take = |place: &QueuePlace| {
             place.owner.load(Ordering::Relaxed) == 0
                 && place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -143,7 +143,7 @@ impl LaneQueue {
     }
 }
 
-impl Place {
+impl QueuePlace {
     fn waits(&self) -> bool {
         let ticket = self.ticket.load(Ordering::Acquire);
         ticket != 0 && self.answer.load(Ordering::Acquire) >> LANE_BITS != ticket
@@ -154,8 +154,9 @@ impl Place {
 impl LaneQueue {
     /// [`LaneQueue::enter`] without its last step: a newcomer that is stopped or killed there.
     pub fn enter_halfway(&self, id: u64) {
-        let free =
-            |place: &&Place| place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let free = |place: &&QueuePlace| {
+            place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
         self.places.iter().find(free).expect("a place");
     }
 }

@@ -10,7 +10,7 @@
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;
-use super::layout::{Place, lane_state};
+use super::layout::{SegmentAddress, lane_state};
 use super::sync::{AtomicU64, Ordering};
 use super::{Lane, ShmLink, segment};
 use crate::{Address, Liveness};
@@ -111,7 +111,7 @@ impl ShmLink {
                 return;
             }
             self.reclamation.waiters -= 1;
-            if let Some(theirs) = segment::header_of(&self.dir, waiter.segment) {
+            if let Some(theirs) = segment::open_header(&self.dir, waiter.segment) {
                 theirs.call_about(call::AS_SENDER);
             }
         }
@@ -182,12 +182,13 @@ impl ShmLink {
         let header = own.header();
         let claim = &header.claims(lane + 1)[lane as usize];
         let keep = left && self.reclamation.waiters > 0;
-        own.renew(lane, keep);
+        own.reset_lane(lane, keep);
         claim.store(0, Ordering::Release);
         self.assign_free_lanes();
         // Those who waited may be gone. A claim of our own keeps others out while the memory goes.
-        if keep && claim.compare_exchange(0, self.place.id, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            own.renew(lane, false);
+        if keep && claim.compare_exchange(0, self.own_address.id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            own.reset_lane(lane, false);
             claim.store(0, Ordering::Release);
             self.assign_free_lanes();
         }
@@ -240,8 +241,8 @@ impl ShmLink {
     fn free_refused_lanes(&mut self) {
         for lane in 0..self.lanes.len() as u32 {
             let Lane::Refused(Address(bytes)) = self.lanes[lane as usize] else { continue };
-            let alive =
-                Place::parse(&Address(bytes)).is_some_and(|place| segment::is_at_work(&self.dir, place.id));
+            let alive = SegmentAddress::parse(&Address(bytes))
+                .is_some_and(|owner| segment::is_open_and_alive(&self.dir, owner.id));
             let abandoned = || {
                 let own = self.own.as_ref();
                 own.and_then(|own| own.lane(lane).ok())
@@ -257,7 +258,7 @@ impl ShmLink {
     fn reclaim_from_dead(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
-        let dead = |id: u64| !segment::is_at_work(&self.dir, id);
+        let dead = |id: u64| !segment::is_open_and_alive(&self.dir, id);
         for (place, owner) in header.lane_queue().occupants() {
             if dead(owner) {
                 header.lane_queue().free_place(place);
@@ -276,7 +277,7 @@ impl ShmLink {
         for lane in lanes {
             // Ready: it died after its last step of coming, and what it sent is valid; it is read, then missed.
             if own.lane(lane).is_ok_and(|memory| memory.state() == lane_state::READY) {
-                self.inbox.push_stranger(lane);
+                self.inbox.push_unaccepted_lane(lane);
             } else {
                 self.free_lane(lane, false);
             }
@@ -298,7 +299,7 @@ impl ShmLink {
 
     /// Lanes that we waited for elsewhere before we gave their owners up.
     fn return_unneeded_lanes(&mut self) {
-        let id = self.place.id;
+        let id = self.own_address.id;
         self.unneeded_tickets.retain(|(segment, ticket)| {
             let header = segment.header();
             let Some(lane) = header.lane_queue().assigned_lane(*ticket) else { return true };

@@ -34,7 +34,7 @@ pub const CLAIMS_PER_PART: u32 = 512;
 /// What precedes the slots in a lane.
 pub const LANE_HEADER_BYTES: usize = 256;
 /// Slots of a lane beside those for data and credit: for the last packet of a stay, and to be left out after an early wrap (`ring.rs`).
-const SET_ASIDE_SLOTS: u32 = 2;
+const RESERVED_SLOTS: u32 = 2;
 /// Bound on the slots of a lane, so that no arithmetic below overflows.
 pub const MAX_LANE_SLOTS: u32 = 1 << 20;
 
@@ -123,7 +123,7 @@ impl Shape {
             return field("lanes", max_lanes, "1 to 4096");
         }
         let own = u64::from(data_slots) + u64::from(rest_lanes > 0) + u64::from(credit_slots);
-        let slots = own + u64::from(SET_ASIDE_SLOTS);
+        let slots = own + u64::from(RESERVED_SLOTS);
         let stride = (LANE_HEADER_BYTES as u64 + slots * SLOT_BYTES as u64).next_multiple_of(page_bytes);
         Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
     }
@@ -132,7 +132,7 @@ impl Shape {
     ///
     /// # Errors
     /// [`LayoutError::Field`] if these are more than there are.
-    pub fn starting_with(self, start_slots: u32) -> Result<Shape, LayoutError> {
+    pub fn with_start_slots(self, start_slots: u32) -> Result<Shape, LayoutError> {
         if start_slots > self.data_slots {
             let (field, have) = ("starting slots", start_slots.into());
             return Err(LayoutError::Field { field, have, allowed: "0 to the data slots of a lane" });
@@ -142,12 +142,12 @@ impl Shape {
 
     /// Slots of the ring of `lane`, with those set aside.
     pub fn lane_slots(&self, lane: u32) -> u32 {
-        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots + SET_ASIDE_SLOTS
+        self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots + RESERVED_SLOTS
     }
 
     /// What the owner of `lane` owns. Without credits every slot is a data slot.
     pub fn quota(&self, lane: u32) -> Quota {
-        let slots = self.lane_slots(lane) - SET_ASIDE_SLOTS;
+        let slots = self.lane_slots(lane) - RESERVED_SLOTS;
         if self.conditional {
             return Quota { data_slots: slots, start_slots: slots, credit_slots: 0 };
         }
@@ -246,7 +246,7 @@ impl Facts {
             flags & 2 != 0,
             page_bytes,
         )?
-        .starting_with(take_u32(bytes, 80))?;
+        .with_start_slots(take_u32(bytes, 80))?;
         if take_u64(bytes, 72) != shape.stride {
             return field("lane stride", take_u64(bytes, 72), "what follows from the slots");
         }
@@ -269,14 +269,14 @@ const ADDRESS_KIND_SHM: u8 = 1;
 
 /// What an address of this link says: version, kind, 6 zero bytes, segment (8 bytes), key (16 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SegmentAddress {
     /// The segment's number.
     pub id: u64,
     /// Its key.
     pub key: [u8; 16],
 }
 
-impl Place {
+impl SegmentAddress {
     /// As an address.
     pub fn address(&self) -> Address {
         let mut bytes = [0; ADDRESS_BYTES];
@@ -288,10 +288,11 @@ impl Place {
     }
 
     /// From an address; `None` if it is none of this link and version.
-    pub fn parse(address: &Address) -> Option<Place> {
+    pub fn parse(address: &Address) -> Option<SegmentAddress> {
         let bytes = &address.0;
         let head = [ADDRESS_VERSION, ADDRESS_KIND_SHM, 0, 0, 0, 0, 0, 0];
-        (bytes[..8] == head).then(|| Place { id: u64::from_le_bytes(take(bytes, 8)), key: take(bytes, 16) })
+        (bytes[..8] == head)
+            .then(|| SegmentAddress { id: u64::from_le_bytes(take(bytes, 8)), key: take(bytes, 16) })
     }
 }
 
@@ -311,18 +312,18 @@ mod tests {
 
     fn facts() -> Facts {
         let shape = Shape::new(38, 2, 2, 100, false, 4096).expect("a shape");
-        let shape = shape.starting_with(5).expect("fewer than 38");
+        let shape = shape.with_start_slots(5).expect("fewer than 38");
         Facts { pid: 7, pid_namespace: 9, id: 0x1234, key: [3; 16], full_fences: false, shape }
     }
 
     #[test]
-    fn facts_survive_the_trip() {
+    fn facts_are_unchanged_after_encoding_and_parsing() {
         let facts = facts();
         assert_eq!(Facts::parse(&facts.bytes(), facts.shape.segment_bytes(), 4096), Ok(facts));
     }
 
     #[test]
-    fn the_first_lanes_get_the_rest() {
+    fn the_first_lanes_have_one_more_data_slot() {
         let shape = facts().shape;
         assert_eq!(shape.quota(1), Quota { data_slots: 39, start_slots: 5, credit_slots: 2 });
         assert_eq!(shape.quota(2), Quota { data_slots: 38, start_slots: 5, credit_slots: 2 });
@@ -333,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_begins_with_what_the_shape_says_and_never_with_more_than_there_is() {
-        let start = |start_slots| Ok(facts().shape.starting_with(start_slots)?.quota(2).start_slots);
+    fn start_slots_above_the_data_slots_are_rejected() {
+        let start = |start_slots| Ok(facts().shape.with_start_slots(start_slots)?.quota(2).start_slots);
         assert_eq!([0, 1, 38].map(start), [Ok(38), Ok(1), Ok(38)]);
         for beyond in [39, u32::MAX] {
             assert!(matches!(start(beyond), Err(LayoutError::Field { field: "starting slots", .. })));
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_named() {
+    fn malformed_headers_are_rejected() {
         let facts = facts();
         let length = facts.shape.segment_bytes();
         let with = |at: usize, word: u32| {
@@ -365,11 +366,11 @@ mod tests {
     }
 
     #[test]
-    fn addresses_survive_the_trip() {
-        let place = Place { id: 0xfeed, key: [9; 16] };
-        assert_eq!(Place::parse(&place.address()), Some(place));
-        let mut other = place.address();
+    fn addresses_are_unchanged_after_encoding_and_parsing() {
+        let address = SegmentAddress { id: 0xfeed, key: [9; 16] };
+        assert_eq!(SegmentAddress::parse(&address.address()), Some(address));
+        let mut other = address.address();
         other.0[1] = 2;
-        assert_eq!(Place::parse(&other), None);
+        assert_eq!(SegmentAddress::parse(&other), None);
     }
 }

@@ -38,17 +38,17 @@ pub(crate) mod sync;
 use crate::memory::UserMemory;
 use crate::{Address, Arrival, COOPERATIVE_COPY_BYTES, CopyStatus, LaneLease, Link, Liveness, Polled};
 use doorbell::call;
-use inbox::{Inbox, Limits};
+use inbox::{Inbox, PollLimits};
 use lane_queue::{Ticket, unclaim};
 use lane_reclamation::{OpenLane, Reclamation};
 pub use layout::MAX_LANE_SLOTS;
-use layout::{LayoutError, Place, Shape, lane_state};
+use layout::{LayoutError, SegmentAddress, Shape, lane_state};
 use mapping::{MappedHeader, MappedLane};
 use outbox::Outbox;
 use pending_copy::PendingCopy;
 use ring::{Found, GEOMETRY, Head, LaneMemory};
 pub use segment::file_system_bytes;
-use segment::{Absent, OwnSegment, PeerSegment};
+use segment::{OwnSegment, PeerSegment, Unavailable};
 pub use segment::{SystemError, cleanup, owners};
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ enum Lane {
     #[default]
     Free,
     /// Reported as attached.
-    Waiting(Address, MappedLane),
+    Attached(Address, MappedLane),
     /// Its owner's last stay is not read to its end.
     Parked,
     /// Being read.
@@ -119,7 +119,7 @@ enum Claimant {
 
 /// A lane elsewhere that we wait for.
 #[derive(Debug)]
-struct Pending {
+struct PendingAttach {
     segment: PeerSegment,
     /// `None`: the queue was full.
     ticket: Option<Ticket>,
@@ -137,7 +137,7 @@ struct PeerEntry {
 }
 
 /// What a poll has come upon.
-enum Look {
+enum Next {
     /// A packet in this lane.
     Lane(u32),
     /// Something else.
@@ -170,7 +170,7 @@ pub struct ShmLink {
     parked: Vec<(Address, u32)>,
     reclamation: Reclamation,
     peers: HashMap<Peer, PeerEntry>,
-    pending: HashMap<Peer, Pending>,
+    pending_attaches: HashMap<Peer, PendingAttach>,
     /// Places in queues of peers that we have given up since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
     /// Who asks us to leave its mailbox.
@@ -178,7 +178,7 @@ pub struct ShmLink {
     /// Number of our next stay anywhere.
     next_epoch: u16,
     own: Option<Arc<OwnSegment>>,
-    place: Place,
+    own_address: SegmentAddress,
     shape: Shape,
     dir: PathBuf,
     cross_memory: bool,
@@ -204,7 +204,7 @@ impl ShmLink {
             options.conditional,
             segment::page_bytes(),
         )?
-        .starting_with(options.start_slots)?;
+        .with_start_slots(options.start_slots)?;
         // Before anybody can send to us: from now on the others' heavy fences reach this process.
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;
@@ -215,7 +215,7 @@ impl ShmLink {
         let facts = *own.facts();
         Ok(ShmLink {
             outboxes: Vec::new(),
-            inbox: Inbox::new(Limits { full_fences, ..Limits::default() }),
+            inbox: Inbox::new(PollLimits { full_fences, ..PollLimits::default() }),
             current: None,
             head: [0; _],
             packet: Packet::new(Body::Credit, 0),
@@ -225,12 +225,12 @@ impl ShmLink {
             parked: Vec::new(),
             reclamation: Reclamation::default(),
             peers: HashMap::new(),
-            pending: HashMap::new(),
+            pending_attaches: HashMap::new(),
             unneeded_tickets: Vec::new(),
             detach_requests: VecDeque::new(),
             next_epoch: 0,
             own: Some(own),
-            place: Place { id: facts.id, key: facts.key },
+            own_address: SegmentAddress { id: facts.id, key: facts.key },
             shape,
             dir: options.dir.clone(),
             cross_memory: options.cross_memory,
@@ -281,7 +281,7 @@ impl ShmLink {
         let address = Address(memory.owner());
         // What was sent before its owner gave us up is still valid.
         if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
-            || Place::parse(&address).is_none_or(|place| place.id != claimant)
+            || SegmentAddress::parse(&address).is_none_or(|target| target.id != claimant)
         {
             return None;
         }
@@ -301,16 +301,16 @@ impl ShmLink {
         }
         self.claimants.insert(address, Claimant::Accepted);
         let epoch = memory.epoch();
-        self.set_lane(lane, Lane::Waiting(address, memory));
+        self.set_lane(lane, Lane::Attached(address, memory));
         Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane), epoch })
     }
 
     /// Lanes that `address` has claimed behind its first one can be looked at: that one is read no more.
-    fn unpark(&mut self, address: &Address) {
+    fn unpark_lanes(&mut self, address: &Address) {
         while let Some(index) = self.parked.iter().position(|(owner, _)| owner == address) {
             let (_, lane) = self.parked.remove(index);
             self.set_lane(lane, Lane::Free);
-            self.inbox.push_stranger(lane);
+            self.inbox.push_unaccepted_lane(lane);
         }
     }
 
@@ -329,25 +329,25 @@ impl ShmLink {
 
     /// A poll while something else than a packet in a polled lane may be next.
     #[cold]
-    fn look_around(&mut self) -> Option<Look> {
+    fn poll_slow_path(&mut self) -> Option<Next> {
         self.check_waiters();
         loop {
             if self.bell.called() {
                 self.handle_calls();
             }
             if let Some(by) = self.detach_requests.pop_front() {
-                return Some(Look::Arrival(Arrival::DetachRequested { by }));
+                return Some(Next::Arrival(Arrival::DetachRequested { by }));
             }
-            while let Some(stranger) = self.inbox.next_stranger() {
-                if let Some(arrival) = self.check_announced_lane(stranger) {
-                    return Some(Look::Arrival(arrival));
+            while let Some(lane) = self.inbox.next_unaccepted_lane() {
+                if let Some(arrival) = self.check_announced_lane(lane) {
+                    return Some(Next::Arrival(arrival));
                 }
             }
-            // This also takes the announcements, those of strangers among them.
+            // This also takes the announcements, those of unaccepted lanes among them.
             if let Some(lane) = self.inbox.next(&self.bell) {
-                return Some(Look::Lane(lane));
+                return Some(Next::Lane(lane));
             }
-            if !self.inbox.has_strangers() && !self.bell.called() {
+            if !self.inbox.has_unaccepted_lanes() && !self.bell.called() {
                 return None;
             }
         }
@@ -355,16 +355,16 @@ impl ShmLink {
 
     /// Stops reading `lane`.
     #[cold]
-    fn refuse(&mut self, lane: u32) {
+    fn refuse_lane(&mut self, lane: u32) {
         if let Some(reader) = self.inbox.reader(lane) {
             reader.lane().set_state(lane_state::REFUSED);
         }
-        self.inbox.shut(lane);
+        self.inbox.close_lane(lane);
         let owner = self.peers.values().find(|entry| entry.lane == Some(lane));
         if let Some(address) = owner.and_then(|entry| entry.address) {
             self.claimants.insert(address, Claimant::Refused);
             self.set_lane(lane, Lane::Refused(address));
-            self.unpark(&address);
+            self.unpark_lanes(&address);
         }
     }
 
@@ -376,18 +376,18 @@ impl ShmLink {
             return Err(CopyFault::Gone);
         }
         if entry.segment.is_none() {
-            let place = entry.address.as_ref().and_then(Place::parse).ok_or(CopyFault::Gone)?;
-            entry.segment = Some(PeerSegment::open(dir, &place).map_err(|_| CopyFault::Gone)?);
+            let target = entry.address.as_ref().and_then(SegmentAddress::parse).ok_or(CopyFault::Gone)?;
+            entry.segment = Some(PeerSegment::open(dir, &target).map_err(|_| CopyFault::Gone)?);
         }
         entry.segment.as_ref().ok_or(CopyFault::Gone)
     }
 
     fn try_connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
-        let place = Place::parse(address).ok_or(PeerFault::Unreachable)?;
-        let segment = PeerSegment::open(&self.dir, &place).map_err(|absent| match absent {
-            Absent::Missing | Absent::Foreign => PeerFault::Unreachable,
-            Absent::Dead => PeerFault::Died,
-            Absent::Closed => PeerFault::Closed,
+        let target = SegmentAddress::parse(address).ok_or(PeerFault::Unreachable)?;
+        let segment = PeerSegment::open(&self.dir, &target).map_err(|reason| match reason {
+            Unavailable::Missing | Unavailable::Foreign => PeerFault::Unreachable,
+            Unavailable::Dead => PeerFault::Died,
+            Unavailable::Closed => PeerFault::Closed,
         })?;
         // One side would wait for credits that the other does not give.
         if segment.facts().shape.conditional != self.shape.conditional {
@@ -395,50 +395,52 @@ impl ShmLink {
             return Err(PeerFault::Unreachable);
         }
         self.peer_entry(peer).address = Some(*address);
-        self.come(peer, address, segment)
+        self.claim_or_queue(peer, address, segment)
     }
 
     /// Takes a lane at `segment`, or a place in the queue for one.
-    fn come(
+    fn claim_or_queue(
         &mut self,
         peer: Peer,
         address: &Address,
         segment: PeerSegment,
     ) -> Result<Option<LaneLease>, PeerFault> {
-        let id = self.place.id;
+        let id = self.own_address.id;
         if !segment.header().lane_queue().has_waiters()
-            && let Some(lane) = segment.claim_lane(id).map_err(|error| self.no_room(&segment, &error))?
+            && let Some(lane) = segment.claim_lane(id).map_err(|error| self.no_space(&segment, &error))?
         {
-            return self.move_in(peer, address, segment, lane).map(Some);
+            return self.begin_lease(peer, address, segment, lane).map(Some);
         }
         let ticket = segment.header().lane_queue().enter(id);
         if ticket.is_some() {
             segment.header().call_about(call::NEWCOMER);
         }
-        self.pending.insert(peer, Pending { segment, ticket });
+        self.pending_attaches.insert(peer, PendingAttach { segment, ticket });
         Ok(None)
     }
 
     /// Looks whether a lane that we wait for is ours now.
-    fn wait_on(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
-        let Some(Pending { segment, ticket }) = self.pending.remove(&peer) else { return Ok(None) };
-        let Some(ticket) = ticket else { return self.come(peer, address, segment) };
+    fn check_queue(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
+        let Some(PendingAttach { segment, ticket }) = self.pending_attaches.remove(&peer) else {
+            return Ok(None);
+        };
+        let Some(ticket) = ticket else { return self.claim_or_queue(peer, address, segment) };
         let header = segment.header();
         let Some(lane) = header.lane_queue().assigned_lane(ticket) else {
-            self.pending.insert(peer, Pending { segment, ticket: Some(ticket) });
+            self.pending_attaches.insert(peer, PendingAttach { segment, ticket: Some(ticket) });
             return Ok(None);
         };
         header.lane_queue().leave(ticket);
-        self.move_in(peer, address, segment, lane).map(Some)
+        self.begin_lease(peer, address, segment, lane).map(Some)
     }
 
-    fn no_room(&self, segment: &PeerSegment, error: &std::io::Error) -> PeerFault {
+    fn no_space(&self, segment: &PeerSegment, error: &std::io::Error) -> PeerFault {
         diagnostics::report_no_space(segment.facts().shape.stride, &self.dir, error);
         PeerFault::Unreachable
     }
 
     /// Begins a stay in `lane`, which we have claimed.
-    fn move_in(
+    fn begin_lease(
         &mut self,
         peer: Peer,
         address: &Address,
@@ -450,13 +452,13 @@ impl ShmLink {
             return Err(PeerFault::Unreachable); // no answer of ours
         }
         let memory = segment.lane(lane).map_err(|error| {
-            unclaim(segment.header().claims(facts.shape.max_lanes), lane, self.place.id);
+            unclaim(segment.header().claims(facts.shape.max_lanes), lane, self.own_address.id);
             segment.header().call_about(call::NEWCOMER);
-            self.no_room(&segment, &error)
+            self.no_space(&segment, &error)
         })?;
         let epoch = self.next_epoch;
         self.next_epoch = self.next_epoch.wrapping_add(1);
-        memory.set_owner(&self.place.address().0);
+        memory.set_owner(&self.own_address.address().0);
         memory.set_epoch(epoch);
         memory.set_state(lane_state::READY);
         let full_fences = facts.full_fences || !self.fences_registered;
@@ -483,7 +485,7 @@ impl Link for ShmLink {
     }
 
     fn address(&self) -> Address {
-        self.place.address()
+        self.own_address.address()
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
@@ -492,7 +494,7 @@ impl Link for ShmLink {
             Some(PeerEntry { lease: Some(lease), address: Some(known), .. }) if known == address => {
                 Ok(Some(*lease))
             }
-            _ if self.pending.contains_key(&peer) => self.wait_on(peer, address),
+            _ if self.pending_attaches.contains_key(&peer) => self.check_queue(peer, address),
             _ => self.try_connect(peer, address),
         }
     }
@@ -521,15 +523,15 @@ impl Link for ShmLink {
     #[inline(always)]
     fn poll_in_place(&mut self) -> Option<Polled> {
         assert!(self.current.is_none(), "poll before the last packet was retired");
-        let calm = self.reclamation.has_no_waiters()
+        let fast = self.reclamation.has_no_waiters()
             && self.detach_requests.is_empty()
-            && self.inbox.is_calm(&self.bell);
-        let lane = if calm {
+            && self.inbox.only_polled_lanes_matter(&self.bell);
+        let lane = if fast {
             self.inbox.next_polled()?
         } else {
-            match self.look_around()? {
-                Look::Lane(lane) => lane,
-                Look::Arrival(arrival) => return Some(Polled::Other(Box::new(arrival))),
+            match self.poll_slow_path()? {
+                Next::Lane(lane) => lane,
+                Next::Arrival(arrival) => return Some(Polled::Other(Box::new(arrival))),
             }
         };
         let Lane::Open(OpenLane { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
@@ -539,7 +541,7 @@ impl Link for ShmLink {
                 Some(Polled::Packet { from })
             }
             Err(ring::NoPacket) => {
-                self.refuse(lane);
+                self.refuse_lane(lane);
                 Some(Polled::Other(Box::new(Arrival::Malformed { from })))
             }
         }
@@ -557,19 +559,19 @@ impl Link for ShmLink {
 
     fn accept(&mut self, lane: u32, peer: Peer) {
         let Some(state) = self.lanes.get_mut(lane as usize) else { return };
-        if !matches!(state, Lane::Waiting(..)) {
+        if !matches!(state, Lane::Attached(..)) {
             return;
         }
-        if let Lane::Waiting(address, memory) = std::mem::replace(state, Lane::Open(OpenLane::new(peer))) {
-            if address == self.place.address() {
-                self.inbox.open_own(lane, memory);
+        if let Lane::Attached(address, memory) = std::mem::replace(state, Lane::Open(OpenLane::new(peer))) {
+            if address == self.own_address.address() {
+                self.inbox.open_own_lane(lane, memory);
             } else {
-                self.inbox.open(lane, memory);
+                self.inbox.open_lane(lane, memory);
             }
             // While it has a name: how it ended is told by its header, which we see as long as we have it mapped. If it
             // is gone already, nobody can tell.
-            let segment =
-                Place::parse(&address).and_then(|place| PeerSegment::of_any(&self.dir, &place).ok());
+            let segment = SegmentAddress::parse(&address)
+                .and_then(|target| PeerSegment::open_any(&self.dir, &target).ok());
             let entry = self.peer_entry(peer);
             entry.address = Some(address);
             entry.lane = Some(lane);
@@ -639,10 +641,10 @@ impl Link for ShmLink {
     }
 
     fn liveness(&mut self, address: &Address) -> Liveness {
-        let Some(place) = Place::parse(address) else { return Liveness::Unknown };
+        let Some(target) = SegmentAddress::parse(address) else { return Liveness::Unknown };
         let known = self.peers.iter().find(|(_, entry)| entry.address.as_ref() == Some(address));
         let header = known.and_then(|(_, entry)| entry.segment.as_ref()).map(PeerSegment::header);
-        let found = segment::liveness(&self.dir, &place, header);
+        let found = segment::liveness(&self.dir, &target, header);
         let Some((&peer, _)) = known else { return found };
         if found == Liveness::Alive && (self.is_refused(peer) || self.has_abandoned_us(peer)) {
             return Liveness::Refused;
@@ -657,10 +659,10 @@ impl Link for ShmLink {
         if let Some(copy) = self.pending_copies.get_mut(&peer) {
             copy.result();
         }
-        self.inbox.shut(lane);
+        self.inbox.close_lane(lane);
         self.free_lane(lane, true);
         self.claimants.remove(&address);
-        self.unpark(&address);
+        self.unpark_lanes(&address);
     }
 
     fn maintain(&mut self, keep_bytes: u64) {
@@ -675,7 +677,7 @@ impl Link for ShmLink {
         if let Some(outbox) = self.outboxes.get_mut(peer.0 as usize).and_then(Option::take) {
             outbox.lane().set_state(lane_state::ABANDONED);
         }
-        if let Some(Pending { segment, ticket: Some(ticket) }) = self.pending.remove(&peer) {
+        if let Some(PendingAttach { segment, ticket: Some(ticket) }) = self.pending_attaches.remove(&peer) {
             self.unneeded_tickets.push((segment, ticket));
         }
         self.detach_requests.retain(|asked| *asked != peer);
@@ -683,7 +685,7 @@ impl Link for ShmLink {
         let entry = self.peer_entry(peer);
         let (lane, address) = (entry.lane, entry.address);
         if let Some(lane) = lane {
-            self.refuse(lane);
+            self.refuse_lane(lane);
             // Asked while its header is mapped: the name may be gone.
             if address.is_some_and(|address| Self::has_ended(self.liveness(&address))) {
                 self.free_lane(lane, false);

@@ -19,8 +19,8 @@
 
 use super::lane_queue;
 use super::layout::{
-    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, Place, Shape, file_name,
-    file_prefix, segment_state,
+    CLAIMS_BYTES, CLAIMS_PER_PART, FACTS_BYTES, Facts, HEADER_BYTES, LANES_OFFSET, SegmentAddress, Shape,
+    file_name, file_prefix, segment_state,
 };
 use super::mapping::{MappedHeader, MappedLane, Mapping};
 use crate::Liveness;
@@ -36,16 +36,16 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 /// What was tried when the operating system refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}")]
+#[error("{action}: {source}")]
 pub struct SystemError {
     /// What.
-    pub what: String,
+    pub action: String,
     /// Why not.
     pub source: io::Error,
 }
 
-fn tried<T>(what: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SystemError> {
-    result.map_err(|source| SystemError { what: what(), source })
+fn attempt<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SystemError> {
+    result.map_err(|source| SystemError { action: action(), source })
 }
 
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -125,7 +125,7 @@ impl OwnSegment {
             unsafe { libc::atexit(remove_names_at_exit) };
         });
         let mut random = [0; 24];
-        tried(|| "random numbers".into(), fill_random(&mut random))?;
+        attempt(|| "random numbers".into(), fill_random(&mut random))?;
         let [id, key @ ..] = random.as_chunks::<8>().0 else { unreachable!("24 bytes are three words") };
         let facts = Facts {
             pid: std::process::id(),
@@ -137,15 +137,15 @@ impl OwnSegment {
         };
         let path = dir.join(file_name(uid(), facts.id));
         let (file, temporary) = unnamed_file(dir, &path)?;
-        let made = OwnSegment::furnish(file, facts, &path).and_then(|own| {
+        let made = OwnSegment::initialise(file, facts, &path).and_then(|own| {
             // On the list before the name exists.
             registry().push(Arc::clone(&own));
             let named = match &temporary {
                 None => give_name(own.file.as_fd(), &path),
                 Some(temporary) => std::fs::rename(temporary, &path),
             };
-            let named = tried(|| format!("naming {}", path.display()), named);
-            named.inspect_err(|_| own.unlist()).map(|()| own)
+            let named = attempt(|| format!("naming {}", path.display()), named);
+            named.inspect_err(|_| own.deregister()).map(|()| own)
         });
         if let (Err(_), Some(temporary)) = (&made, &temporary) {
             let _ = std::fs::remove_file(temporary);
@@ -153,17 +153,17 @@ impl OwnSegment {
         made
     }
 
-    fn furnish(file: File, facts: Facts, path: &Path) -> Result<Arc<OwnSegment>, SystemError> {
+    fn initialise(file: File, facts: Facts, path: &Path) -> Result<Arc<OwnSegment>, SystemError> {
         let what = |verb: &str| format!("{verb} the segment {}", path.display());
-        tried(|| what("locking"), lock(&file))?;
-        tried(|| what("sizing"), file.set_len(facts.shape.segment_bytes()))?;
-        tried(
+        attempt(|| what("locking"), lock(&file))?;
+        attempt(|| what("sizing"), file.set_len(facts.shape.segment_bytes()))?;
+        attempt(
             || what("finding memory for"),
             allocate(file.as_fd(), 0, HEADER_BYTES as u64 + claims_part(0).1),
         )?;
-        tried(|| what("writing"), file.write_all_at(&facts.bytes(), 0))?;
+        attempt(|| what("writing"), file.write_all_at(&facts.bytes(), 0))?;
         let bytes = facts.shape.segment_bytes() as usize;
-        let mapping = Arc::new(tried(|| what("mapping"), Mapping::new(file.as_fd(), 0, bytes))?);
+        let mapping = Arc::new(attempt(|| what("mapping"), Mapping::new(file.as_fd(), 0, bytes))?);
         MappedHeader::new(Arc::clone(&mapping)).set_state(segment_state::OPEN);
         Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned() }))
     }
@@ -209,7 +209,7 @@ impl OwnSegment {
     /// Makes `lane` as good as new and gives its memory back. Only if its owner writes no more, dead or gone: a
     /// living one would get SIGBUS when memory is short, and the next owner of the lane would find what it writes.
     /// `keep`: the owner has left in good order and the lane will be used again at once, so the memory stays.
-    pub fn renew(&self, lane: u32, keep: bool) {
+    pub fn reset_lane(&self, lane: u32, keep: bool) {
         let shape = &self.facts.shape;
         let offset = shape.lane_offset(lane);
         let view = MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane));
@@ -243,10 +243,10 @@ impl OwnSegment {
         }
         self.header().set_state(segment_state::CLOSED);
         let _ = std::fs::remove_file(&self.path);
-        self.unlist(); // after the name is gone
+        self.deregister(); // after the name is gone
     }
 
-    fn unlist(&self) {
+    fn deregister(&self) {
         registry().retain(|own| own.facts.id != self.facts.id);
     }
 }
@@ -261,7 +261,7 @@ pub struct PeerSegment {
 
 /// Why a peer's segment cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum Unavailable {
     /// No such file.
     Missing,
     /// Its process has ended.
@@ -273,47 +273,47 @@ pub enum Absent {
 }
 
 impl PeerSegment {
-    /// Finds the segment of a living peer at `place` in `dir`. A dead one's name is removed.
+    /// Finds the segment of a living peer at `target` in `dir`. A dead one's name is removed.
     ///
     /// # Errors
-    /// [`Absent`].
-    pub fn open(dir: &Path, place: &Place) -> Result<PeerSegment, Absent> {
-        let (segment, file) = PeerSegment::find(dir, place)?;
+    /// [`Unavailable`].
+    pub fn open(dir: &Path, target: &SegmentAddress) -> Result<PeerSegment, Unavailable> {
+        let (segment, file) = PeerSegment::find(dir, target)?;
         let Some(file) = file else { return Ok(segment) };
         let header = segment.header();
         if header.is_closed() {
-            return Err(Absent::Closed);
+            return Err(Unavailable::Closed);
         }
         if !is_locked(&file) {
             let _ = std::fs::remove_file(&segment.path);
-            return Err(if header.is_closed() { Absent::Closed } else { Absent::Dead });
+            return Err(if header.is_closed() { Unavailable::Closed } else { Unavailable::Dead });
         }
         Ok(segment)
     }
 
-    /// Finds the segment at `place` in `dir`, as long as it has a name and whether or not its owner lives.
+    /// Finds the segment at `target` in `dir`, as long as it has a name and whether or not its owner lives.
     ///
     /// # Errors
-    /// [`Absent::Missing`], [`Absent::Foreign`].
-    pub fn of_any(dir: &Path, place: &Place) -> Result<PeerSegment, Absent> {
-        PeerSegment::find(dir, place).map(|(segment, _)| segment)
+    /// [`Unavailable::Missing`], [`Unavailable::Foreign`].
+    pub fn open_any(dir: &Path, target: &SegmentAddress) -> Result<PeerSegment, Unavailable> {
+        PeerSegment::find(dir, target).map(|(segment, _)| segment)
     }
 
     /// The segment, and its file if it is not one of this process.
-    fn find(dir: &Path, place: &Place) -> Result<(PeerSegment, Option<File>), Absent> {
-        if let Some(own) = own(place.id) {
-            if own.facts.key != place.key {
-                return Err(Absent::Foreign);
+    fn find(dir: &Path, target: &SegmentAddress) -> Result<(PeerSegment, Option<File>), Unavailable> {
+        if let Some(own) = own(target.id) {
+            if own.facts.key != target.key {
+                return Err(Unavailable::Foreign);
             }
             let path = own.path.clone();
             return Ok((PeerSegment { facts: own.facts, header: own.header(), path }, None));
         }
-        let path = dir.join(file_name(uid(), place.id));
-        let file = open_existing(&path, true).map_err(|_| Absent::Missing)?;
-        let facts = read_facts(&file).filter(|facts| facts.id == place.id && facts.key == place.key);
-        let facts = facts.ok_or(Absent::Foreign)?;
+        let path = dir.join(file_name(uid(), target.id));
+        let file = open_existing(&path, true).map_err(|_| Unavailable::Missing)?;
+        let facts = read_facts(&file).filter(|facts| facts.id == target.id && facts.key == target.key);
+        let facts = facts.ok_or(Unavailable::Foreign)?;
         let mapping =
-            Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).map_err(|_| Absent::Foreign)?;
+            Mapping::new(file.as_fd(), 0, HEADER_BYTES + CLAIMS_BYTES).map_err(|_| Unavailable::Foreign)?;
         let header = MappedHeader::new(Arc::new(mapping));
         Ok((PeerSegment { facts, header, path }, Some(file)))
     }
@@ -369,18 +369,18 @@ impl PeerSegment {
     }
 }
 
-/// Whether the endpoint at `place` lives; `known` is its header if we have it mapped. A dead one's name is removed.
-pub fn liveness(dir: &Path, place: &Place, known: Option<&MappedHeader>) -> Liveness {
+/// Whether the endpoint at `target` lives; `known` is its header if we have it mapped. A dead one's name is removed.
+pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader>) -> Liveness {
     let state = |header: Option<&MappedHeader>, otherwise| {
         if header.is_some_and(MappedHeader::is_closed) { Liveness::Closed } else { otherwise }
     };
-    if let Some(own) = own(place.id) {
+    if let Some(own) = own(target.id) {
         return state(Some(&own.header()), Liveness::Alive);
     }
     if state(known, Liveness::Alive) == Liveness::Closed {
         return Liveness::Closed;
     }
-    let path = dir.join(file_name(uid(), place.id));
+    let path = dir.join(file_name(uid(), target.id));
     let Ok(file) = open_existing(&path, false) else {
         // If it was mapped it was there, and an orderly end would show in its header.
         let without_name = if known.is_some() { Liveness::Dead } else { Liveness::Unknown };
@@ -397,7 +397,7 @@ pub fn liveness(dir: &Path, place: &Place, known: Option<&MappedHeader>) -> Live
 }
 
 /// The header of the segment `id`, if it is there: to call its owner.
-pub fn header_of(dir: &Path, id: u64) -> Option<MappedHeader> {
+pub fn open_header(dir: &Path, id: u64) -> Option<MappedHeader> {
     if let Some(own) = own(id) {
         return Some(own.header());
     }
@@ -408,7 +408,7 @@ pub fn header_of(dir: &Path, id: u64) -> Option<MappedHeader> {
 }
 
 /// Whether the owner of the segment `id` lives and has not closed it: whether it may still write somewhere.
-pub fn is_at_work(dir: &Path, id: u64) -> bool {
+pub fn is_open_and_alive(dir: &Path, id: u64) -> bool {
     own(id).is_some()
         || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
 }
@@ -424,7 +424,7 @@ fn claims_part(part: u32) -> (u64, u64) {
 /// # Errors
 /// If the directory cannot be read.
 pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut removed = others_in(dir)?;
+    let mut removed = segments_of_others(dir)?;
     removed.retain(|path| {
         let stale = open_existing(path, false).is_ok_and(|file| !is_locked(&file));
         stale && std::fs::remove_file(path).is_ok()
@@ -438,11 +438,11 @@ pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// If the directory cannot be read.
 pub fn owners(dir: &Path) -> io::Result<Vec<(PathBuf, u32)>> {
     let owner = |path: &Path| Some(read_facts(&open_existing(path, false).ok()?)?.pid);
-    Ok(others_in(dir)?.into_iter().filter_map(|path| owner(&path).map(|pid| (path, pid))).collect())
+    Ok(segments_of_others(dir)?.into_iter().filter_map(|path| owner(&path).map(|pid| (path, pid))).collect())
 }
 
 /// What in `dir` is named as a segment of this user, finished or not, and is none of this process.
-fn others_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
+fn segments_of_others(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let prefix = file_prefix(uid());
     let mut others = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -476,7 +476,7 @@ fn unnamed_file(dir: &Path, path: &Path) -> Result<(File, Option<PathBuf>), Syst
     temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
     let file = options.create_new(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&temporary);
-    tried(|| format!("creating a segment in {}", dir.display()), file).map(|file| (file, Some(temporary)))
+    attempt(|| format!("creating a segment in {}", dir.display()), file).map(|file| (file, Some(temporary)))
 }
 
 fn give_name(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
