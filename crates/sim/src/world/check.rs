@@ -1,16 +1,19 @@
-//! Checks from outside: whoever watches only what programs ask for, what packets say and what programs get must see the
-//! protocol's invariants hold. On in debug builds, which is what tests are; elsewhere by [`World::checked`](super::World::checked).
+//! External checks: they compare what programs ask for, what packets say and what programs get with the
+//! invariants of the protocol. They are on in debug builds, which include tests, and by
+//! [`World::checked`](super::World::checked).
 //!
-//! - Packets of a pair are taken in the order in which they were sent, each once: no network may lose, repeat or swap any.
-//! - A sender fills a slot only with a credit (I2: for credit packets a slot of their own), counted from what it has read;
-//!   what stands in a lane never exceeds it; what a receiver has granted never exceeds its mailbox (I1).
-//! - What a receiver with dynamic credits keeps of its senders adds up (I1, I3, I6): its own sums, looked at now and then and at the
-//!   end. One that does not is a panic.
-//! - Every message is received once, with its own tag and length; those that travel whole in order for each tag (I5). Messages have
-//!   numbers, which travel as completion data.
-//! - At the end nothing is left: no packet, no operation, no unexpected message, nothing under way in a machine.
+//! - Packets of a pair are retrieved in the order in which they were sent, each once. No network may lose,
+//!   repeat or reorder packets.
+//! - A sender fills a slot only with a credit that it has read, and a credit slot only with a credit packet
+//!   (I2). Its filled slots never exceed its lane. The grants of a receiver never exceed its mailbox (I1).
+//! - The sums of a receiver's pool with dynamic credits are right (I1, I3, I6). The pools are checked from
+//!   time to time and at the end; an error is a panic.
+//! - Every message is received once, with its tag and length. Eager messages are received in order for each
+//!   tag (I5). Messages have numbers, which travel as completion data.
+//! - At the end nothing is left: no packet, operation or unexpected message, and no pending work in a
+//!   machine.
 //!
-//! What concerns the dead, or those given up, is not looked at from then on.
+//! Ranks that have crashed or were given up, and their packets, are exempt from then on.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -21,7 +24,7 @@ use super::Plan;
 use crate::network::Segment;
 use crate::trace::Trace;
 
-/// Pairs are numbers: mixing them is enough, and no run depends on the order of a map.
+/// Hash function for pairs of ranks. Mixing is enough, because no result depends on the order of a map.
 #[derive(Debug, Default)]
 struct Mix(u64);
 
@@ -51,23 +54,23 @@ struct Message {
 /// One direction of a pair.
 #[derive(Debug, Default)]
 struct Pair {
-    /// Digests of the packets sent and not taken.
+    /// Digests of the packets that were sent and not retrieved.
     wire: VecDeque<u32>,
-    /// Messages from number `first` on; received ones at the front are gone.
+    /// Messages from number `first` on, without received ones at the front.
     messages: VecDeque<Message>,
     first: u32,
-    /// Data slots filled, and credits given back.
+    /// Data slots that were filled, plus credits that were given back.
     spent: u64,
-    /// Of those, the ones that the receiver knows of: retired, and given back.
+    /// The part of `spent` that the receiver knows: retired slots and returned credits.
     retired: u64,
-    /// Slots granted: as the receiver has said, and as the sender has read.
+    /// Slots granted: as stated by the receiver, and as read by the sender.
     granted: u64,
     granted_read: u64,
-    /// Credit packets sent and not taken.
+    /// Credit packets that were sent and not retrieved.
     credit_packets: u32,
 }
 
-/// The watcher of a world.
+/// The external checks of a world.
 #[derive(Debug)]
 pub(super) struct Checks {
     scheme: Scheme,
@@ -80,12 +83,12 @@ pub(super) struct Checks {
     slots_of: weir_proto::Geometry,
     eager_bytes: u64,
     pairs: HashMap<u64, Pair, BuildHasherDefault<Mix>>,
-    /// By receiver: senders attached, and slots that are theirs.
+    /// By receiver: attached senders, and slots that belong to them.
     claims: Vec<(u64, u64)>,
-    /// Ranks that have crashed, and pairs that were given up, both ways.
+    /// Ranks that have crashed, and pairs that were given up, in both directions.
     dead: BTreeSet<u32>,
     severed: BTreeSet<(u32, u32)>,
-    /// The first thing that was wrong.
+    /// The first violation.
     pub violation: Option<String>,
 }
 
@@ -137,7 +140,7 @@ impl Checks {
         }
     }
 
-    /// `rank` is dead: what concerns it is not looked at any more.
+    /// `rank` has crashed. It is exempt from now on.
     pub fn died(&mut self, rank: u32) {
         self.dead.insert(rank);
         for to in 0..self.claims.len() as u32 {
@@ -145,14 +148,14 @@ impl Checks {
         }
     }
 
-    /// What a sender had at a receiver may go to others.
+    /// The slots of a sender at a receiver may go to others.
     fn release(&mut self, from: u32, to: u32) {
         let Some(pair) = self.pairs.get(&key(from, to)) else { return };
         let claimed = &mut self.claims[to as usize].1;
         *claimed = claimed.saturating_sub((self.start_slots + pair.granted).saturating_sub(pair.retired));
     }
 
-    /// One of them has given up the other.
+    /// One rank has given up the other.
     pub fn severed(&mut self, one: u32, other: u32) {
         if self.is_excluded(one, other) {
             return;
@@ -162,7 +165,7 @@ impl Checks {
         self.severed.extend([(one, other), (other, one)]);
     }
 
-    /// Whether anybody has died or was given up.
+    /// Whether any rank has crashed or was given up.
     pub fn any_peer_lost(&self) -> bool {
         !self.dead.is_empty() || !self.severed.is_empty()
     }
@@ -172,7 +175,7 @@ impl Checks {
             || !self.severed.is_empty() && self.severed.contains(&(from, to))
     }
 
-    /// A program sends a message; returns its number.
+    /// A program sends a message. Returns the number of the message.
     pub fn posted(&mut self, from: u32, to: u32, tag: u64, bytes: u64) -> u32 {
         let pair = self.pairs.entry(key(from, to)).or_default();
         let announced = bytes > self.eager_bytes;
@@ -180,7 +183,7 @@ impl Checks {
         pair.first.wrapping_add(pair.messages.len() as u32 - 1)
     }
 
-    /// A sender has a lane at a receiver.
+    /// A sender has attached to a receiver.
     pub fn attached(&mut self, to: u32) {
         let (senders, slots) = &mut self.claims[to as usize];
         *senders += 1;
@@ -192,7 +195,7 @@ impl Checks {
         if self.is_excluded(from, to) {
             return;
         }
-        // What it grants is about the other direction.
+        // Its grant is about the other direction.
         if self.grants {
             self.granted(from, to, packet.granted_total);
         }
@@ -236,7 +239,7 @@ impl Checks {
         }
     }
 
-    /// `from` tells `to` that it has granted so much in all.
+    /// `from` tells `to` the total of its grants.
     fn granted(&mut self, from: u32, to: u32, total: u32) {
         let Some(pair) = self.pairs.get_mut(&key(to, from)) else {
             if total > 0 {
@@ -268,7 +271,7 @@ impl Checks {
         }
     }
 
-    /// A packet is taken out of a mailbox.
+    /// A packet is retrieved.
     pub fn taken(&mut self, from: u32, to: u32, packet: &Packet) {
         if self.is_excluded(from, to) {
             return;
@@ -290,13 +293,13 @@ impl Checks {
         if self.grants
             && let Some(pair) = self.pairs.get_mut(&key(to, from))
         {
-            // The total as a 64-bit number: it is never ahead of what was granted, nor far behind.
+            // Extends the total to 64 bits. It is never ahead of the grants, and not far behind.
             let behind = (pair.granted as u32).wrapping_sub(packet.granted_total);
             pair.granted_read = pair.granted_read.max(pair.granted.saturating_sub(u64::from(behind)));
         }
     }
 
-    /// A segment has arrived before packets of its train that left before it, or again.
+    /// A part of a train has arrived before earlier packets of the train, or again.
     pub fn out_of_order(&mut self, segment: Segment) {
         self.fail(|| format!("I5: {segment:?} is not what its train has next"));
     }
@@ -342,7 +345,7 @@ impl Checks {
             });
             return;
         }
-        // Announced ones end when their payload is there; whole ones in order for each tag.
+        // Announced messages end when their payload is there; eager ones in order for each tag.
         let before = pair.messages.iter().take(place.unwrap_or(0).min(MAX_COMPARED));
         let overtaken = before.filter(|m| !m.received && !m.announced && m.tag == tag).count();
         while pair.messages.front().is_some_and(|message| message.received) {
@@ -354,9 +357,9 @@ impl Checks {
         }
     }
 
-    /// Everything has come to rest.
+    /// Checks that nothing is left at the end.
     pub fn check_end(&mut self) {
-        // Who has got an error for the message of a dead one may have left another's unreceived.
+        // A receive that failed because of a crashed rank may leave another's message unreceived.
         let legal = !self.any_peer_lost();
         let mut left: Vec<_> = self
             .pairs
@@ -380,5 +383,5 @@ impl Checks {
     }
 }
 
-/// Messages before one that is received, that are looked at for being overtaken: what is left out is only not noticed.
+/// Number of earlier messages that are checked for being overtaken. Overtaking beyond is not noticed.
 const MAX_COMPARED: usize = 64;

@@ -1,14 +1,16 @@
-//! Faults of ranks: slow ones, pauses, crashes. Those of links are a network's, see [`crate::network::faulty`].
+//! Faults of ranks: slow processors, pauses and crashes. [`crate::network::faulty`] models faults of links.
 //!
-//! A rank that has crashed does nothing any more: what stands in its mailbox and what comes for it is dropped, its memory cannot be read,
-//! what it had handed to the network still arrives. After a while, which stands for the time-outs and liveness checks of a
-//! real system, all others are told (`Lost`), after everything that has reached them by then. From there on their machines must end whatever depends
-//! on it with errors: nobody hangs. A rank that gives up another by itself (receiver not ready for longer than the retries
-//! allow) is a legal end too; the other one is told in the same way.
+//! A crashed rank does nothing. Packets in its mailbox and later ones are dropped, and its memory cannot be read. Packets
+//! that it has handed to the network still arrive. The other ranks learn of the crash later (`Lost`), after all packets
+//! that have reached them by then. The delay stands for the timeouts and liveness checks of a real system. Then their
+//! machines must end all operations that depend on the crashed rank, with errors, so that no program hangs.
+//!
+//! A rank may also give up another one: a receiver was not ready for longer than the retries allow. The other rank
+//! learns of it in the same way.
 //!
 //! ```text
-//! 20 us  rank 2 crashes while 0 and 1 wait for it
-//! 70 us  0 and 1 are told: their receives from 2, and those from anybody, end with Status::fault
+//! 20 us  rank 2 crashes while ranks 0 and 1 wait for it
+//! 70 us  ranks 0 and 1 learn of it: their receives from 2, and those from any rank, end with Status::fault
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,65 +23,65 @@ use crate::Picoseconds;
 use crate::cost::Cost;
 use crate::network::Network;
 
-/// A rank whose processor is slow.
+/// A rank with a slow processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slow {
-    /// Which.
+    /// The rank.
     pub rank: u32,
-    /// All it does takes so many times as long. In percent: 300 is three times.
+    /// Time of everything in percent of the normal one: 300 is three times as long.
     pub percent: u32,
 }
 
-/// A rank that does nothing for a while.
+/// A pause of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Which.
+    /// The rank.
     pub rank: u32,
-    /// From when on. Unit: ps.
+    /// Start. Unit: ps.
     pub at: Picoseconds,
-    /// For how long. Unit: ps.
+    /// Duration. Unit: ps.
     pub ps: Picoseconds,
 }
 
-/// A rank that ends without a word.
+/// A crash of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// Which.
+    /// The rank.
     pub rank: u32,
-    /// When. Unit: ps.
+    /// Time. Unit: ps.
     pub at: Picoseconds,
 }
 
-/// What goes wrong at the ranks of a world.
+/// Faults of the ranks of a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Slow ones.
+    /// Slow ranks.
     pub slow: Vec<Slow>,
     /// Pauses.
     pub pauses: Vec<Pause>,
     /// Crashes.
     pub crashes: Vec<Crash>,
-    /// From a crash, or from the moment at which one gives up another, until the others are told. Unit: ps.
+    /// Time from a crash, or from giving up a peer, until the others learn of it. Unit: ps.
     pub notice_ps: Picoseconds,
 }
 
-/// Faults that cannot be.
+/// Faults that are not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
-    /// No such rank.
+    /// There is no such rank.
     #[error("a fault of rank {rank}: ranks are below {ranks}")]
     Rank {
         /// The rank.
         rank: u32,
-        /// How many there are.
+        /// Number of ranks.
         ranks: u32,
     },
-    /// Nothing is infinitely fast.
+    /// The percentage is outside its range.
     #[error("rank {rank} at {percent} % of its time: from 1 to {MAX_PERCENT} is allowed")]
     Percent {
         /// The rank.
         rank: u32,
-        /// What was asked for.
+        /// The percentage.
         percent: u32,
     },
 }
@@ -88,8 +90,9 @@ pub enum FaultError {
 pub const MAX_PERCENT: u32 = 100_000;
 
 impl Faults {
-    /// Faults by seed, for a world that would take about `horizon_ps` without them: about a third of the ranks slow, a few pauses of up to the
-    /// horizon, and at most `crashes` crashes of different ranks.
+    /// Draws faults from a seed, for a world that takes about `horizon_ps` without them. About a third of the
+    /// ranks are slow. There are up to `ranks` pauses of up to the horizon, and at most `crashes` crashes of
+    /// different ranks.
     pub fn draw(seed: u64, ranks: u32, horizon_ps: Picoseconds, crashes: u32) -> Faults {
         let mut rng = Rng::with_seed(seed);
         let horizon_ps = horizon_ps.max(1);
@@ -111,35 +114,35 @@ impl Faults {
     }
 }
 
-/// What happens in a world because of faults.
+/// An event of a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// The pause with this number begins. (How long it is would make every event larger.)
+    /// The pause with this index begins. The index keeps the event small.
     Pause(u32),
     Crash {
         rank: u32,
     },
 }
 
-/// What a world with faults keeps.
+/// Fault state of a world.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Prices of slow ranks, and how slow they are. Unit: percent.
+    /// Prices of slow ranks, and their time in percent of the normal one.
     slow: BTreeMap<u32, (Cost, u32)>,
     pauses: Vec<Pause>,
     crashed: BTreeSet<u32>,
     notice_ps: Picoseconds,
-    /// Remote gets under way, by numbers of our own: machines use theirs again.
+    /// Pending remote gets by our own numbers, because machines reuse theirs.
     gets: BTreeMap<u32, Reading>,
     next_get: u32,
 }
 
-/// A remote get under way.
+/// A pending remote get.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     to: u32,
     from: u32,
-    /// As the machine of the reader calls it.
+    /// The number of the get at the reader's machine.
     number: u32,
 }
 
@@ -152,7 +155,7 @@ impl State {
         self.crashed.contains(&rank)
     }
 
-    /// `to` begins to read the memory of `from`. Returns what the network is to call it.
+    /// `to` begins to read the memory of `from`. Returns the number of the get for the network.
     pub fn get_begins(&mut self, to: u32, number: u32, from: u32) -> u32 {
         let id = self.next_get;
         self.next_get = self.next_get.wrapping_add(1);
@@ -160,23 +163,24 @@ impl State {
         id
     }
 
-    /// It has ended: what its reader calls it, and whether the memory was there. `None`: the reader has given up the owner.
+    /// The get has ended. Returns its number at the reader, and whether the memory was there. `None`: the
+    /// reader has given up the owner.
     pub fn get_ends(&mut self, id: u32) -> Option<(u32, bool)> {
         let Reading { from, number, .. } = self.gets.remove(&id)?;
         Some((number, !self.has_crashed(from)))
     }
 
-    /// What `rank` reads of the memory of `peer` is not wanted any more: its machine has ended it, and may use the number again.
+    /// Drops the gets of `rank` from `peer`. The machine has ended them and may reuse their numbers.
     fn forget_gets(&mut self, rank: u32, peer: u32) {
         self.gets.retain(|_, reading| (reading.to, reading.from) != (rank, peer));
     }
 }
 
 impl<N: Network> World<N> {
-    /// With faults.
+    /// Adds faults of ranks.
     ///
     /// # Errors
-    /// [`FaultError`].
+    /// [`FaultError`] for an unknown rank or a percentage outside its range.
     pub fn with_faults(mut self, faults: &Faults) -> Result<World<N>, FaultError> {
         let Faults { slow, pauses, crashes, notice_ps } = faults;
         let ranks = self.plan.ranks;
@@ -234,7 +238,7 @@ impl<N: Network> World<N> {
         let rank_state = &mut self.rank_states[rank as usize];
         self.ended += u32::from(!rank_state.has_ended());
         rank_state.crash(now);
-        // Also what is on its last way into the mailbox: it is taken the moment it comes.
+        // Also packets that are about to enter the mailbox; each is retrieved when it arrives.
         while let Some((train, _)) =
             self.rank_states[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
         {
@@ -254,7 +258,7 @@ impl<N: Network> World<N> {
         self.faults.as_ref().is_some_and(|state| state.has_crashed(rank))
     }
 
-    /// Packets that nobody takes any more.
+    /// Drops packets for a crashed rank.
     pub(super) fn drop_packets(&mut self, now: Picoseconds, segment: crate::network::Segment) {
         for _ in 0..segment.count {
             self.flights.discard(segment.train);
@@ -263,7 +267,7 @@ impl<N: Network> World<N> {
         self.take_outputs();
     }
 
-    /// `rank` has given up `peer`, or was told of its end: the other one is told.
+    /// `rank` has given up `peer`, or has learned of its loss. The peer is told.
     pub(super) fn severed(&mut self, now: Picoseconds, rank: u32, peer: u32) {
         if let Some(state) = &mut self.faults {
             state.forget_gets(rank, peer);

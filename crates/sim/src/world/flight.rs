@@ -1,17 +1,18 @@
-//! Packets under way: trains, kept in little memory.
+//! Packets in the network, as trains that take little memory.
 //!
-//! A message of 37 packets differs from packet to packet only in offsets, so a train keeps what its packets have in common and
-//! makes each when it is taken. A million of them can be under way: a train takes 96 bytes.
+//! The packets of one message differ only in offsets. So a train stores what its packets have in common, and
+//! makes each packet when it is retrieved. A train takes 96 bytes, and a million trains can be in the
+//! network.
 
 use weir_proto::{Body, Marks, Packet, Peer, Space};
 
 use crate::Picoseconds;
 use crate::network::{Injection, TrainId};
 
-/// What the first packet of a train is.
+/// Body of the first packet of a train.
 #[derive(Clone, Debug, PartialEq)]
 enum First {
-    /// A message as programs send them.
+    /// An ordinary message.
     Eager {
         space: Space,
         tag: u64,
@@ -22,7 +23,7 @@ enum First {
         offset: u32,
     },
     Credit,
-    /// Anything else.
+    /// Any other body.
     Other(Box<Body>),
 }
 
@@ -54,7 +55,7 @@ impl First {
         }
     }
 
-    /// Where its payload begins in the message; `None`: nothing follows it.
+    /// Offset of its payload in the message; `None`: no packet can follow.
     fn offset(&self) -> Option<u32> {
         match self {
             First::Eager { .. } => Some(0),
@@ -71,33 +72,33 @@ struct Train {
     from: u32,
     to: u32,
     first: First,
-    // What all packets have in common.
+    // Common fields of all packets.
     epoch: u16,
     credit_packets_read: u16,
     origin: u32,
     number: u32,
     marks: Marks,
-    /// Payload of the first, of those between it and the last, and of the last. Unit: bytes.
+    /// Payload of the first packet, of each packet in the middle, and of the last one. Unit: bytes.
     first_bytes: u32,
     middle_bytes: u32,
     last_bytes: u32,
-    /// Of all but the last, and of the last: a message takes credits along at its end.
+    /// Granted total of all packets but the last, and of the last: credits travel with the end of a message.
     granted_total: u32,
     last_granted_total: u32,
     count: u32,
     spacing_ps: Picoseconds,
-    /// When the call that sends the message was made.
+    /// Time of the send call.
     called_at: Picoseconds,
-    /// What the receiver's machine calls the sender, once it has met it or taken a packet; [`UNKNOWN`] before.
+    /// The receiver's number of the sender, if known; [`UNKNOWN`] otherwise.
     peer: u32,
-    /// Packets that the receiver has taken.
+    /// Packets that the receiver has retrieved.
     taken: u32,
 }
 
 const UNKNOWN: u32 = u32::MAX;
 
 impl Train {
-    /// Makes `packet` the last of the train, if all the others can still be made again. Returns whether it did.
+    /// Appends `packet`, if the train can still reproduce all its packets. Returns whether it did.
     fn extend(&mut self, packet: &Packet) -> bool {
         let Some(first_offset) = self.first.offset() else { return false };
         let last_offset = match self.count {
@@ -116,7 +117,7 @@ impl Train {
         }
         match self.count {
             1 => {}
-            // The last packet so far becomes one of those in the middle.
+            // The last packet so far is now one in the middle.
             2 => self.middle_bytes = self.last_bytes,
             _ if self.last_bytes != self.middle_bytes => return false,
             _ => {}
@@ -127,7 +128,7 @@ impl Train {
         true
     }
 
-    /// What the packets have in common, with this body.
+    /// A packet with the common fields and this body.
     fn packet_with(&self, body: Body) -> Packet {
         Packet {
             epoch: self.epoch,
@@ -169,34 +170,34 @@ impl Train {
     }
 }
 
-/// A packet out of a train, for its receiver.
+/// A retrieved packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub from: u32,
-    /// What the receiver's machine calls it.
+    /// The receiver's number of the sender.
     pub peer: Peer,
     pub packet: Packet,
-    /// When its message was sent.
+    /// Time of the send call.
     pub called_at: Picoseconds,
 }
 
-/// All trains under way.
+/// All trains in the network.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     trains: Vec<Train>,
     free: Vec<u32>,
-    /// By train: packets that have arrived, if somebody wants to know.
+    /// By train: packets that have arrived, if the world tracks them.
     arrived: Vec<u32>,
 }
 
 impl Flights {
-    /// Adds `packet` to `train`, if it fits there.
+    /// Appends `packet` to `train`, if it fits. Returns whether it did.
     pub fn extend(&mut self, train: TrainId, to: u32, packet: &Packet) -> bool {
         let train = &mut self.trains[train.0 as usize];
         train.to == to && train.extend(packet)
     }
 
-    /// A new train with one packet.
+    /// Starts a train with one packet.
     pub fn begin(
         &mut self,
         from: u32,
@@ -262,12 +263,12 @@ impl Flights {
         self.trains[id.0 as usize].to
     }
 
-    /// What the receiver's machine calls the sender of a train.
+    /// Notes the receiver's number of the sender.
     pub fn set_peer(&mut self, id: TrainId, peer: Peer) {
         self.trains[id.0 as usize].peer = peer.0;
     }
 
-    /// Packets from number `first` on have arrived. Returns whether all before them had, and they not.
+    /// Packets from index `first` on have arrived. Returns whether they are the next ones of the train.
     pub fn arrive(&mut self, id: TrainId, first: u32, count: u32) -> bool {
         if self.arrived.len() < self.trains.len() {
             self.arrived.resize(self.trains.len(), 0);
@@ -278,25 +279,25 @@ impl Flights {
         in_order
     }
 
-    /// When the call was made that sends its message.
+    /// Time of the send call.
     pub fn called_at(&self, id: TrainId) -> Picoseconds {
         self.trains[id.0 as usize].called_at
     }
 
-    /// Whether a train has one packet.
+    /// Whether the train has one packet.
     #[inline]
     pub fn is_single(&self, id: TrainId) -> bool {
         self.trains[id.0 as usize].count == 1
     }
 
-    /// What the receiver's machine calls the sender of a train, if that is known.
+    /// The receiver's number of the sender, if known.
     #[inline]
     pub fn peer(&self, id: TrainId) -> Option<Peer> {
         let peer = self.trains[id.0 as usize].peer;
         (peer != UNKNOWN).then_some(Peer(peer))
     }
 
-    /// The next packet of a train of which packets were taken, which stays under way.
+    /// The next packet of a train with a known sender. The packet stays in the train.
     #[inline]
     pub fn next(&self, id: TrainId) -> Taken {
         let train = &self.trains[id.0 as usize];
@@ -304,7 +305,7 @@ impl Flights {
         Taken { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at }
     }
 
-    /// Packet `index` of a train, or the next in order. Each is taken once. `peer` says what its receiver's machine calls a rank.
+    /// Retrieves packet `index` of a train, or the next one. `peer` returns the receiver's number of a rank.
     #[inline]
     pub fn take(&mut self, id: TrainId, index: Option<u32>, peer: impl FnOnce(u32) -> Peer) -> Taken {
         let train = &mut self.trains[id.0 as usize];
@@ -317,7 +318,7 @@ impl Flights {
         taken
     }
 
-    /// A packet of a train is not under way any more.
+    /// Removes one packet from a train.
     #[inline]
     pub fn discard(&mut self, id: TrainId) {
         let train = &mut self.trains[id.0 as usize];

@@ -1,55 +1,58 @@
-//! Packets that a machine was told of before their time.
+//! Packets that a machine has processed before their virtual time. This makes large worlds faster.
 //!
-//! In an all-to-all thousands of packets can stand in a mailbox, and each is taken by a step of its own: between two steps of a rank
-//! all other ranks do something, so that a rank's tables are out of the caches whenever its turn comes. What a packet from the middle of
-//! a message does to a machine nobody else can see or change. So a step that finds several of them tells the machine of all, and
-//! notes what it answered; the steps in which they are taken then only look at the notes (`RankState::retrieve_early`). These come at the same
-//! times and in the same order as without, so nothing about the world changes: a test compares it with one that is checked, in which
-//! this is not done.
+//! In an all-to-all thousands of packets can stand in a mailbox. Each is retrieved in a step of its own, and all other
+//! ranks act between two steps of a rank. So the tables of a rank are never in the caches when it acts. No other rank can
+//! see or change what a packet from the middle of a message does to a machine. So a step that finds several such packets
+//! lets the machine process all of them, and notes the results. The steps that retrieve them only read the notes
+//! (`RankState::retrieve_early`).
+//!
+//! These steps have the same times and order as without look-ahead, so the world does not change. A test compares it with
+//! a checked world, which never looks ahead.
 //!
 //! ```text
-//! mailbox   a1 b1 a2 c1 b2 [c] d0 ...       parts of the messages a, b, c; an explicit credit; the begin of another message
-//! step      the machine hears of a1 b1 a2 c1 b2; a1 is taken
-//! 4 steps   b1, a2, c1, b2 are taken: prices, trace, the network is told
-//! step      [c] is taken as ever
+//! mailbox   a1 b1 a2 c1 b2 [c] d0 ...       parts of messages a, b, c; an explicit credit packet; a new message
+//! step      the machine processes a1 b1 a2 c1 b2; a1 is retrieved
+//! 4 steps   b1, a2, c1, b2 are retrieved: prices, trace, the network is told
+//! step      [c] is retrieved and processed as usual
 //! ```
-//! It ends with a packet after which something is to be sent, which is seen to when that packet is taken. Where trains arrive as such (the
-//! ideal network) their packets are told by the time at which each arrives, as far as they have.
+//! The look-ahead ends with a packet after which the machine sends something. The machine sends it when that packet is
+//! retrieved. Where whole trains arrive (the ideal network), packets are processed in the order of their arrival.
 //!
-//! Of messages of one packet a thousand can stand there as well, each of which has to be read from far away, its sender's state too. So a
-//! step that finds several reads all of that at once, where one need not wait for the other. What comes of them is the program's business, so
-//! where packets carry credits it notes only how many there are. Without credits the machine is told of them too: a receive that it
-//! matches was posted before, and none that the program posts meanwhile can come before that. The program hears of it when the packet is taken.
+//! A thousand messages of one packet can stand in a mailbox too. Each packet, and the state of its sender, is far away in
+//! memory. So a step that finds several reads all of them at once, where one access need not wait for another.
+//! Such messages concern the program. With credits, the step only notes their number. Without credits, the machine
+//! processes them too: the receive that a message matches was posted before, and no later receive can come before it.
+//! The program learns of the message when the packet is retrieved.
 
 use weir_proto::{Config, Geometry, Peer, Request, Scheme};
 
 use crate::Picoseconds;
 
-/// Bound: so many at a time. All ranks together should fit into a cache.
+/// Most packets at a time. All ranks together should fit into a cache.
 pub(super) const MAX_PACKETS: usize = 32;
-/// Fewer are not worth it.
+/// Fewest packets that are worth it.
 pub(super) const MIN_PACKETS: usize = 4;
 
-/// A packet of which the machine knows already: from the middle of a message, or a whole one.
+/// A packet that the machine has processed: from the middle of a message, or a whole message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyPacket {
     pub from: u32,
     pub number: u32,
     pub payload_bytes: u32,
-    /// When its message was sent.
+    /// Time of the send call.
     pub called_at: Picoseconds,
-    /// What placing it costs.
+    /// Price of placing its payload.
     pub place_ps: Picoseconds,
     pub then: AfterRetrieval,
 }
 
-/// What is to be done when a packet is taken of which the machine knows already.
+/// What follows the retrieval of such a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AfterRetrieval {
     Nothing,
-    /// Something is to be sent to its sender.
+    /// The machine sends something to its sender.
     SendDueCredits(Peer),
-    /// It is a message, for this receive.
+    /// The packet is a message; it completes this receive.
     Complete {
         request: Request,
         tag: u64,
@@ -57,12 +60,13 @@ pub(super) enum AfterRetrieval {
     },
 }
 
-/// Those of one rank, in the order in which they are taken.
+/// Such packets of one rank, in order of retrieval.
 #[derive(Debug, Default)]
 pub(super) struct Lookahead {
     seen: Vec<EarlyPacket>,
     taken: usize,
-    /// Packets behind these that are messages by themselves: nothing is to be told of them.
+    /// Number of packets behind these that are messages of one packet. They are processed when they are
+    /// retrieved.
     messages: usize,
 }
 
@@ -71,13 +75,13 @@ impl Lookahead {
         self.taken == self.seen.len()
     }
 
-    /// Notes that the next packets are messages.
+    /// Notes that the next packets are messages of one packet.
     #[inline]
     pub fn note_messages(&mut self, messages: usize) {
         self.messages = messages;
     }
 
-    /// Whether the next packet was noted as a message; it is taken now.
+    /// Whether the next packet was noted as a message. It is retrieved now.
     #[inline]
     pub fn take_message(&mut self) -> bool {
         let noted = self.messages > 0;
@@ -85,19 +89,19 @@ impl Lookahead {
         noted
     }
 
-    /// Notes one more.
+    /// Adds a packet.
     #[inline]
     pub fn push(&mut self, seen: EarlyPacket) {
         self.seen.push(seen);
     }
 
-    /// The next one, which stays.
+    /// The next packet, which stays.
     #[inline]
     pub fn next(&self) -> Option<&EarlyPacket> {
         self.seen.get(self.taken)
     }
 
-    /// Takes the next one.
+    /// Takes the next packet.
     #[inline]
     pub fn take(&mut self) -> Option<EarlyPacket> {
         let seen = *self.seen.get(self.taken)?;
@@ -109,7 +113,7 @@ impl Lookahead {
         Some(seen)
     }
 
-    /// Slots that packets of `from` still fill, though the machine thinks that they are retrieved.
+    /// Slots that packets of `from` still fill, although the machine has processed them.
     pub fn slots_of(&self, from: u32, geometry: &Geometry) -> u32 {
         let slots = |seen: &EarlyPacket| match (seen.payload_bytes, seen.then) {
             (0, _) => 1, // every header fits in one slot
@@ -120,13 +124,14 @@ impl Lookahead {
     }
 }
 
-/// Whether a machine can be told of whole messages too.
+/// Whether a machine can process whole messages early.
 pub(super) fn supports_message_lookahead(config: &Config) -> bool {
     matches!(config.scheme, Scheme::Unlimited)
 }
 
-/// Whether what a packet says is between its two ranks alone: with dynamic credits all senders share, with an adaptive backlog quotas
-/// change, with the hardware's a buffer is posted again when its packet is taken.
+/// Whether the effect of a packet concerns only its two ranks. With dynamic credits all senders share the
+/// slots. With an adaptive backlog quotas change. With the scheme `hardware` the buffer is posted again when
+/// the packet is retrieved.
 pub(super) fn supports_lookahead(config: &Config) -> bool {
     matches!(config.scheme, Scheme::Unlimited | Scheme::Static { .. } | Scheme::StaticConnection { .. })
 }

@@ -1,8 +1,8 @@
-//! What stands in a rank's mailbox, by time of arrival.
+//! The packets in a rank's mailbox, by time of arrival.
 //!
-//! A network that splits trains reports packet by packet, each when it arrives, and in an all-to-all of 1024 ranks nearly all
-//! packets can stand in mailboxes at a time: so what has arrived in order is a list of trains, three bytes for a packet, in chunks
-//! that all mailboxes share. Segments, whose packets arrive later one after the other, stand in a heap.
+//! In an all-to-all of 1024 ranks nearly all packets can stand in mailboxes at a time. So packets that
+//! arrived in order form a list of train numbers, three bytes for a packet, in chunks that all mailboxes
+//! share. Parts of trains whose packets still arrive one after the other are in a heap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,18 +10,19 @@ use std::collections::BinaryHeap;
 use crate::Picoseconds;
 use crate::network::{Segment, TrainId};
 
-/// With what else it has, a chunk is two cache lines: most mailboxes hold a few packets.
+/// With its other fields a chunk fills two cache lines. Most mailboxes hold few packets.
 const CHUNK_BYTES: usize = 123;
 const NONE: u32 = u32::MAX;
-/// Trains with smaller numbers are narrow: three bytes name one.
+/// Smaller train numbers take three bytes (narrow), others four (wide).
 const FIRST_WIDE: u32 = 1 << 24;
 
-/// Some packets of one mailbox, by train, and the chunk with those behind them. Nearly always three bytes name a train, and tens of millions
-/// of packets can stand in mailboxes; with more trains under way, they take four.
+/// Packets of one mailbox, by train number, and the next chunk. Tens of millions of packets can stand in
+/// mailboxes, and their train numbers nearly always fit in three bytes.
 #[derive(Clone, Debug)]
 struct Chunk {
     numbers: [u8; CHUNK_BYTES],
-    /// Packets that there is room for, or that stand here if another chunk follows; [`WIDE`] is added if their trains may be wide.
+    /// Capacity of the chunk, or its number of packets if another chunk follows. Plus [`WIDE`] for wide
+    /// numbers.
     places: u8,
     next: u32,
 }
@@ -46,7 +47,7 @@ impl Chunk {
         u32::from(self.places & !WIDE)
     }
 
-    /// Nothing is put behind the first `filled` packets any more.
+    /// Ends the chunk behind its first `filled` packets.
     fn close(&mut self, filled: u32) {
         self.places = self.places & WIDE | filled as u8;
     }
@@ -98,14 +99,15 @@ impl Chunks {
     }
 }
 
-/// Packets that have arrived in order, first in first out. One alone needs no chunk: most mailboxes of a large world hold no more.
+/// Packets that have arrived in order, first in first out. A single packet needs no chunk, and most mailboxes
+/// of a large world hold no more.
 #[derive(Debug)]
 struct Arrived {
     first: u32,
     last: u32,
-    /// Packets taken out of the first chunk; without a chunk, the train of the one packet.
+    /// Packets taken from the first chunk. Without a chunk: the train of the only packet.
     taken: u32,
-    /// Packets put into the last chunk; without one, how many there are.
+    /// Packets put into the last chunk. Without a chunk: the number of packets.
     filled: u32,
 }
 
@@ -165,7 +167,7 @@ impl Arrived {
         chunks.chunks[added as usize].set(0, train);
     }
 
-    /// The trains of the first packets, as many as are asked for or stand here.
+    /// Writes the trains of the first packets into `trains`. Returns how many.
     fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
         if let (Some(alone), [first, ..]) = (self.alone(), &mut *trains) {
             *first = alone;
@@ -210,13 +212,13 @@ impl Arrived {
     }
 }
 
-/// What is left of a segment.
+/// The rest of a part of a train.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     train: TrainId,
-    /// The number of its next packet; `None`: the train's next.
+    /// Index of its next packet; `None`: the next packet of the train.
     next: Option<u32>,
-    /// Packets that were not taken.
+    /// Packets that were not retrieved.
     count: u32,
     spacing_ps: Picoseconds,
 }
@@ -224,18 +226,18 @@ struct Standing {
 /// A rank's mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
-    /// They came before everything in the heap.
+    /// These packets came before all in the heap.
     arrived: Arrived,
-    /// Only if there were ever any: an empty mailbox is small.
+    /// Allocated at first use, so that an empty mailbox is small.
     segments: Option<Box<Segments>>,
     slots: u32,
     peak_slots: u32,
 }
 
-/// Segments of which packets arrive.
+/// Parts of trains whose packets arrive one after the other.
 #[derive(Debug, Default)]
 struct Segments {
-    /// The next packet of each segment: when it arrives, in which order the segments came, which it is.
+    /// The next packet of each part: time of arrival, order of the parts, index of the part.
     heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
     standing: Vec<Standing>,
     free: Vec<u32>,
@@ -243,7 +245,7 @@ struct Segments {
 }
 
 impl Segments {
-    /// The first packet of a segment is there.
+    /// The first packet of a part has arrived.
     fn begin(&mut self, now: Picoseconds, standing: Standing) {
         let index = match self.free.pop() {
             Some(index) => {
@@ -259,7 +261,7 @@ impl Segments {
         self.order += 1;
     }
 
-    /// The train of the packet that is taken next, if that has arrived by `now`.
+    /// The train of the next packet, if that has arrived by `now`.
     #[inline]
     fn peek(&self, now: Picoseconds) -> Option<TrainId> {
         let &Reverse((at, _, index)) = self.heads.peek()?;
@@ -280,7 +282,7 @@ impl Segments {
             self.heads.pop();
             self.free.push(index);
         } else {
-            // The next of the same segment: usually still the earliest.
+            // The next packet of the same part is usually still the earliest.
             let next_at = at + standing.spacing_ps;
             *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
         }
@@ -289,7 +291,7 @@ impl Segments {
 }
 
 impl Mailbox {
-    /// The next packet of a train is there, or its next packets begin to arrive.
+    /// The next packet of a train has arrived, or its next packets begin to arrive.
     #[inline]
     pub fn arrive(&mut self, now: Picoseconds, segment: Segment, chunks: &mut Chunks) {
         let stand = self.segments.as_ref().is_some_and(|segments| !segments.heads.is_empty());
@@ -301,7 +303,7 @@ impl Mailbox {
         self.arrived.push(segment.train, chunks);
     }
 
-    /// The same for worlds in which packets of a train can be missing, or where it counts when each has come.
+    /// The same for worlds that track which packet of a train arrives.
     pub fn arrive_by_number(&mut self, now: Picoseconds, segment: Segment) {
         self.stand(now, segment, Some(segment.first));
     }
@@ -314,45 +316,47 @@ impl Mailbox {
         self.segments.get_or_insert_default().begin(now, standing);
     }
 
-    /// Whether [`Mailbox::peek`] has anything to tell.
+    /// Whether [`Mailbox::peek`] returns packets.
     #[inline]
     pub fn stands_in_order(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// The trains of the packets that are taken next, whatever comes meanwhile. Returns how many.
+    /// Writes the trains of the next packets into `trains`; later arrivals do not change them. Returns how
+    /// many.
     #[inline]
     pub fn peek(&self, chunks: &Chunks, trains: &mut [TrainId]) -> usize {
         self.arrived.peek(chunks, trains)
     }
 
-    /// The first packet of [`Mailbox::peek`] stands somewhere else from now on; its slot is filled until it [leaves](Mailbox::leave).
+    /// Removes the first packet of [`Mailbox::peek`]. Its slot stays filled until it
+    /// [leaves](Mailbox::leave).
     #[inline]
     pub fn set_aside(&mut self, chunks: &mut Chunks) {
         self.arrived.pop(chunks).expect("it was seen");
     }
 
-    /// The train of the packet that is taken next, if it is one of a segment and has arrived by `now`. Whatever comes later is taken
-    /// later.
+    /// The train of the next packet, if that is part of the heap and has arrived by `now`. Later arrivals do
+    /// not change it.
     #[inline]
     pub fn peek_segment(&self, now: Picoseconds) -> Option<TrainId> {
         self.segments.as_ref().filter(|_| self.arrived.is_empty())?.peek(now)
     }
 
-    /// The packet of [`Mailbox::peek_segment`] stands somewhere else from now on, as with [`Mailbox::set_aside`].
+    /// Removes the packet of [`Mailbox::peek_segment`], as [`Mailbox::set_aside`] does.
     #[inline]
     pub fn set_aside_of_segment(&mut self, now: Picoseconds) {
         let taken = self.segments.as_mut().and_then(|segments| segments.take(now));
         assert!(matches!(taken, Some((_, None))), "it was seen, and is the next of its train");
     }
 
-    /// One that was set aside is taken.
+    /// A packet that was set aside is retrieved.
     #[inline]
     pub fn leave(&mut self) {
         self.slots -= 1;
     }
 
-    /// When the next packet arrives; 0: one has arrived.
+    /// When the next packet arrives; 0: it has arrived.
     #[inline]
     pub fn next_at(&self) -> Option<Picoseconds> {
         if !self.arrived.is_empty() {
@@ -361,7 +365,8 @@ impl Mailbox {
         self.segments.as_ref()?.heads.peek().map(|&Reverse((at, ..))| at)
     }
 
-    /// Takes the next packet, if it has arrived by `now`: its train, and its number there if it is not the next.
+    /// Retrieves the next packet, if it has arrived by `now`. Returns its train, and its index if it is not
+    /// the next of the train.
     #[inline]
     pub fn take(&mut self, now: Picoseconds, chunks: &mut Chunks) -> Option<(TrainId, Option<u32>)> {
         if !self.arrived.is_empty()
@@ -392,7 +397,7 @@ mod tests {
     fn peek_returns_the_first_packets_and_set_aside_removes_them() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         let (mut seen, chunk_packets) = ([TrainId(0); 150], Chunk::empty(false).places());
-        // Chunks that were used before, and a last one that is full.
+        // Uses recycled chunks, and fills the last chunk.
         for index in 0..400 {
             mailbox.arrive(5, segment(index, 0, 1, 0), &mut chunks);
         }
@@ -416,7 +421,7 @@ mod tests {
         assert_eq!(mailbox.slots, 151, "their slots are filled until they leave");
         (0..150).for_each(|_| mailbox.leave());
         mailbox.arrive(20, segment(7, 0, 3, 15), &mut chunks);
-        // Others may come before the second of these three: only what has arrived is seen.
+        // Other packets may come before the second of these three, so only the first is seen.
         assert_eq!((mailbox.slots, mailbox.peek(&chunks, &mut seen)), (4, 1));
         assert_eq!(mailbox.peek_segment(100), None, "one stands before them");
         assert!(mailbox.take(20, &mut chunks).is_some());

@@ -1,14 +1,14 @@
-//! A world: ranks, their endpoints and a network, until every program has ended.
+//! A world: ranks, their endpoints and a network. It runs until every program has ended.
 //!
-//! Each rank has one processor. While its program is inside the library (it waits) the processor takes packets out of
-//! the mailbox one after the other; while it computes nobody does. Everything a processor does has a price
-//! ([`Cost`]) and pushes back its `free_at`. Whoever acts later than now does so by an event, so that the network is asked in order of time.
+//! Each rank has one processor. While the program waits inside the library, the processor retrieves packets from the
+//! mailbox one after the other. While the program computes, no packet is retrieved. Every step of a processor has a price
+//! ([`Cost`]) and moves its `free_at`. A later action is an event, so that the network is called in order of time.
 //!
 //! ```text
 //! Step(3)      rank 3 performs a call: isend. Its machine answers Transmit x 37
-//! Inject(t)    the train leaves: the network says that it arrives 1.2 us later
-//! Arrive(t)    it stands in the mailbox of rank 5, whose processor is idle
-//! Step(5)      rank 5 takes packet 0; its machine answers Place, Retire; next Step(5) when that is paid for
+//! Inject(t)    the train leaves; the network says that it arrives 1.2 us later
+//! Arrived(t)   it stands in the mailbox of rank 5, whose processor is idle
+//! Step(5)      rank 5 retrieves packet 0; its machine answers Place, Retire; the next Step(5) follows after their price
 //! ```
 
 mod check;
@@ -41,35 +41,35 @@ pub use pool::PoolReading;
 use rank_state::RankState;
 use rnr::PostedBuffers;
 
-/// Longer latencies are recorded as this. Unit: ns.
+/// Bound of recorded latencies; longer ones are recorded as this. Unit: ns.
 const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 
-/// What makes a world, beside its network.
+/// Description of a world, without its network.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// The machines' settings. The geometry is the network's.
+    /// Settings of the machines. The world replaces the geometry by that of the network.
     pub config: Config,
-    /// Data slots that each sender owns in each mailbox.
+    /// Data slots of each sender in each mailbox (its quota).
     pub quota_slots: u32,
-    /// Adaptive backlog: of these, so many at first.
+    /// Adaptive backlog: data slots at the start, at most `quota_slots`.
     pub start_slots: u32,
-    /// The processors.
+    /// Prices of the processors.
     pub cost: Cost,
-    /// Stop with an error after so many events; 0: never.
+    /// Number of events after which the world ends with an error; 0: no limit.
     pub event_limit: u64,
-    /// What is random in the world is drawn from it.
+    /// The seed of all random draws of the world.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Ranks that own `quota_slots` data slots in each mailbox, and otherwise nothing that is scarce: credit packets have two slots,
-    /// messages up to 2 KB travel whole, everything unexpected is kept. What is to be different is set afterwards.
+    /// Senders own `quota_slots` data slots in each mailbox. Everything else is ample: two credit slots,
+    /// eager messages up to 2 KB, room for all unexpected messages. Callers change the fields afterwards.
     pub fn new(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> Plan {
         let config = Config {
             scheme,
-            geometry: Geometry::EXTOLL, // the network's takes its place
+            geometry: Geometry::EXTOLL, // the world replaces it by the network's
             credit_slots: 2,
             eager_bytes: 2048,
             cross_memory: true,
@@ -84,7 +84,7 @@ impl Plan {
         Plan { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0, seed: 0 }
     }
 
-    /// Credits that a sender has before it was granted any.
+    /// Credits that a sender has before the first grant.
     pub(crate) fn start_slots(&self) -> u32 {
         match self.config.scheme {
             Scheme::Dynamic { .. } => self.config.region.start_slots,
@@ -93,84 +93,84 @@ impl Plan {
         }
     }
 
-    /// Whether a sender may give up a receiver that lives.
+    /// Whether a sender may give up a living receiver.
     fn may_give_up(&self) -> bool {
         matches!(self.config.scheme, Scheme::Hardware { rnr_retries, .. } if rnr_retries < WITHOUT_LIMIT)
     }
 }
 
-/// A number that a program left.
+/// A number that a program has recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record {
-    /// When. Unit: ps.
+    /// Time. Unit: ps.
     pub at: Picoseconds,
-    /// Who.
+    /// The rank.
     pub rank: u32,
-    /// What.
+    /// Name of the quantity.
     pub name: &'static str,
-    /// Which of a series; 0 if it is none.
+    /// Index within a series; 0 otherwise.
     pub index: u32,
     /// The number.
     pub value: f64,
 }
 
-/// What became of a world.
+/// Result of a world.
 #[derive(Debug)]
 pub struct Report {
     /// When the last program ended.
     pub finished_at: Picoseconds,
-    /// When each did.
+    /// When each program ended, by rank.
     pub finished: Vec<Picoseconds>,
-    /// Hash of everything that happened, in order.
+    /// Hash of all events, in order.
     pub trace: u64,
-    /// Events handled.
+    /// Number of events.
     pub events: u64,
-    /// Packets that have crossed a wire, summed over wires.
+    /// Packets that crossed a wire, summed over all wires.
     pub packet_hops: u64,
-    /// Faults of links that these have repaired.
+    /// Link faults that the links have repaired.
     pub repairs: u64,
-    /// What the machines counted, by rank.
+    /// Counters of the machines, by rank.
     pub counters: Vec<Counters>,
-    /// What the programs left, in order of time.
+    /// Numbers that programs recorded, in order of time.
     pub records: Vec<Record>,
-    /// What receivers knew of their senders at the end, by rank; with dynamic credits only.
+    /// State of each receiver's pool at the end, by rank. Only with dynamic credits.
     pub pools: Vec<PoolReading>,
-    /// From the call that sends a message to the moment at which a waiting receive has it. Unit: ns.
+    /// Time from the call that sends a message until a receive has it. Unit: ns.
     pub latency_ns: Histogram<u64>,
-    /// The most slots that stood in one mailbox at a time.
+    /// Most filled slots of one mailbox at a time.
     pub peak_mailbox_slots: u32,
 }
 
 /// Why a world did not end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stuck {
-    /// Nothing can happen any more, and programs wait.
+    /// No event is left, and programs wait.
     #[error(
         "at {at_ns} ns nothing can happen any more, and {waiting} programs wait, the first of them rank {first}"
     )]
     Deadlock {
-        /// When.
+        /// Time.
         at_ns: u64,
-        /// How many have not ended.
+        /// Number of programs that have not ended.
         waiting: u32,
-        /// One of them.
+        /// The first of their ranks.
         first: u32,
     },
-    /// A check from outside has failed: a bug.
+    /// An external check has failed, which shows a bug.
     #[error("at {at_ns} ns: {what}")]
     InvariantViolated {
-        /// When.
+        /// Time.
         at_ns: u64,
-        /// What was seen.
+        /// The violated invariant.
         what: String,
     },
-    /// Time has come to its end: what programs compute, or what the network takes, adds up to too much.
+    /// Virtual time has reached its bound: computations of programs or times of the network are too long.
     #[error("virtual time has come to {at_s} s; allowed: less than {} s", TIME_LIMIT / 1_000_000_000_000)]
     TimeLimit {
-        /// When. Unit: s.
+        /// Time. Unit: s.
         at_s: u64,
     },
-    /// More events than allowed.
+    /// The event limit is reached.
     #[error("more than {limit} events")]
     EventLimit {
         /// The limit.
@@ -178,64 +178,65 @@ pub enum Stuck {
     },
 }
 
-/// What happens in a world. There are many of them: see below.
+/// An event of a world. Its size matters, because there are many.
 #[derive(Clone, Copy, Debug)]
 enum Event<E> {
-    /// A rank's processor may have something to do.
+    /// The processor of a rank may have work.
     Step(u32),
     /// A train leaves.
     Inject(TrainId),
-    /// Something of the network's own.
+    /// An event of the network.
     Network(E),
-    /// The next packet of a train has arrived, in a world that need not know which it is.
+    /// The next packet of a train has arrived, in a world that does not track which packet it is.
     Arrived { train: TrainId, to: u32 },
-    /// The first packet of a segment has: of this one of those kept.
+    /// The first packet of the part with this index has arrived.
     SegmentArrived(u32),
-    /// The network lets a rank go on that it held.
+    /// The network releases a held rank.
     Released(u32),
     /// A remote get has ended.
     GetDone { to: u32, number: u32 },
-    /// Hardware that knows of receivers that are not ready: buffers of a connection are posted again.
+    /// Scheme `hardware`: buffers of a connection are posted again.
     Reposted { from: u32, to: u32, slots: u16 },
-    /// The same: a NAK is back.
+    /// Scheme `hardware`: a NAK reaches the sender.
     Refused { from: u32, to: u32 },
-    /// The same: a machine's timer.
+    /// Scheme `hardware`: the timer of a machine expires.
     Deadline { rank: u32 },
-    /// Something goes wrong.
+    /// A fault of a rank.
     Fault(faults::Event),
-    /// Somebody learns that it has lost another.
+    /// A rank learns that it has lost a peer.
     Lost { rank: u32, peer: u32, fault: PeerFault },
 }
 
-/// So that one takes 24 bytes in the queue, with its time and its turn.
+/// An entry of the queue takes 24 bytes, with its time and its sequence number.
 const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
 
-/// Ranks at work on a network.
+/// Ranks on a network.
 pub struct World<N: Network> {
     plan: Plan,
     network: N,
     rank_states: Vec<RankState>,
     flights: Flights,
-    /// What mailboxes hold.
+    /// Packets in the mailboxes.
     chunks: Chunks,
-    /// Segments that will arrive, of several packets or where it counts which they are: events are small.
+    /// Parts of trains that will arrive. Events name them by index, because events must be small.
     segments: Vec<Segment>,
     free_segments: Vec<u32>,
-    /// What nodes leave to do; empty between steps.
+    /// Work that ranks leave for the world; empty between steps.
     left: rank_state::DeferredWork,
-    /// Nobody has a say in what a sender does next: the network never holds it, and nothing is granted.
+    /// No other rank influences what a sender does next: the network never holds it, and the scheme grants
+    /// nothing.
     sends_never_wait: bool,
-    /// Machines can be told of packets before their time.
+    /// Machines may process packets before their virtual time.
     looks_ahead: bool,
-    /// A sender may give up a receiver that lives.
+    /// A sender may give up a living receiver.
     may_give_up: bool,
-    /// With the scheme `hardware` only.
+    /// Only with the scheme `hardware`.
     posted_buffers: Option<PostedBuffers>,
     faults: Option<faults::State>,
     checks: Option<Checks>,
     queue: Queue<Event<N::Event>>,
     outputs: Outputs<N::Event>,
-    /// What is being read of it; empty between events.
+    /// Outputs of the network that are being read; empty between events.
     scheduled: Vec<ScheduledOutput>,
     trace: Trace,
     events: u64,
@@ -289,7 +290,7 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Runs until every program has ended and nothing is under way.
+    /// Runs until every program has ended and no event is left.
     ///
     /// # Errors
     /// [`Stuck`].
@@ -305,7 +306,7 @@ impl<N: Network> World<N> {
                 Event::Step(rank) => self.step(now, rank),
                 Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
                     let count = self.flights.injection(train).packets;
-                    self.was_attempt(train); // its name is free again
+                    self.was_attempt(train); // the train number becomes free
                     (0..count).for_each(|_| self.flights.discard(train));
                 }
                 Event::Inject(train) => self.inject(now, train),
@@ -363,7 +364,7 @@ impl<N: Network> World<N> {
                 first: first as u32,
             });
         }
-        // The last thing that a program does may be followed by no event.
+        // The last action of a program may be followed by no event.
         self.rank_states.iter().try_for_each(|rank_state| check_time_limit(rank_state.ended_at()))?;
         if self.checks.is_some() {
             self.check_rest()?;
@@ -371,21 +372,21 @@ impl<N: Network> World<N> {
         Ok(self.report())
     }
 
-    /// With the checks from outside, or without; in debug builds they are on from the beginning.
+    /// Turns external checks on or off. In debug builds they are on by default.
     #[must_use]
     pub fn checked(mut self, checked: bool) -> World<N> {
         self.checks = checked.then(|| Checks::new(&self.plan));
         self
     }
 
-    /// Lets a test do something to the machines before they begin, for instance put a wrong rule in the place of a right one.
+    /// Lets a test change the machines before they start, for example to install a wrong rule.
     #[must_use]
     pub fn with_machines(mut self, mut change: impl FnMut(u32, &mut Endpoint)) -> World<N> {
         (0..).zip(&mut self.rank_states).for_each(|(rank, rank_state)| change(rank, rank_state.machine()));
         self
     }
 
-    /// Looks into a pool of dynamic credits (I1, I3, I6) now and then, another one each time: that takes as long as it has senders.
+    /// Checks the pool of one receiver (I1, I3, I6), in turn. The cost grows with its number of senders.
     fn check_a_pool(&mut self) {
         if let Scheme::Dynamic { .. } = self.plan.config.scheme
             && self.events.is_multiple_of(64)
@@ -400,7 +401,7 @@ impl<N: Network> World<N> {
         Stuck::InvariantViolated { at_ns: self.queue.now() / 1000, what }
     }
 
-    /// Nothing may be left anywhere, but for what concerned those who were lost.
+    /// Checks that nothing is left anywhere. Lost ranks and their peers are exempt.
     fn check_rest(&mut self) -> Result<(), Stuck> {
         let Some(checks) = &mut self.checks else { return Ok(()) };
         checks.check_end();
@@ -442,7 +443,7 @@ impl<N: Network> World<N> {
                 .map(|rank_state| rank_state.mailbox.peak_slots())
                 .max()
                 .unwrap_or(0),
-            // Each takes the place of its node, so that the end of a large world is not its peak of memory.
+            // Moves the ranks out one by one, so that memory does not peak at the end of a large world.
             counters: self.rank_states.into_iter().map(|rank_state| rank_state.counters()).collect(),
             records: self.records,
             pools,
@@ -450,13 +451,13 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Lets something happen at `at`, after all that was to happen then before.
+    /// Schedules an event at `at`, after all events of that time so far.
     #[inline]
     fn schedule(&mut self, at: Picoseconds, event: Event<N::Event>) {
         self.queue.push(at, self.outputs.draw(), event);
     }
 
-    /// Sees to it that `rank` looks at what there is, when its processor is free.
+    /// Schedules a step of `rank` for when its processor is free.
     fn wake(&mut self, now: Picoseconds, rank: u32) {
         let (cost, _) = cost_of(rank, &self.plan, self.faults.as_ref());
         if let Some(at) = self.rank_states[rank as usize].wake_at(now, cost) {
@@ -493,8 +494,9 @@ impl<N: Network> World<N> {
         self.wake(now, segment.to);
     }
 
-    /// Whether it counts which packet of its train arrives, and when: where ranks are lost it counts what had come by then. Otherwise
-    /// nothing of a train is looked at before its packets are taken, unless somebody checks.
+    /// Whether the world tracks which packet of a train arrives, and when. It does so where ranks may be
+    /// lost, because only packets that had arrived by then count. Otherwise the world reads nothing of a
+    /// train before its packets are retrieved, except for external checks.
     #[inline]
     fn by_number(&self) -> bool {
         self.posted_buffers.is_some() || self.may_lose()
@@ -530,7 +532,7 @@ impl<N: Network> World<N> {
         self.scheduled = scheduled;
     }
 
-    /// What happens when a segment arrives.
+    /// The event of an arrival.
     #[inline]
     fn arrival(&mut self, segment: Segment) -> Event<N::Event> {
         if segment.count == 1 && self.checks.is_none() && !self.by_number() {
@@ -544,7 +546,7 @@ impl<N: Network> World<N> {
         Event::SegmentArrived(index)
     }
 
-    /// One thing that the processor of `rank` does.
+    /// One step of the processor of `rank`.
     #[inline]
     fn step(&mut self, now: Picoseconds, rank: u32) {
         let foreseen = self.rank_states[rank as usize].retrieve_early(now, &self.plan.cost, &mut self.trace);
@@ -562,7 +564,7 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Something that the hardware of `rank` tells its machine, whatever its processor does.
+    /// The hardware of `rank` reports an event to its machine, whatever the processor does.
     fn handle_hardware_event(&mut self, now: Picoseconds, rank: u32, event: rnr::HardwareEvent) {
         let step_at =
             self.at_rank(now, rank, |rank_state, context| rank_state.hardware_event(now, event, context));
@@ -571,7 +573,7 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Lets something happen at a node, and sees to what comes of it elsewhere.
+    /// Runs something at a rank, then does the work that it leaves.
     fn at_rank<R>(
         &mut self,
         now: Picoseconds,
@@ -614,7 +616,7 @@ impl<N: Network> World<N> {
         result
     }
 
-    /// Does what a node has left for us to do. `taken`: it has taken a packet.
+    /// Does the work that a rank has left for the world. `taken`: the rank has retrieved a packet.
     fn do_deferred_work(
         &mut self,
         now: Picoseconds,
@@ -625,15 +627,16 @@ impl<N: Network> World<N> {
         let mut attaches = std::mem::take(&mut self.left.attaches);
         let mut injections = self.left.injections.iter();
         for (to, called) in attaches.drain(..) {
-            // Mailboxes know all senders from the beginning on these networks: no packet is spent on it.
+            // Mailboxes of these networks know all senders from the start, so attaching costs no packet.
             if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
                 let peer =
                     self.rank_states[to as usize].attached(now, rank, &self.plan, &mut self.left.scratch);
-                // With credits every message is answered, and one that is answered is often followed by another.
+                // With credits every message is answered, and another message often follows the answer.
                 if self.plan.config.scheme.grants() {
                     self.rank_states[rank as usize].set_number_at_peer(called, peer);
                 }
-                // What waited for it leaves now, in the same order. So the receiver need not look for its number once more.
+                // Trains that waited for this attach leave now, in the same order. So the receiver need not
+                // look up the sender again.
                 if let Some(&(_, train)) =
                     injections.find(|(_, train)| self.flights.destination(*train) == to)
                 {
@@ -657,7 +660,7 @@ impl<N: Network> World<N> {
         for (at, train) in self.left.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
-        // What the network says draws its turns at once: after what leaves, before what is read.
+        // The network draws its sequence numbers here: after departing trains, before remote gets.
         if taken {
             self.network.taken(now, rank, &mut self.outputs);
         }
@@ -677,13 +680,13 @@ impl<N: Network> World<N> {
     }
 }
 
-/// Whether time may come to `at`.
+/// Checks virtual time against its bound.
 #[inline]
 fn check_time_limit(at: Picoseconds) -> Result<(), Stuck> {
     if at < TIME_LIMIT { Ok(()) } else { Err(Stuck::TimeLimit { at_s: at / 1_000_000_000_000 }) }
 }
 
-/// What things cost at a rank, and in how many percent of the time it computes.
+/// The prices at a rank, and its computing time in percent of the normal one.
 #[inline]
 fn cost_of<'a>(rank: u32, plan: &'a Plan, faults: Option<&'a faults::State>) -> (&'a Cost, u32) {
     let slow = faults.and_then(|faults| faults.slow(rank));

@@ -1,27 +1,28 @@
-//! Whom a rank knows: its machine numbers peers in the order in which it meets them, as the engine's address vector does.
+//! Peer numbers of a rank. Its machine numbers peers in the order of first contact, as the engine's address
+//! vector does.
 //!
-//! What a machine keeps by peer number then grows with those it meets, not with the world: among 262,144 ranks a
-//! barrier makes everybody meet 36. Who meets nearly all of a world looks them up by rank: a table for that is smaller than the next
-//! larger hash table, and it needs no second look whether it found the right one. In a large world most meet few, and those are looked
-//! through: no table.
+//! So the tables of a machine grow with its number of peers, not with the world: a barrier among 262,144
+//! ranks gives each rank 36 peers. A rank with nearly all ranks as peers has a table by rank. That is smaller
+//! than the next larger hash table and needs no comparison. In a large world most ranks have few peers; a
+//! rank searches them without a table.
 
-/// Numbers in a cache line, while they are few.
+/// Numbers of a cache line, while two bytes hold one.
 const LINE: u32 = 32;
-/// Whoever has met so many or fewer in a large world has no table.
+/// Ranks of a large world with at most this number of peers have no table.
 const MAX_LISTED: usize = 48;
 /// Worlds with more ranks are large.
 const SMALL_WORLD: u32 = 4096;
-/// A table of so many places has numbers of two bytes.
+/// Tables of up to this size have numbers of two bytes.
 const MAX_U16_PLACES: usize = 1 << 16;
 
-/// Peer numbers plus one, 0 for nobody.
+/// Peer numbers plus one; 0 for unknown ranks.
 #[derive(Debug)]
 enum Numbers {
-    /// By place in a hash table with linear probing, at most three quarters full.
+    /// A hash table with linear probing, at most three quarters full.
     Hash16(Vec<u16>),
-    /// The same.
+    /// The same with larger numbers.
     Hash32(Vec<u32>),
-    /// By rank, in a world that is not larger than a table of few.
+    /// By rank, in a world that is no larger than the next hash table.
     ByRank(Vec<u16>),
 }
 
@@ -32,7 +33,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// A table of nobody.
+    /// An empty table.
     fn with_places(places: usize, world: usize) -> Numbers {
         match places {
             places if places >= world && world < MAX_U16_PLACES => Numbers::ByRank(vec![0; world]),
@@ -49,7 +50,7 @@ impl Numbers {
         }
     }
 
-    /// How many it has room for.
+    /// How many numbers fit.
     fn room(&self) -> usize {
         if let Numbers::ByRank(numbers) = self { numbers.len() } else { self.places() / 4 * 3 }
     }
@@ -72,36 +73,36 @@ impl Numbers {
     }
 }
 
-/// Ranks by peer number, and back.
+/// Ranks by peer number, and the reverse.
 #[derive(Debug)]
 pub(super) struct PeerNumbers {
     ranks: Vec<u32>,
-    /// What others call us plus one, by peer number, as far as we were told; may be shorter.
+    /// Our numbers at our peers plus one, by peer number, as far as known. May be shorter than `ranks`.
     number_at_peer: Box<[u32]>,
     numbers: Numbers,
-    /// Ranks that there are.
+    /// Number of ranks of the world.
     world: u32,
 }
 
 impl PeerNumbers {
-    /// Of somebody who has met nobody, in a world of `world` ranks.
+    /// No peers yet, in a world of `world` ranks.
     pub fn with_ranks(world: u32) -> PeerNumbers {
         PeerNumbers { ranks: Vec::new(), number_at_peer: Box::default(), numbers: Numbers::default(), world }
     }
 
-    /// The rank of a peer that was met.
+    /// The rank of a peer.
     #[inline]
     pub fn rank(&self, peer: u32) -> u32 {
         self.ranks[peer as usize]
     }
 
-    /// What a peer calls us, if we were told.
+    /// Our number at a peer, if known.
     #[inline]
     pub fn number_at_peer(&self, peer: u32) -> Option<u32> {
         self.number_at_peer.get(peer as usize)?.checked_sub(1)
     }
 
-    /// A peer calls us `number_at_peer`.
+    /// Notes our number at a peer.
     pub fn set_number_at_peer(&mut self, peer: u32, number_at_peer: u32) {
         if self.number_at_peer.len() <= peer as usize {
             let mut more = vec![0; self.ranks.capacity()];
@@ -111,7 +112,7 @@ impl PeerNumbers {
         self.number_at_peer[peer as usize] = number_at_peer + 1;
     }
 
-    /// The number of a rank, from now on if it was not met before.
+    /// The number of a rank. A new rank gets the next number.
     #[inline]
     pub fn number(&mut self, rank: u32) -> u32 {
         match self.find(rank) {
@@ -120,7 +121,7 @@ impl PeerNumbers {
         }
     }
 
-    /// Where a rank stands in the table: its number, or the place for it.
+    /// The number of a rank, or the place in the table where it belongs.
     #[inline]
     fn find(&self, rank: u32) -> Result<u32, usize> {
         if let Numbers::ByRank(numbers) = &self.numbers {
@@ -130,8 +131,9 @@ impl PeerNumbers {
             let place = self.ranks.iter().position(|&met| met == rank);
             return place.map(|place| place as u32).ok_or(0);
         };
-        // Fibonacci hashing (Knuth, volume 3, 6.4): the upper bits of the product are mixed best. Ranks of the same line stay
-        // together: who meets one meets the next, and of a thousand tables each is looked at rarely.
+        // Fibonacci hashing (Knuth, volume 3, 6.4): the upper bits of the product are mixed best. Ranks with
+        // neighbouring numbers stay in one cache line. A rank that has one of them as peer often has the
+        // next, and tables are rarely in the caches.
         let line = (u64::from(rank / LINE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
         let mut place = line.wrapping_mul(LINE).wrapping_add(rank % LINE) as usize & mask;
         loop {

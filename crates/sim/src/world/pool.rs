@@ -1,32 +1,32 @@
-//! What the pool of a receiver shows when a world has ended: how its credits have moved, and who has them. Read only, for
-//! records; nothing in a world depends on it.
+//! State of a receiver's pool at the end of a world: movements of credits, and their distribution. It serves
+//! records only; nothing in a world depends on it.
 
 use weir_proto::flow::Pool;
 
-/// The pool of one receiver, with dynamic credits.
+/// The pool of one receiver with dynamic credits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolReading {
-    /// How often quota went from one sender to another.
+    /// Quota transfers from one sender to another.
     pub quota_transfers: u64,
-    /// Senders told to give back.
+    /// Return requests.
     pub return_requests: u64,
-    /// Grants below the new threshold, since no more was there.
+    /// Grants below the new threshold, because no more was free.
     pub short_grants: u64,
-    /// Slots that nobody holds a credit for.
+    /// Slots for which no sender holds a credit.
     pub available_slots: u32,
-    /// Senders that should have more than what is guaranteed to everybody.
+    /// Senders whose intended quota exceeds the guaranteed credits.
     pub sharers: u32,
-    /// What the poorest of them should have; 0 without any.
+    /// Smallest intended quota among them; 0 without any.
     pub least_intended_slots: u32,
-    /// What the richest should have.
+    /// Largest intended quota among them.
     pub most_intended_slots: u32,
 }
 
-/// How a number is taken from a reading.
+/// Reads a number of a reading.
 type Value = fn(&PoolReading) -> f64;
 
 impl PoolReading {
-    /// The names under which records keep these numbers.
+    /// The names of these numbers in records.
     pub const MEASURES: [(&'static str, Value); 7] = [
         ("pool_quota_transfers", |pool| pool.quota_transfers as f64),
         ("pool_return_requests", |pool| pool.return_requests as f64),
@@ -37,7 +37,7 @@ impl PoolReading {
         ("pool_most_intended_slots", |pool| pool.most_intended_slots.into()),
     ];
 
-    /// - `guaranteed`: what every sender keeps, whoever comes. Unit: slots.
+    /// - `guaranteed`: credits that a sender never loses. Unit: slots.
     pub(super) fn of(pool: &Pool, guaranteed: u32) -> PoolReading {
         let tally = pool.tally();
         let shares = || pool.accounts().map(|account| account.intended).filter(|&slots| slots > guaranteed);
@@ -86,7 +86,8 @@ mod tests {
         }
         let alone = PoolReading::of(&pool, 2);
         assert_eq!((alone.sharers, alone.least_intended_slots, alone.most_intended_slots), (1, 20, 20));
-        // Who is idle from the beginning holds its guaranteed credits only: nobody need be asked.
+        // A sender that is idle from the start holds its guaranteed credits only, so no return request is
+        // needed.
         assert_eq!((alone.return_requests, alone.short_grants), (0, 0));
         assert!(alone.quota_transfers >= 4, "{alone:?}");
     }

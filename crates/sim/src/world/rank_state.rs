@@ -1,4 +1,5 @@
-//! One rank: its program, its endpoint, its mailbox, its processor. What it takes out of the mailbox: [`retrieval`].
+//! State of one rank: program, endpoint, mailbox and processor. [`retrieval`] describes how it retrieves
+//! packets.
 
 mod retrieval;
 
@@ -26,12 +27,12 @@ use crate::trace::Trace;
 use crate::{Picoseconds, TIME_LIMIT};
 use retrieval::place_ps;
 
-/// What a node may touch beside itself, and what it leaves for the world to do.
+/// What a step may use besides the rank, and what it leaves for the world to do.
 pub(super) struct StepContext<'a> {
     pub plan: &'a Plan,
-    /// Of this rank.
+    /// Prices of this rank.
     pub cost: &'a Cost,
-    /// So much longer it takes for everything. Unit: percent.
+    /// Time of everything in percent of the normal one.
     pub percent: u32,
     pub checks: Option<&'a mut Checks>,
     /// Ranks may crash or be given up.
@@ -41,44 +42,44 @@ pub(super) struct StepContext<'a> {
     pub trace: &'a mut Trace,
     pub records: &'a mut Vec<Record>,
     pub latency_ns: &'a mut Histogram<u64>,
-    /// With the scheme `hardware` only.
+    /// Only with the scheme `hardware`.
     pub posted_buffers: Option<&'a mut PostedBuffers>,
     pub left: &'a mut DeferredWork,
-    /// The network takes no send of ours before.
+    /// The network accepts no send of ours before this time.
     pub send_from: Picoseconds,
-    /// Nobody has a say in what a sender does next.
+    /// No other rank influences what a sender does next.
     pub sends_never_wait: bool,
-    /// Nobody watches when machines hear of packets.
+    /// The machine may process packets before their virtual time.
     pub looks_ahead: bool,
-    /// A packet was taken out of the mailbox.
+    /// The step has retrieved a packet.
     pub taken: bool,
-    /// A train that is there already.
+    /// A train that has arrived already.
     pub already_arrived: Option<TrainId>,
 }
 
-/// What a node leaves for the world to do, and room to work in, the same for all nodes.
+/// Work that a rank leaves for the world, and buffers that all ranks share.
 #[derive(Default)]
 pub(super) struct DeferredWork {
-    /// Trains that leave, and when.
+    /// Trains that leave, with their times.
     pub injections: Vec<(Picoseconds, TrainId)>,
     pub gets: Vec<Get>,
-    /// Ranks that learn that we send to them, and what our machine calls them.
+    /// Ranks to which we begin to send, with our number of them.
     pub attaches: Vec<(u32, Peer)>,
-    /// Peers whose slots the program wants to know of.
+    /// Peers whose slots the program reads.
     pub readings: Vec<(Handle, u32)>,
-    /// Peers that it has lost or given up.
+    /// Peers that the rank has lost or given up.
     pub severed: Vec<u32>,
-    /// Memory that the machines lend each other: one is at work at a time.
+    /// Memory that the machines lend each other; only one works at a time.
     pub scratch: Scratch,
-    /// What the machine wants done, and what it is told because of that.
+    /// Actions that the machine requests, and the events that follow from them.
     actions: Vec<Action>,
     events: VecDeque<Event>,
-    /// The packet that is being dealt with, and whose it is.
+    /// The packet that is being processed, and its sender.
     arrived: Option<(u32, Packet)>,
 }
 
 impl DeferredWork {
-    /// Most steps leave nothing.
+    /// Most steps leave no work.
     #[inline]
     pub fn is_empty(&self) -> bool {
         let DeferredWork { injections, gets, attaches, readings, severed, .. } = self;
@@ -86,7 +87,7 @@ impl DeferredWork {
     }
 }
 
-/// A remote get to begin.
+/// A remote get that begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Get {
     pub at: Picoseconds,
@@ -95,19 +96,20 @@ pub(super) struct Get {
     pub number: u32,
 }
 
-/// How long nothing happens before what waits for company leaves without. The engine counts 16 polls that find nothing.
+/// Idle time after which the machine sends pending acknowledgements alone. The engine counts 16 polls without
+/// result instead.
 const IDLE_PS: Picoseconds = 1_000_000;
 
-/// Bound: as often a program goes on in one step, so that one that never waits is found out.
+/// Bound of calls in one step. It catches a program that never waits.
 const MAX_CALLS_PER_STEP: u32 = 4096;
 
-/// Bound: as many trains a program sends in one step. What has yet to leave takes memory, and there may be a million ranks.
+/// Bound of trains in one step. Waiting trains take memory, and there may be a million ranks.
 const MAX_TRAINS_PER_STEP: usize = 32;
 
-/// What comes of a step.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StepResult {
-    /// When to step again.
+    /// Time of the next step.
     pub step_at: Option<Picoseconds>,
     /// The program has ended in this step.
     pub ended: bool,
@@ -115,58 +117,59 @@ pub(super) struct StepResult {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Calls of the program are to be performed, then it runs on.
+    /// The program has calls to perform, then it runs again.
     Running,
-    /// It waits inside the library.
+    /// The program waits inside the library.
     Waiting,
-    /// It has ended; the library goes on serving others.
+    /// The program has ended; the library still serves others.
     Ended(Picoseconds),
 }
 
-/// What the machine is told beside packets.
+/// What the machine learns besides packets.
 #[derive(Default)]
 struct Notices {
     /// Remote gets that have ended, and whether the memory was there.
     copied: VecDeque<(u32, bool)>,
-    /// Peers that are lost, of which the machine is told after all that had come by then.
+    /// Lost peers. The machine learns of a loss after all packets that had arrived by then.
     lost: VecDeque<(Picoseconds, u32, PeerFault)>,
 }
 
 pub(super) struct RankState {
     rank: u32,
     machine: Endpoint,
-    /// What the machine calls the other ranks.
+    /// Our numbers of the other ranks.
     peers: PeerNumbers,
     program: Program,
     shared: Rc<Shared>,
-    /// The program has returned; it has ended when its last calls are performed too.
+    /// The program has returned. It has ended when its last calls are performed too.
     returned: bool,
     phase: Phase,
-    /// The next call is a send that the network does not take yet.
+    /// The next call is a send that the network does not accept yet.
     postponed: bool,
-    /// The processor is busy until then.
+    /// The processor is busy until this time.
     free_at: Picoseconds,
-    /// The network pushes back: nothing is done until it releases us.
+    /// The network holds the processor, which does nothing until it is released.
     held: bool,
-    /// A step is due at that time; `None`: somebody has to wake us.
+    /// Time of the next step; `None`: some event must wake the rank.
     step_at: Option<Picoseconds>,
     pub mailbox: Mailbox,
-    /// Packets of which the machine knows that were not taken. They stood before all in the mailbox.
+    /// Packets that the machine has processed before they were retrieved. They came before all packets in the
+    /// mailbox.
     lookahead: Lookahead,
-    /// Remote gets under way.
+    /// Number of pending remote gets.
     gets: u32,
-    /// What few ever hear of.
+    /// Most ranks never get a notice.
     notices: Option<Box<Notices>>,
     crashed: bool,
-    /// Operations of the program under way.
+    /// Number of pending operations of the program.
     open: u32,
-    /// The send whose actions are being performed was called then.
+    /// Call time of the send whose actions are performed.
     called_at: Picoseconds,
-    /// What the processor does now began then.
+    /// Start time of the current work of the processor.
     since: Picoseconds,
-    /// The next packet to this rank is there already: it was an attempt.
+    /// The next packet to this rank has arrived already, because it was an attempt.
     already_arrived: Option<u32>,
-    /// Extra time of calls.
+    /// Draws the extra time of calls.
     jitter: Jitter,
 }
 
@@ -213,7 +216,7 @@ impl RankState {
         }
     }
 
-    /// The processor has nothing to do from then on, unless something comes.
+    /// The processor is idle from this time on, unless something arrives.
     pub fn free_at(&self) -> Picoseconds {
         self.free_at
     }
@@ -222,12 +225,12 @@ impl RankState {
         *self.machine.counters()
     }
 
-    /// What its receiving side knows of all senders, of which each keeps `guaranteed` slots.
+    /// State of our pool, in which each sender keeps `guaranteed` slots.
     pub fn pool_reading(&self, guaranteed: u32) -> PoolReading {
         PoolReading::of(self.machine.pool(), guaranteed)
     }
 
-    /// Something has come at `now`. When to step, if no step is due early enough already.
+    /// Something arrived at `now`. Returns when to step, unless an earlier step is due.
     pub fn wake_at(&mut self, now: Picoseconds, cost: &Cost) -> Option<Picoseconds> {
         let at = cost.seen_ps(self.free_at, now);
         if self.held
@@ -235,7 +238,7 @@ impl RankState {
             || (self.phase == Phase::Running && !self.postponed)
             || self.step_at.is_some_and(|due| due <= at)
         {
-            return None; // it will look by itself
+            return None; // a step is due, or the rank does nothing
         }
         self.step_at = Some(at);
         Some(at)
@@ -249,7 +252,7 @@ impl RankState {
         }
     }
 
-    /// The network lets the processor go on; when to step.
+    /// The network releases the processor. Returns when to step.
     pub fn release(&mut self, now: Picoseconds) -> Picoseconds {
         self.held = false;
         self.free_at = self.free_at.max(now);
@@ -267,12 +270,12 @@ impl RankState {
         self.notices.get_or_insert_default().lost.push_back((now, peer, fault));
     }
 
-    /// The processor does nothing for a while.
+    /// The processor does nothing for `ps`.
     pub fn pause(&mut self, now: Picoseconds, ps: Picoseconds) {
         self.free_at = self.free_at.max(now) + ps;
     }
 
-    /// It does nothing any more.
+    /// The rank does nothing from now on.
     pub fn crash(&mut self, now: Picoseconds) {
         self.crashed = true;
         if !self.has_ended() {
@@ -280,7 +283,7 @@ impl RankState {
         }
     }
 
-    /// What is not at rest here; empty: nothing.
+    /// What is left at this rank at the end; empty if nothing.
     pub fn leftovers(&self) -> Vec<&'static str> {
         let open = self.open > 0;
         let checks = [
@@ -292,14 +295,14 @@ impl RankState {
         checks.into_iter().filter_map(|(left, what)| left.then_some(what)).collect()
     }
 
-    /// The rank `from` sends to us from now on. Returns what the machine calls it.
+    /// The rank `from` begins to send to us. Returns our number of it.
     pub fn attached(&mut self, now: Picoseconds, from: u32, plan: &Plan, scratch: &mut Scratch) -> Peer {
         let peer = self.peer(from);
         let event = Event::Attached {
             peer,
             quota_slots: plan.quota_slots,
             start_slots: plan.start_slots(),
-            epoch: 0, // nobody leaves
+            epoch: 0, // no rank leaves
         };
         let mut actions = Vec::new();
         self.machine.exchange_scratch(scratch);
@@ -309,32 +312,32 @@ impl RankState {
         peer
     }
 
-    /// The machine of a peer of ours calls us so.
+    /// Notes our number at a peer.
     pub fn set_number_at_peer(&mut self, peer: Peer, number_at_peer: Peer) {
         self.peers.set_number_at_peer(peer.0, number_at_peer.0);
     }
 
-    /// What the machine calls `rank`.
+    /// Our number of `rank`.
     #[inline]
     fn peer(&mut self, rank: u32) -> Peer {
         Peer(self.peers.number(rank))
     }
 
-    /// Slots of our mailbox that are `rank`'s.
+    /// Slots of our mailbox that belong to `rank`.
     pub fn slots_of(&mut self, rank: u32) -> u32 {
         let peer = self.peer(rank);
         let lookahead = self.lookahead.slots_of(rank, &self.machine.config().geometry);
         self.machine.receiving(peer).and_then(|view| view.current).map_or(0, |slots| slots + lookahead)
     }
 
-    /// The program knows now how many slots are its.
+    /// Completes a read of the number of slots.
     pub fn read(&self, handle: Handle, slots: u32) {
         let status = Status { bytes: slots.into(), ..Status::default() };
         self.shared.complete_since(handle, status, self.since);
     }
 
-    /// The hardware tells the machine something, while the processor does what it does. When to step, if no step is due early
-    /// enough already.
+    /// The hardware reports an event to the machine while the processor works. Returns when to step, unless
+    /// an earlier step is due.
     pub fn hardware_event(
         &mut self,
         now: Picoseconds,
@@ -356,12 +359,12 @@ impl RankState {
         (self.free_at, self.since) = (now, now);
         self.handle(event, context);
         self.already_arrived = None;
-        // Descriptors are written by the processor, whenever the hardware comes to them.
+        // The processor writes the descriptors, at whatever time the hardware needs them.
         self.free_at = busy_until + (self.free_at - now);
         self.wake_running()
     }
 
-    /// When to step, if the program can go on and no step is due early enough already.
+    /// When to step if the program can run, unless an earlier step is due.
     fn wake_running(&mut self) -> Option<Picoseconds> {
         let due = self.step_at.is_some_and(|due| due <= self.free_at);
         if self.held || self.phase != Phase::Running || due {
@@ -371,17 +374,18 @@ impl RankState {
         self.step_at
     }
 
-    /// When the machine's timer is due.
+    /// When the timer of the machine expires.
     pub fn deadline(&self) -> Option<Picoseconds> {
         let deadline = self.machine.next_deadline().filter(|_| !self.crashed);
         deadline.map(|Instant(ns)| ns * 1000)
     }
 
-    /// Takes a packet, or performs a call of the program and lets it run on: as far as nobody else has a say in it. While a
-    /// program runs nothing is taken out of its mailbox, so what arrives meanwhile waits in any case (but for [`RankState::packet_goes_first`]).
+    /// Retrieves a packet, or performs calls and runs the program, as far as no other rank has influence. A
+    /// running program retrieves nothing, so arrivals wait in any case. [`RankState::packet_goes_first`] is
+    /// the exception.
     pub fn step(&mut self, now: Picoseconds, context: &mut StepContext<'_>) -> StepResult {
         if self.step_at != Some(now) {
-            return StepResult::default(); // an earlier one took its place
+            return StepResult::default(); // an earlier step replaced this one
         }
         self.step_at = None;
         if self.held || self.crashed {
@@ -394,7 +398,7 @@ impl RankState {
         let mut ended = false;
         for _ in 0..MAX_CALLS_PER_STEP {
             if self.phase == Phase::Running && !self.returned && self.shared.has_ended() {
-                // What that lets it do may go before calls that wait.
+                // The program may make calls that go before waiting ones.
                 self.returned = program::run(&mut self.program);
             }
             match self.phase {
@@ -419,7 +423,7 @@ impl RankState {
                             ended = true;
                         }
                     }
-                    // It has stopped; the calls that it made before are performed in the next steps.
+                    // The program waits. The next steps perform the calls that it made before.
                     None if self.shared.has_calls() => {}
                     None => self.phase = Phase::Waiting,
                 },
@@ -444,22 +448,22 @@ impl RankState {
         }
     }
 
-    /// Whether the program can go on at `free_at` as if it were that time.
+    /// Whether the program can continue at `free_at` in this step.
     fn can_continue(&self, now: Picoseconds, context: &StepContext<'_>) -> bool {
         let DeferredWork { injections, gets, attaches, readings, .. } = &*context.left;
-        // The network is asked for gets in order of time, and other ranks for their slots.
+        // The world asks the network for gets, and other ranks for their slots, in order of time.
         if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
             return false;
         }
-        // Hardware and faults come at any time.
+        // Hardware events and faults come at any time.
         if self.postponed || context.posted_buffers.is_some() || context.may_lose {
             return false;
         }
-        // Of such a program what arrives meanwhile may come first.
+        // With `wait_any`, a packet that arrives meanwhile may come first.
         if self.free_at > now && self.shared.uses_wait_any() {
             return false;
         }
-        // What has been injected may hold the processor, and who sends may find credits that came meanwhile.
+        // An injection may hold the processor, and a sender may find credits that arrived meanwhile.
         if context.sends_never_wait {
             return injections.len() < MAX_TRAINS_PER_STEP;
         }
@@ -471,9 +475,9 @@ impl RankState {
         StepResult { step_at: Some(at), ended }
     }
 
-    /// Whether a packet is taken before `call` is performed: of a program that takes whatever ends next, what came into being first goes first, a
-    /// message when it was sent, a call when what let it be made began. So does LogGOPSim. (Whoever waits for something of its own choice takes
-    /// nothing until it waits again.)
+    /// Whether a packet is retrieved before `call` is performed. With `wait_any`, the older one goes first. A
+    /// message is as old as its send call, a call as old as the start of what allowed it. LogGOPSim does the
+    /// same. A program that waits for chosen operations retrieves nothing until it waits again.
     #[inline]
     fn packet_goes_first(&self, call: &Call, context: &StepContext<'_>) -> bool {
         let Some(since) = self.shared.ready_since() else { return false };
@@ -524,7 +528,7 @@ impl RankState {
         }
     }
 
-    /// An operation of the program is under way; the machine calls it what the program does.
+    /// Begins an operation of the program. The request has the number of the handle.
     fn begin(&mut self, handle: Handle, begun: Begun) -> Request {
         self.open += 1;
         self.shared.begin(handle, begun);
@@ -540,7 +544,7 @@ impl RankState {
         self.act(context, |machine, actions| machine.handle(now, event, actions));
     }
 
-    /// Lets the machine do something, performs what it wants done, and tells it what comes of that.
+    /// Calls the machine, performs its actions and reports their results to it.
     fn act(
         &mut self,
         context: &mut StepContext<'_>,
@@ -567,7 +571,7 @@ impl RankState {
         context.left.actions = actions;
     }
 
-    /// Puts a packet on its way, with those that left right before it if it goes with them.
+    /// Sends a packet, in the train of the packets before it if it fits.
     #[inline]
     fn transmit(
         &mut self,
@@ -579,7 +583,7 @@ impl RankState {
     ) {
         let (peer, to) = (to, self.peers.rank(to.0));
         if let Body::Rendezvous { address, .. } = &mut packet.body {
-            *address = 1; // any but 0: it can be read, and who reads says how much and whose
+            *address = 1; // any address but 0; the reader states what it reads and from whom
         }
         let credit = packet.body.is_credit();
         let spacing_ps = if credit { context.cost.credit_send_ps } else { context.cost.packet_send_ps };
@@ -601,7 +605,7 @@ impl RankState {
         }
         if self.already_arrived.take_if(|peer| *peer == to).is_some() {
             context.already_arrived = Some(id);
-            *train = None; // what follows has yet to fly
+            *train = None; // the packets behind it cross the network
             return;
         }
         context.left.injections.push((leaves_at, id));
@@ -639,7 +643,7 @@ impl RankState {
                 self.gets += 1;
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, context),
-            // The copy that lets the send complete; what is kept under which name is not looked at.
+            // The copy that completes the send. The numbers of bounce buffers do not matter here.
             Action::FillBounce { request, .. } => {
                 let bytes = self.begun(request).bytes;
                 self.free_at += cost.unexpected_copy_ps(bytes);
@@ -660,7 +664,7 @@ impl RankState {
 
     fn ask_room(&mut self, peer: Peer, context: &mut StepContext<'_>) {
         let Some(posted_buffers) = &mut context.posted_buffers else {
-            // A mailbox without flow control is as large as needed.
+            // A mailbox without flow control has as many slots as needed.
             context.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
             return;
         };
@@ -684,7 +688,7 @@ impl RankState {
         };
         let status = match outcome {
             Outcome::Done => begun(self, self.rank),
-            // Of a receive nothing was noted; in an all-to-all it would have to be read from far away.
+            // A receive has no notes. Reading them in an all-to-all would miss the caches.
             Outcome::Received { envelope, bytes, .. } => {
                 let source = self.peers.rank(envelope.from.0);
                 if let Some(checks) = &mut context.checks {
@@ -694,7 +698,7 @@ impl RankState {
                 return self.received(request, status, context);
             }
             Outcome::Lost { peer, fault } if context.may_lose => {
-                // A receive that anybody might have satisfied has no source.
+                // A receive from any rank has no source.
                 let source = peer.map_or(0, |peer| self.peers.rank(peer.0));
                 Status { fault: Some(fault), ..begun(self, source) }
             }
@@ -712,7 +716,7 @@ impl RankState {
         self.end(request, status, context);
     }
 
-    /// An operation of the program has ended.
+    /// Completes an operation of the program.
     #[inline]
     fn end(&mut self, request: Request, status: Status, context: &mut StepContext<'_>) {
         let handle = Handle(request.0);

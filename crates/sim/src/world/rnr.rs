@@ -1,23 +1,24 @@
-//! Receivers that are not ready: the pre-posted buffers of each connection, attempts, refusals and the timer.
+//! Receivers that are not ready (RNR): posted buffers of each connection, attempts, refusals and the RNR timer.
 //!
-//! With the scheme `hardware` a sender asks for room and is answered as the hardware of a reliable connection would. A
-//! connection has so many buffers posted at its receiver (the plan's quota). As long as some are free that nothing on the way will
-//! fill, they are the sender's at once, and what it sends finds them. When none is, the packet itself is the attempt: it
-//! crosses the network, and what decides is whether a buffer is posted when it arrives. If so, it is taken, and its connection goes on.
-//! If not, it is dropped, and the NAK is back at the sender after [`Network::one_way_ps`]; from there on the machine decides
-//! (RNR timer, retries).
+//! With the scheme `hardware` a sender asks for room, and this module answers as the hardware of a reliable connection
+//! would. A connection has as many buffers posted at its receiver as the plan's quota. The sender gets all buffers at once
+//! that no packet on the way will fill, and its packets find them. If there is none, the packet itself is an attempt. It
+//! crosses the network and finds a posted buffer on arrival, or not. If it does, the packet is accepted and the
+//! connection resumes. Otherwise the packet is dropped, and the NAK reaches the sender after [`Network::one_way_ps`].
+//! Then the machine decides (RNR timer, retries).
 //!
-//! None of this needs a processor: it happens while programs compute. A buffer is posted again when its packet is retired.
+//! All of this happens without processors, also while programs compute. A buffer is posted again when its packet is
+//! retired.
 //!
 //! ```text
 //! quota 1, timer 10 us
-//!  0 us  a leaves, takes the one buffer; b is attempted right behind it
+//!  0 us  a leaves and takes the buffer; b is attempted right behind it
 //!  5 us  a arrives and waits for its processor; b arrives, no buffer: dropped
 //!  6 us  NAK at the sender: Room 0, the machine sets its timer
 //! 16 us  Deadline: the machine asks again; a is retired by now: Room 1, b leaves
 //! ```
-//! An error of the model, always to the disadvantage of this scheme: what waits behind an attempt leaves when that has been
-//! taken, not right behind it, so each attempt that succeeds costs the connection one flight.
+//! The model is slower than the hardware in one respect. Packets behind an attempt leave when the attempt has been
+//! accepted, not right behind it. So each successful attempt costs the connection one more flight.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,12 +28,12 @@ use super::{Event, World};
 use crate::Picoseconds;
 use crate::network::{Network, TrainId};
 
-/// An attempt to begin.
+/// An attempt that begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub at: Picoseconds,
     pub to: u32,
-    /// Payload of the packet that is tried. Unit: bytes.
+    /// Payload of the attempted packet. Unit: bytes.
     pub payload_bytes: u64,
 }
 
@@ -44,30 +45,30 @@ pub(super) struct Reposted {
     pub slots: u32,
 }
 
-/// The buffers of all connections.
+/// The posted buffers of all connections.
 #[derive(Debug, Default)]
 pub(super) struct PostedBuffers {
-    /// Of each connection.
+    /// Buffers of each connection.
     buffers: u32,
-    /// By sender and receiver: those promised to the sender or filled.
+    /// By sender and receiver: buffers that are promised to the sender or filled.
     taken: BTreeMap<(u32, u32), u32>,
     /// Trains that are attempts.
     attempts: BTreeSet<u32>,
-    /// When each machine's timer goes off that has one set.
+    /// When the timer of each machine expires, if it is set.
     deadlines: BTreeMap<u32, Picoseconds>,
-    /// What the machine of a step has asked for.
+    /// Attempts that the machine requested in this step.
     pub begun: Vec<Attempt>,
-    /// Buffers that the processor of a step will have posted again.
+    /// Buffers that are posted again because of this step.
     pub reposted: Vec<Reposted>,
 }
 
 impl PostedBuffers {
-    /// Connections with so many buffers each.
+    /// Connections with this number of buffers each.
     pub fn new(buffers: u32) -> PostedBuffers {
         PostedBuffers { buffers, ..PostedBuffers::default() }
     }
 
-    /// Gives the sender all buffers that nothing will fill; 0: there are none.
+    /// Gives the sender all buffers that no packet will fill. Returns how many.
     pub fn claim(&mut self, from: u32, to: u32) -> u32 {
         let taken = self.taken.entry((from, to)).or_default();
         let free = self.buffers - *taken;
@@ -75,7 +76,7 @@ impl PostedBuffers {
         free
     }
 
-    /// Buffers are posted again.
+    /// Posts buffers again.
     pub fn repost(&mut self, from: u32, to: u32, slots: u32) {
         let taken = self.taken.get_mut(&(from, to)).expect("what is retired was claimed");
         assert!(slots <= *taken, "{slots} slots from {from} to {to} retired, {taken} taken");
@@ -83,23 +84,23 @@ impl PostedBuffers {
     }
 }
 
-/// What hardware tells a machine.
+/// Event that the hardware reports to a machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HardwareEvent {
-    /// An attempt found a buffer; with those that are free besides.
+    /// An attempt found a buffer. `slots` counts this buffer and further free ones.
     Accepted { peer: u32, slots: u32 },
-    /// The NAK is back.
+    /// The NAK reached the sender.
     Refused { peer: u32 },
-    /// The time that the machine has set has come.
+    /// The timer of the machine expired.
     Deadline,
 }
 
 impl<N: Network> World<N> {
-    /// What a machine has asked for goes on its way.
+    /// Starts the attempts and timers that a machine has requested.
     pub(super) fn start_attempts(&mut self, now: Picoseconds, rank: u32) {
         let Some(posted_buffers) = &mut self.posted_buffers else { return };
         for Attempt { at, to, payload_bytes } in posted_buffers.begun.drain(..) {
-            // Only its size counts: if it is taken, the packet itself stands in its place.
+            // Only its size counts: if the attempt is accepted, the real packet takes its place.
             let packet = Packet::new(Body::Credit, payload_bytes as u32);
             let train = self.flights.begin(rank, to, &packet, 0, at);
             posted_buffers.attempts.insert(train.0);
@@ -120,7 +121,7 @@ impl<N: Network> World<N> {
         }
     }
 
-    /// Whether what has arrived is an attempt.
+    /// Whether the train is an attempt; if so, it no longer is one.
     #[inline]
     pub(super) fn was_attempt(&mut self, train: TrainId) -> bool {
         self.posted_buffers.as_mut().is_some_and(|posted_buffers| posted_buffers.attempts.remove(&train.0))
@@ -134,9 +135,9 @@ impl<N: Network> World<N> {
         let posted_buffers = self.posted_buffers.as_mut().expect("there was an attempt");
         let dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
         match if dead { None } else { Some(posted_buffers.claim(from, to)) } {
-            None => self.network.taken(now, to, &mut self.outputs), // and nobody answers
+            None => self.network.taken(now, to, &mut self.outputs), // no answer
             Some(0) => {
-                self.network.taken(now, to, &mut self.outputs); // it is dropped
+                self.network.taken(now, to, &mut self.outputs); // dropped
                 let back_at = now + self.network.one_way_ps(to, from);
                 self.schedule(back_at, Event::Refused { from, to });
             }
@@ -145,15 +146,15 @@ impl<N: Network> World<N> {
         self.take_outputs();
     }
 
-    /// Buffers of a connection are posted again.
+    /// Posts buffers of a connection again.
     pub(super) fn reposted(&mut self, from: u32, to: u32, slots: u16) {
         self.posted_buffers.as_mut().expect("there are buffers").repost(from, to, slots.into());
     }
 
-    /// The machine of `rank` has set its timer to this time.
+    /// The timer of the machine of `rank` expires.
     pub(super) fn deadline(&mut self, now: Picoseconds, rank: u32) {
         self.posted_buffers.as_mut().expect("there is a timer").deadlines.remove(&rank);
-        // A timer that was set for later meanwhile is seen to afterwards.
+        // A timer for a later time is set again afterwards.
         self.handle_hardware_event(now, rank, HardwareEvent::Deadline);
     }
 }

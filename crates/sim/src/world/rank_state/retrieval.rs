@@ -1,4 +1,4 @@
-//! What a rank takes: packets, one after the other, the ends of remote gets, and the news that somebody is lost.
+//! What a rank handles between calls: packets, ends of remote gets, and losses of peers.
 
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ use crate::program::{Handle, Status};
 use crate::trace::Trace;
 
 impl RankState {
-    /// Takes what has come: the end of a remote get, or a packet.
+    /// Handles the end of a remote get, or the next packet.
     pub(super) fn serve(&mut self, context: &mut StepContext<'_>) {
         self.since = self.free_at;
         if self.notices.is_some() && self.serve_notice(context) {
@@ -39,7 +39,7 @@ impl RankState {
         }
     }
 
-    /// When the message was sent whose packet is taken next, if that has arrived.
+    /// Time of the send call of the next packet's message, if the packet has arrived.
     pub(super) fn next_called_at(&self, context: &StepContext<'_>) -> Option<Picoseconds> {
         if let Some(seen) = self.lookahead.next() {
             return Some(seen.called_at);
@@ -57,7 +57,7 @@ impl RankState {
         self.notices.as_deref().is_some_and(waits)
     }
 
-    /// Tells the machine the next thing that it is told beside packets, if that comes before them. Returns whether it did.
+    /// Tells the machine the next notice, if it comes before the packets. Returns whether there was one.
     fn serve_notice(&mut self, context: &mut StepContext<'_>) -> bool {
         let Some(Notices { copied, lost }) = self.notices.as_deref_mut() else { return false };
         if let Some((number, whole)) = copied.pop_front() {
@@ -76,7 +76,7 @@ impl RankState {
         true
     }
 
-    /// Deals with a packet, on the fast path if the machine has one.
+    /// Processes a retrieved packet, on the fast path if the machine has one for it.
     fn take(&mut self, taken: Taken, context: &mut StepContext<'_>) {
         let Taken { from, peer, packet, called_at } = taken;
         let cost = context.cost;
@@ -124,7 +124,7 @@ impl RankState {
         trace.note(u64::from(number) << 32 | u64::from(payload_bytes));
     }
 
-    /// Takes a packet of which the machine knows already.
+    /// Retrieves a packet that the machine has processed already.
     fn retrieve_early_packet(&mut self, seen: &EarlyPacket, context: &mut StepContext<'_>) {
         let &EarlyPacket { from, number, payload_bytes, called_at, place_ps, then, .. } = seen;
         self.mailbox.leave();
@@ -145,13 +145,14 @@ impl RankState {
         }
     }
 
-    /// Tells the machine of the packets that are taken next, as far as it can be told before their time. Returns whether there are any.
+    /// Lets the machine process the next packets before their time, as far as possible. Returns whether such
+    /// packets wait.
     #[inline]
     fn looks_ahead(&mut self, context: &mut StepContext<'_>) -> bool {
         if !self.lookahead.is_empty() {
             return true;
         }
-        // What the program does next and what a get brings is not known before its time.
+        // The next action of the program, and the end of a get, are unknown before their time.
         if context.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
             if !self.mailbox.stands_in_order() {
                 self.look_into_segments(context);
@@ -168,11 +169,13 @@ impl RankState {
         if count < lookahead::MIN_PACKETS {
             return;
         }
-        // First all that has to be read from far away, one independent of the other; then what depends on it.
+        // Reads all distant memory first, where one access does not depend on another. Then does the
+        // dependent work.
         let flights = &mut *context.flights;
         let messages = trains[..count].iter().enumerate().take_while(|&(place, &train)| {
             let at_rest = |peer| self.machine.is_at_rest(peer);
-            // Most often receives are posted in the order in which messages come. If not, nothing is lost.
+            // Receives are mostly posted in the order in which messages arrive. Otherwise this read is only
+            // useless.
             let receive = self.machine.posted_receive(Space::Tagged, place);
             black_box(receive.is_some_and(|request| self.shared.is_under_way(Handle(request.0))));
             flights.is_single(train) && flights.peer(train).is_none_or(at_rest)
@@ -182,7 +185,7 @@ impl RankState {
             if !lookahead::supports_message_lookahead(&context.plan.config)
                 || !self.process_messages_early(&trains[..messages], context)
             {
-                self.lookahead.note_messages(messages - 1); // without the one that is taken now
+                self.lookahead.note_messages(messages - 1); // without the current one
             }
             return;
         }
@@ -199,12 +202,12 @@ impl RankState {
         }
     }
 
-    /// The same where trains stand side by side, of which packets have arrived by turns.
+    /// The same where several trains arrive interleaved.
     fn look_into_segments(&mut self, context: &mut StepContext<'_>) {
         for _ in 0..lookahead::MAX_PACKETS {
             let Some(train) = self.mailbox.peek_segment(self.free_at) else { break };
             if context.flights.peer(train).is_none() {
-                break; // of a message that has yet to begin
+                break; // its message has not begun
             }
             let Some(goes_on) = self.process_early(train, context) else { break };
             self.mailbox.set_aside_of_segment(self.free_at);
@@ -214,8 +217,8 @@ impl RankState {
         }
     }
 
-    /// Tells the machine of the next packet of a train whose sender it knows, if that can be told before its time. Returns whether those
-    /// behind it can be told as well.
+    /// Lets the machine process the next packet of a train with a known sender, if possible before its time.
+    /// Returns whether it can process the packets behind it too.
     #[inline]
     fn process_early(&mut self, train: TrainId, context: &mut StepContext<'_>) -> Option<bool> {
         let Taken { from, peer, packet, called_at } = context.flights.next(train);
@@ -232,7 +235,8 @@ impl RankState {
         Some(!credits_due)
     }
 
-    /// Tells the machine of messages of one packet each, as far as each has a receive. Returns whether there are any.
+    /// Lets the machine process messages of one packet, as long as each has a receive. Returns whether there
+    /// are any.
     fn process_messages_early(&mut self, trains: &[TrainId], context: &mut StepContext<'_>) -> bool {
         for &train in trains {
             if context.flights.peer(train).is_none() {
@@ -264,8 +268,8 @@ impl RankState {
         !self.lookahead.is_empty()
     }
 
-    /// All that a step does, if that is to take a packet of which the machine knows already and after which nothing is sent: nearly
-    /// all steps of long messages.
+    /// Does a whole step, if the step retrieves a packet that the machine has processed already and sends
+    /// nothing afterwards. Nearly all steps of long messages are of this kind.
     #[inline]
     pub fn retrieve_early(&mut self, now: Picoseconds, cost: &Cost, trace: &mut Trace) -> Option<StepResult> {
         let &EarlyPacket { from, number, payload_bytes, called_at, place_ps, then, .. } =
@@ -287,7 +291,7 @@ impl RankState {
         Some(StepResult { step_at: self.step_at, ended: false })
     }
 
-    /// When there is something to serve for a program that waits, as far as is known.
+    /// When a waiting program has something to handle, as far as known.
     #[inline]
     pub(super) fn serves_at(&self, cost: &Cost) -> Option<Picoseconds> {
         match self.next_at() {
@@ -296,7 +300,7 @@ impl RankState {
         }
     }
 
-    /// When the next packet arrives; 0: one has arrived.
+    /// When the next packet arrives; 0: it has arrived.
     #[inline]
     pub(super) fn next_at(&self) -> Option<Picoseconds> {
         if self.lookahead.is_empty() { self.mailbox.next_at() } else { Some(0) }
@@ -310,7 +314,7 @@ impl RankState {
         }
     }
 
-    /// The same, where somebody looks at it.
+    /// The same, where checks or posted buffers need it.
     #[cold]
     fn retire_observed(&mut self, from: u32, packet: &Packet, context: &mut StepContext<'_>) {
         if let Some(checks) = &mut context.checks {
@@ -323,7 +327,7 @@ impl RankState {
     }
 }
 
-/// What it costs to copy `bytes` bytes of a packet to their place.
+/// Price of copying `bytes` bytes of a packet to their destination.
 #[inline]
 pub(super) fn place_ps(to: Destination, bytes: u64, cost: &Cost) -> Picoseconds {
     match to {
