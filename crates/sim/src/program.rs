@@ -96,7 +96,7 @@ pub enum Call {
     },
 }
 
-/// What a driver remembers of a pending operation.
+/// Notes of a driver about a pending operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begun {
     /// Tag of a send; 0 for a receive.
@@ -245,7 +245,7 @@ impl State {
     }
 }
 
-/// What a program and its driver share.
+/// State that a program and its driver share.
 #[derive(Debug)]
 pub struct Shared {
     rank: u32,
@@ -310,7 +310,7 @@ impl Shared {
         self.state.borrow_mut().slots[handle.0 as usize] = Slot::open(begun);
     }
 
-    /// What the driver noted of a pending operation.
+    /// The driver's notes about a pending operation.
     ///
     /// # Panics
     /// Panics if the operation is not pending.

@@ -16,7 +16,7 @@ pub struct FatTree {
     pub levels: u32,
 }
 
-/// What a port of a switch is connected to.
+/// The other end of a port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A host.
@@ -68,7 +68,7 @@ impl FatTree {
         number / self.arity.pow(digit) % self.arity
     }
 
-    /// What a port is connected to; `None` for ports up of the top level.
+    /// The other end of a port; `None` for ports up of the top level.
     pub fn end(&self, switch: u32, port: u32) -> Option<End> {
         let (level, place) = (switch / self.row(), switch % self.row());
         if port < self.arity {

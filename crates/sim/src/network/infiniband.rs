@@ -192,7 +192,7 @@ struct Get {
     number: u32,
 }
 
-/// What the network schedules for itself.
+/// An event that the network schedules for itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// An adapter may be able to fetch another packet from memory.
@@ -211,7 +211,7 @@ pub struct InfiniBand {
     parameters: Parameters,
     channels: Vec<Channel>,
     packets: Packets<TransitPacket>,
-    /// What adapters have yet to fetch. The last source of each adapter is its own, for answers to reads.
+    /// Packets that adapters have yet to fetch. The last source of each adapter is its own, for answers to reads.
     sources: Sources,
     hosts: u32,
     /// By switch and host: the port by which a packet leaves.

@@ -210,7 +210,7 @@ fn bytes_ps(bytes: u64, byte_ps: Picoseconds) -> Picoseconds {
 
 /// A modelled network.
 pub trait Network {
-    /// What the network schedules for itself.
+    /// An event that the network schedules for itself.
     type Event: Copy;
 
     /// Slots and headers of a packet on this network.

@@ -1,19 +1,21 @@
-//! Assumed prices: parameters that no published time fits, and how a sweep changes one of them in a world.
+//! Assumed parameters: prices that no published time determines, and how a sweep changes one of them in a
+//! world.
 //!
-//! It does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter in each, runs them, and
-//! evaluates the same rules again.
+//! This module does not know points or verdicts. A caller takes the worlds of a plan, changes one parameter
+//! in each, runs them, and evaluates the same rules again.
 //!
-//! A plan that sets a parameter itself keeps its value: the sweep leaves such a world as it is. Jitter is the exception.
+//! If a plan sets a parameter itself, the sweep leaves that world as it is. Jitter is the exception.
 
 use super::setup::{RNR_TIMER_NS, SchemeName, Setup};
 use crate::network::parameters::Kind;
 
-/// A parameter that was chosen, not fitted.
+/// A parameter that we chose and did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Assumed {
     /// Time of a processor to send or to take an explicit credit packet, as a multiple of the network file's price.
     CreditPrice,
-    /// Time of a processor to take a packet that came before its receive, as a multiple of the network file's price.
+    /// Time of a processor to copy a packet that came before its receive, as a multiple of the network file's
+    /// price.
     UnexpectedCopyPrice,
     /// Time of a call that posts a receive. Unit: ns.
     ReceiveCall,
@@ -73,7 +75,7 @@ impl Assumed {
         }
     }
 
-    /// The world with another value; `None` if this parameter is no assumption of that world.
+    /// The world with another value; `None` if the parameter is no assumption of this world.
     #[must_use]
     pub fn set(self, setup: &Setup, value: f64) -> Option<Setup> {
         let mut changed = setup.clone();
@@ -92,7 +94,7 @@ impl Assumed {
                 keys.push(("unexpected_copy_ns_per_kib", cost.unexpected_copy_ps_per_kib));
             }
             Assumed::ReceiveCall => {
-                // EXTOLL's fitted price of a packet contains it.
+                // On EXTOLL the fitted price of a packet contains it.
                 if setup.network.model.kind() != Kind::Infiniband {
                     return None;
                 }
@@ -100,12 +102,12 @@ impl Assumed {
                 keys.push(("receive_call_ns", cost.receive_call_ps));
             }
             Assumed::CallJitter => {
-                // LogGOPS has no price of a call: its `o` is the processor's.
+                // LogGOPS has no price of a call; its `o` is a price of the processor.
                 if setup.network.model.kind() == Kind::Loggops {
                     return None;
                 }
                 cost.call_jitter_ps = (value * 1000.0) as u64;
-                // A plan that sets it wants noise between seeds; how much is still an assumption.
+                // A plan that sets the jitter wants noise between seeds. Its amount is still an assumption.
                 let name = &mut changed.settings.network;
                 let kept: Vec<&str> =
                     name.split(' ').filter(|it| !it.starts_with("call_jitter_ns=")).collect();

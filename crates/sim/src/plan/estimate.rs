@@ -1,33 +1,34 @@
-//! What a world will cost, before it runs: packets and memory. Its programs are run against nobody, and every call ends at once.
+//! Estimates the packets and the memory of a world before it runs. Each program runs alone, and each of its
+//! calls completes at once.
 
 use std::collections::HashSet;
 
 use super::setup::Setup;
 use crate::program::{self, Call, Program, Rank, Shared, Status};
 
-/// After so many messages the rest of the ranks is estimated from those looked at.
+/// After this number of messages the remaining ranks are estimated from those that were followed.
 const MAX_MESSAGES: u64 = 1 << 20;
-/// A schedule of calls that does not end after so many is not followed further.
+/// Bound of the calls that are followed in one program.
 const MAX_CALLS: u64 = 1 << 24;
 
-/// What a world's programs send.
+/// Estimated cost of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
-    /// Packets with data, about; credit packets come on top.
+    /// Approximate number of data packets. Credit packets come on top.
     pub packets: u64,
-    /// There may be more: a program was not followed to its end.
+    /// Whether there may be more packets, because some program was not followed to its end.
     pub at_least: bool,
-    /// Peers with which ranks exchange messages, summed over ranks.
+    /// Number of peers of each rank, summed over ranks.
     pub pairs: u64,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
 }
 
 impl Estimate {
-    /// Memory that the world takes while it runs, rounded up. Unit: bytes.
+    /// Memory of the running world, rounded up. Unit: bytes.
     ///
-    /// Measured with `/usr/bin/time` on worlds of 256 and 1,024 ranks: 0.3 to 0.9 KiB for each pair (`unlimited`, `dynamic`), and
-    /// 140 KiB for each rank.
+    /// `/usr/bin/time` on worlds of 256 and 1,024 ranks shows 0.3 to 0.9 KiB for each pair (`unlimited`,
+    /// `dynamic`), and 140 KiB for each rank.
     pub fn memory_bytes(&self) -> u64 {
         const WORLD: u64 = 32 << 20;
         const RANK: u64 = 160 << 10;
@@ -36,12 +37,12 @@ impl Estimate {
     }
 }
 
-/// What the world's programs will send.
+/// Estimates the cost of a world.
 pub fn packets(setup: &Setup) -> Estimate {
     let ranks = setup.settings.ranks;
     let programs = &setup.programs;
     let (mut seen, mut messages, mut packets, mut at_least, mut pairs) = (0u64, 0u64, 0u64, false, 0u64);
-    // Ranks in an order in which any first few are spread over all of them.
+    // Follows ranks in an order whose first ranks are spread over all of them.
     let bits = ranks.next_power_of_two().trailing_zeros();
     let spread =
         (0..1u64 << bits).map(|index| (index as u32).reverse_bits().checked_shr(32 - bits).unwrap_or(0));
@@ -63,7 +64,8 @@ pub fn packets(setup: &Setup) -> Estimate {
     Estimate { packets: of_all(packets), at_least, pairs: of_all(pairs), ranks }
 }
 
-/// Messages and packets that one program sends, and whether these are all. Adds the peers that it sends to or receives from.
+/// Follows one program. Returns its messages and packets, and whether it was followed to its end. Adds its
+/// peers to `peers`.
 fn follow(
     program: &mut Program,
     shared: &Shared,
@@ -114,7 +116,7 @@ fn follow(
 
 fn of_message(bytes: u64, setup: &Setup) -> u64 {
     if bytes > setup.settings.eager_bytes {
-        return 2; // asked for, pulled, and said to be done
+        return 2; // its announcement, and the packet that ends the transfer
     }
     setup.network.packets(bytes)
 }

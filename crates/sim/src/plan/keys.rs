@@ -9,60 +9,61 @@ mod workload;
 pub use network::{COSTS, NETWORKS};
 pub use workload::{GOAL, WORKLOADS};
 
-/// One key.
+/// A key of a plan or network file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyInfo {
-    /// As it stands in the file.
+    /// Name in the file.
     pub name: &'static str,
-    /// What can be given.
+    /// Allowed values.
     pub value: Value,
-    /// What happens without it.
+    /// Whether the key is required, and its default.
     pub presence: Presence,
-    /// A value that is allowed, in TOML. That of the keys of one table fit together.
+    /// An allowed value, in TOML. The examples of one table are consistent.
     pub example: &'static str,
-    /// What it means.
+    /// Meaning.
     pub meaning: &'static str,
 }
 
-/// What can be given for a key.
+/// Allowed values of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Type and unit, in words.
+    /// Type and unit, as text.
     Words(&'static str),
     /// One of these strings.
     OneOf(&'static [&'static str]),
 }
 
-/// What happens without a key.
+/// Whether a key is required, and its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// The file is refused.
+    /// The file is rejected.
     Required,
-    /// It counts as if it were there with this value, in TOML.
+    /// The key has this value, in TOML.
     Default(&'static str),
-    /// In words: what then happens is no value of the key.
+    /// Text: what happens is not a value of the key.
     Optional(&'static str),
 }
 
 /// A table of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
-    /// The name of the workload or of the network's kind.
+    /// Name of the workload or network kind.
     pub name: &'static str,
-    /// What it is for.
+    /// Purpose.
     pub about: &'static str,
     /// Its keys.
     pub keys: &'static [KeyInfo],
 }
 
 impl Section {
-    /// Names of what a workload of this name records, the one that tables call *time* first; empty for other sections.
+    /// Names of the measures that a workload records, the one that tables show as *time* first. Empty for
+    /// other sections.
     pub fn records(&self) -> &'static [&'static str] {
         let example = format!("[{}]\n{}", self.name, self.example());
         toml::from_str::<crate::workload::Workload>(&example).map_or(&[], |workload| workload.records())
     }
 
-    /// Its required keys with their examples, as TOML.
+    /// The required keys with their examples, as TOML.
     pub fn example(&self) -> String {
         let required = self.keys.iter().filter(|key| key.presence == Presence::Required);
         required.map(|key| format!("{} = {}\n", key.name, key.example)).collect()

@@ -1,17 +1,18 @@
-//! Plans: experiments in files, made into worlds, run, and kept as records.
+//! Plans: experiments in TOML files. This module turns a plan into worlds, runs them and keeps records of them.
 //!
-//! A plan is read, checked and expanded as a whole before anything runs, so that what is wrong in it is told with file and
-//! line at once. It does not know figures or points: those are made from records. The format is in docs/experiments.md.
+//! A plan is read, checked and expanded before any world runs. So each error in it is reported at once, with file and
+//! line. This module does not know figures or points, which are made from records. `docs/reference/plan-keys.md`
+//! describes the format.
 //!
 //! ```text
-//! table      TOML with its places: base and sweeps laid over each other, a table for each combination
-//! network    the network's file, and what the plan changes in it
-//! setup      one combination: Settings (as asked for), Config and prices (as run)
+//! table      TOML tables with spans: overlays base and sweeps, makes a table for each combination
+//! network    the network's file, and the keys that the plan replaces
+//! setup      one combination: Settings (as the plan states), Config and prices (as run)
 //! keys       every key with its meaning, for the reference page
-//! assumed    parameters that nobody published, and how a sweep changes one
-//! estimate   packets that a world will send
-//! run        worlds on threads, a Record each
-//! record     a line of JSON for each world; what is there is not run again
+//! assumed    parameters without a published value, and how a sweep changes one
+//! estimate   the number of packets and the memory of a world
+//! run        runs worlds on threads, with a Record each
+//! record     one line of JSON for each world; a world with a record does not run again
 //! ```
 
 pub mod assumed;
@@ -37,49 +38,49 @@ pub use record::{Key, Record};
 pub use setup::{SchemeName, Settings, Setup};
 use table::SpannedError;
 
-/// An experiment, ready to run.
+/// A plan, ready to run.
 #[derive(Debug)]
 pub struct Plan {
-    /// Where it was read.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it is, in a line.
+    /// Title, in one line.
     pub title: String,
-    /// The experiment that its records are for: `E1.2`.
+    /// The experiment to which its records belong, for example `E1.2`.
     pub experiment: String,
-    /// Where it was published.
+    /// Where the experiment was published.
     pub source: String,
-    /// Worlds, references included (if they are not left out), each once.
+    /// The worlds, each once, with their references unless the plan leaves them out.
     pub worlds: Vec<Setup>,
-    /// Numbers of peers for which a receiver's memory is measured.
+    /// Numbers of peers for which the memory of a receiver is measured.
     pub memory_peers: Vec<u32>,
-    /// This is the quick variant.
+    /// Whether this is the quick variant.
     pub is_quick: bool,
 }
 
-/// Why a plan cannot be run.
+/// Why a plan is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It says something that is not allowed.
+    /// The file contains something that is not allowed.
     #[error("{}:{line}: {what}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong, and what is allowed.
+        /// The error, and what is allowed.
         what: String,
     },
 }
 
-/// The top of a file. Tables that have lists of alternatives in them are taken out before.
+/// Keys at the top of a file. Tables with lists of alternatives are removed before.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {
@@ -88,7 +89,7 @@ struct Head {
     source: String,
     seeds: Option<Spanned<Vec<u64>>>,
     memory_peers: Option<Spanned<Vec<u32>>>,
-    /// Whether each world is compared with one without flow control, which is run too.
+    /// Whether each world is compared with one without flow control, which runs too.
     reference: Option<bool>,
     #[serde(rename = "base")]
     _base: Option<IgnoredAny>,
@@ -99,7 +100,7 @@ struct Head {
 }
 
 impl Plan {
-    /// Reads a plan, or its quick variant. `networks` is the directory of the networks' files.
+    /// Reads a plan, or its quick variant. `networks` is the directory of the network files.
     ///
     /// # Errors
     /// [`PlanError`].
@@ -111,7 +112,7 @@ impl Plan {
         })
     }
 
-    /// What is wrong in the quick variant is told also if that is not asked for.
+    /// Also reports errors of the quick variant when the full plan is read.
     fn parse(text: &str, path: &Path, networks: &Path, quick: bool) -> Result<Plan, SpannedError> {
         let plan = Plan::parse_variant(text, path, networks, quick)?;
         let has_quick = || DeTable::parse(text).is_ok_and(|top| top.get_ref().contains_key("quick"));
@@ -128,7 +129,7 @@ impl Plan {
         let quick_table = table_at(top.remove("quick"), "quick")?;
         let is_quick = quick && quick_table.is_some();
         if quick && let Some((over, _)) = &quick_table {
-            // Sweeps replace sweeps; everything else is laid over.
+            // A list of sweeps replaces the sweeps; everything else is merged.
             table::overlay(&mut top, over);
         }
         let base = table_at(top.remove("base"), "base")?.map(|(base, _)| base).unwrap_or_default();
@@ -182,7 +183,7 @@ impl Plan {
     }
 }
 
-/// The text of a file.
+/// Reads a file as text.
 fn read_text(path: &Path) -> io::Result<String> {
     std::fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => io::Error::new(ErrorKind::InvalidData, "this is no text; allowed: UTF-8"),
@@ -229,7 +230,7 @@ fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, SpannedErro
     Ok(sweeps)
 }
 
-/// Keys of the quick variant, also where it is not asked for.
+/// Checks the keys of the quick variant.
 fn check_quick(table: DeTable<'_>, span: &Range<usize>) -> Result<(), SpannedError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -245,16 +246,16 @@ fn check_quick(table: DeTable<'_>, span: &Range<usize>) -> Result<(), SpannedErr
         .map_err(|error| fault(&error, span))
 }
 
-/// For `deserialize`.
+/// A deserializer of a table.
 fn reader<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Deserializer<'i> {
     Deserializer::from(Spanned::new(span.clone(), table.clone()))
 }
 
-/// What the reader of TOML says, with a word about units where one is missing.
+/// The message of the TOML reader. Suggests a key if only the unit in its name is missing or wrong.
 fn fault(error: &toml::de::Error, around: &Range<usize>) -> SpannedError {
     let mut what = error.message().to_owned();
     let mut names = what.split('`').skip(1).step_by(2);
-    // Of `start_skew_us` that is `start_skew`.
+    // The stem of `start_skew_us` is `start_skew`.
     let stem = |name: &str| name.rsplit_once('_').map(|(stem, _)| stem.to_owned());
     if what.starts_with("unknown field")
         && let Some(unknown) = names.next()
@@ -269,7 +270,7 @@ fn fault(error: &toml::de::Error, around: &Range<usize>) -> SpannedError {
     SpannedError { span: error.span().unwrap_or(around.clone()), what }
 }
 
-/// The reader of TOML says what it had expected, but not of which key: that stands in the line.
+/// Appends the line to messages of the TOML reader that do not name the key.
 fn with_line(what: String, text: &str, line: usize) -> String {
     if !["invalid", "wanted", "duplicate"].iter().any(|word| what.starts_with(word)) {
         return what;
@@ -284,7 +285,7 @@ fn with_line(what: String, text: &str, line: usize) -> String {
     format!("{allowed}; in the line `{line}`")
 }
 
-/// The line, from 1, of a byte of a text.
+/// The line, from 1, of a byte offset.
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count()
 }

@@ -1,4 +1,4 @@
-//! The network of a plan: a file in `experiments/networks`, and what the plan changes in it.
+//! The network of a plan: a file in `experiments/networks`, and the keys that the plan replaces.
 
 use std::path::Path;
 
@@ -13,31 +13,32 @@ use crate::cost::Cost;
 use crate::network::infiniband;
 use crate::network::parameters::{Kind, Model, replace};
 
-/// A network with its numbers.
+/// A network with its parameters.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// As read.
+    /// The model, with replaced keys.
     pub model: Model,
 }
 
 impl Chosen {
-    /// What its processors spend.
+    /// Prices of its processors.
     pub fn cost(&self) -> Cost {
         self.model.cost
     }
 
-    /// Whether it has nodes in a mesh.
+    /// Whether its nodes form a mesh.
     pub fn has_mesh(&self) -> bool {
         self.model.kind() == Kind::Extoll
     }
 
-    /// How many ranks it has places for with so many to a node; `None` without nodes, or where the plan says how many there are.
+    /// Number of ranks that it has room for; `None` if there are no nodes, or if the plan states the number
+    /// of nodes.
     pub fn places(&self, ranks_per_node: u32) -> Option<u64> {
         let parameters = self.model.infiniband(ranks_per_node)?;
         Some(u64::from(parameters.tree.hosts()) * u64::from(ranks_per_node))
     }
 
-    /// What a slot of a mailbox holds; `None` where a packet is a message.
+    /// Slots of its mailboxes; `None` if a packet is a whole message.
     fn geometry(&self) -> Option<Geometry> {
         match self.model.kind() {
             Kind::Extoll => Some(Geometry::EXTOLL),
@@ -46,7 +47,7 @@ impl Chosen {
         }
     }
 
-    /// Packets of a message that travels whole.
+    /// Number of packets of an eager message.
     pub fn packets(&self, bytes: u64) -> u64 {
         let Some(geometry) = self.geometry() else { return 1 };
         (bytes + u64::from(geometry.eager_header_bytes)).div_ceil(geometry.slot_bytes.into()).max(1)
@@ -58,10 +59,11 @@ struct File {
     file: Spanned<String>,
 }
 
-/// Reads `{ file = "extoll", hop_ns = 60.0 }` and `{ packet_send_ns = 90.0 }`. Returns the network and its name, changes included.
+/// Reads `{ file = "extoll", hop_ns = 60.0 }` and `{ packet_send_ns = 90.0 }`. Returns the network, and its
+/// name with the replaced keys.
 ///
 /// # Errors
-/// `SpannedError`, in the plan: the file is not there or makes no sense, or a change is not allowed in it.
+/// `SpannedError` if the file is missing or invalid, or if a key or value is not allowed.
 pub fn choose(
     network: &Value<'_>,
     cost: Option<&Value<'_>>,
@@ -88,7 +90,7 @@ pub fn choose(
     })?;
     let shown = path.display().to_string();
     Model::parse(&text, &shown).map_err(|error| refuse(error.to_string()))?;
-    // The file is good; what is wrong from here on is a change. One at a time, so that the fault has its place.
+    // The file is valid. Replaces one key at a time, so that an error names its place in the plan.
     let mut name = file.get_ref().clone();
     let mut changed = text;
     let changes = pairs(network, "{ file = \"extoll\" }")?.into_iter().map(|change| ("network", change));
@@ -121,7 +123,7 @@ pub fn choose(
     Ok((Chosen { model }, name))
 }
 
-/// The keys of a table and what they are.
+/// The keys and values of a table.
 fn pairs<'i>(value: &Value<'i>, allowed: &str) -> Result<Vec<(String, Value<'i>)>, SpannedError> {
     let Some(table) = value.get_ref().as_table() else {
         return Err(SpannedError { span: value.span(), what: format!("no table; allowed: {allowed}") });
@@ -143,7 +145,7 @@ fn keys_of(text: &str, section: &str) -> Vec<String> {
     section.map(|section| section.keys().map(|key| key.get_ref().to_string()).collect()).unwrap_or_default()
 }
 
-/// Networks that there are.
+/// Names of the available networks.
 fn names_in(directory: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -152,7 +154,7 @@ fn names_in(directory: &Path) -> Vec<String> {
     names
 }
 
-/// `4x4x1`, `8x8` or `16` as sizes along x, y and z.
+/// Parses `4x4x1`, `8x8` or `16` as sizes along x, y and z.
 pub fn mesh(text: &str) -> Option<[u32; 3]> {
     let mut size = [1; 3];
     let parts: Vec<&str> = text.split('x').collect();

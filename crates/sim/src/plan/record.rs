@@ -1,4 +1,4 @@
-//! Records: a line of JSON for each world that has ended, under a key that says what it was.
+//! Records: one line of JSON for each world that has ended, found by the key of the world.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -13,66 +13,68 @@ use super::setup::{Programs, Settings, Setup};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key(pub String);
 
-/// Numbers of one name that programs left.
+/// Statistics of the numbers that programs recorded under one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Mean.
     pub mean: f64,
-    /// Least.
+    /// Smallest value.
     pub min: f64,
-    /// Greatest.
+    /// Largest value.
     pub max: f64,
-    /// Those of rank 0, in order; at most [`MAX_KEPT`].
+    /// The values of rank 0 in order, at most [`MAX_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_rank_0: Vec<f64>,
 }
 
-/// Bound on [`Measure::of_rank_0`].
+/// Bound of [`Measure::of_rank_0`].
 pub const MAX_KEPT: usize = 4096;
 
-/// What became of a world.
+/// Result of a world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which world.
+    /// Key of the world.
     pub key: Key,
-    /// As asked for.
+    /// Settings, as the plan states them.
     pub settings: Settings,
-    /// Trace hash, hexadecimal: the same world gives the same on every machine.
+    /// Trace hash, hexadecimal. The same world gives the same hash on every host.
     pub trace: String,
-    /// When the last program ended. Unit: ns.
+    /// End of the last program. Unit: ns.
     pub finished_ns: f64,
-    /// What the workload records first, the mean over ranks; without such a thing `finished_ns`. Unit: ns, most often.
+    /// The first measure of the workload, as mean over ranks; without measures `finished_ns`. The unit is ns,
+    /// except for workloads whose first measure has another one.
     pub time_ns: f64,
-    /// Everything that programs recorded; with dynamic credits also what the pools of all receivers showed at the end
-    /// ([`PoolReading`](crate::world::PoolReading)).
+    /// Everything that programs recorded. With dynamic credits also the state of all receivers' pools at the
+    /// end ([`PoolReading`](crate::world::PoolReading)).
     pub measures: std::collections::BTreeMap<String, Measure>,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Packets over wires.
+    /// Packets over wires, summed over all wires.
     pub packet_hops: u64,
-    /// Packets sent, credit packets included.
+    /// Packets sent, with credit packets.
     pub packets: u64,
     /// Explicit credit packets sent.
     pub credit_packets: u64,
     /// Messages sent.
     pub messages: u64,
-    /// How often a message began to wait for credit.
+    /// How often a message began to wait for credits.
     pub stalls: u64,
-    /// For how long, summed over pairs. Unit: ns.
+    /// Waiting time, summed over pairs. Unit: ns.
     pub stalled_ns: u64,
-    /// Packets that found no buffer (hardware).
+    /// Packets that found no buffer (scheme `hardware`).
     pub rnr_naks: u64,
     /// The most buffers that one sender owned (adaptive).
+    /// Most buffers of one sender (scheme `adaptive`).
     pub peak_quota_slots: u64,
-    /// Median time of a message. Unit: ns.
+    /// Median latency of a message. Unit: ns.
     pub latency_p50_ns: u64,
-    /// The slowest of a hundred. Unit: ns.
+    /// 99th percentile of the latency. Unit: ns.
     pub latency_p99_ns: u64,
-    /// The most slots that stood in one mailbox.
+    /// Most filled slots of one mailbox.
     pub peak_mailbox_slots: u32,
-    /// Real time that it took. Unit: s.
+    /// Wall-clock time of the run. Unit: s.
     pub wall_s: f64,
 }
 
@@ -82,7 +84,7 @@ impl Setup {
         let mut hash = Fnv::default();
         hash.add(env!("WEIR_SIM_SOURCES").as_bytes());
         hash.add(serde_json::to_string(&self.settings).expect("settings have names for keys").as_bytes());
-        // The numbers themselves: a file may change under its name.
+        // The parameters themselves, because a file may change under the same name.
         hash.add(format!("{:?}", self.network).as_bytes());
         if let Programs::Goal(_, text) = &self.programs {
             hash.add(&text.to_le_bytes());
@@ -91,14 +93,14 @@ impl Setup {
     }
 }
 
-/// Of the text of a schedule.
+/// Hash of the text of a schedule.
 pub(super) fn hash(text: &str) -> u64 {
     let mut hash = Fnv::default();
     hash.add(text.as_bytes());
     hash.0
 }
 
-/// FNV-1a: the same on every machine and in every version of the compiler.
+/// FNV-1a: gives the same result on every host and with every compiler.
 struct Fnv(u64);
 
 impl Default for Fnv {
@@ -115,7 +117,7 @@ impl Fnv {
     }
 }
 
-/// A file of records that grows.
+/// A file of records, to which new ones are appended.
 #[derive(Debug)]
 pub struct Store {
     file: File,
@@ -123,11 +125,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a file, or makes one. Lines that are no record (cut off, or of another version) are not read; their worlds are
-    /// run again.
+    /// Opens or creates a file. Ignores lines that are not records (truncated, or of another version); their
+    /// worlds run again.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn open(path: &Path) -> io::Result<Store> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let mut records = HashMap::new();
@@ -136,7 +138,7 @@ impl Store {
                 records.insert(record.key.clone(), record);
             }
         }
-        // The next line begins at the beginning of a line.
+        // The next record must start on a new line.
         if file.metadata()?.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
@@ -148,15 +150,15 @@ impl Store {
         Ok(Store { file, records })
     }
 
-    /// The record of a world, if it has ended before.
+    /// The record of a world, if it has run before.
     pub fn get(&self, key: &Key) -> Option<&Record> {
         self.records.get(key)
     }
 
-    /// Appends a record, in one piece.
+    /// Appends a record with one write.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn add(&mut self, record: Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(&record).map_err(io::Error::other)?;
         line.push(b'\n');

@@ -1,4 +1,4 @@
-//! Worlds on threads: each is one thread's business, and they know nothing of each other.
+//! Runs the worlds of a plan on several threads. A world runs on one thread and is independent of all others.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,15 +19,15 @@ use crate::trace::Trace;
 use crate::workload::measure;
 use crate::world::{PoolReading, Report, Stuck, World};
 
-/// A world that did not end.
+/// A world that failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{world}: {why}")]
 pub struct Failed {
-    /// Which, in a few words.
+    /// Short description of the world.
     pub world: String,
-    /// Its name among records.
+    /// The key of the world's record.
     pub key: Key,
-    /// In words: what [`Stuck`] says, or what a panic said.
+    /// The message of [`Stuck`] or of a panic.
     pub why: String,
 }
 
@@ -61,7 +61,7 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
     without_panic(record).map_err(|why| Failed { world: setup.settings.describe(), key: setup.key(), why })
 }
 
-/// A world that breaks an assumption of ours takes no other with it; all that it was made of is gone.
+/// Catches a panic of a world, so that the other worlds still run. All state of the failed world is dropped.
 fn without_panic<T>(world: impl FnOnce() -> Result<T, Stuck>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(world)) {
         Ok(ended) => ended.map_err(|stuck| stuck.to_string()),
@@ -135,7 +135,7 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
     let mean = |name: &str| measures.get(name).map(|measure| measure.mean);
     let time_ns = match &setup.programs {
         Programs::Named(workload) => match workload.records() {
-            // A rate is better when it is larger; time per message can be compared like all other times.
+            // Larger rates are better. So the time per message is used, which compares like all other times.
             names if names.contains(&measure::MESSAGES_PER_S) => {
                 mean(measure::MESSAGES_PER_S).map(|per_s| 1e9 / per_s)
             }
@@ -167,8 +167,9 @@ fn record(setup: &Setup, report: &Report, wall_s: f64) -> Record {
     }
 }
 
-/// Runs worlds on `jobs` threads, in the order given. `ended` is called on this thread for each, in the order in which they
-/// end; when it says `false`, no further world is begun, but for the one that each thread may have begun meanwhile.
+/// Runs worlds on `jobs` threads, in the order given. Calls `ended` on this thread for each world in the
+/// order in which they end. After `ended` returns `false`, no further world begins, except one that each
+/// thread may already have begun.
 pub fn run_all(
     setups: &[&Setup],
     jobs: usize,
@@ -176,7 +177,7 @@ pub fn run_all(
 ) {
     let next = AtomicUsize::new(0);
     let go_on = AtomicBool::new(true);
-    // Whoever has ended a world waits until it is taken, so that threads are never far ahead of what `ended` says.
+    // A thread waits until its result is received, so that it never runs far ahead of `ended`.
     let (send, receive) = mpsc::sync_channel(0);
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, setups.len().max(1)) {

@@ -1,4 +1,4 @@
-//! One combination of a plan: what is asked for, and the world that comes of it.
+//! One combination of a plan: its settings, and the world that they describe.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -20,11 +20,11 @@ use crate::workload::Workload;
 use crate::world;
 use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
 
-/// A scheme by the name that plans use.
+/// A flow-control scheme, by its name in plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SchemeName {
-    /// No flow control; mailboxes as large as needed.
+    /// No flow control; mailboxes have as many slots as needed.
     Unlimited,
     /// Receiver not ready (Liu & Panda).
     Hardware,
@@ -36,53 +36,54 @@ pub enum SchemeName {
     Adaptive,
     /// Dynamic credits as published (Prades, chapter 6).
     Dynamic,
-    /// What ships: dynamic credits with piggybacking, shares at first contact, a hold time.
+    /// The default of the provider: dynamic credits with piggybacking, shares at first contact, and a hold
+    /// time.
     Weir,
 }
 
 impl SchemeName {
-    /// As plans have it.
+    /// The name in plans.
     pub fn word(self) -> String {
         let name = serde_json::to_value(self).unwrap_or_default();
         name.as_str().unwrap_or_default().to_owned()
     }
 }
 
-/// What a world was asked to be, as plans say it and records keep it.
+/// Settings of a world, as plans state them and records store them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// The network's file, with what the plan changes in it: `extoll`, `extoll hop_ns=60`.
+    /// The file of the network, with the keys that the plan replaces: `extoll`, `extoll hop_ns=60`.
     pub network: String,
-    /// Ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Ranks of a node; 0 where the network has no nodes.
+    /// Ranks of a node; 0 if the network has no nodes.
     pub ranks_per_node: u32,
-    /// The mesh, as `4x4x4`; empty where there is none.
+    /// The mesh, for example `4x4x4`; empty if there is none.
     pub mesh_nodes: String,
-    /// Flow control.
+    /// Flow-control scheme.
     pub scheme: SchemeName,
-    /// Credits return with data too.
+    /// Whether credits return with data packets too.
     pub piggyback: bool,
-    /// What a receiver sets aside for each rank, credit slots included; 0: as much as needed.
+    /// Slots that a receiver reserves for each rank, with credit slots; 0: as many as needed.
     pub slots_per_peer: u32,
-    /// Of these, for credit packets.
+    /// The part of them for credit packets.
     pub credit_slots: u32,
-    /// Longest message that travels whole. Unit: bytes.
+    /// Longest eager message. Unit: bytes.
     pub eager_bytes: u64,
-    /// Ranks begin up to so much later than the first. Unit: ns.
+    /// Bound of the random start time of ranks. Unit: ns.
     pub start_skew_ns: u64,
-    /// RNR timer (hardware). Unit: ns.
+    /// RNR timer of the scheme `hardware`. Unit: ns.
     pub rnr_timer_ns: u64,
-    /// Buffers that an adaptive receiver begins with.
+    /// Buffers at the start with the scheme `adaptive`.
     pub start_slots: u32,
-    /// The workload, as in the plan.
+    /// The workload, as the plan states it.
     pub workload: serde_json::Value,
-    /// Seed.
+    /// Seed of random draws.
     pub seed: u64,
 }
 
 impl Settings {
-    /// The world without flow control that is otherwise the same.
+    /// The same world without flow control (the reference).
     #[must_use]
     pub fn reference(&self) -> Settings {
         Settings {
@@ -96,23 +97,23 @@ impl Settings {
         }
     }
 
-    /// The name of the workload.
+    /// Name of the workload.
     pub fn workload_name(&self) -> &str {
         self.workload.as_object().and_then(|table| table.keys().next()).map_or("", String::as_str)
     }
 
-    /// A number of the workload's parameters; `None` if it has none of this name.
+    /// A numeric parameter of the workload; `None` if it has no such parameter.
     pub fn workload_number(&self, name: &str) -> Option<f64> {
         self.workload.as_object()?.values().next()?.get(name)?.as_f64()
     }
 
-    /// The value that the plan gives to a number of the network's file; `None` if it keeps the file's.
+    /// The value with which the plan replaces a key of the network's file; `None` if it does not.
     pub fn network_value(&self, key: &str) -> Option<f64> {
         let changes = self.network.split(' ').skip(1).filter_map(|change| change.split_once('='));
         changes.filter(|(name, _)| *name == key).find_map(|(_, value)| value.parse().ok())
     }
 
-    /// The world in a few words, for progress and errors.
+    /// Short description of the world, for progress and errors.
     pub fn describe(&self) -> String {
         let Settings { ranks, scheme, slots_per_peer, credit_slots, seed, .. } = self;
         let scheme = scheme.word();
@@ -125,27 +126,27 @@ impl Settings {
     }
 }
 
-/// What ranks run.
+/// The programs of the ranks.
 #[derive(Clone, Debug)]
 pub enum Programs {
-    /// A workload by name.
+    /// A named workload.
     Named(Workload),
-    /// A GOAL schedule, and a hash of its text.
+    /// A GOAL schedule and the hash of its text.
     Goal(Arc<Schedule>, u64),
 }
 
-/// A world that can be run.
+/// A world, ready to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// As asked for.
+    /// The settings, as the plan states them.
     pub settings: Settings,
-    /// The network with its numbers.
+    /// The network with its parameters.
     pub network: Chosen,
     /// The programs.
     pub programs: Programs,
 }
 
-/// The keys of a sweep. `network`, `cost` and `workload` are looked at before.
+/// Keys of a sweep. `network`, `cost` and `workload` are read before.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -168,25 +169,25 @@ struct Keys {
     start_slots: Option<Spanned<u32>>,
 }
 
-/// The longest message that travels whole, if a plan does not say. Source: evaluation E1 (VELO up to 2 KB).
+/// Default of `eager_bytes`. Source: evaluation E1 (VELO up to 2 KB).
 const EAGER_BYTES: u64 = 2048;
-/// Credit slots, if a plan does not say. Source: Prades, 5.3, "the best trade-off".
+/// Default of `credit_slots`. Source: Prades, 5.3, "the best trade-off".
 const CREDIT_SLOTS: u32 = 2;
-/// The RNR timer, if a plan does not say: the shortest but one of those that InfiniBand defines, chosen (docs/fidelity.md, E2.3). Unit:
-/// ns.
+/// Default of `rnr_timer_ns`: the second shortest timer of InfiniBand. It is an assumption, see
+/// [`super::assumed::Assumed::RnrTimer`]. Unit: ns.
 pub(super) const RNR_TIMER_NS: u64 = 20_000;
-/// A mailbox has room for so many slots of each peer at most.
+/// Bound of the slots of each peer in a mailbox.
 const MAX_SLOTS_PER_PEER: u32 = 1 << 16;
-/// Buffers that an adaptive receiver begins with, if a plan does not say.
+/// Default of `start_slots`.
 const ADAPTIVE_START_SLOTS: u32 = 4;
-/// weir: budget of unexpected payload. Source: `weir_engine::config`. Unit: bytes.
+/// Unexpected-message budget of the scheme `weir`. Source: `weir_engine::config`. Unit: bytes.
 const UNEXPECTED_BUDGET_BYTES: u64 = 16 << 20;
 
 impl Setup {
-    /// Reads one combination. `directory` is that of the plan, `text` what stands in it.
+    /// Reads one combination. `directory` is the directory of the plan.
     ///
     /// # Errors
-    /// `SpannedError`: what is wrong, where in the plan, and what is allowed.
+    /// `SpannedError` states the error, its place in the plan, and what is allowed.
     pub fn read(
         mut table: DeTable<'_>,
         span: std::ops::Range<usize>,
@@ -226,19 +227,19 @@ impl Setup {
         Ok(Setup { settings, network: chosen, programs })
     }
 
-    /// The setup of the reference.
+    /// The same world without flow control.
     #[must_use]
     pub fn reference(&self) -> Setup {
         Setup { settings: self.settings.reference(), ..self.clone() }
     }
 
-    /// Slots of each mailbox, where the network has mailboxes of a size.
+    /// Slots of each mailbox; `None`: as many as needed.
     pub fn mailbox_slots(&self) -> Option<u32> {
         let Settings { slots_per_peer, ranks, .. } = self.settings;
         (slots_per_peer > 0).then(|| slots_per_peer.saturating_mul(ranks))
     }
 
-    /// The world's plan, for a network whose slots are `geometry`.
+    /// The configuration of the world, on a network with this geometry.
     pub fn plan(&self, geometry: Geometry) -> world::Plan {
         let Settings { ranks, slots_per_peer, credit_slots, piggyback, eager_bytes, .. } = self.settings;
         let data_slots = slots_per_peer.saturating_sub(credit_slots);
@@ -289,7 +290,7 @@ impl Setup {
             credit_slots: ecm_slots,
             region,
             eager_bytes,
-            cross_memory: true, // a remote get is the network's
+            cross_memory: true, // the network models remote gets
             remote_inline_bytes: 64,
             max_unexpected: MAX_UNEXPECTED,
             unexpected_budget_bytes: budget_bytes,
@@ -365,7 +366,7 @@ impl Keys {
             return Err(at_scheme(String::from("slots_per_peer is missing; only unlimited goes without")));
         };
         settings.slots_per_peer = *slots.get_ref();
-        // Data region >= credit region: thesis, 5.2.
+        // The data region is at least as large as the credit region: thesis, 5.2.
         let preposted =
             matches!(scheme, SchemeName::Hardware | SchemeName::StaticConnection | SchemeName::Adaptive);
         let least = if preposted { 1 } else { 2 * credit_slots };
@@ -384,7 +385,7 @@ impl Keys {
         }
         settings.piggyback |= scheme == SchemeName::Weir;
         if preposted {
-            settings.credit_slots = 0; // their buffers are for data; credit messages have theirs beside them
+            settings.credit_slots = 0; // all these buffers are for data; credit packets have their own
         }
         if scheme != SchemeName::Hardware {
             settings.rnr_timer_ns = 0;
@@ -395,7 +396,7 @@ impl Keys {
         Ok(settings)
     }
 
-    /// Buffers that an adaptive receiver begins with, of at most `slots_per_peer`.
+    /// Buffers at the start of the scheme `adaptive`, at most `slots_per_peer`.
     fn start_slots(&self, slots_per_peer: u32) -> Result<u32, SpannedError> {
         let Some(start) = &self.start_slots else { return Ok(ADAPTIVE_START_SLOTS.min(slots_per_peer)) };
         if !(1..=slots_per_peer).contains(start.get_ref()) {
@@ -408,7 +409,7 @@ impl Keys {
         Ok(*start.get_ref())
     }
 
-    /// Ranks of a node and the mesh, if the network has nodes, and a mesh.
+    /// Ranks of a node, and the mesh; 0 and empty on networks without them.
     fn mesh(&self, ranks: u32, chosen: &Chosen) -> Result<(u32, String), SpannedError> {
         let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
         if !chosen.has_mesh() {
@@ -457,7 +458,7 @@ impl Keys {
     }
 }
 
-/// Whether a time or a size, or those in a table or list, are small enough to compute with.
+/// Checks the bound of a time or a size, also in tables and lists.
 fn check_size(name: &str, value: &super::table::Value<'_>) -> Result<(), SpannedError> {
     let most = match name {
         _ if name.ends_with("_bytes") => MAX_BYTES,
@@ -519,7 +520,7 @@ fn read_workload(
     }
     let workload = Workload::deserialize(super::reader(table, &span)).map_err(|error| {
         let SpannedError { span, what } = fault(error);
-        // Of workloads it does not know the one that has a file.
+        // The message about an unknown workload does not list `goal`, which reads a file.
         let is_of_workloads = what.starts_with("unknown variant") && what.contains("`multi_pingpong`");
         let what = if is_of_workloads { format!("{what}, `goal`") } else { what };
         SpannedError { span, what }

@@ -1,27 +1,28 @@
-//! Tables with lists in them, made into tables without: a copy for each combination. Every value keeps its place in the
-//! file, so that whoever reads a copy can still say where something is wrong.
+//! TOML tables with lists of alternatives: makes one table for each combination. Every value keeps its span
+//! in the file, so that later errors can name the line.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A value of a file and where it stands.
+/// A TOML value and its span in the file.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
-/// What is wrong with a part of a file.
+/// An error in a part of a file.
 #[derive(Debug)]
 pub struct SpannedError {
-    /// Bytes of the file.
+    /// Byte range in the file.
     pub span: Range<usize>,
-    /// In words, with what is allowed.
+    /// The error, and what is allowed.
     pub what: String,
 }
 
-/// More combinations than this are a mistake.
+/// Bound of the combinations of a sweep.
 const MAX_COMBINATIONS: usize = 100_000;
 
-/// Lays `over` on `base`: tables are merged, everything else is replaced. A workload of another kind replaces the one there is.
+/// Lays `over` on `base`: merges tables and replaces all other values. A workload of another name replaces
+/// the first one.
 pub fn overlay<'i>(base: &mut DeTable<'i>, over: &DeTable<'i>) {
     for (key, value) in over {
         let name: &str = key.get_ref();
@@ -48,10 +49,10 @@ fn is_of_same_kind(below: &DeValue<'_>, above: &DeTable<'_>) -> bool {
     below.as_table().is_some_and(|below| below.keys().eq(above.keys()))
 }
 
-/// A table for each combination of the alternatives in `table`, the last key varying fastest.
+/// One table for each combination of the alternatives in `table`. The last key varies fastest.
 ///
 /// # Errors
-/// [`SpannedError`]: a list is empty, or the combinations are too many.
+/// [`SpannedError`] if a list is empty or there are too many combinations.
 pub fn combinations<'i>(table: &DeTable<'i>, span: &Range<usize>) -> Result<Vec<DeTable<'i>>, SpannedError> {
     let mut all = vec![DeTable::new()];
     for (key, value) in table {

@@ -37,7 +37,7 @@ fn read(text: &str, quick: bool) -> Result<Plan, String> {
         .map_err(|fault| format!("{}: {}", line_of(text, fault.span.start), fault.what))
 }
 
-/// What is said about the plan in which `old` is `new`.
+/// The error message about the plan in which `old` is replaced by `new`.
 fn refusal(old: &str, new: &str) -> String {
     assert!(PLAN.contains(old), "{old}");
     read(&PLAN.replacen(old, new, 1), false).expect_err(new)
@@ -91,7 +91,7 @@ fn the_same_world_gives_the_same_record() {
     }
     assert_eq!(rounds[0], rounds[1]);
     for record in &rounds[0] {
-        // Each rank sends to seven others, twice: 224 or 124 bytes with the header, and the rounds of two barriers.
+        // Each rank sends to seven others, twice: 224 or 124 bytes with the header. Two barriers come on top.
         let bytes = record.settings.workload_number("message_bytes").expect("there");
         let setup = plan.worlds.iter().find(|setup| setup.key() == record.key).expect("there");
         let data = estimate::packets(setup).packets;
@@ -185,7 +185,7 @@ fn plan_errors_name_the_line_and_the_allowed_values() {
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = -1 }"), 7, "-1.0 ns: from 0", "hop_ns = -1");
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = true }"), 7, "hop_ns", "a number");
     starts(refusal("[quick]\nseeds", "[quick]\nseed"), 24, "unknown field `seed`", "`seeds`");
-    // What is wrong in the quick variant too, though it is not asked for.
+    // Errors in the quick variant are reported for the full plan too.
     starts(refusal("{ ranks = 4,", "{ rankz = 4,"), 25, "unknown field `rankz`", "`ranks`");
     starts(refusal("scheme = \"dynamic\"", "shceme = \"dynamic\""), 26, "unknown field `shceme`", "`scheme`");
     starts(refusal("alltoall = {", "alltoal = {"), 11, "unknown variant `alltoal`", "`goal`");

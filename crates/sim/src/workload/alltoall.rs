@@ -1,4 +1,5 @@
-//! Everybody to everybody, over and over: all ranks, some of them, more and fewer by turns, or with neighbours in the same node.
+//! All-to-all workloads: among all ranks, in groups, in phases of different size, and with local exchange
+//! within nodes.
 
 use std::collections::VecDeque;
 
@@ -8,38 +9,38 @@ use super::{Timing, at_least, measure, nanoseconds, repetitions};
 use crate::collective::Group;
 use crate::program::Rank;
 
-/// How a personalised exchange is done.
+/// Algorithm of an all-to-all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
-    /// All receives are posted, then all sends.
+    /// Posts all receives, then all sends.
     Linear,
-    /// One partner at a time.
+    /// Exchanges with one partner at a time.
     Pairwise,
-    /// `ceil(log2 n)` rounds of about half of everything.
+    /// `ceil(log2 n)` rounds, each of which carries about half of all blocks.
     Bruck,
 }
 
-/// Whether receives are there when what they are for arrives.
+/// When receives are posted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// They are posted before the sends, as libraries do.
+    /// Before the sends, as libraries do.
     #[default]
     ReceivesFirst,
-    /// They are posted when all sends have been taken (Prades, section 5.3). What is taken out of a mailbox while a send waits
-    /// for credit is unexpected then, and kept at the price of `unexpected_copy_ns_per_kib`.
+    /// After all sends have completed (Prades, section 5.3). Packets that a rank retrieves while a send waits
+    /// for credits are unexpected. Their copies have the price `unexpected_copy_ns_per_kib`.
     SendsFirst,
 }
 
-/// How a barrier is done.
+/// Algorithm of a barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Barrier {
-    /// Rounds in which each rank sends one message: each rank hears from few others.
+    /// Rounds in which each rank sends one message. Each rank receives from few others.
     #[default]
     Dissemination,
-    /// All ranks send to rank 0, which answers each: rank 0 sends to all others.
+    /// All ranks send to rank 0, which answers each of them.
     Linear,
 }
 
@@ -51,28 +52,29 @@ async fn linear(group: &Group, order: Order, message_bytes: u64, window_messages
     }
 }
 
-/// All ranks exchange `message_bytes` with each other, call after call.
+/// All ranks exchange `message_bytes` with each other, in several calls.
 ///
-/// Source: Prades, sections 5.3 and 7.1 (2 KB, 256 and 1024 ranks, collective optimisations disabled: linear; 150 repetitions).
+/// Source: Prades, sections 5.3 and 7.1: 2 KB, 256 and 1024 ranks, 150 repetitions. Collective optimisations
+/// are disabled, so the algorithm is linear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Alltoall {
-    /// How.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// From each rank to each other. Unit: bytes.
+    /// Payload from each rank to each other. Unit: bytes.
     pub message_bytes: u64,
-    /// Linear: sends under way at a time; 0: all at once.
+    /// Linear algorithm: pending sends of a rank; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
-    /// Linear: when receives are posted.
+    /// Linear algorithm: when receives are posted.
     #[serde(default)]
     pub order: Order,
-    /// Calls that are not timed.
+    /// Calls before the timed ones.
     #[serde(default)]
     pub warmup_calls: u32,
-    /// Calls that are timed.
+    /// Timed calls.
     pub calls: u32,
-    /// A barrier, not timed, after each call.
+    /// Whether a barrier, which is not timed, follows each call.
     #[serde(default)]
     pub barrier_each_call: bool,
 }
@@ -112,32 +114,33 @@ impl Alltoall {
     }
 }
 
-/// Groups of consecutive ranks, from rank 0 on, do linear all-to-alls among themselves; all other ranks wait in a barrier.
+/// Groups of consecutive ranks, from rank 0 on, do linear all-to-alls among themselves. All other ranks wait
+/// in a barrier.
 ///
-/// Source: Prades, section 5.5 (Figs 5.9, 6.5): 1024, 512, 256, 128 of 1024 in one group. The paper of 2012 has several groups at
-/// once.
+/// Source: Prades, section 5.5 (Figs 5.9, 6.5): 1024, 512, 256, 128 of 1024 ranks in one group. The paper of
+/// 2012 has several groups at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlltoallGroups {
-    /// From each rank to each other of its group. Unit: bytes.
+    /// Payload from each rank to each other of its group. Unit: bytes.
     pub message_bytes: u64,
     /// Ranks of a group.
     pub group_ranks: u32,
     /// Groups that work at the same time.
     #[serde(default = "one")]
     pub groups: u32,
-    /// Sends under way at a time; 0: all at once.
+    /// Pending sends of a rank; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
     /// When receives are posted.
     #[serde(default)]
     pub order: Order,
-    /// Calls that are not timed.
+    /// Calls before the timed ones.
     #[serde(default)]
     pub warmup_calls: u32,
-    /// Calls that are timed.
+    /// Timed calls.
     pub calls: u32,
-    /// A barrier of the group, not timed, after each call.
+    /// Whether a barrier of the group, which is not timed, follows each call.
     #[serde(default)]
     pub barrier_each_call: bool,
 }
@@ -173,27 +176,27 @@ impl AlltoallGroups {
     }
 }
 
-/// One part of [`AlltoallPhases`]: ranks `0..ranks` do so many all-to-alls.
+/// One phase of [`AlltoallPhases`]: ranks `0..ranks` do this number of all-to-alls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// How many take part.
+    /// Number of ranks that take part.
     pub ranks: u32,
-    /// How often.
+    /// Number of calls.
     pub calls: u32,
 }
 
-/// Linear all-to-alls among the first so many ranks, phase after phase, with a barrier among all ranks between phases, which
-/// also wakes the idle. After each call rank 0 notes the credits that it has.
+/// Linear all-to-alls among the first ranks, in phases of different size. A barrier among all ranks separates
+/// the phases; it also wakes idle ranks. After each call rank 0 records its credits.
 ///
-/// Source: Prades, section 7.3 (Fig 7.4): 2 KB; phases of 1024, 256, 512, 1024, 512, 256, 1024 ranks with 100 calls each;
-/// groups 0-255, 256-511, 512-1023.
+/// Source: Prades, section 7.3 (Fig 7.4): 2 KB; phases of 1024, 256, 512, 1024, 512, 256, 1024 ranks with 100
+/// calls each; groups 0-255, 256-511, 512-1023.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlltoallPhases {
-    /// From each rank to each other. Unit: bytes.
+    /// Payload from each rank to each other. Unit: bytes.
     pub message_bytes: u64,
-    /// Sends under way at a time; 0: all at once.
+    /// Pending sends of a rank; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
     /// When receives are posted.
@@ -202,9 +205,10 @@ pub struct AlltoallPhases {
     /// The barrier between phases.
     #[serde(default)]
     pub barrier: Barrier,
-    /// In this order.
+    /// The phases in order.
     pub phases: Vec<Phase>,
-    /// Where the groups end whose credits are noted: each begins where the one before ends, the first at 0.
+    /// Ends of the groups whose credits are recorded. Each group begins where the one before ends, the first
+    /// at rank 0.
     pub group_ends: Vec<u32>,
 }
 
@@ -280,31 +284,33 @@ impl AlltoallPhases {
     }
 }
 
-/// Linear all-to-alls in which ranks of the same node exchange through memory, without the network and its credits: a copy that
-/// keeps the receiver's processor busy for `local_message_ns`. Whether the sender was there already is not looked at.
+/// Linear all-to-alls in which ranks of the same node exchange through memory, without network and credits. A
+/// local message is a copy that takes `local_message_ns` of the receiver's processor. The model does not
+/// check whether the sender was there before.
 ///
-/// Source: Prades, section 7.2 (Fig 7.3, LiMIC): 32, 64, 128, 256 ranks, 16 to a node: 50, 25, 12.5, 6.25 % of peers local.
+/// Source: Prades, section 7.2 (Fig 7.3, LiMIC): 32, 64, 128, 256 ranks, 16 on each node: 50, 25, 12.5, 6.25
+/// % of peers are local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AlltoallLocal {
-    /// From each rank to each other. Unit: bytes.
+    /// Payload from each rank to each other. Unit: bytes.
     pub message_bytes: u64,
-    /// Ranks of a node; rank `r` lives on node `r / ranks_per_node`.
+    /// Ranks of a node. Rank `r` is on node `r / ranks_per_node`.
     pub ranks_per_node: u32,
-    /// What one message within a node costs. Unit: ns.
+    /// Price of one message within a node. Unit: ns.
     pub local_message_ns: u64,
-    /// Sends to other nodes under way at a time; 0: all at once.
+    /// Pending sends to other nodes; 0: all at once.
     #[serde(default)]
     pub window_messages: u32,
     /// When receives are posted.
     #[serde(default)]
     pub order: Order,
-    /// Calls that are not timed.
+    /// Calls before the timed ones.
     #[serde(default)]
     pub warmup_calls: u32,
-    /// Calls that are timed.
+    /// Timed calls.
     pub calls: u32,
-    /// A barrier, not timed, after each call.
+    /// Whether a barrier, which is not timed, follows each call.
     #[serde(default)]
     pub barrier_each_call: bool,
 }

@@ -1,7 +1,7 @@
-//! The Intel MPI Benchmarks, with the algorithms that MPI libraries choose.
+//! The Intel MPI Benchmarks, with the collective algorithms of MPI libraries.
 //!
-//! Source: IMB 3.2 to 2019, `src/IMB_*.c`: two barriers, then `calls` calls one after the other, of which each rank takes the time;
-//! the root moves on after each call (`root_shift`). Warm-up calls are like the timed ones here.
+//! Source: IMB 3.2 to 2019, `src/IMB_*.c`. Two barriers are followed by `calls` calls, which each rank times.
+//! The root moves after each call (`root_shift`). Here warm-up calls are like timed ones.
 
 use serde::Deserialize;
 
@@ -10,17 +10,17 @@ use crate::collective::Group;
 use crate::collective::library::Library;
 use crate::program::Rank;
 
-/// Which.
+/// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Benchmark {
-    /// Two ranks in turn; half of there and back is reported.
+    /// Two ranks in turn; half a round trip is reported.
     PingPong,
-    /// Two ranks at the same time.
+    /// Two ranks send at the same time.
     PingPing,
-    /// Round the ring: to the right, from the left.
+    /// Ring: sends to the right, receives from the left.
     Sendrecv,
-    /// With both neighbours on the ring.
+    /// Exchanges with both neighbours of a ring.
     Exchange,
     /// `MPI_Bcast`.
     Bcast,
@@ -28,7 +28,7 @@ pub enum Benchmark {
     Reduce,
     /// `MPI_Allreduce`.
     Allreduce,
-    /// `MPI_Reduce_scatter`: `message_bytes` are the parts of all together.
+    /// `MPI_Reduce_scatter`; `message_bytes` counts the parts of all ranks.
     ReduceScatter,
     /// `MPI_Allgather`.
     Allgather,
@@ -54,27 +54,28 @@ pub enum Benchmark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Imb {
-    /// Which.
+    /// The benchmark.
     pub benchmark: Benchmark,
-    /// Whose algorithms.
+    /// The library whose algorithms are used.
     pub library: Library,
-    /// Length of the message, or of each rank's or pair's block. Unit: bytes.
+    /// Length of the message, or of the block of each rank or pair. Unit: bytes.
     pub message_bytes: u64,
-    /// Ping-pong and ping-ping: ranks `2 i` and `2 i + 1` for every `i`, not only 0 and 1 (`-multi`).
+    /// Ping-pong and ping-ping: every pair of ranks `2 i` and `2 i + 1` takes part, not only 0 and 1
+    /// (`-multi`).
     #[serde(default)]
     pub every_pair: bool,
-    /// Whether the root moves on after each call, as in IMB 3.2 and as the thesis has it (7.4.1).
+    /// Whether the root moves after each call, as in IMB 3.2 and in the thesis (7.4.1).
     #[serde(default = "yes")]
     pub root_shift: bool,
-    /// Adding up one KiB. Unit: ns.
+    /// Time to combine one KiB. Unit: ns.
     #[serde(default)]
     pub combine_ns_per_kib: u64,
-    /// Calls that are not timed.
+    /// Calls before the timed ones.
     #[serde(default)]
     pub warmup_calls: u32,
-    /// Calls that are timed.
+    /// Timed calls.
     pub calls: u32,
-    /// A barrier, not timed, after each call (`-sync`).
+    /// Whether a barrier, which is not timed, follows each call (`-sync`).
     #[serde(default)]
     pub barrier_each_call: bool,
 }
@@ -83,7 +84,7 @@ fn yes() -> bool {
     true
 }
 
-/// Tag of messages between two.
+/// Tag of point-to-point messages.
 const TAG: u64 = 1;
 
 impl Imb {
@@ -186,7 +187,7 @@ async fn ping_ping(rank: &Rank, bytes: u64) {
 /// Source: `IMB_exchange.c`: `MPI_Isend` left and right, `MPI_Recv` from left and right, `MPI_Waitall`.
 async fn exchange(rank: &Rank, bytes: u64) {
     let [left, right] = ring(rank);
-    // Among two, left and right are the same rank: what goes left comes from the right.
+    // Between two ranks, left and right are the same rank: a message to the left comes from the right.
     let sends = [rank.isend(left, TAG, bytes), rank.isend(right, TAG + 1, bytes)];
     rank.recv(Some(left), TAG + 1, bytes).await;
     rank.recv(Some(right), TAG, bytes).await;

@@ -1,13 +1,12 @@
-//! Workloads: the rank programs of the published experiments, by name and with their parameters, so that plans in files can ask
-//! for them.
+//! Workloads: the rank programs of the published experiments. Plans choose them by name and set their parameters.
 //!
-//! Each is an ordinary async function over the calls of a [`Rank`]. It does not know the network, the scheme or
-//! who drives it. What it measures it leaves by [`Rank::record`] under the names in [`Workload::records`].
+//! Each is an async function over the calls of a [`Rank`]. It does not know the network, the scheme or its driver. It
+//! records its measures by [`Rank::record`], under the names in [`Workload::records`].
 //!
 //! ```text
 //! [workload.alltoall]          exactly one table, named like a variant of Workload
 //! algorithm = "linear"
-//! message_bytes = 2048         a unit belongs to each name; unknown names are refused
+//! message_bytes = 2048         each name contains its unit; unknown names are rejected
 //! calls = 10
 //! ```
 
@@ -24,22 +23,23 @@ use crate::Picoseconds;
 use crate::collective::Group;
 use crate::program::{Program, Rank};
 
-/// Names of what programs record. A rank records for itself, once, at its end: the mean over what is timed. What is recorded
-/// again and again is a series.
+/// Names of measures. Each rank records a measure once, at its end, as mean over what is timed. A measure
+/// that a rank records several times is a series.
 pub mod measure {
     /// One call of a collective. Unit: ns.
     pub const CALL_NS: &str = "call_ns";
-    /// Half of there and back. Unit: ns.
+    /// Half a round trip. Unit: ns.
     pub const HALF_ROUND_TRIP_NS: &str = "half_round_trip_ns";
     /// One step of an application. Unit: ns.
     pub const STEP_NS: &str = "step_ns";
-    /// Payload per time.
+    /// Payload per second.
     pub const BANDWIDTH_BYTES_PER_S: &str = "bandwidth_bytes_per_s";
-    /// Messages per time.
+    /// Messages per second.
     pub const MESSAGES_PER_S: &str = "messages_per_s";
-    /// The phase that a call belongs to, from 0. A series over calls.
+    /// The phase of a call, from 0. A series over calls.
     pub const PHASE: &str = "phase";
-    /// Slots of the mailboxes of a group's members that are a rank's: mean, median, least and most over them. Series over calls.
+    /// Slots that a rank owns in the mailboxes of a group: mean, median, smallest and largest value over the
+    /// group. Series over calls.
     pub const CREDITS: [[&str; 4]; 4] = [
         ["credits_0_mean_slots", "credits_0_median_slots", "credits_0_least_slots", "credits_0_most_slots"],
         ["credits_1_mean_slots", "credits_1_median_slots", "credits_1_least_slots", "credits_1_most_slots"],
@@ -48,7 +48,7 @@ pub mod measure {
     ];
 }
 
-/// The catalogue, with all that has to be said of each entry in one place.
+/// Defines all workloads, with everything that belongs to an entry in one place.
 macro_rules! catalogue {
     ($($(#[$doc:meta])* $name:ident($parameters:path) records [$($record:expr),+];)+) => {
         /// A workload with its parameters.
@@ -59,17 +59,17 @@ macro_rules! catalogue {
         }
 
         impl Workload {
-            /// The program of one rank. Whoever builds a world asks [`Workload::check`] first.
+            /// The program of one rank. Callers use [`Workload::check`] first.
             pub fn program(&self, rank: Rank) -> Program {
                 match self.clone() {
                     $(Workload::$name(parameters) => Box::pin(parameters.run(rank)),)+
                 }
             }
 
-            /// Whether these parameters make sense among `ranks` ranks.
+            /// Checks the parameters for a world of `ranks` ranks.
             ///
             /// # Errors
-            /// In words: the parameter, its value and what is allowed.
+            /// A message with the parameter, its value and what is allowed.
             pub fn check(&self, ranks: u32) -> Result<(), String> {
                 at_least("ranks", ranks, 1)?;
                 match self {
@@ -77,7 +77,7 @@ macro_rules! catalogue {
                 }
             }
 
-            /// The names of what it records (see [`measure`]), the most telling first.
+            /// The names of its measures (see [`measure`]), the main one first.
             pub fn records(&self) -> &'static [&'static str] {
                 match self {
                     $(Workload::$name(_) => &[$($record),+],)+
@@ -88,23 +88,23 @@ macro_rules! catalogue {
 }
 
 catalogue! {
-    /// Pairs of ranks play ping-pong, all at the same time.
+    /// Several pairs of ranks play ping-pong at the same time.
     MultiPingpong(pairs::MultiPingpong) records [measure::HALF_ROUND_TRIP_NS];
     /// One pair plays ping-pong.
     Latency(pairs::Latency) records [measure::HALF_ROUND_TRIP_NS];
-    /// One rank sends to another, window after window.
+    /// One rank sends windows of messages to another.
     Bandwidth(pairs::Bandwidth) records [measure::BANDWIDTH_BYTES_PER_S, measure::MESSAGES_PER_S];
-    /// Everybody to everybody.
+    /// All-to-all among all ranks.
     Alltoall(alltoall::Alltoall) records [measure::CALL_NS];
-    /// Everybody of a group to everybody of it, while others wait.
+    /// All-to-all within groups, while other ranks wait.
     AlltoallGroups(alltoall::AlltoallGroups) records [measure::CALL_NS];
-    /// Among more and fewer ranks by turns.
+    /// All-to-all in phases with different numbers of ranks.
     AlltoallPhases(alltoall::AlltoallPhases) records [measure::CALL_NS, measure::PHASE];
-    /// Some peers live in the same node.
+    /// All-to-all in which some peers are on the same node.
     AlltoallLocal(alltoall::AlltoallLocal) records [measure::CALL_NS];
-    /// From one rank to all, and the one changes.
+    /// Scatterv with a root that changes.
     ScattervMovingRoot(scatterv::ScattervMovingRoot) records [measure::CALL_NS];
-    /// Faces of a grid.
+    /// Neighbours on a grid exchange faces.
     Neighbours(neighbours::Neighbours) records [measure::STEP_NS];
     /// One of the Intel MPI Benchmarks.
     Imb(imb::Imb) records [measure::CALL_NS];
@@ -112,22 +112,23 @@ catalogue! {
     Nas(nas::Nas) records [measure::STEP_NS];
 }
 
-/// Calls that are timed, after some that are not.
+/// Timed calls after warm-up calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// Not timed.
+    /// Number of warm-up calls.
     pub warmup_calls: u32,
-    /// Timed.
+    /// Number of timed calls.
     pub calls: u32,
-    /// Everybody waits for everybody after each call; the barrier is not timed.
+    /// Whether a barrier, which is not timed, follows each call.
     pub barrier_each_call: bool,
 }
 
 impl Timing {
-    /// Makes the calls, numbered from 0, warm-up included. Returns the mean time of a timed one.
+    /// Makes the calls, numbered from 0 with warm-up calls. Returns the mean time of a timed call.
     ///
-    /// As the Intel MPI Benchmarks do it: two barriers (`N_BARR`), then the calls; the time is that of the calls alone, and a
-    /// barrier follows each if so wished (`-sync`). Source: IMB, `IMB_scatter.c` and its like.
+    /// As in the Intel MPI Benchmarks, two barriers (`N_BARR`) precede the timed calls. Only the calls are
+    /// timed. A barrier follows each call if `barrier_each_call` is set (`-sync`). Source: IMB,
+    /// `IMB_scatter.c` and similar files.
     pub async fn run(&self, rank: &Rank, group: &Group, mut call: impl AsyncFnMut(u32)) -> Picoseconds {
         for number in 0..self.warmup_calls {
             call(number).await;
@@ -155,10 +156,10 @@ fn nanoseconds(ps: Picoseconds) -> f64 {
     ps as f64 / 1000.0
 }
 
-/// Nobody waits for more repetitions of anything, and twice as many are still a `u32`.
+/// Bound of repetitions. Twice this number still fits in a `u32`.
 const MAX_REPETITIONS: u32 = 1_000_000_000;
 
-/// So many repetitions that are timed and, before them, that are not: `name` and `warmup_name`. Or what is allowed.
+/// Checks the numbers of timed and warm-up repetitions. The error states what is allowed.
 fn repetitions(name: &str, timed: u32, warmup: u32) -> Result<(), String> {
     if !(1..=MAX_REPETITIONS).contains(&timed) {
         return Err(format!("{name} is {timed}; allowed: 1 to {MAX_REPETITIONS}"));
@@ -169,7 +170,7 @@ fn repetitions(name: &str, timed: u32, warmup: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// `value` is at least `least`, or what is allowed.
+/// Checks that `value` is at least `least`. The error states what is allowed.
 fn at_least(name: &str, value: u32, least: u32) -> Result<(), String> {
     if value >= least { Ok(()) } else { Err(format!("{name} is {value}; allowed: {least} and more")) }
 }

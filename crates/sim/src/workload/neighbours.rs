@@ -1,4 +1,4 @@
-//! Nearest neighbours on a grid: what stencil codes do.
+//! Neighbours on a grid exchange faces, as stencil codes do.
 
 use serde::Deserialize;
 
@@ -6,25 +6,27 @@ use super::{Timing, measure, nanoseconds, repetitions};
 use crate::collective::Group;
 use crate::program::Rank;
 
-/// Each rank exchanges a face with each of its neighbours on a grid in up to three dimensions, then computes, step after step.
+/// Each rank exchanges a face with each of its neighbours on a grid with up to three dimensions, then
+/// computes. This repeats in each step.
 ///
-/// A dimension of size 1 has no neighbours. With `periodic`, one of size 2 has the same neighbour twice.
+/// A dimension of size 1 has no neighbours. With `periodic`, a dimension of size 2 has the same neighbour on
+/// both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Neighbours {
-    /// Ranks along x, y, z; rank 0 is at the origin, x runs fastest.
+    /// Ranks along x, y and z. Rank 0 is at the origin; x varies fastest.
     pub grid: [u32; 3],
-    /// Whether the last is a neighbour of the first.
+    /// Whether the last rank of a dimension is a neighbour of the first.
     pub periodic: bool,
     /// Length of a face across x, y, z. Unit: bytes.
     pub face_bytes: [u64; 3],
-    /// Work of a step, after the exchange. Unit: ns.
+    /// Computing time of a step, after the exchange. Unit: ns.
     #[serde(default)]
     pub compute_ns: u64,
-    /// Steps that are not timed.
+    /// Steps before the timed ones.
     #[serde(default)]
     pub warmup_steps: u32,
-    /// Steps that are timed.
+    /// Timed steps.
     pub steps: u32,
 }
 
@@ -85,7 +87,7 @@ impl Neighbours {
 #[derive(Clone, Copy, Debug)]
 struct Neighbour {
     rank: u32,
-    /// Twice the dimension, and one more if it lies up; the tag of what we send it.
+    /// Tag of messages to this neighbour: twice the dimension, plus 1 in upward direction.
     direction: u64,
     bytes: u64,
 }

@@ -1,31 +1,33 @@
-//! Pairs of ranks that talk to each other only.
+//! Ping-pong and bandwidth between pairs of ranks.
 
 use serde::Deserialize;
 
 use super::{at_least, measure, nanoseconds, repetitions};
 use crate::program::Rank;
 
-/// Tag of the pairs' messages.
+/// Tag of all messages.
 const TAG: u64 = 1;
 
-/// Several pairs play ping-pong at the same time: rank `r < pairs` with rank `r + partner_distance_ranks`. Other ranks do nothing.
-/// Those that begin record: their clocks see whole round trips.
+/// Several pairs play ping-pong at the same time: rank `r < pairs` with rank `r + partner_distance_ranks`.
+/// Other ranks do nothing. The ranks that send first record the time, because their clocks see whole round
+/// trips.
 ///
-/// With 16 ranks to a node and a distance of `16 k`, the pairs are the ranks of node 0 and those of node `k`.
-/// Source: Intel MPI Benchmarks, `-multi 0 PingPong`; Prades, section 5.3 (Figs 5.3, 5.4: 16 pairs, 2 KB, 20,480 repetitions).
+/// With 16 ranks on a node and a distance of `16 k`, the pairs are the ranks of node 0 and those of node `k`.
+/// Source: Intel MPI Benchmarks, `-multi 0 PingPong`; Prades, section 5.3 (Figs 5.3, 5.4: 16 pairs, 2 KB,
+/// 20,480 repetitions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MultiPingpong {
     /// Length of each message. Unit: bytes.
     pub message_bytes: u64,
-    /// Pairs that play.
+    /// Number of pairs.
     pub pairs: u32,
-    /// From a rank to its partner.
+    /// Distance from a rank to its partner.
     pub partner_distance_ranks: u32,
-    /// Round trips that are not timed.
+    /// Round trips before the timed ones.
     #[serde(default)]
     pub warmup_round_trips: u32,
-    /// Round trips that are timed.
+    /// Timed round trips.
     pub round_trips: u32,
 }
 
@@ -54,7 +56,7 @@ impl MultiPingpong {
         let mut started = 0;
         for trip in 0..self.warmup_round_trips + self.round_trips {
             if trip == self.warmup_round_trips {
-                rank.sendrecv(partner, partner, TAG, 0, 0).await; // both are there
+                rank.sendrecv(partner, partner, TAG, 0, 0).await; // synchronises the pair
                 started = rank.clock().await;
             }
             if begins {
@@ -72,7 +74,8 @@ impl MultiPingpong {
     }
 }
 
-/// Ranks 0 and 1 send each other one message in turn; half of the time is the latency. Other ranks do nothing.
+/// Ranks 0 and 1 send each other one message in turn. Half a round trip is the latency. Other ranks do
+/// nothing.
 ///
 /// Source: Liu & Panda, "MPI latency".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -80,10 +83,10 @@ impl MultiPingpong {
 pub struct Latency {
     /// Length of each message. Unit: bytes.
     pub message_bytes: u64,
-    /// Round trips that are not timed.
+    /// Round trips before the timed ones.
     #[serde(default)]
     pub warmup_round_trips: u32,
-    /// Round trips that are timed.
+    /// Timed round trips.
     pub round_trips: u32,
 }
 
@@ -102,23 +105,24 @@ impl Latency {
     }
 }
 
-/// Rank 0 sends `window_messages` messages back to back to rank 1, which answers the last of them with an empty one, again and
-/// again. Other ranks do nothing.
+/// Rank 0 sends windows of `window_messages` messages to rank 1, which answers the last message of a window
+/// with an empty one. Other ranks do nothing.
 ///
-/// Source: Liu & Panda, "MPI bandwidth" (4 B and 32 KB, blocking and non-blocking, against the window).
+/// Source: Liu & Panda, "MPI bandwidth" (4 B and 32 KB, blocking and non-blocking, over the window).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
     /// Length of each message. Unit: bytes.
     pub message_bytes: u64,
-    /// Messages between answers.
+    /// Messages of a window.
     pub window_messages: u32,
-    /// Each send and each receive ends before the next begins; otherwise all of a window are posted, then waited for.
+    /// With true, each send and each receive completes before the next begins. With false, all of a window
+    /// are posted, then waited for.
     pub blocking: bool,
-    /// Windows that are not timed.
+    /// Windows before the timed ones.
     #[serde(default)]
     pub warmup_windows: u32,
-    /// Windows that are timed.
+    /// Timed windows.
     pub windows: u32,
 }
 
@@ -152,7 +156,7 @@ impl Bandwidth {
         if rank.rank() == 0 {
             let seconds = (rank.clock().await - begun) as f64 / 1e12;
             let messages = f64::from(self.windows) * f64::from(self.window_messages);
-            // Where nothing costs anything there is no rate to tell.
+            // In a world without prices there is no rate.
             if seconds > 0.0 {
                 rank.record(measure::BANDWIDTH_BYTES_PER_S, messages * self.message_bytes as f64 / seconds);
                 rank.record(measure::MESSAGES_PER_S, messages / seconds);

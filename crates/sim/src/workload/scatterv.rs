@@ -1,4 +1,4 @@
-//! Scatterv whose root moves.
+//! Scatterv with a root that changes.
 
 use serde::Deserialize;
 
@@ -7,24 +7,24 @@ use crate::collective::Group;
 use crate::collective::library::Library;
 use crate::program::Rank;
 
-/// `MPI_Scatterv` again and again; the next rank becomes the root after every `calls_per_root` calls.
+/// Repeated `MPI_Scatterv`. The next rank becomes the root after every `calls_per_root` calls.
 ///
 /// Source: Prades, section 7.4.1 (Fig 7.10: 2 KB, 1024 ranks, the root changes every 1 to 50 calls).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScattervMovingRoot {
-    /// Whose `MPI_Scatterv`.
+    /// The library whose algorithm is used.
     pub library: Library,
-    /// From the root to each other rank. Unit: bytes.
+    /// Payload from the root to each other rank. Unit: bytes.
     pub message_bytes: u64,
     /// Calls before the root changes.
     pub calls_per_root: u32,
-    /// Calls that are not timed.
+    /// Calls before the timed ones.
     #[serde(default)]
     pub warmup_calls: u32,
-    /// Calls that are timed.
+    /// Timed calls.
     pub calls: u32,
-    /// A barrier, not timed, after each call.
+    /// Whether a barrier, which is not timed, follows each call.
     #[serde(default)]
     pub barrier_each_call: bool,
 }

@@ -46,7 +46,7 @@ pub(super) struct EarlyPacket {
     pub then: AfterRetrieval,
 }
 
-/// What follows the retrieval of such a packet.
+/// The action after the retrieval of such a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AfterRetrieval {
     Nothing,

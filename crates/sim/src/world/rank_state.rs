@@ -27,7 +27,7 @@ use crate::trace::Trace;
 use crate::{Picoseconds, TIME_LIMIT};
 use retrieval::place_ps;
 
-/// What a step may use besides the rank, and what it leaves for the world to do.
+/// Everything that a step uses besides the rank, and the work that it leaves for the world.
 pub(super) struct StepContext<'a> {
     pub plan: &'a Plan,
     /// Prices of this rank.
@@ -125,7 +125,7 @@ enum Phase {
     Ended(Picoseconds),
 }
 
-/// What the machine learns besides packets.
+/// News for the machine that are not packets.
 #[derive(Default)]
 struct Notices {
     /// Remote gets that have ended, and whether the memory was there.
@@ -283,7 +283,7 @@ impl RankState {
         }
     }
 
-    /// What is left at this rank at the end; empty if nothing.
+    /// Names of everything that is left at this rank at the end.
     pub fn leftovers(&self) -> Vec<&'static str> {
         let open = self.open > 0;
         let checks = [

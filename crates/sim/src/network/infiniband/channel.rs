@@ -2,12 +2,12 @@
 //!
 //! An event for each packet that becomes ready, and for each moment at which a channel becomes free, would be simple. Half
 //! of these events would find the channel busy, without room behind it, or without packets. So a channel knows which
-//! packets travel to it, and asks for one event only: the next at which it starts a packet, or finds that it is busy and
-//! has to look again. A freed buffer starts it at once.
+//! packets travel to it, and asks for one event only. At this event it starts a packet, or finds that it is busy and has
+//! to look again. A freed buffer starts it at once.
 //!
-//! The result must not depend on which events are left out: neither which of two packets goes first when they meet at
-//! the same picosecond, nor the order of outputs of equal time. So each event that is left out still draws its
-//! [`Sequence`], at the moment at which it would have been pushed.
+//! The result must not depend on which events are left out. Two packets may meet at the same picosecond, and outputs may
+//! have the same time; their order must stay. So each event that is left out still draws its [`Sequence`], at the moment
+//! at which it would have been pushed.
 //! ```text
 //! now 5   a packet starts towards channel c and is ready at 9 (sequence 31); c is busy until 12 and looks again then
 //!         (sequence 20): no event

@@ -1,4 +1,4 @@
-//! Networks and their keys, and what processors spend.
+//! The keys of network files.
 
 use super::{KeyInfo, Section, Value};
 
@@ -115,7 +115,7 @@ pub const NETWORKS: &[Section] = &[
     },
 ];
 
-/// Keys of `[cost]`: what a rank's processor spends.
+/// Keys of `[cost]`: prices of a rank's processor.
 pub const COSTS: Section = Section {
     name: "cost",
     about: "What a rank's processor spends.",

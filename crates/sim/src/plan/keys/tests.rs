@@ -1,4 +1,4 @@
-//! The tables against the structs that read the files.
+//! Compares the key tables with the structs that read the files.
 
 use super::*;
 use crate::network::parameters::Model;
@@ -14,7 +14,7 @@ fn read(text: &str) -> Result<Plan, String> {
     Plan::parse(text, Path::new("x.toml"), &networks(), false).map_err(|error| error.what)
 }
 
-/// The names that serde expects, from its message about one that it does not know: the first name is that one.
+/// The names that serde expects, from its message about an unknown name.
 fn expected(message: &str) -> Vec<String> {
     let known = message.split_once("expected").map_or("", |(_, known)| known).split("; a unit").next();
     known.unwrap_or("").split('`').skip(1).step_by(2).map(str::to_owned).collect()
@@ -34,7 +34,7 @@ fn assert_same_names(documented: Vec<&str>, message: &str) {
     assert_eq!(sorted(documented), sorted(expected(message)), "crates/sim/src/plan/keys: {message}");
 }
 
-/// A plan with these keys in its sweep beside the required ones; a key of the same name is replaced.
+/// A plan whose sweep has the required keys and these. A given key replaces a required one of the same name.
 fn plan(extra: &[(&str, &str)]) -> String {
     let mut sweep: Vec<(&str, &str)> = Vec::new();
     for key in SWEEP.iter().filter(|key| key.presence == Presence::Required || key.name == "slots_per_peer") {
@@ -48,7 +48,7 @@ fn plan(extra: &[(&str, &str)]) -> String {
     format!("{}seeds = [1]\n[[sweep]]\n{lines}", head(""))
 }
 
-/// Required keys at the top, without one of them.
+/// The required keys at the top, except one.
 fn head(without: &str) -> String {
     let keys = TOP.iter().filter(|key| key.presence == Presence::Required && key.name != without);
     keys.map(|key| format!("{} = {}\n", key.name, key.example)).collect()
@@ -61,7 +61,7 @@ fn worlds(text: &str) -> Vec<Setup> {
 #[test]
 fn top_keys_are_documented() {
     let unknown = read(&format!("{}no_such_key = 1\nmemory_peers = [64]", head(""))).unwrap_err();
-    // `quick` is taken out before.
+    // `quick` is removed before the check.
     let documented = names(TOP).into_iter().filter(|name| *name != "quick");
     let mut known = expected(&unknown);
     known.retain(|name| name != "quick");

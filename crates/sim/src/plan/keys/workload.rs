@@ -1,4 +1,4 @@
-//! Workloads and their keys.
+//! Workloads and their keys in plans.
 
 use super::{BYTES, KeyInfo, NANOSECONDS, SWITCH, Section, TEXT, Value};
 
@@ -38,7 +38,7 @@ const ROUND_TRIPS: KeyInfo = KeyInfo::required("round_trips", COUNT, "10", "Roun
 const WARMUP_ROUND_TRIPS: KeyInfo =
     KeyInfo::with_default("warmup_round_trips", COUNT, "0", "Round trips before them that are not timed.");
 
-/// A workload that replays a file; it is not one of [`Workload`](crate::workload::Workload).
+/// The workload that replays a file. It is not part of [`Workload`](crate::workload::Workload).
 pub const GOAL: Section = Section {
     name: "goal",
     about: "Replays a GOAL schedule, the format of LogGOPSim.",

@@ -1,4 +1,4 @@
-//! CG: sums along rows of a grid of ranks, and an exchange with the transposed place.
+//! CG: sums along the rows of a grid of ranks, and an exchange with the transposed rank.
 
 use super::{DOUBLE, Running, TAG};
 
@@ -6,13 +6,14 @@ use super::{DOUBLE, Running, TAG};
 const INNER: u32 = 25;
 
 impl Running<'_> {
-    /// One outer iteration: 25 steps of conjugate gradient, the residual, and the norms. Source: `cg.f`, `conj_grad`.
+    /// One outer iteration: 25 steps of the conjugate gradient method, the residual, and the norms. Source:
+    /// `cg.f`, `conj_grad`.
     pub(super) async fn conjugate_gradient(&self) {
         let n = self.rank.size();
         let columns = 1 << n.ilog2().div_ceil(2);
         let rows = n / columns;
         let row_points = u64::from(self.points[0].div_ceil(rows));
-        // With twice as many columns as rows, a rank sums up half of its row's part.
+        // With twice as many columns as rows, a rank sums half of the part of its row.
         let piece_bytes = DOUBLE * if rows == columns { row_points } else { row_points / 2 };
         self.sum_along_row(columns, DOUBLE).await; // the first rho
         for _ in 0..INNER {
@@ -39,7 +40,7 @@ impl Running<'_> {
         }
     }
 
-    /// With the rank at the transposed place. Source: `exch_proc`.
+    /// Exchanges with the transposed rank. Source: `exch_proc`.
     async fn transpose(&self, columns: u32, rows: u32, bytes: u64) {
         let me = self.rank.rank();
         let partner = match rows == columns {

@@ -1,9 +1,10 @@
-//! The communication of the NAS Parallel Benchmarks: who sends how much to whom in which order, with a stated time of work between.
+//! The communication of the NAS Parallel Benchmarks: messages in their order, with a stated computing time
+//! between them.
 //!
-//! Sources: Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007 (problem sizes), and NPB 2.3 to 3.3, MPI (decompositions,
-//! messages). Left out: start-up, the untimed first iteration of some kernels, verification at the end.
-//! What a kernel computes is spread evenly over the steps between its messages. How unevenly the work is divided among the ranks
-//! is a parameter.
+//! Sources: Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007 (problem sizes), and NPB 2.3 to 3.3, MPI
+//! (decompositions, messages). The model leaves out start-up, the untimed first iteration of some kernels,
+//! and the verification at the end. Computing time is spread evenly over the steps between messages. A
+//! parameter states how unevenly the work is divided among the ranks.
 
 mod conjugate_gradient;
 mod multigrid;
@@ -20,7 +21,7 @@ use crate::collective::library::Library;
 use crate::program::Rank;
 use crate::trace::Trace;
 
-/// Which benchmark.
+/// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kernel {
@@ -40,14 +41,14 @@ pub enum Kernel {
     Sp,
 }
 
-/// Which problem size.
+/// A problem size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Class {
     /// Sample.
     S,
     /// Workstation.
     W,
-    /// The smallest that was meant for parallel machines.
+    /// The smallest size for parallel machines.
     A,
 }
 
@@ -55,29 +56,29 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nas {
-    /// Which.
+    /// The benchmark.
     pub kernel: Kernel,
-    /// How large.
+    /// The problem size.
     pub class: Class,
-    /// Whose collectives.
+    /// The library whose collective algorithms are used.
     pub library: Library,
-    /// What a rank computes in one iteration, in the mean over ranks. Unit: ns.
+    /// Computing time of a rank in one iteration, as mean over ranks. Unit: ns.
     pub iteration_compute_ns: u64,
-    /// The work of each rank differs from the mean by at most this share. It is drawn from the seed, uniformly, and stays the same
-    /// in all iterations; 0: all ranks have the same work. Unit: percent.
+    /// The work of each rank differs from the mean by at most this share. The seed determines it, uniformly
+    /// distributed, and it stays the same in all iterations. 0: all ranks have the same work. Unit: percent.
     #[serde(default)]
     pub imbalance_percent: u32,
-    /// Fewer iterations than the class has; absent: as many.
+    /// Number of iterations, at most that of the class; `None`: that of the class.
     pub iterations: Option<u32>,
 }
 
-/// Tells this draw from others of the same seed and rank.
+/// Distinguishes this draw from others of the same seed and rank.
 const IMBALANCE: u64 = 0x696d_6261_6c61_6e63;
 
-/// What a class means for a kernel.
+/// Problem size and iterations of a kernel and class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
-    /// Points along each axis; IS: keys, the largest key and buckets; CG: rows.
+    /// Points along each axis. IS: keys, the largest key and buckets. CG: rows.
     points: [u32; 3],
     iterations: u32,
 }
@@ -124,7 +125,7 @@ impl Nas {
         if self.imbalance_percent > 100 {
             return Err(format!("imbalance_percent is {}; allowed: 0 to 100", self.imbalance_percent));
         }
-        // So many ranks that each has something of every axis that is divided.
+        // Each rank must have a part of every divided axis.
         let (shape, fits) = match self.kernel {
             Kernel::Is | Kernel::Cg => ("a power of two", ranks.is_power_of_two() && ranks <= points[0] / 64),
             Kernel::Ft => ("a power of two", ranks.is_power_of_two() && ranks <= points[1].min(points[2])),
@@ -143,7 +144,7 @@ impl Nas {
         Ok(())
     }
 
-    /// What this rank computes in one iteration.
+    /// Computing time of this rank in one iteration.
     fn compute_ps(&self, rank: &Rank) -> Picoseconds {
         let mean_ps = self.iteration_compute_ns * 1000;
         if self.imbalance_percent == 0 {
@@ -185,29 +186,29 @@ impl Nas {
     }
 }
 
-/// A kernel under way.
+/// A running kernel.
 #[derive(Clone, Copy, Debug)]
 struct Running<'a> {
     rank: &'a Rank,
     group: &'a Group,
     library: Library,
     points: [u32; 3],
-    /// Of one iteration.
+    /// Computing time of one iteration.
     compute_ps: Picoseconds,
 }
 
-/// Tag of messages between two.
+/// Tag of point-to-point messages.
 const TAG: u64 = 1;
-/// A floating-point number. Unit: bytes.
+/// Size of a floating-point number. Unit: bytes.
 const DOUBLE: u64 = 8;
 
 impl Running<'_> {
-    /// One of `parts` equal parts of an iteration's work.
+    /// Computes one of `parts` equal parts of an iteration's work.
     fn work(&self, parts: u32) {
         self.rank.compute(self.compute_ps / u64::from(parts.max(1)));
     }
 
-    /// Sends to one and receives from another; to itself nothing is sent.
+    /// Sends to one rank and receives from another. A rank sends nothing to itself.
     async fn exchange(&self, to: u32, from: u32, tag: u64, send_bytes: u64, receive_bytes: u64) {
         if to != self.rank.rank() {
             self.rank.sendrecv(to, from, tag, send_bytes, receive_bytes).await;
@@ -215,7 +216,8 @@ impl Running<'_> {
     }
 }
 
-/// Points that place `place` of `places` has of `points`: the first get one more if they do not divide.
+/// Number of `points` at place `place` of `places`. If they do not divide evenly, the first places get one
+/// more.
 fn share(points: u32, place: u32, places: u32) -> u64 {
     u64::from(points / places + u32::from(place < points % places))
 }

@@ -1,10 +1,11 @@
-//! MG: V-cycles over grids that halve, with an exchange of all faces after nearly every operation.
+//! MG: V-cycles over grids of halving size, with an exchange of all faces after nearly every operation.
 
 use super::{DOUBLE, Running, TAG};
 
 impl Running<'_> {
-    /// One V-cycle and the residual of the finest grid. Grids so coarse that a rank would have less than a point are left out.
-    /// Source: `mg.f`, `mg3P`, `comm3`: faces are exchanged after each restriction, residual and smoothing.
+    /// One V-cycle and the residual of the finest grid. The model leaves out grids so coarse that a rank
+    /// would have less than one point. Source: `mg.f`, `mg3P`, `comm3`: faces are exchanged after each
+    /// restriction, residual and smoothing.
     pub(super) async fn multigrid(&self) {
         let sides = sides(self.rank.size());
         let finest = self.points[0].ilog2();
@@ -21,7 +22,8 @@ impl Running<'_> {
         self.faces(sides, finest, exchanges).await; // residual
     }
 
-    /// Work, then both faces across each axis that is divided, periodic. Later axes carry the layers of the earlier ones along.
+    /// Computes, then exchanges both faces across each divided axis, which is periodic. Later axes also carry
+    /// the layers of the earlier ones.
     async fn faces(&self, sides: [u32; 3], level: u32, exchanges: u32) {
         self.work(exchanges);
         let inner = sides.map(|side| u64::from((1_u32 << level) / side));
@@ -46,7 +48,7 @@ impl Running<'_> {
     }
 }
 
-/// Ranks along each axis: doubled in turn. 8 ranks are 2 x 2 x 2, 16 are 4 x 2 x 2.
+/// Ranks along each axis, doubled in turn: 8 ranks are 2 x 2 x 2, 16 are 4 x 2 x 2.
 fn sides(ranks: u32) -> [u32; 3] {
     let doublings = ranks.ilog2();
     [0, 1, 2].map(|axis| 1 << ((doublings + 2 - axis) / 3))

@@ -1,10 +1,12 @@
-//! BT and SP: each rank has a diagonal of cells, so that all of them work at every stage of a sweep along any axis.
+//! BT and SP: each rank has a diagonal of cells, so that all ranks work at every stage of a sweep along any
+//! axis.
 
 use super::{DOUBLE, Running, TAG};
 
 impl Running<'_> {
-    /// One time step of BT: faces; then along each axis 30 numbers for each point of a cell's face forwards, 5 backwards.
-    /// Source: BT, `copy_faces.f`, `x_solve.f` (`(BLOCK_SIZE + 1) * BLOCK_SIZE`).
+    /// One time step of BT: exchanges faces. Then, along each axis, it sends 30 numbers forwards for each
+    /// point of a cell's face, and 5 backwards. Source: BT, `copy_faces.f`, `x_solve.f` (`(BLOCK_SIZE + 1) *
+    /// BLOCK_SIZE`).
     pub(super) async fn block_tridiagonal(&self) {
         self.multipartition(30, 5).await;
     }
@@ -21,7 +23,8 @@ impl Running<'_> {
         let stages = cells - 1;
         let parts = 1 + 6 * cells;
         self.work(parts);
-        // Two layers of five numbers, of all cells but the one at the surface, to all six at the same time.
+        // Two layers of five numbers, of all cells but the one at the surface, to all six neighbours at the
+        // same time.
         let bytes = DOUBLE * 2 * 5 * face_points * u64::from(stages);
         if stages > 0 {
             let mut handles = Vec::new();

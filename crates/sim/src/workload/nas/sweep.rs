@@ -1,25 +1,26 @@
-//! LU: two sweeps over the planes of a grid that is divided into columns; each plane waits for two neighbours.
+//! LU: two sweeps over the planes of a grid that is divided into columns. Each plane waits for two
+//! neighbours.
 
 use super::{DOUBLE, Running, TAG, share};
 
-/// The larger side of the grid of ranks, along x: 8 ranks are 4 x 2. Source: `proc_grid.f`.
+/// Ranks along x, the longer side of the grid of ranks: 8 ranks are 4 x 2. Source: `proc_grid.f`.
 pub(super) fn rows(ranks: u32) -> u32 {
     1 << ranks.ilog2().div_ceil(2)
 }
 
-/// One rank of LU.
+/// Neighbours and points of one rank of LU.
 struct Place {
     north: Option<u32>,
     south: Option<u32>,
     west: Option<u32>,
     east: Option<u32>,
-    /// Points along x and y, and those not on the surface of the grid.
+    /// Points along x and y: all, and those not on the surface of the grid.
     all: [u64; 2],
     inner: [u64; 2],
 }
 
 impl Place {
-    /// Ranks run along x (north to south) first. Source: `neighbors.f`, `subdomain.f`.
+    /// Ranks are numbered along x (north to south) first. Source: `neighbors.f`, `subdomain.f`.
     fn of(rank: u32, ranks: u32, points: [u32; 3]) -> Place {
         let rows = rows(ranks);
         let columns = ranks / rows;
@@ -38,8 +39,9 @@ impl Place {
 }
 
 impl Running<'_> {
-    /// One time step: the lower sweep hands five numbers for each point of an edge south and east, plane by plane, the upper one
-    /// north and west; then the right-hand side exchanges two layers with all four. Source: `ssor.f`, `exchange_1.f`, `exchange_3.f`.
+    /// One time step. The lower sweep sends five numbers for each point of an edge south and east, plane by
+    /// plane. The upper sweep sends them north and west. Then the right-hand side exchanges two layers with
+    /// all four neighbours. Source: `ssor.f`, `exchange_1.f`, `exchange_3.f`.
     pub(super) async fn lu(&self) {
         let place = Place::of(self.rank.rank(), self.rank.size(), self.points);
         let planes = self.points[2] - 2;
@@ -66,7 +68,7 @@ impl Running<'_> {
         self.layers(place.west, place.east, depth * place.all[0]).await;
     }
 
-    /// Forwards, then backwards.
+    /// Exchanges layers forwards, then backwards.
     async fn layers(&self, before: Option<u32>, after: Option<u32>, bytes: u64) {
         for (from, to) in [(before, after), (after, before)] {
             let receive = from.map(|from| self.rank.irecv(Some(from), TAG + 1, bytes));

@@ -3,8 +3,9 @@
 use super::{DOUBLE, Running};
 
 impl Running<'_> {
-    /// One ranking of the keys: sizes of buckets are added up over all (with five places for tests), everybody tells everybody how
-    /// many keys come, then they come. Keys are distributed evenly here. Source: `is.c`, `rank`.
+    /// One ranking of the keys. An allreduce sums the sizes of buckets (with five places for tests). An
+    /// all-to-all tells each rank how many keys come; then the keys come, evenly distributed here. Source:
+    /// `is.c`, `rank`.
     pub(super) async fn integer_sort(&self) {
         const INTEGER: u64 = 4;
         let [keys, _, buckets] = self.points.map(u64::from);
@@ -16,8 +17,8 @@ impl Running<'_> {
         self.work(2);
     }
 
-    /// One inverse transform: slabs are transposed once, then a checksum of one complex number is added up at rank 0.
-    /// Source: `ft.f`, one-dimensional layout.
+    /// One inverse transform. An all-to-all transposes the slabs, then a checksum of one complex number is
+    /// summed at rank 0. Source: `ft.f`, one-dimensional layout.
     pub(super) async fn fourier(&self) {
         const COMPLEX: u64 = 2 * DOUBLE;
         let points: u64 = self.points.map(u64::from).iter().product();

@@ -1,4 +1,4 @@
-//! What a rank handles between calls: packets, ends of remote gets, and losses of peers.
+//! Handles what reaches a rank: packets, ends of remote gets, and losses of peers.
 
 use std::hint::black_box;
 
