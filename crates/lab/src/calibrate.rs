@@ -25,8 +25,9 @@ pub enum CalibrateCommand {
 /// Options of `weir calibrate extoll`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What is fitted to what: docs/fidelity.md. Costs: a dozen worlds of up to 256 ranks, some seconds; and the one of 1024 ranks, a \
-minute or more and 4 GB, since 38 million packets stand in mailboxes at a time.
+The page EXTOLL of the documentation says what is fitted to what. The command runs a dozen worlds of up to 256 ranks, which \
+takes some seconds, and one world of 1024 ranks, which takes a minute or more and 4 GB: 38 million packets stand in \
+mailboxes at a time.
 
 Exit status: 0 if every fit has ended.
 

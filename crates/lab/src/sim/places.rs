@@ -34,11 +34,47 @@ pub fn experiments() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The networks of a plan: beside it, or those that come with weir.
+/// The networks of a plan: beside it, beside its directory, or those that come with weir.
 ///
 /// # Errors
 /// As for [`experiments`].
 pub fn networks(plan: &Path) -> Result<PathBuf, Failure> {
-    let beside = plan.parent().unwrap_or(Path::new("")).join("networks");
-    if beside.is_dir() { Ok(beside) } else { Ok(experiments()?.join("networks")) }
+    let directory = plan.parent().unwrap_or(Path::new(""));
+    let found = [directory.join("networks"), directory.join("../networks")];
+    match found.into_iter().find(|place| place.is_dir()) {
+        Some(place) => Ok(place),
+        None => Ok(experiments()?.join("networks")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_sim::plan::Plan;
+
+    fn plans(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).expect("a directory");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect()
+    }
+
+    #[test]
+    fn every_probe_can_be_read_and_is_listed() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let probes = plans(&directory.join("probes"));
+        assert!(probes.len() >= 15, "{probes:?}");
+        for path in &probes {
+            let networks = networks(path).expect("networks");
+            if let Err(error) = Plan::read(path, &networks, false) {
+                panic!("{error}");
+            }
+        }
+        let list = std::fs::read_to_string(directory.join("probes/README.md")).expect("a list");
+        for path in &probes {
+            let name = path.file_name().expect("a name").to_string_lossy();
+            let rows = list.lines().filter(|line| line.starts_with(&format!("| `{name}` | ")));
+            assert_eq!(rows.count(), 1, "experiments/probes/README.md: {name}");
+        }
+        assert_eq!(list.matches(".toml` | ").count(), probes.len(), "rows of experiments/probes/README.md");
+    }
 }
