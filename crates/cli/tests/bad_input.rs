@@ -72,7 +72,7 @@ fn wrong_settings_whatever_way_they_come() {
         &world,
         run(&[]).env("FI_WEIR_SHM_DIR", "/no/such"),
         2,
-        "FI_WEIR_SHM_DIR=/no/such: is not an existing directory",
+        "FI_WEIR_SHM_DIR=/no/such: is not an existing directory; create it or name another",
     );
     refused(
         &world,

@@ -1,7 +1,8 @@
-//! Addresses by number and numbers by address: what a peer costs that was never heard from.
+//! The address table: addresses by number and numbers by address.
 //!
-//! 32 bytes for the address, and 5 to 11 for finding it again: the hash table holds numbers only, and looks at the
-//! addresses themselves. Addresses are random where it matters (segment and key), so a few of their bits are the hash.
+//! A peer without contact costs 32 bytes for its address and 5 to 11 for the hash table, which holds numbers only and
+//! compares the addresses themselves. The segment and the key in an address are random, so a few of their bits are the
+//! hash.
 //! ```text
 //! insert(a) -> 0, insert(b) -> 1, insert(a) -> 0; remove(0); insert(c) -> 0
 //! ```
@@ -9,7 +10,7 @@
 use hashbrown::HashTable;
 use weir_link::Address;
 
-/// Addresses, numbered densely from 0; a number that was given back is used again.
+/// Addresses, numbered densely from 0. Removed numbers are used again.
 #[derive(Debug, Default)]
 pub struct AddressTable {
     addresses: Vec<Address>,
@@ -17,16 +18,16 @@ pub struct AddressTable {
     free: Vec<u32>,
 }
 
-/// The segment's number and half of its key. Whoever may give us addresses can choose them alike and make this slow; they
-/// come from the job's own launcher.
+/// Hashes the segment's number and half of its key. Chosen addresses could make the table slow, but addresses come from
+/// the job's own launcher.
 fn hash(address: &Address) -> u64 {
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| address.0[at + byte]));
-    // Spread over all bits: addresses of other links may count upwards.
+    // Spread over all bits: addresses of other links may be consecutive.
     (word(8) ^ word(16)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl AddressTable {
-    /// The number of `address`, given now if it has none.
+    /// The number of `address`. A new address gets a number now.
     pub fn insert(&mut self, address: Address) -> u32 {
         if let Some(number) = self.number(&address) {
             return number;
@@ -52,12 +53,12 @@ impl AddressTable {
         self.numbers.find(hash(address), same).copied()
     }
 
-    /// The address of a number that was given once, also if it was given back since.
+    /// The address of a number, also if the number was removed since. `None`: the number was never assigned.
     pub fn address(&self, number: u32) -> Option<&Address> {
         self.addresses.get(number as usize)
     }
 
-    /// Gives a number back.
+    /// Removes an address; its number can be used again.
     pub fn remove(&mut self, number: u32) {
         let Some(address) = self.addresses.get(number as usize) else { return };
         if let Ok(entry) = self.numbers.find_entry(hash(address), |&other| other == number) {
@@ -66,12 +67,12 @@ impl AddressTable {
         }
     }
 
-    /// Numbers given, those given back included.
+    /// Numbers assigned so far, removed ones included.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Whether none was ever given.
+    /// Whether no number was ever assigned.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }

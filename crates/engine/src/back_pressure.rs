@@ -1,10 +1,12 @@
-//! Senders that are ahead of their receiver: what completes at once although it cannot leave is copied, and whoever copies
-//! without end fills its memory, pushes the receiver's data out of the caches and, with more ranks than cores, keeps the core
-//! from those for whom everybody waits. So a sender with many copies for one receiver gives it a little time to take some.
+//! Sender back-pressure: a sender with many bounce buffers waits a little for its receiver.
 //!
-//! It waits only as long as that is of use. A receiver that takes nothing (it computes, or waits for a message that comes
-//! last) costs the first few messages a wait, then one in two, in four, up to one in [`MAX_SKIPPED`], and none blocks: an
-//! injected send returns within [`MAX_WAIT_OVERSUBSCRIBED`].
+//! A send that completes at once although it cannot leave costs a bounce buffer. Too many of them fill the sender's
+//! memory and push the receiver's data out of the caches. With more ranks than cores the sender also keeps the core
+//! from the receiver. So a sender with many bounce buffers for one receiver gives it a little time.
+//!
+//! A receiver that takes nothing may compute or wait for a later message. So useless waits become rare: first every
+//! message waits, then one in two, one in four, down to one in [`MAX_SKIPPED`] + 1. No wait blocks: an injected send
+//! returns within [`MAX_WAIT_OVERSUBSCRIBED`].
 
 use std::time::{Duration, Instant as Clock};
 
@@ -13,25 +15,25 @@ use weir_proto::Peer;
 
 use crate::Engine;
 
-/// Copies for one receiver that cost no wait: the window of most programs.
+/// Bounce buffers for one receiver that cost no wait: the window of most programs.
 const FREE_BOUNCE_BUFFERS: u32 = 64;
-/// Copies at which a wait is over.
+/// Bounce buffers at which a wait ends.
 const RESUME_BOUNCE_BUFFERS: u32 = FREE_BOUNCE_BUFFERS / 2;
-/// The longest wait with a core for every rank: a few times what a receiver needs for so many small messages.
+/// Longest wait with a core for every rank: a few times what a receiver needs for this many small messages.
 const MAX_WAIT: Duration = Duration::from_micros(20);
-/// The longest wait with more ranks than cores: time for the receiver to be given a core.
+/// Longest wait with more ranks than cores: time for the receiver to get a core.
 const MAX_WAIT_OVERSUBSCRIBED: Duration = Duration::from_micros(200);
-/// Looks before the core is given away, with more ranks than cores.
+/// Empty polls before the sender yields the core, with more ranks than cores.
 const POLLS_OVERSUBSCRIBED: u32 = 10;
-/// Messages that are sent without a wait after the last of many that were in vain.
+/// Most messages in a row that are sent without a wait after useless waits.
 const MAX_SKIPPED: u32 = 1023;
 
-/// When to wait for receivers.
+/// Decides which messages wait for their receiver.
 #[derive(Debug, Default)]
 pub(crate) struct BackPressure {
-    /// Messages to be sent without a wait.
+    /// Messages to send before the next wait.
     skip: u32,
-    /// So many were skipped after the last wait that was in vain.
+    /// Messages sent without a wait after the last useless wait.
     skipped: u32,
 }
 
@@ -44,7 +46,7 @@ impl BackPressure {
         sends_without_wait
     }
 
-    /// A wait is over; `useful`: the receiver has taken something.
+    /// Notes the end of a wait. `useful`: the receiver has taken something.
     fn waited(&mut self, useful: bool) {
         self.skipped = if useful { 0 } else { (2 * self.skipped + 1).min(MAX_SKIPPED) };
         self.skip = self.skipped;
@@ -52,7 +54,7 @@ impl BackPressure {
 }
 
 impl<L: Link> Engine<L> {
-    /// A message to `to` has been copied because it could not leave, or because `to` has no room.
+    /// Waits for `to` if it has too many bounce buffers. Called after a message to `to` was copied.
     #[inline]
     pub(crate) fn apply_back_pressure(&mut self, to: Peer) {
         if self.machine.bounce_buffers_for(to) > FREE_BOUNCE_BUFFERS
@@ -66,7 +68,7 @@ impl<L: Link> Engine<L> {
     fn wait_for_receiver(&mut self, to: Peer) {
         let (before, began) = (self.machine.bounce_buffers_for(to), Clock::now());
         let max_wait = if self.oversubscribed { MAX_WAIT_OVERSUBSCRIBED } else { MAX_WAIT };
-        // Other threads may wait for what this one holds.
+        // Other threads may wait for the lock that this one holds.
         let max_wait = max_wait.min(self.waiting.longest_sleep());
         let mut polls = 0;
         loop {
@@ -82,7 +84,7 @@ impl<L: Link> Engine<L> {
                 break;
             }
         }
-        // What others have taken meanwhile says nothing about this receiver.
+        // Other receivers may have taken something meanwhile, which says nothing about this one.
         self.back_pressure.waited(self.machine.bounce_buffers_for(to) < before);
     }
 }

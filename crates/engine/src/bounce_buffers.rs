@@ -1,24 +1,25 @@
-//! Copies of our messages for receivers that have no room for them, one after the other in chunks. Peers read them by
-//! address, so each is in one piece.
+//! Bounce buffers: copies of our messages for receivers without room, one after the other in chunks.
 //!
-//! Most are taken in the order in which they were made, so a chunk is soon empty. The first chunks are small, and empty ones of
-//! those are spared until there is no copy any more: a sender that is a little ahead of its receiver all the time copies into the same few
-//! pages, which stay in its cache, and the kernel need not clear new ones. A burst that goes on gets large chunks, which go back. A
-//! copy that is never taken holds its chunk: the price of not looking for holes.
+//! Peers read them by address, so each is contiguous. Most are freed in the order in which they were filled, so chunks
+//! become empty soon.
+//!
+//! The first chunks are small, and some empty ones are spared until no bounce buffer is left. A sender that is always a
+//! little ahead of its receiver therefore uses the same few pages, which stay in its cache. A long burst gets large
+//! chunks, which go back to the kernel. A bounce buffer that is never freed holds its chunk: nothing looks for holes.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 
-/// The first chunks: a part of a core's second-level cache. Unit: bytes.
+/// A small chunk: a part of a core's second-level cache. Unit: bytes.
 const SMALL_BYTES: usize = 128 << 10;
-/// Those of a burst. Of ordinary pages: huge ones took a sender of 200 MB between half and two and a half times as long, from run to
-/// run (docs/notes/2026-11-receiver-memory.md). Unit: bytes.
+/// A large chunk, for bursts, on ordinary pages: huge pages were slower here (docs/notes/2026-11-receiver-memory.md).
+/// Unit: bytes.
 const LARGE_BYTES: usize = 2 << 20;
-/// Chunks in use from which on further ones are large.
+/// With this many chunks in use, further ones are large.
 const BURST_CHUNKS: usize = 8;
-/// Entries of a page of the directory.
+/// Places in a page of the directory.
 const PAGE: usize = 4096;
 
-/// Where a copy is; `chunk` is [`NO_PLACE`] where there is none.
+/// Where a bounce buffer is; `chunk` is that of [`NO_PLACE`] if there is none.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     chunk: u32,
@@ -40,7 +41,7 @@ struct Chunk {
     copies: u32,
 }
 
-/// All copies of an endpoint, by the machine's numbers, which are dense.
+/// All bounce buffers of an endpoint, by the machine's numbers, which are dense.
 #[derive(Debug, Default)]
 pub(crate) struct BounceBuffers {
     pages: Vec<Option<Page>>,
@@ -60,7 +61,7 @@ struct Filling {
 }
 
 impl BounceBuffers {
-    /// Copies `memory` under `number`; returns the address of the copy.
+    /// Copies `memory` into the bounce buffer `number`. Returns the address of the copy.
     #[inline]
     pub fn add(&mut self, number: u32, memory: &UserMemory) -> u64 {
         let bytes = memory.bytes() as usize;
@@ -81,7 +82,7 @@ impl BounceBuffers {
         address
     }
 
-    /// The copy of that number.
+    /// The memory of the bounce buffer `number`.
     ///
     /// # Panics
     /// If there is none.
@@ -92,7 +93,7 @@ impl BounceBuffers {
         home.memory.part(offset as usize, bytes as usize)
     }
 
-    /// Drops the copy of that number.
+    /// Frees the bounce buffer `number`.
     pub fn free(&mut self, number: u32) {
         let index = number as usize / PAGE;
         let page = self.pages[index].as_mut().expect("freed bounce buffers exist");
@@ -123,14 +124,14 @@ impl BounceBuffers {
         }
     }
 
-    /// To be called now and then: what is spared goes back if there is no copy.
+    /// Frees spare chunks if no bounce buffer is left. Called periodically.
     pub fn trim(&mut self) {
         if self.spare.len() > 1 && self.chunks.iter().flatten().all(|chunk| chunk.copies == 0) {
             self.spare.truncate(1);
         }
     }
 
-    /// Begins a chunk in which a copy of `bytes` is the first; it is the current one if others fit in as well.
+    /// Starts a chunk whose first bounce buffer has `bytes`. It becomes the current chunk if others fit in as well.
     #[cold]
     fn begin_chunk(&mut self, bytes: usize) -> u32 {
         let in_use = self.chunks.len() - self.free_indices.len();
@@ -220,7 +221,7 @@ mod tests {
                 bounce_buffers.free(number - 40);
             }
         }
-        // Two chunks, which need not begin at a multiple of their size.
+        // Two chunks, which need not start at a multiple of their size.
         assert!(addresses.len() <= 4, "{addresses:?}");
     }
 }

@@ -1,10 +1,10 @@
-//! Room for copies: what an injected send does that must be copied while we keep for others what we may
-//! (`FI_WEIR_RETAIN_BYTES`).
+//! The limit on bounce buffers (`FI_WEIR_RETAIN_BYTES`): what an injected send does when they take all the memory that
+//! they may.
 //!
-//! It says "again" as long as copies are being taken. If none has been for a while, what would make the receiver take them may be
-//! this very message: it goes over the limit, and after the next while two, then four: a program that needs many of them
-//! through is not held up by each, and one that floods somebody who never comes still fills memory slowly. Whoever waits for long
-//! says so, as with stalls for credit.
+//! It returns [`PostError::Full`] as long as receivers free bounce buffers. If none was freed for [`MAX_WAIT`], the
+//! receiver may wait for this very message, so the send exceeds the limit. After the next such time two sends may, then
+//! four, up to [`MAX_OVER_LIMIT`]. So a program that needs many messages through is not delayed by each, and a program
+//! that floods a receiver fills memory slowly. A long wait is reported, like a stall for credit.
 
 use std::time::{Duration, Instant as Clock};
 
@@ -14,29 +14,30 @@ use weir_proto::Peer;
 use crate::observe::own_name;
 use crate::{Engine, PostError, stalls};
 
-/// How long an injected send waits for room while nothing is released.
+/// How long injected sends wait while no bounce buffer is freed.
 const MAX_WAIT: Duration = Duration::from_millis(10);
-/// The most injected sends that go over the limit together.
+/// Most injected sends that exceed the limit together.
 const MAX_OVER_LIMIT: u32 = 64;
 
-/// How injected sends without room for a copy get on.
+/// The state of injected sends that wait for a bounce buffer.
 #[derive(Debug)]
 pub(crate) struct BounceLimitWait {
-    /// Since when nothing has been taken.
+    /// When the wait began; no bounce buffer was freed since.
     began: Clock,
-    /// Since when the next ones wait that go over the limit.
+    /// When the wait for the next excess began.
     since: Clock,
-    /// How many copies had been released at the beginning, ever.
+    /// Bounce buffers freed when the wait began, since the start of the endpoint.
     freed: u64,
-    /// So many more may go over the limit now.
+    /// How many more sends may exceed the limit now.
     allowed: u32,
-    /// So many were allowed last time.
+    /// How many were allowed last time.
     last: u32,
     reported: Option<Clock>,
 }
 
 impl<L: Link> Engine<L> {
-    /// An injected message to `to` must be copied and there is no room. `Ok`: it goes over the limit.
+    /// Called for an injected message to `to` that needs a bounce buffer while the limit is reached. `Ok`: it may
+    /// exceed the limit.
     ///
     /// # Errors
     /// [`PostError::Full`].

@@ -59,7 +59,7 @@ const MAX_SPARE_COMPLETIONS: usize = 4096;
 /// Unit: bytes.
 const REMOTE_INLINE_BYTES: u64 = 8192;
 
-/// What the program passes with an operation; its completion returns it.
+/// The program's values for an operation, which its completion returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Post {
     /// The program's context pointer.
@@ -90,7 +90,7 @@ pub enum Operation {
 /// The end of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// What the program passed.
+    /// The program's values.
     pub post: Post,
     /// The kind of operation.
     pub operation: Operation,

@@ -1,8 +1,8 @@
-//! How much memory this node leaves us: what the machine has, or what the control groups that we are in leave of it.
+//! The memory of this node that a job may use: the machine's memory, or less if control groups (cgroups) limit it.
 //!
-//! Groups are nested and each may have a limit, so the path is walked up to the root. In a container `/proc/self/cgroup`
-//! may name a path that is not mounted; the limits that are visible then are those further up. Both versions of the
-//! interface can be there at once (version 1 for memory, version 2 without controllers), so both are asked.
+//! Groups are nested and each may have a limit, so the path is walked up to the root. In a container
+//! `/proc/self/cgroup` may name a path that is not mounted; then only the limits further up are visible. Both versions
+//! of the interface can be mounted (version 1 for memory, version 2 without controllers), so both are read.
 //!
 //! ```text
 //! /proc/self/cgroup   4:memory:/job/17      ->  /sys/fs/cgroup/memory/job/17/memory.limit_in_bytes, /job, /
@@ -42,7 +42,7 @@ fn available_below(root: &Path) -> u64 {
     limits.chain(machine_bytes).min().unwrap_or(FALLBACK_BYTES)
 }
 
-/// The least limit of the group at `path` and of those around it. "max", and what is too large for a number, is none.
+/// The least limit of the group at `path` and of its ancestors. "max" and numbers that do not fit are no limits.
 fn least_limit(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let group = Path::new(path.trim_start_matches('/'));
     let limit = |group: &Path| read(&mount.join(group).join(file))?.trim().parse::<u64>().ok();

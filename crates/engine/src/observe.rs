@@ -1,8 +1,8 @@
-//! What an endpoint leaves for others to see: its page, its trace, and a line when a send waits for long.
+//! Diagnostics of an endpoint: its counter page, its trace, and a line in the log when a send waits for long.
 //!
-//! All of it is done where the engine looks at the clock anyway: every 200 ms from the watch, and for traces at every
-//! look. An endpoint that sleeps inside the library wakes at least every 100 ms for that; one whose program is elsewhere
-//! tells nothing, and that its page grows old is what tells about it.
+//! The engine writes them where it reads the clock anyway: the page every 200 ms, the trace when a sample is due. An
+//! endpoint that sleeps inside the library wakes at least every 100 ms for that. While the program is outside the
+//! library nothing is written. Readers notice that by the age of the page.
 
 use std::time::Instant as Clock;
 
@@ -15,12 +15,12 @@ use crate::stats::{self, EndpointReport, State};
 use crate::trace::{Gauges, PairSample, Sample};
 
 impl<L: Link> Engine<L> {
-    /// Tells the user about stalls through `warn`, one line each.
+    /// Reports stalls through `warn`, one line each.
     pub fn on_stall(&mut self, warn: fn(&str)) {
         self.warn = Some(warn);
     }
 
-    /// Stores the counters for whoever looks at them, also after a crash.
+    /// Stores the counters in the page, where they remain also after a crash.
     pub(crate) fn write_counters(&mut self) {
         if self.stats.is_none() {
             return;
@@ -31,14 +31,14 @@ impl<L: Link> Engine<L> {
         }
     }
 
-    /// What the endpoint occupies and who waits, for whoever measures. Costs a look at every peer.
+    /// The endpoint's memory and stalls, with the peak of its mailbox. Reads the entry of every peer.
     pub fn measure(&mut self) -> State {
         let state = self.state();
         self.peak_mailbox_bytes = state.peak_mailbox_bytes;
         state
     }
 
-    /// What the page tells besides the counters. Costs a look at every peer.
+    /// The content of the page besides the counters. Reads the entry of every peer.
     pub(crate) fn state(&self) -> State {
         let now = self.clock();
         let (unexpected_messages, unexpected_bytes) = self.machine.unexpected();
@@ -94,7 +94,7 @@ impl<L: Link> Engine<L> {
         })
     }
 
-    /// Adds a sample to the trace, if one is kept. A trace that cannot be written ends.
+    /// Adds a sample to the trace, if there is one. A trace that cannot be written ends.
     #[cold]
     pub(crate) fn sample(&mut self, now: Clock) {
         let Some(mut recorder) = self.trace.take() else { return };
@@ -135,7 +135,7 @@ impl<L: Link> Engine<L> {
         Sample { at_ns: 0, gauges, counters, pairs }
     }
 
-    /// Tells of sends that wait for long.
+    /// Reports sends that wait for long.
     pub(crate) fn watch_stalls(&mut self) {
         let Some(warn) = self.warn else { return };
         let mut stalled = Vec::new();
@@ -159,20 +159,20 @@ impl<L: Link> Engine<L> {
         }
         if reported.len() > MAX_REPORTED_STALLS {
             warn(&format!(
-                "{} waits for {} more peers likewise",
+                "{} also waits for credit from {} more peers",
                 own_name(),
                 reported.len() - MAX_REPORTED_STALLS
             ));
         }
     }
 
-    /// What the endpoints of this job have left, if they leave anything.
+    /// The pages of all endpoints of this job; empty if they write none.
     pub(crate) fn pages(&self) -> Vec<EndpointReport> {
         let read = self.stats.as_ref().and_then(|stats| stats::read_dir(stats.path().parent()?).ok());
         read.unwrap_or_default().endpoints
     }
 
-    /// `rank 3`, or what else is known.
+    /// A name for the log: `rank 3`, or the process, or the endpoint.
     pub(crate) fn name_of(&self, peer: Peer, page: Option<&EndpointReport>) -> String {
         let process = self.link.process(peer);
         let rank = match page {

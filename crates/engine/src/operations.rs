@@ -1,4 +1,4 @@
-//! Operations of the program, by request: its buffers, contexts, and what must outlive the call.
+//! The table of outstanding operations: their buffers, their contexts, and copies that outlive the call.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::table::Table;
@@ -12,9 +12,9 @@ pub(crate) struct Outstanding {
     pub post: Post,
     pub operation: Operation,
     pub space: Space,
-    /// Declared before `bounce`, so that a view is dropped before what it looks at.
+    /// Declared before `bounce`, so that the view is dropped before the memory that it refers to.
     pub memory: UserMemory,
-    /// Boxed: few operations have one, and all are written and read.
+    /// Boxed: few operations have one, but all are written and read.
     bounce: Option<Box<OwnedMemory>>,
 }
 
@@ -24,7 +24,7 @@ impl Outstanding {
         Outstanding { post, operation, space, memory, bounce: None }
     }
 
-    /// Copies the buffer, so that the program may have it back.
+    /// Copies the buffer, so that the program may reuse its own.
     pub fn use_bounce_buffer(&mut self) {
         let bounce = OwnedMemory::copy_of(&self.memory);
         self.memory = bounce.view();
@@ -39,7 +39,7 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// How many are outstanding.
+    /// Number of outstanding operations.
     #[inline]
     pub fn count(&self) -> usize {
         self.table.count()
@@ -59,19 +59,19 @@ impl Operations {
         self.table.get_mut(request.0)
     }
 
-    /// Forgets an operation, after `act` has seen it. It must be outstanding.
+    /// Removes an operation, after `act` has seen it. It must be outstanding.
     #[inline(always)]
     pub fn end_with<R>(&mut self, request: Request, act: impl FnOnce(&Outstanding) -> R) -> R {
         self.table.discard_with(request.0, act).expect("matched receives are outstanding")
     }
 
-    /// Forgets an operation. It must be outstanding.
+    /// Removes an operation. It must be outstanding.
     #[inline(always)]
     pub fn end(&mut self, request: Request) {
         assert!(self.table.discard(request.0), "{request:?} ended twice");
     }
 
-    /// A posted receive with this context; if there are several, the one with the highest request.
+    /// The posted receive with this context. If there are several, the one with the highest request.
     pub fn receive_with_context(&self, context: usize) -> Option<Request> {
         let is_it = |outstanding: &Outstanding| {
             outstanding.post.context == context

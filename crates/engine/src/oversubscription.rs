@@ -1,22 +1,25 @@
-//! How many cores the ranks of a job share on this node: those that their launcher may use, which is more than a rank sees that is bound.
+//! Oversubscription: whether a job has more ranks than cores on this node.
 //!
-//! A rank with a core to itself may spin, one of many on a core must give it away, and what a rank may run on does not tell the two apart: two ranks that
-//! Open MPI or Slurm binds to a core each see one core, and so do eight that Intel MPI binds to two. The daemon that started
-//! them is not bound. It is the first of our ancestors that has not our rank in its environment; those between, scripts around the
-//! program for example, have.
+//! A rank with a core to itself may spin; ranks that share a core must yield it. The cores that a rank itself may use
+//! do not distinguish the two. Two ranks that Open MPI or Slurm binds to a core each see one core. So do eight ranks
+//! that Intel MPI binds to two cores.
+//!
+//! The launcher's daemon is not bound, so its cores count. It is our first ancestor without our rank in its
+//! environment; scripts around the program have it.
 //!
 //! ```text
-//! rank 1   PMI_RANK=1   cores 1       sh -c   PMI_RANK=1   cores 1       hydra_pmi_proxy   cores 0,1     two cores for all ranks
+//! rank 1   PMI_RANK=1   cores 1       sh -c   PMI_RANK=1   cores 1       hydra_pmi_proxy   cores 0,1
+//! two cores for all ranks
 //! ```
 
 use std::path::Path;
 
-/// Where launchers and process managers tell a process its rank: PMI-1 and PMI-2 (MPICH, Intel MPI), PMIx, Open MPI, Slurm, PALS, MVAPICH2.
+/// Variables that hold a process's rank: PMI-1 and PMI-2 (MPICH, Intel MPI), PMIx, Open MPI, Slurm, PALS, MVAPICH2.
 const RANK_VARIABLES: [&str; 6] =
     ["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
-/// Where they tell it how many ranks there are on this node, or at all: of one of them all ranks are on this node as long as links are.
+/// Variables that hold the number of ranks on this node, or of the job. All ranks are on this node with shared memory.
 const RANK_COUNT_VARIABLES: [&str; 3] = ["MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_SIZE"];
-/// Ancestors that are looked at.
+/// Most ancestors that are searched.
 const MAX_ANCESTORS: usize = 16;
 
 /// Cores that the ranks of this job share on this node, as far as is known, at least 1.
@@ -28,24 +31,25 @@ fn shared_cores() -> usize {
     own.max(launcher_cores(Path::new("/proc"), parent, &format!("{name}={value}")).unwrap_or(1))
 }
 
-/// Whether the ranks of this node outnumber its cores, as far as their launcher tells how many there are.
+/// Whether this node has more ranks than cores, if the launcher's variables say how many ranks there are.
 pub fn is_oversubscribed() -> bool {
     let count = RANK_COUNT_VARIABLES.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     count.is_some_and(is_oversubscribed_by)
 }
 
-/// Whether so many ranks share fewer cores.
+/// Whether `ranks` ranks share fewer cores.
 pub fn is_oversubscribed_by(ranks: usize) -> bool {
     ranks > weir_link::cores::available() && ranks > shared_cores()
 }
 
-/// Cores of the first ancestor of ours, from `pid` on, without `rank` in its environment. `None`: nobody is found, or not to be read.
+/// Cores of the first ancestor, from `pid` on, without `rank` in its environment. `None`: no such ancestor can be read.
 fn launcher_cores(processes: &Path, mut pid: u32, rank: &str) -> Option<usize> {
     for _ in 0..MAX_ANCESTORS {
         let process = processes.join(pid.to_string());
         let status = std::fs::read_to_string(process.join("status")).ok()?;
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        // What we may not read is most often another user's, a daemon of Slurm for example, and not a script of ours.
+        // A process that we may not read belongs to another user, for example a daemon of Slurm. It is no script of
+        // ours.
         let environment = std::fs::read(process.join("environ")).unwrap_or_default();
         if !environment.split(|&byte| byte == 0).any(|variable| variable == rank.as_bytes()) {
             return weir_link::cores::count(line("Cpus_allowed_list:")?);
@@ -96,8 +100,8 @@ mod tests {
     #[test]
     fn an_unreadable_process_gives_no_cores() {
         assert_eq!(found(&[], 10), None);
-        assert_eq!(found(&[(10, 9, "PMI_RANK=1 ", "0")], 10), None); // its parent is gone
-        assert_eq!(found(&[(10, 10, "PMI_RANK=1 ", "0")], 10), None); // no end
+        assert_eq!(found(&[(10, 9, "PMI_RANK=1 ", "0")], 10), None); // its parent has ended
+        assert_eq!(found(&[(10, 10, "PMI_RANK=1 ", "0")], 10), None); // its own parent: no end
         assert_eq!(found(&[(10, 9, "", "")], 10), None);
         assert_eq!(found(&[(10, 9, "", "3-1")], 10), None);
     }

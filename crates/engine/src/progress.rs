@@ -825,7 +825,7 @@ impl<L: Link> Engine<L> {
                 Liveness::Dead => PeerFault::Died,
                 Liveness::Unknown | Liveness::Refused => PeerFault::Unreachable,
             };
-            // What the peer sent while it lived is still valid.
+            // Packets that the peer sent while it lived are still valid.
             self.unreachable.push((peer, fault));
             lost += 1;
         }

@@ -1,11 +1,12 @@
-//! Announced messages, several with one system call: whoever floods a receiver leaves long rows of copies in its own memory, and most
-//! are received in the order in which they were sent. A copy between processes costs some microseconds, however little it copies; so when
-//! a receiver takes the second of a row, what follows is read with it, and handed out as it is received.
+//! Read-ahead: one system call reads several announced messages that lie one after the other.
 //!
-//! Nothing is read that has not been announced, and nothing is handed out that may have changed since. A message lies unchanged in its
-//! sender's memory from before its announcement until its end has been told. What is held is only the rest of a row, behind the message that
-//! was taken last; should one of the rest end in another way and its place be used again, then the message that is there now has been announced
-//! *after* the reading: and an announcement inside what is held ends it.
+//! A flood leaves long runs of bounce buffers in the sender's memory, and a receiver takes most in the order in which
+//! they were sent. A copy between processes costs some microseconds, however little it copies. So when a receiver takes
+//! the second message of a run, it reads the following ones too, and takes them from its buffer later.
+//!
+//! Only announced messages are read, and a buffered message cannot have changed. Its sender leaves it as it is from the
+//! announcement until it has ended. A buffered message may end in another way, and its memory may be used again. Then
+//! the new message there is announced *after* the read, and an announcement inside the buffered range drops the buffer.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,16 +17,17 @@ use weir_proto::{Direction, Peer};
 use crate::Engine;
 use crate::operations::Outstanding;
 
-/// What is read at once, at most: it stays in the second-level cache. Unit: bytes.
+/// Most bytes of one read: they stay in the second-level cache. Unit: bytes.
 const BUFFER_BYTES: u64 = 64 << 10;
-/// Longer messages are copied one by one. Unit: bytes.
+/// Longest message that is read ahead; longer ones are copied one by one. Unit: bytes.
 const MAX_MESSAGE_BYTES: u64 = BUFFER_BYTES / 4;
-/// Rows that are known of a peer. More: the one at the lowest address is forgotten, and its messages are copied one by one.
+/// Most runs that are stored for a peer. Beyond it the run at the lowest address is dropped, and its messages are
+/// copied one by one.
 const MAX_RUNS: usize = 4096;
-/// Copies begin at multiples of this. Unit: bytes.
+/// Bounce buffers begin at multiples of this. Unit: bytes.
 const ALIGNMENT: u64 = 16;
 
-/// Memory of a peer with announced messages one behind the other.
+/// Memory of a peer in which announced messages lie one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     start: u64,
@@ -38,16 +40,16 @@ impl Run {
     }
 }
 
-/// The rows of a peer: from their starts to their ends. They do not overlap.
+/// The runs of a peer, from their starts to their ends. They do not overlap.
 #[derive(Debug, Default)]
 struct Runs {
     ends: BTreeMap<u64, u64>,
-    /// The start of the one that grows.
+    /// The start of the run that grows.
     last: Option<u64>,
 }
 
 impl Runs {
-    /// Forgets what overlaps with this range.
+    /// Removes the runs that overlap with this range.
     fn remove(&mut self, start: u64, end: u64) {
         while let Some((&run, _)) =
             self.ends.range(..end).next_back().filter(|(_, run_end)| **run_end > start)
@@ -70,14 +72,14 @@ impl Runs {
         }
     }
 
-    /// Start and end of the row in which something lies there.
+    /// Start and end of the run that contains `address`.
     fn run_at(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, &end) = self.ends.range(..=address).next_back()?;
         (address < end).then_some((start, end))
     }
 
-    /// What lies there is taken: its row begins at `after` from now on. What was skipped is copied by itself, so that no row stays
-    /// when its last message has been taken.
+    /// Called for a message that was taken: its run begins at `after` from now on. Messages that were skipped are
+    /// copied one by one, so that every run ends with its last message.
     fn shorten(&mut self, address: u64, after: u64) {
         let Some((start, end)) = self.run_at(address) else { return };
         self.ends.remove(&start);
@@ -90,32 +92,32 @@ impl Runs {
     }
 }
 
-/// What peers have announced, and what of it has been read already.
+/// The announced messages of all peers, and what was read of them in advance.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     runs: HashMap<Peer, Runs>,
-    /// Whose memory is held, and which of it.
+    /// The peer and the range that the buffer holds.
     buffered: Option<(Peer, Run)>,
-    /// Where the buffer begins.
+    /// The address, in the peer's memory, of the first byte of the buffer.
     buffer_start: u64,
     buffer: Option<OwnedMemory>,
-    /// Where the message would lie that follows the one that was taken last.
+    /// The address at which the message after the last one would lie.
     next: Option<(Peer, u64)>,
 }
 
-/// How to come by a message.
+/// Where a message is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadSource {
-    /// It is in the buffer.
+    /// From the buffer.
     Buffered,
-    /// Read so many bytes, of which it is the first.
+    /// From the peer, with one read of this many bytes that begins with the message.
     Read(u64),
-    /// Copy it by itself.
+    /// From the peer, with a copy of its own.
     Single,
 }
 
 impl ReadAhead {
-    /// A message of `bytes` bytes waits at this address of the peer's.
+    /// Notes a message of `bytes` bytes that was announced at `address` of the peer's memory.
     pub fn rts_arrived(&mut self, peer: Peer, address: u64, bytes: u64) {
         let Some(end) = address.checked_add(bytes).filter(|_| address > 0 && bytes > 0) else { return };
         if self
@@ -132,14 +134,14 @@ impl ReadAhead {
         }
     }
 
-    /// Nothing that the peer has announced counts any more.
+    /// Drops all announced messages of a peer.
     pub fn forget(&mut self, peer: Peer) {
         self.runs.remove(&peer);
         self.buffered.take_if(|(source_peer, _)| *source_peer == peer);
         self.free_buffer_if_idle();
     }
 
-    /// The message there is taken now.
+    /// Decides where the message at `address`, which is being received, is taken from.
     fn choose_source(&mut self, peer: Peer, address: u64, bytes: u64) -> ReadSource {
         let follows = self.next.replace((peer, (address + bytes).next_multiple_of(ALIGNMENT)));
         if let Some((source_peer, buffered)) = self.buffered
@@ -157,11 +159,11 @@ impl ReadAhead {
         }
     }
 
-    /// The message there has been taken: it is no part of its row any more, nor of what is held.
+    /// Notes that the message was taken: it is no longer part of its run and of the buffer.
     fn was_read(&mut self, peer: Peer, address: u64, bytes: u64) {
         let after = (address + bytes).next_multiple_of(ALIGNMENT);
         if let Some((_, buffered)) = self.buffered.as_mut().filter(|(source_peer, _)| *source_peer == peer) {
-            // What lies before it would have been taken first if it was still to come: it is copied by itself.
+            // Messages before it would have been taken first. If one still comes, it is copied alone.
             buffered.start = buffered.start.max(after);
             if buffered.start >= buffered.end {
                 self.buffered = None;
@@ -176,7 +178,7 @@ impl ReadAhead {
         }
     }
 
-    /// Gives the memory back if nothing is announced.
+    /// Frees the buffer if no message is announced.
     fn free_buffer_if_idle(&mut self) {
         if self.runs.is_empty() && self.buffered.is_none() {
             self.buffer = None;
@@ -186,8 +188,8 @@ impl ReadAhead {
 }
 
 impl<L: Link> Engine<L> {
-    /// Takes the announced message of `bytes` bytes at `address` of the peer's memory to the front of a receive's buffer, and reads ahead if
-    /// that is worth while. `false`: it has to be copied by itself.
+    /// Takes the announced message of `bytes` bytes at `address` of the peer's memory into a receive's buffer, and
+    /// reads ahead if that helps. `false`: the caller has to copy the message alone.
     pub(crate) fn read_rendezvous(
         link: &mut L,
         ahead: &mut ReadAhead,
@@ -205,7 +207,7 @@ impl<L: Link> Engine<L> {
             let buffer = ahead.buffer.get_or_insert_with(|| OwnedMemory::new(BUFFER_BYTES as usize));
             let read = link.copy(peer, Direction::Get, address, &buffer.view(), 0, span);
             ahead.buffered = None;
-            // If it fails, the message itself may still be there; or the failure is told of it.
+            // If the read fails, the message itself may still be there. If not, its own copy reports that.
             if read == Ok(CopyStatus::Done) {
                 ahead.buffered = Some((peer, Run { start: address, end: address + span }));
                 ahead.buffer_start = address;
@@ -230,7 +232,7 @@ mod tests {
 
     const FROM: Peer = Peer(3);
 
-    /// Announces `count` messages of 2 KiB one behind the other.
+    /// Announces `count` messages of 2 KiB one after the other.
     fn run(ahead: &mut ReadAhead, start: u64, count: u64) {
         (0..count).for_each(|number| ahead.rts_arrived(FROM, start + number * 2048, 2048));
     }
@@ -266,7 +268,7 @@ mod tests {
         run(&mut ahead, 0x10000, 8);
         take(&mut ahead, 0x10000);
         assert_eq!(take(&mut ahead, 0x10800), ReadSource::Read(7 * 2048));
-        // The fourth has ended in another way, and something else lies there.
+        // The fourth message has ended in another way, and another lies there.
         ahead.rts_arrived(FROM, 0x11800, 100);
         assert_ne!(take(&mut ahead, 0x11000), ReadSource::Buffered);
         assert_ne!(take(&mut ahead, 0x11800), ReadSource::Buffered);

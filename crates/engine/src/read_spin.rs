@@ -1,32 +1,32 @@
-//! Lingering: a read that finds nothing looks for a moment longer, if its caller waits.
+//! Read spin: a read that finds nothing polls for a moment longer, if its caller waits.
 //!
-//! What a waiting program does between two reads is dear: MPICH looks at its other sources of messages, and where its yields are
-//! real ([`weir_link::sched_yield`]) it gives its core away each time, half a microsecond and more; a message that comes meanwhile
-//! waits for half of that on average. A look in here costs a few nanoseconds. So a caller that comes back at once after a read that found nothing is kept for about as long as a
-//! message between two cores takes.
+//! A waiting program spends much time between two reads. MPICH polls its other sources of messages. A real yield
+//! ([`weir_link::sched_yield`]) takes half a microsecond and more. A message that comes meanwhile waits for half of
+//! that on average. A poll in here costs a few nanoseconds. So a caller that returns at once after an empty read spins
+//! for about as long as a message between two cores takes.
 //!
-//! Only a few times after something has arrived: then what is waited for is far away, or comes from elsewhere (MPICH's own
-//! shared memory), and who waits is to be found there. Not with more ranks than cores, where it needs the core; not with
-//! several threads, which would wait for the lock.
+//! Callers spin only a few times after an arrival. After that the message is far away, or comes from elsewhere (MPICH's
+//! own shared memory), where the caller must look. Nobody spins with more ranks than cores, since the sender needs the
+//! core, or with several threads, since they would wait for the lock.
 //! ```text
 //! read     nothing                                      back to the program, at 100
-//! read     nothing; at 900 it is back already: looks, and at 2,300 there is something, which this read reports
+//! read     nothing; at 900 it is back already: spins, and at 2,300 there is something, which this read reports
 //! ```
 
-/// The longest that a read lingers. Unit: ticks of the processor, of which a nanosecond has 2 to 4.
+/// Longest spin of a read. Unit: ticks of the processor, 2 to 4 for each nanosecond.
 const MAX_SPIN_TICKS: u64 = 6000;
-/// Who comes back later than this has done something else in between. Unit: ticks.
+/// A caller that returns later than this has done something else in between. Unit: ticks.
 const MAX_GAP: u64 = 4000;
-/// How often callers are kept after something has arrived.
+/// Spins allowed after an arrival.
 const SPINS_PER_ARRIVAL: u32 = 20;
 
-/// Decides who is kept.
+/// Decides which reads spin.
 #[derive(Debug)]
 pub(crate) struct ReadSpin {
     allowed: bool,
-    /// When the last read that found nothing was over.
+    /// When the last empty read ended.
     read_ended_at: u64,
-    /// When this one is.
+    /// When this spin ends.
     until: u64,
     spins_left: u32,
 }
@@ -36,19 +36,19 @@ impl ReadSpin {
         ReadSpin { allowed, read_ended_at: 0, until: 0, spins_left: 0 }
     }
 
-    /// Nobody is kept any more.
+    /// Ends all spinning, for good.
     #[cold]
     pub fn disable(&mut self) {
         self.allowed = false;
     }
 
-    /// Something has arrived.
+    /// Notes an arrival.
     #[inline(always)]
     pub fn arrived(&mut self) {
         self.spins_left = SPINS_PER_ARRIVAL;
     }
 
-    /// A read that has found nothing is over. `ticks` is read only if it matters.
+    /// Notes the end of an empty read. `ticks` is read only if it matters.
     #[inline(always)]
     pub fn read_ended(&mut self, ticks: impl FnOnce() -> u64) {
         if self.spins_left > 0 && self.allowed {
@@ -56,7 +56,7 @@ impl ReadSpin {
         }
     }
 
-    /// Whether to keep the caller of a read that has found nothing.
+    /// Whether an empty read should spin.
     #[inline]
     pub fn begin(&mut self, ticks: impl FnOnce() -> u64) -> bool {
         if self.spins_left == 0 || !self.allowed {
@@ -71,7 +71,7 @@ impl ReadSpin {
         true
     }
 
-    /// Whether to let it go.
+    /// Whether the spin has ended.
     #[inline]
     pub fn is_over(&self, now: u64) -> bool {
         now >= self.until

@@ -1,9 +1,12 @@
-//! Stalls: who waits for credit, for how long, and who owes it. For the log of the provider and for `weir explain`.
+//! Stalls: which send waits for credit, for how long, and where the credits are. For the provider's log and `weir
+//! explain`.
 //!
-//! A sender knows what it has spent and what it was granted; what became of the rest only the receiver knows. Both leave
-//! what they know in their pages ([`crate::stats`]), and [`stall_line`] puts the two together. Worked example: rank 3 has
-//! spent all of its 256 credits at rank 0 and is told nothing new; rank 0's page says that it has retrieved 40 slots, that
-//! it grants at 86, and that it last worked in the library 1.4 s ago. So 216 slots lie unread, and rank 0 is busy elsewhere.
+//! A sender knows what it has spent and what it was granted. Only the receiver knows what became of the rest. Both
+//! write what they know into their pages ([`crate::stats`]), and [`stall_line`] combines the two.
+//!
+//! Worked example: rank 3 has spent all of its 256 credits at rank 0, and no new grant arrives. The page of rank 0 says
+//! that it has retrieved 40 slots, that it grants at 86, and that it last polled 1.4 s ago. So 216 slots are not
+//! retrieved, and rank 0 computes.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,28 +14,28 @@ use std::time::Duration;
 use crate::stats::EndpointReport;
 use weir_proto::{Instant, Peer};
 
-/// A stall is told again so often.
+/// Time between two reports of the same stall.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// So many pairs are told of at a time; the others are counted.
+/// Pairs that are reported at a time; the others are counted.
 pub(crate) const MAX_REPORTED_STALLS: usize = 4;
-/// A receiver that has not looked for so long is not working in the library: while it does it looks every 200 ms, when a
-/// crowded node lets it. Unit: ns.
+/// A receiver whose last poll is older than this is outside the library. Inside, it polls every 200 ms, if an
+/// oversubscribed node lets it. Unit: ns.
 const NOT_POLLING_NS: u64 = 600_000_000;
 
-/// A peer at which something waits for credit, as its sender's page tells it.
+/// A stall in a sender's page: a peer for whose credit something waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// The receiver: see [`weir_link::Address::identity`].
     pub to: u64,
-    /// Since when. Unit: ns since 1970.
+    /// When the stall began. Unit: ns since 1970.
     pub since_ns: u64,
     /// Credits left; fewer than the next packet needs.
     pub credits: u64,
-    /// Slots that were the sender's from the beginning; `None` with schemes without credits.
+    /// The sender's quota at first; `None` with schemes without credits.
     pub quota_slots: Option<u64>,
-    /// All that was granted since, modulo 2^32.
+    /// Slots granted since, modulo 2^32.
     pub granted_total: Option<u64>,
-    /// All slots filled, modulo 2^32.
+    /// Slots filled, modulo 2^32.
     pub spent_total: Option<u64>,
     /// Messages and packets that wait.
     pub backlog: u64,
@@ -40,22 +43,22 @@ pub struct Stall {
     pub backlog_bytes: u64,
 }
 
-/// What a receiver has taken from one sender and not given back, as its page tells it.
+/// Credits in a receiver's page that it holds back from one sender: slots retrieved and not granted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldCredits {
     /// The sender.
     pub from: u64,
     /// Slots retrieved and not granted again.
     pub retrieved: u64,
-    /// They are granted when they are so many.
+    /// The receiver grants them when there are this many.
     pub threshold: Option<u64>,
-    /// All that was granted, modulo 2^32.
+    /// Slots granted, modulo 2^32.
     pub granted_total: u64,
-    /// Slots that are meant for the sender.
+    /// The sender's quota.
     pub quota_slots: Option<u64>,
 }
 
-/// For what is not known, in a page.
+/// In a page, a value that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
 fn known(word: u64) -> Option<u64> {
@@ -63,7 +66,7 @@ fn known(word: u64) -> Option<u64> {
 }
 
 impl Stall {
-    /// Words of one in a page.
+    /// Words of a stall in a page.
     pub(crate) const WORDS: usize = 8;
 
     pub(crate) fn words(&self) -> [u64; Stall::WORDS] {
@@ -88,7 +91,7 @@ impl Stall {
 }
 
 impl HeldCredits {
-    /// Words of one in a page.
+    /// Words of held credits in a page.
     pub(crate) const WORDS: usize = 5;
 
     pub(crate) fn words(&self) -> [u64; HeldCredits::WORDS] {
@@ -113,10 +116,10 @@ fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Who waits for whom, since when, and what each has: one line.
+/// One line about a stall: sender, receiver, duration, and the credits of both.
 ///
 /// - `sender`, `receiver`: their names (`rank 3`).
-/// - `page`: what the receiver has left, if it is known. `sender_identity` finds the sender in it.
+/// - `page`: the receiver's page, if it is known. `sender_identity` selects the sender in it.
 /// - `now_ns`: unit: ns since 1970.
 pub fn stall_line(
     sender: &str,
@@ -155,10 +158,10 @@ pub fn stall_line(
     line
 }
 
-/// That a sender has no room for copies any more, and whose they are: one line.
+/// One line about a sender whose bounce buffers are at their limit.
 ///
 /// - `sender`, `receiver`: their names (`rank 3`). The next message is for `receiver`, which has not taken `copies`.
-/// - `waited`: for so long, none of any receiver's has been taken.
+/// - `waited`: for this long no receiver has taken a bounce buffer.
 pub(crate) fn bounce_limit_line(
     sender: &str,
     receiver: &str,
@@ -168,18 +171,19 @@ pub(crate) fn bounce_limit_line(
 ) -> String {
     let (age, limit) = (time(waited.as_nanos() as u64), bytes(limit_bytes));
     let until = match copies {
-        0 => format!("its sends to {receiver} are slow until others receive"),
+        0 => format!("its sends to {receiver} are slow until other receivers receive"),
         copies => {
-            let kept = plural(u64::from(copies), "message");
-            format!("its sends are slow until {receiver} receives, for which it keeps {kept}")
+            let messages = plural(u64::from(copies), "message");
+            format!("its sends are slow until {receiver} receives, which has not taken {messages}")
         }
     };
     format!(
-        "{sender} keeps {limit} for receivers without room, its limit (FI_WEIR_RETAIN_BYTES), of which nothing was taken for {age}: {until}"
+        "{sender} holds copies of messages for receivers without room up to its limit of {limit} (FI_WEIR_RETAIN_BYTES), \
+         and no receiver has taken one for {age}: {until}"
     )
 }
 
-/// What the receiver did last.
+/// The last activity of the receiver, from its page.
 fn last_activity(page: &EndpointReport, now_ns: u64) -> String {
     let quiet_ns = now_ns.saturating_sub(page.polled_ns);
     if page.closed {
@@ -193,11 +197,11 @@ fn last_activity(page: &EndpointReport, now_ns: u64) -> String {
     }
 }
 
-/// What the receiver has of the sender's, as far as its page tells.
+/// The part that the receiver holds of the sender's credits, according to its page.
 fn held_line(sender: u64, stall: &Stall, page: &EndpointReport) -> Option<String> {
     let held_credits = page.held_credits.iter().find(|held_credits| held_credits.from == sender)?;
-    // Grants that the sender has not read, modulo 2^32. Below 0, the sender knows of grants that came after the page was
-    // written: then what the page says of this pair is over.
+    // Grants that the sender has not read, modulo 2^32. Below 0, the sender knows of grants that are newer than the
+    // page. Then the page is too old to say anything about this pair.
     let granted =
         stall.granted_total.map_or(0, |total| (held_credits.granted_total as u32).wrapping_sub(total as u32));
     if u64::from(granted) > stall.quota_slots.unwrap_or(0) {
@@ -207,18 +211,18 @@ fn held_line(sender: u64, stall: &Stall, page: &EndpointReport) -> Option<String
     if let Some(threshold) = held_credits.threshold {
         text += &format!(" (it grants at {threshold})");
     }
-    // What was retrieved is granted or not granted yet; the rest of what was spent lies in the mailbox.
+    // Retrieved slots are granted or not yet granted. The other spent slots are still in the mailbox.
     let retrieved_total = (held_credits.granted_total as u32).wrapping_add(held_credits.retrieved as u32);
     let unread = stall.spent_total.map(|spent| (spent as u32).wrapping_sub(retrieved_total));
-    // The two pages are of different moments: nonsense is not told. Nor is anything where quotas change: there grants are not
-    // all of retrieved slots.
+    // The two pages are of different moments, so impossible values are left out. Where quotas change, grants include
+    // more than retrieved slots, so the difference has no meaning.
     let quota_slots = stall.quota_slots.unwrap_or(0);
     let unread = unread.filter(|&unread| stall.quota_slots.is_some() && u64::from(unread) <= quota_slots);
     if let Some(unread) = unread {
         text += &format!(" and {} not retrieved", plural(u64::from(unread), "slot"));
     }
     if granted > 0 {
-        text += &format!("; {} of its are on the way or not read", plural(u64::from(granted), "credit"));
+        text += &format!("; {} granted and not yet read", plural(u64::from(granted), "credit"));
     }
     Some(text)
 }
@@ -231,19 +235,19 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Decides which stalls are told, and when again.
+/// Decides which stalls are reported, and when again.
 #[derive(Debug)]
 pub(crate) struct StallWatch {
-    /// 0: never. Unit: ns.
+    /// Shortest stall that is reported; 0: none is. Unit: ns.
     after_ns: u64,
     known_stalls: HashMap<Peer, KnownStall>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct KnownStall {
-    /// Which stall it was.
+    /// When the stall began; tells stalls of one pair apart.
     since: Instant,
-    /// When the watch saw it first.
+    /// When the watch first saw it.
     seen: Instant,
     reported: Option<Instant>,
 }
@@ -253,13 +257,13 @@ impl StallWatch {
         StallWatch { after_ns: u64::from(after_ms) * 1_000_000, known_stalls: HashMap::new() }
     }
 
-    /// Whether a wait is worth a line.
+    /// Whether a wait is long enough for a report.
     pub fn is_long(&self, waited: Duration) -> bool {
         self.after_ns > 0 && waited >= Duration::from_nanos(self.after_ns)
     }
 
-    /// Looks at all stalls that there are now, and returns those to tell of. A stall counts from when it was first seen
-    /// here: engines read the clock seldom, so its own beginning may be told too early, never what was seen.
+    /// Looks at all present stalls and returns those to report. A stall counts from when the watch first saw it:
+    /// engines read the clock rarely, so the recorded start may be too early.
     pub fn stalls_to_report(&mut self, now: Instant, stalls: &[(Peer, Instant)]) -> Vec<Peer> {
         let before = std::mem::take(&mut self.known_stalls);
         let mut to_report = Vec::new();
@@ -341,11 +345,8 @@ mod tests {
         let mut later = page(11 * S);
         later.held_credits[0].granted_total = 4182;
         let text = reported(&STALL, Some(&later));
-        assert!(
-            text.contains("and 130 slots not retrieved; 86 credits of its are on the way or not read"),
-            "{text}"
-        );
-        // A page that is older than what the sender knows says nothing of the pair any more.
+        assert!(text.contains("and 130 slots not retrieved; 86 credits granted and not yet read"), "{text}");
+        // A page that is older than the sender's view says nothing about the pair.
         later.held_credits[0].granted_total = 4095;
         assert!(reported(&STALL, Some(&later)).ends_with("; rank 0 polls"));
     }
@@ -392,7 +393,7 @@ mod tests {
             }
         }
         assert_eq!(reported, [1000, 11_000, 21_000]);
-        // Another stall of the same pair; its own beginning, told too early, does not count.
+        // Another stall of the same pair. Its recorded start is too early and does not count.
         assert_eq!(watch.stalls_to_report(ms(25_000), &[(peer, ms(24))]), []);
         assert_eq!(watch.stalls_to_report(ms(25_900), &[(peer, ms(24))]), []);
         assert_eq!(watch.stalls_to_report(ms(26_000), &[(peer, ms(24))]), [peer]);

@@ -1,9 +1,11 @@
-//! Counters on disk: one small file per endpoint, so that `weir run` can report also on ranks that were killed.
+//! Counter pages: one small file for each endpoint, so that `weir run` can report also on ranks that were killed.
 //!
-//! An endpoint keeps its file mapped and stores into it while it works ([`Writer`]); whoever started the job reads the
-//! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]: what is known from the beginning is its
-//! metadata (`metadata`), what changes are its counters: the words of `word`, then [`Counters::values`]. It is stored into
-//! while others read, so what one reads is of moments up to 200 ms apart. A reader trusts nothing: a file that is foreign, torn or of another version is named in [`Reports::skipped`].
+//! An endpoint maps its file and stores into it while it works ([`Writer`]). The process that started the job reads the
+//! directory afterwards ([`read_dir`]). The file is a [`CounterPage`]. Its metadata (`metadata`) is known from the
+//! start. Its counters change: the words of `word`, then [`Counters::values`].
+//!
+//! Others read while the endpoint stores, so the words of one read are of moments up to 200 ms apart. A reader trusts
+//! nothing: [`Reports::skipped`] names files that are foreign, torn or of another version.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -15,12 +17,12 @@ use crate::stalls::{HeldCredits, Stall};
 use weir_link::counter_page::{CounterPage, CounterSnapshot};
 use weir_proto::{Counters, Growth, Scheme};
 
-/// Places in the metadata.
+/// Indices into the metadata.
 mod metadata {
     /// Rank, or [`super::UNKNOWN`].
     pub const RANK: usize = 0;
     pub const PID: usize = 1;
-    /// When the endpoint was made. Unit: ns since 1970.
+    /// When the endpoint was opened. Unit: ns since 1970.
     pub const STARTED: usize = 2;
     /// See [`super::scheme_id`].
     pub const SCHEME: usize = 3;
@@ -29,24 +31,24 @@ mod metadata {
     pub const COUNT: usize = 5;
 }
 
-/// Places among the counters.
+/// Indices into the counters.
 mod word {
     /// 1 once the endpoint was closed in good order.
     pub const CLOSED: usize = 0;
     pub const MAILBOX_BYTES: usize = 1;
     pub const PEERS: usize = 2;
-    /// When the endpoint last looked after its peers. Unit: ns since 1970.
+    /// When the endpoint last updated the page. Unit: ns since 1970.
     pub const POLLED: usize = 3;
     pub const BACKLOG: usize = 4;
     pub const UNEXPECTED_MESSAGES: usize = 5;
     pub const UNEXPECTED_BYTES: usize = 6;
     pub const PEER_STATE_BYTES: usize = 7;
     pub const PEAK_MAILBOX_BYTES: usize = 8;
-    /// Peers at which something waits for credit, also those for which there is no place below.
+    /// Peers for whose credit something waits, including those that have no entry below.
     pub const STALLED_PEERS: usize = 9;
-    /// Entries of [`super::Stall`]; those that are not used begin with 0.
+    /// Entries of [`super::Stall`]; unused ones start with 0.
     pub const STALLS: usize = 10;
-    /// Entries of [`super::HeldCredits`], likewise.
+    /// Entries of [`super::HeldCredits`]; unused ones start with 0.
     pub const HELD_CREDITS: usize = STALLS + super::MAX_STALLS * super::Stall::WORDS;
     /// First of [`super::Counters::values`].
     pub const COUNTERS: usize = HELD_CREDITS + super::MAX_HELD_CREDITS * super::HeldCredits::WORDS;
@@ -54,25 +56,25 @@ mod word {
 
 /// Changes with the meaning or number of words.
 const VERSION: u64 = 3;
-/// Stalls that a page has place for, the oldest.
+/// Most stalls in a page; the oldest are stored.
 pub(crate) const MAX_STALLS: usize = 8;
-/// Senders whose credits a page tells of: those of whom most is held back.
+/// Most senders with held credits in a page; those with most are stored.
 pub(crate) const MAX_HELD_CREDITS: usize = 32;
-/// For a rank that is not known.
+/// A rank that is not known.
 const UNKNOWN: u64 = u64::MAX;
 const EXTENSION: &str = "weir";
 const WORDS: usize = word::COUNTERS + Counters::NAMES.len();
-/// Bound on the length of a file that is looked at. Unit: bytes.
+/// Longest file that is read. Unit: bytes.
 const MAX_FILE_BYTES: u64 = 1 << 16;
 
-/// What an endpoint tells besides its counters.
+/// The content of a page besides the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Shared memory that the mailbox occupies. Unit: bytes.
     pub mailbox_bytes: u64,
-    /// The most that it was found to occupy. Unit: bytes.
+    /// Peak of `mailbox_bytes`, as far as it was measured. Unit: bytes.
     pub peak_mailbox_bytes: u64,
-    /// Peers that have been in contact.
+    /// Peers that were contacted.
     pub peers: u64,
     /// Messages and packets that wait to be sent.
     pub backlog: u64,
@@ -80,15 +82,15 @@ pub struct State {
     pub unexpected_messages: u64,
     /// Their payload. Unit: bytes.
     pub unexpected_bytes: u64,
-    /// What is kept for peers. Unit: bytes.
+    /// Memory of the state for peers. Unit: bytes.
     pub peer_state_bytes: u64,
-    /// Peers at which something waits for credit, the longest first.
+    /// Peers for whose credit something waits, the longest wait first.
     pub stalls: Vec<Stall>,
-    /// Senders of whom something is held back, the most first.
+    /// Senders from whom credits are held back, the most first.
     pub held_credits: Vec<HeldCredits>,
 }
 
-/// The file of one endpoint, mapped. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
+/// The mapped file of one endpoint. Dropping it without [`Writer::close`] leaves the endpoint marked as not closed, as
 /// a crash does.
 #[derive(Debug)]
 pub struct Writer {
@@ -98,10 +100,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file of a new endpoint in `directory`, as `rank-<rank or pid>-<pid>-<serial>.weir`.
+    /// Creates the file of a new endpoint in `directory`, as `rank-<rank or pid>-<pid>-<serial>.weir`.
     ///
     /// # Errors
-    /// Those of making and mapping a file.
+    /// Those of creating and mapping a file.
     pub fn create(directory: &Path, scheme: Scheme, identity: u64) -> io::Result<Writer> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let (rank, pid, started_ns) = rank_pid_time();
@@ -117,7 +119,8 @@ impl Writer {
         Ok(Writer { page, path, pid: pid as u32 })
     }
 
-    /// Stores the present totals: some three hundred plain stores. A process forked from the endpoint's leaves the file alone.
+    /// Stores the present values: some three hundred plain stores. A forked process leaves the file of its parent
+    /// alone.
     pub fn update(&self, counters: &Counters, state: &State) {
         if std::process::id() != self.pid {
             return;
@@ -146,7 +149,7 @@ impl Writer {
         }
     }
 
-    /// Stores the final totals, and that the endpoint was closed in good order.
+    /// Stores the final values, and that the endpoint was closed in good order.
     pub fn close(self, counters: &Counters, state: &State) {
         self.update(counters, state);
         if std::process::id() == self.pid {
@@ -154,36 +157,36 @@ impl Writer {
         }
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What one endpoint has left.
+/// The page of one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointReport {
     /// Its file.
     pub path: PathBuf,
-    /// Rank in the MPI job, if the launcher had told it.
+    /// Rank in the MPI job, if the launcher had set it.
     pub rank: Option<u64>,
     /// Its process.
     pub pid: u64,
-    /// When it was made. Unit: ns since 1970.
+    /// When it was opened. Unit: ns since 1970.
     pub started_ns: u64,
     /// Whether it was closed in good order.
     pub closed: bool,
     /// Its flow-control scheme; `None` if this version does not know it.
     pub scheme: Option<Scheme>,
-    /// Shared memory that its mailbox occupied when last told. Unit: bytes.
+    /// Shared memory that its mailbox occupied at the last update. Unit: bytes.
     pub mailbox_bytes: u64,
-    /// The most that it was found to occupy. Unit: bytes.
+    /// Peak of `mailbox_bytes`, as far as it was measured. Unit: bytes.
     pub peak_mailbox_bytes: u64,
-    /// Peers it was in contact with.
+    /// Peers that it had contacted.
     pub peers: u64,
-    /// What tells it apart: see [`weir_link::Address::identity`].
+    /// Its identity: see [`weir_link::Address::identity`].
     pub identity: u64,
-    /// When it last looked after its peers. Unit: ns since 1970.
+    /// When it last updated the page. Unit: ns since 1970.
     pub polled_ns: u64,
     /// Messages and packets that waited to be sent then.
     pub backlog: u64,
@@ -191,13 +194,13 @@ pub struct EndpointReport {
     pub unexpected_messages: u64,
     /// Their payload. Unit: bytes.
     pub unexpected_bytes: u64,
-    /// What it kept for its peers. Unit: bytes.
+    /// Memory of its state for peers. Unit: bytes.
     pub peer_state_bytes: u64,
-    /// Peers at which something waited for credit then.
+    /// Peers for whose credit something waited then.
     pub stalled_peers: u64,
-    /// Of those the ones where it waited longest.
+    /// The longest of those waits.
     pub stalls: Vec<Stall>,
-    /// Senders of whom most was held back.
+    /// Senders from whom most credits were held back.
     pub held_credits: Vec<HeldCredits>,
     /// Its counters.
     pub counters: Counters,
@@ -212,19 +215,19 @@ pub struct Skipped {
     pub why: String,
 }
 
-/// The content of a directory of counters.
+/// The content of a directory of pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     /// Endpoints, by rank, then process, then time.
     pub endpoints: Vec<EndpointReport>,
-    /// Files that are none of an endpoint of this version.
+    /// Files that are no pages of this version.
     pub skipped: Vec<Skipped>,
 }
 
-/// Reads what endpoints have left in `directory`.
+/// Reads the pages in `directory`.
 ///
 /// # Errors
-/// Only if the directory itself cannot be listed; files that cannot be read are reported as skipped.
+/// Only if the directory itself cannot be listed. Files that cannot be read are reported as skipped.
 pub fn read_dir(directory: &Path) -> io::Result<Reports> {
     let mut reports = Reports::default();
     for entry in std::fs::read_dir(directory)? {
@@ -246,18 +249,16 @@ fn read_file(path: &Path) -> Result<EndpointReport, String> {
     if path.extension().is_none_or(|extension| extension != EXTENSION) {
         return Err(format!("its name does not end in .{EXTENSION}"));
     }
-    // The length is looked at first: a foreign file may be large, or a pipe that never ends.
+    // The length is checked first: a foreign file may be large, or a pipe that never ends.
     let about = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !about.is_file() {
-        return Err(String::from("it is no regular file"));
+        return Err(String::from("it is not a regular file"));
     }
     if about.len() > MAX_FILE_BYTES {
-        return Err(format!("it has {} bytes, too many for counters", about.len()));
+        return Err(format!("it has {} bytes; a counter page has at most {MAX_FILE_BYTES}", about.len()));
     }
     let page = CounterSnapshot::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => {
-            String::from("it is no page of counters (torn while being made, or foreign)")
-        }
+        io::ErrorKind::InvalidData => String::from("it is no complete counter page of weir"),
         _ => error.to_string(),
     })?;
     decode(path, &page)
@@ -265,11 +266,11 @@ fn read_file(path: &Path) -> Result<EndpointReport, String> {
 
 fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String> {
     if page.version != VERSION {
-        return Err(format!("it is of version {}, this weir reads {VERSION}", page.version));
+        return Err(format!("it has version {}; this weir reads version {VERSION}", page.version));
     }
     let lengths = || {
         let (facts, words) = (page.metadata.len(), page.counters.len());
-        format!("it has {facts} and {words} words, {} and {WORDS} are expected", metadata::COUNT)
+        format!("it has {facts} + {words} words instead of {} + {WORDS}", metadata::COUNT)
     };
     let facts: [u64; metadata::COUNT] = page.metadata.as_slice().try_into().map_err(|_| lengths())?;
     let words: [u64; WORDS] = page.counters.as_slice().try_into().map_err(|_| lengths())?;
@@ -300,7 +301,7 @@ fn decode(path: &Path, page: &CounterSnapshot) -> Result<EndpointReport, String>
     })
 }
 
-/// Entries that are used: whoever they are about is not 0.
+/// The used entries: their first word, an identity, is not 0.
 fn entries<const N: usize>(words: &[u64]) -> impl Iterator<Item = [u64; N]> {
     words.as_chunks::<N>().0.iter().copied().filter(|entry| entry[0] != 0)
 }
@@ -316,7 +317,7 @@ pub(crate) fn rank_pid_time() -> (Option<u64>, u64, u64) {
     (rank, u64::from(std::process::id()), now_ns())
 }
 
-/// The rank of another process of this user, by the environment that it was started with.
+/// The rank of another process of this user, from the environment that it was started with.
 pub(crate) fn rank_of_process(pid: u32) -> Option<u64> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let text = String::from_utf8_lossy(&environment);
@@ -326,14 +327,14 @@ pub(crate) fn rank_of_process(pid: u32) -> Option<u64> {
     })
 }
 
-/// The rank that a launcher has given this process: MPICH's and Intel's hydra, Open MPI's, and any that speaks PMIx.
+/// The rank that the launcher has set: MPICH's and Intel's hydra, Open MPI's, and any that supports PMIx.
 fn rank_from(lookup: impl Fn(&str) -> Option<String>) -> Option<u64> {
     ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"]
         .iter()
         .find_map(|variable| lookup(variable)?.parse().ok())
 }
 
-/// A scheme as a word: which one in the lowest 8 bits, what belongs to it above.
+/// A scheme as a word: its number in the lowest 8 bits, its parameters above.
 fn scheme_id(scheme: Scheme) -> u64 {
     let number = |slots: Option<NonZeroU32>| u64::from(slots.map_or(0, NonZeroU32::get).min(0xffff));
     match scheme {
@@ -376,7 +377,7 @@ fn scheme_of(id: u64) -> Option<Scheme> {
         7 => Scheme::Dynamic { piggyback: true },
         _ => return None,
     };
-    // Bits that mean nothing to us may mean another scheme to another version.
+    // Bits that this version does not know may mean another scheme to another version.
     (scheme_id(scheme) == id).then_some(scheme)
 }
 
@@ -399,7 +400,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Of an endpoint of this process.
+    /// The page of an endpoint of this process.
     pub(crate) fn sample_report() -> EndpointReport {
         let directory = tempfile::tempdir().unwrap();
         let _writer = Writer::create(directory.path(), Scheme::Unlimited, 50).unwrap();
@@ -469,21 +470,17 @@ pub(crate) mod tests {
         let reports = read_dir(directory.path()).unwrap();
         assert_eq!(reports.endpoints.len(), 1);
         let why: Vec<_> = reports.skipped.iter().map(|skipped| skipped.why.as_str()).collect();
-        let no_page = "it is no page of counters (torn while being made, or foreign)";
+        let no_page = "it is no complete counter page of weir";
         assert_eq!(
             why,
             [
                 "its name does not end in .weir",
                 no_page,
                 no_page,
-                &format!("it is of version {}, this weir reads {VERSION}", VERSION + 1),
-                "it is no regular file",
-                &format!(
-                    "it has {0} and {1} words, {0} and {WORDS} are expected",
-                    metadata::COUNT,
-                    WORDS - 1
-                ),
-                &format!("it has {} bytes, too many for counters", bytes.len() + (1 << 16)),
+                &format!("it has version {}; this weir reads version {VERSION}", VERSION + 1),
+                "it is not a regular file",
+                &format!("it has {0} + {1} words instead of {0} + {WORDS}", metadata::COUNT, WORDS - 1),
+                &format!("it has {} bytes; a counter page has at most 65536", bytes.len() + (1 << 16)),
             ]
         );
     }

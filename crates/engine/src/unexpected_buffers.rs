@@ -1,28 +1,31 @@
-//! The payload of unexpected messages, in chains of small blocks: whatever comes and goes in whatever order, what is
-//! resident is what is kept, and a chunk of each kind of block.
+//! Unexpected buffers: the payload of unexpected messages, in chains of small blocks.
 //!
-//! The machine counts what this costs ([`weir_proto::unexpected_cost_bytes`]): blocks of 64 bytes, of 16 for messages of a few
-//! words, 4 bytes for the link from a block to the next, and a note where the first is. Blocks that were freed together are used
-//! together again, so most chains are in one piece. Chunks without a block in use go back to the kernel; some of each kind are
-//! spared for the next messages, and all but one of those go back when nothing is kept.
+//! Buffers come and go in any order, so blocks of one size avoid fragmentation: resident memory is what is in use, plus
+//! one chunk of each kind of block.
 //!
-//! Names are the places that messages have in the machine's queue, the lowest first, so the notes are a table by name, in pages that
-//! go back when they are empty. A message whose payload is with its sender has a name too: at worst, where such messages are
-//! all but one of each page, its place in the table costs 8 bytes.
+//! [`weir_proto::unexpected_cost_bytes`] counts the cost: blocks of 64 bytes (16 for messages of a few words), 4 bytes
+//! to link a block to the next, and an entry for the first. Blocks that were freed together are used together again, so
+//! most chains are contiguous. Empty chunks go back to the kernel. Some of each kind are spared for the next messages,
+//! until no buffer is in use.
+//!
+//! A [`MessageId`] is the lowest free place in the machine's queue, so the chains form a table by identifier, in pages
+//! that are freed when they are empty. Messages whose payload is with the sender have identifiers too, but no chain. In
+//! the worst case they fill all but one place of each page, and each costs 8 bytes in the table.
 
 use weir_link::memory::{OwnedMemory, UserMemory};
 use weir_proto::{MessageId, unexpected_block_bytes};
 
 /// Blocks of a chunk: 64 KiB of payload in large ones, 16 KiB in small ones.
 const CHUNK_BLOCKS: usize = 1024;
-/// Chunks of each kind that are spared while something of that kind is kept: 256 KiB of large ones.
+/// Spare chunks of each kind while something of that kind is in use: 256 KiB of large ones.
 const SPARE_CHUNKS: usize = 4;
 const NONE: u32 = u32::MAX;
 
-/// Notes of a page of [`Chains`]: 32 KiB, a mapping of its own ([`weir_link::page_allocator`]), of which those pages are touched that are needed.
+/// Chains in a page of [`Chains`]: 32 KiB in a mapping of its own ([`weir_link::page_allocator`]), resident as far as
+/// used.
 const PAGE_CHAINS: usize = 4096;
 
-/// Where the payload of a message is.
+/// The blocks of a message.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     first: u32,
@@ -33,19 +36,19 @@ impl Chain {
     const NONE: Chain = Chain { first: NONE, bytes: 0 };
 }
 
-/// Chains by the names of their messages.
+/// The chains of all messages, by [`MessageId`].
 #[derive(Debug, Default)]
 struct Chains {
     pages: Vec<Page>,
-    /// Pages that are there.
+    /// Pages with memory.
     held: usize,
 }
 
-/// Some chains. Without any it has no memory, unless it is the only one.
+/// A page of chains. An empty page has no memory, unless it is the only one.
 #[derive(Debug, Default)]
 struct Page {
     used: u32,
-    /// As many as were ever used; there is room for all.
+    /// As many as were ever used. The capacity is that of a whole page.
     chains: Vec<Chain>,
 }
 
@@ -58,7 +61,7 @@ impl Chains {
     }
 
     /// # Panics
-    /// If the message is there already.
+    /// If the message has a chain already.
     #[inline]
     fn insert(&mut self, message: MessageId, chain: Chain) {
         let (number, place) = (message.0 as usize / PAGE_CHAINS, message.0 as usize % PAGE_CHAINS);
@@ -109,7 +112,7 @@ impl Chains {
     }
 }
 
-/// All kept payload of an endpoint.
+/// All unexpected buffers of an endpoint.
 #[derive(Debug)]
 pub(crate) struct UnexpectedBuffers {
     chains: Chains,
@@ -125,7 +128,7 @@ impl Default for UnexpectedBuffers {
 }
 
 impl UnexpectedBuffers {
-    /// Where payload of this length lies.
+    /// The blocks for payload of this length.
     #[inline]
     fn blocks(&self, bytes: u64) -> &Blocks {
         if unexpected_block_bytes(bytes) == self.small.block_bytes as u64 { &self.small } else { &self.large }
@@ -140,20 +143,20 @@ impl UnexpectedBuffers {
         }
     }
 
-    /// Makes room for `bytes` bytes under this name.
+    /// Allocates `bytes` bytes for a message.
     ///
     /// # Panics
-    /// If the name is in use.
+    /// If the message has a buffer already.
     #[inline]
     pub fn allocate(&mut self, message: MessageId, bytes: u64) {
         let first = self.blocks_mut(bytes).chain(bytes as usize);
         self.chains.insert(message, Chain { first, bytes: bytes as u32 });
     }
 
-    /// The room of a message.
+    /// The buffer of a message.
     ///
     /// # Panics
-    /// If it is not kept.
+    /// If it has none.
     #[inline]
     pub fn memory(&self, message: MessageId) -> UserMemory {
         let chain = self.chains.get(message).expect("named messages have buffers");
@@ -165,7 +168,7 @@ impl UnexpectedBuffers {
         }
     }
 
-    /// To be called now and then: what is spared goes back if nothing is kept.
+    /// Frees spare chunks of kinds without a block in use. Called periodically.
     pub fn trim(&mut self) {
         for blocks in [&mut self.small, &mut self.large] {
             if blocks.chunks.iter().flatten().all(|chunk| chunk.used == 0) {
@@ -174,7 +177,7 @@ impl UnexpectedBuffers {
         }
     }
 
-    /// Frees the room of a message.
+    /// Frees the buffer of a message.
     #[inline]
     pub fn free(&mut self, message: MessageId) {
         if let Some(Chain { first, bytes }) = self.chains.remove(message) {
@@ -216,7 +219,7 @@ impl Blocks {
         }
     }
 
-    /// Takes blocks for `bytes` bytes. Returns the first; it is linked to the next, and so on.
+    /// Allocates blocks for `bytes` bytes, each linked to the next. Returns the first.
     #[inline]
     fn chain(&mut self, bytes: usize) -> u32 {
         let (mut first, mut last) = (NONE, NONE);
@@ -241,7 +244,7 @@ impl Blocks {
         }
     }
 
-    /// The memory from `block` on as far as it is in one piece, and what follows: the next block, and bytes left.
+    /// The contiguous memory from `block` on, and what follows it: the next block, and bytes left.
     fn contiguous_run(&self, block: u32, bytes: usize) -> (UserMemory, Option<(u32, usize)>) {
         let (index, place) = (block as usize / CHUNK_BLOCKS, block as usize % CHUNK_BLOCKS);
         let chunk = self.chunks[index].as_ref().expect("blocks in use have memory");
@@ -291,7 +294,7 @@ impl Blocks {
         let chunk = self.chunks[index as usize].as_mut().expect("open chunks have memory");
         let start = index * CHUNK_BLOCKS as u32;
         let block = match chunk.free {
-            // Never used: the memory behind it is not touched before.
+            // A new block: its memory was not touched before.
             NONE => {
                 chunk.next.push(NONE);
                 start + chunk.next.len() as u32 - 1
@@ -388,7 +391,7 @@ mod tests {
                 unexpected_buffers.free(MessageId(message));
             }
         }
-        // No fragmentation: there never was more memory than the most that was kept, and one chunk.
+        // No fragmentation: the most memory is the most that was in use, and one chunk.
         for (blocks, most_bytes) in
             [&unexpected_buffers.small, &unexpected_buffers.large].into_iter().zip(most_bytes)
         {

@@ -1,64 +1,66 @@
-//! Waiting: what an endpoint does when it finds nothing. Spins briefly, yields, then sleeps on its doorbell.
+//! Waiting: what an endpoint does when it finds nothing. It spins briefly, yields, then sleeps on its doorbell.
 //!
-//! Ranks that outnumber the cores must give the core away, since what they wait for can only happen when somebody else
-//! runs; a rank whose core nobody wants loses by sleeping, since waking costs it and its waker a system call each. How
-//! long a yield takes tells the two apart: an idle core comes back in a fraction of a microsecond, a wanted one after
-//! somebody else's turn. So whoever finds its core wanted sleeps at once or nearly so, and others stay awake for about as
-//! long as a sleep and its wake-up would cost.
+//! With more ranks than cores a rank must yield the core: what it waits for happens only when another rank runs. A rank
+//! whose core nobody wants loses by sleeping: its wake-up costs a system call at both ends. The duration of a yield
+//! distinguishes the two. An idle core returns in a fraction of a microsecond, a contended one after another process
+//! has run. So a rank on a contended core sleeps almost at once. Other ranks stay awake for about the cost of a sleep
+//! and its wake-up.
 //!
-//! A program that polls between computations (`MPI_Test` in a loop) is not put to sleep: only calls that follow each
-//! other at once count as waiting, or that follow a yield of the program's library at once.
+//! A program that polls between computations (`MPI_Test` in a loop) must not sleep. Only calls that follow each other
+//! at once count as waiting, or calls that follow a yield of the MPI library at once.
 //!
-//! With more ranks than cores, who waits for credit sleeps after a few polls. Its receiver needs the core: to take some fifty messages of 2 KiB, until credit
-//! is worth a packet, takes it longer than a sleep and a wake-up cost both. Senders that yield instead have a turn, with nothing to do,
-//! after each of the receiver's; and a core on which all sleep takes ranks from the other.
+//! With more ranks than cores, a sender that waits for credit sleeps after a few polls, since its receiver needs the
+//! core. The receiver takes some fifty messages of 2 KiB before it returns credits, which takes longer than a sleep and
+//! a wake-up. Senders that yield instead run, with nothing to do, after each turn of the receiver. And a core on which
+//! all ranks sleep takes ranks from the other cores.
 
 use std::time::{Duration, Instant};
 
-/// Polls that find nothing before the clock is looked at and the core is given away. One takes 30 to 100 ns.
+/// Empty polls before the clock is read and the core is yielded. A poll takes 30 to 100 ns.
 const SPIN_POLLS: u32 = 100;
 /// The same with more ranks than cores.
 const SPIN_POLLS_OVERSUBSCRIBED: u32 = 10;
-/// Polls before the clock is looked at, for who waits for credit with more ranks than cores; it sleeps at the next.
+/// Empty polls before the clock is read, with more ranks than cores, while a sender waits for credit. It sleeps at the
+/// next.
 const SPIN_POLLS_FOR_CREDIT: u32 = 3;
-/// Yields after which somebody else had run, before sleeping, ranks with a core each: others are passers-by.
+/// Yields to another process before sleeping, with a core for every rank: the other process is a passer-by.
 const MAX_SWITCHES: u32 = 20;
-/// The same with more ranks than cores: others are those that we wait for.
+/// The same with more ranks than cores: the other process may be the one that we wait for.
 const MAX_SWITCHES_OVERSUBSCRIBED: u32 = 1;
-/// A yield that takes longer than this was somebody else's turn.
+/// During a longer yield another process has run.
 const SWITCH_TIME: Duration = Duration::from_micros(2);
 /// How long to stay awake on a core that nobody wants.
 const AWAKE_TIME: Duration = Duration::from_micros(100);
-/// A caller that comes back later than this has done something else in between.
+/// A caller that returns later than this has done something else in between.
 const MAX_GAP: Duration = Duration::from_micros(10);
-/// The same since its library's last yield was over. Unit: ticks of the processor, of which a nanosecond has 2 to 4.
+/// The same since the MPI library's last yield. Unit: ticks of the processor, 2 to 4 for each nanosecond.
 pub(crate) const MAX_GAP_TICKS: u64 = 30_000;
 /// Longest sleep inside a read while several threads call.
 const SHARED_SLEEP_NS: u64 = 50_000;
 
-/// What to do now.
+/// The next step of a caller that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Look again at once.
+    /// Poll again at once.
     Spin,
-    /// Look again at once; the caller has been away, and it is `now`.
+    /// Poll again at once: the caller did something else in between. It is `now`.
     CallerWasBusy {
         /// The time.
         now: Instant,
     },
-    /// Let somebody else run. It is `now`.
+    /// Yield the core. It is `now`.
     Yield {
         /// The time.
         now: Instant,
     },
-    /// Sleep on the doorbell, at most so long.
+    /// Sleep on the doorbell, at most this long.
     Sleep {
         /// Unit: ns.
         at_most_ns: u64,
     },
 }
 
-/// Decides how to wait, by how long nothing has come and whether others want the core.
+/// Decides how to wait, by the time since the last event and by whether others want the core.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     spins: u32,
@@ -67,17 +69,17 @@ pub(crate) struct Waiting {
     sleep_ns: u64,
     /// Empty polls in a row.
     empty_polls: u32,
-    /// Yields since something happened after which somebody else had run.
+    /// Yields since the last event during which another process ran.
     switches: u32,
-    /// Since when nothing has come, after the spin.
+    /// When the spin after the last event ended.
     since: Option<Instant>,
-    /// When the last pause that looked at the clock was over.
+    /// When the last pause that read the clock ended.
     last: Option<Instant>,
 }
 
 impl Waiting {
-    /// - `spin`: polls before yielding; 0: by `oversubscribed`.
-    /// - `sleep_us`: longest sleep; `several_threads` caps it.
+    /// - `spin`: polls before yielding; 0: chosen by `oversubscribed`.
+    /// - `sleep_us`: longest sleep; `several_threads` limits it.
     pub fn new(spin: u32, sleep_us: u32, oversubscribed: bool, several_threads: bool) -> Waiting {
         let default_polls = if oversubscribed { SPIN_POLLS_OVERSUBSCRIBED } else { SPIN_POLLS };
         let mut waiting = Waiting {
@@ -96,24 +98,24 @@ impl Waiting {
         waiting
     }
 
-    /// Several threads call: from now on sleeps are short, since another one may wait for the lock that this one holds.
+    /// Limits sleeps, because several threads call and another may wait for the lock that this one holds.
     #[cold]
     pub fn limit_sleeps(&mut self) {
         self.sleep_ns = self.sleep_ns.min(SHARED_SLEEP_NS);
     }
 
-    /// How long this endpoint may sleep at a time.
+    /// The longest sleep of this endpoint.
     pub fn longest_sleep(&self) -> Duration {
         Duration::from_nanos(self.sleep_ns)
     }
 
-    /// Something happened: begin again.
+    /// Notes an event: spinning starts again.
     #[inline]
     pub fn reset(&mut self) {
         self.empty_polls = 0;
     }
 
-    /// Nothing was found again. `clock` is read only once the spin is over.
+    /// Decides what to do after another empty poll. `clock` is read only after the spin.
     #[inline]
     pub fn pause(&mut self, clock: impl FnOnce() -> Instant) -> Pause {
         self.empty_polls = self.empty_polls.saturating_add(1);
@@ -134,7 +136,8 @@ impl Waiting {
         Pause::Sleep { at_most_ns: self.sleep_ns }
     }
 
-    /// The same for who waits for credit, with more ranks than cores. `yielded`: the caller comes straight from a yield.
+    /// [`Waiting::pause`] of a sender that waits for credit, with more ranks than cores. `yielded`: the caller just
+    /// yielded.
     #[cold]
     pub fn pause_for_credit(&mut self, yielded: bool, clock: impl FnOnce() -> Instant) -> Pause {
         self.empty_polls = self.empty_polls.saturating_add(1);
@@ -151,11 +154,12 @@ impl Waiting {
         }
     }
 
-    /// After `spins` empty polls: whether the caller may have done something else since the last. `yielded`: it has not, whatever the clock says.
+    /// After `spins` empty polls: whether the caller may have done something else since the last. `yielded`: it has
+    /// not.
     fn caller_was_busy(&mut self, spins: u32, yielded: bool, now: Instant) -> bool {
         let gap = self.last.replace(now).map(|last| now.saturating_duration_since(last));
         if self.empty_polls == spins {
-            // The first look at the clock since something happened: from here on gaps and waits are known.
+            // The first read of the clock since the last event: from here on gaps and waits are known.
             self.since = Some(now);
             self.switches = 0;
             return true;
@@ -167,7 +171,7 @@ impl Waiting {
         away
     }
 
-    /// A yield or sleep is over; the next gap is measured from `now`. `yielded`: when the yield began.
+    /// Notes the end of a yield or sleep; the next gap is measured from `now`. `yielded`: when the yield began.
     #[inline]
     pub fn resumed(&mut self, yielded: Option<Instant>, now: Instant) {
         self.last = Some(now);
@@ -181,8 +185,8 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// A caller that polls every `poll`, finds nothing, and whose yields take `turn`. What it is told, until it is
-    /// told to sleep, or `count` times.
+    /// The decisions for a caller that polls every `poll`, finds nothing, and whose yields take `turn`: until the first
+    /// sleep, or `count` of them.
     fn wait(waiting: &mut Waiting, poll: Duration, turn: Duration, count: u32) -> Vec<Pause> {
         let mut now = Instant::now();
         let mut pauses = Vec::new();
@@ -223,7 +227,7 @@ mod tests {
     fn a_caller_on_a_contended_core_yields_once_then_sleeps() {
         let mut waiting = Waiting::new(3, 1000, true, false);
         let pauses = wait(&mut waiting, 100 * NS, 5000 * NS, 100);
-        assert_eq!(pauses.len(), 5, "{pauses:?}"); // two spins, the first look at the clock, one yield
+        assert_eq!(pauses.len(), 5, "{pauses:?}"); // two spins, the first read of the clock, one yield
         assert_eq!(pauses.last(), SLEEP);
     }
 

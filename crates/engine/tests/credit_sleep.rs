@@ -1,4 +1,4 @@
-//! Who waits for credit with more ranks than cores sleeps soon, and credit wakes it.
+//! With more ranks than cores, a sender that waits for credit sleeps soon, and a credit wakes it.
 
 mod common;
 
@@ -11,7 +11,7 @@ use weir_proto::{Pattern, Scheme, Space};
 
 const SLEEP: Duration = Duration::from_secs(5);
 
-/// Two endpoints among so many ranks, the first of which has sent ten messages to the second and has credit for four.
+/// Two endpoints of a job of `ranks` ranks. The first has sent ten messages to the second and had credit for four.
 fn sender_without_credit(directory: &tempfile::TempDir, ranks: u32) -> (Engine, Engine) {
     let settings = Settings {
         scheme: Scheme::Static { piggyback: true },
@@ -41,7 +41,7 @@ fn an_oversubscribed_sender_sleeps_after_few_polls_until_credit_arrives() {
         for _ in 0..10 {
             receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
         }
-        // What has arrived is taken, and credit goes back.
+        // Receives what has arrived and returns credit.
         while receiver.progress() > 0 {}
         receiver
     });
@@ -50,10 +50,10 @@ fn an_oversubscribed_sender_sleeps_after_few_polls_until_credit_arrives() {
     while sender.progress() == 0 {
         sender.pause();
         polls += 1;
-        assert!(began.elapsed() < SLEEP, "credit wakes nobody");
+        assert!(began.elapsed() < SLEEP, "the credit did not wake the sender");
     }
     let waited = began.elapsed();
-    assert!(polls < 9, "{polls} polls: who does not wait for credit yields in between");
+    assert!(polls < 9, "{polls} polls: the sender yielded instead of sleeping");
     assert!(waited > Duration::from_millis(200) && waited < SLEEP / 2, "woken after {waited:?}");
     drop(waker.join().expect("no panic"));
 }

@@ -1,4 +1,4 @@
-//! More engines than lanes: all-to-all traffic ends, in order; and what idle peers held goes back.
+//! Lane reclamation: with more engines than lanes all-to-all messages arrive in order, and idle peers return their lanes.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
             }
         }
     }
-    // Receives in the order in which they were posted: what they have got.
+    // The source and tag of each receive, in the order in which they were posted.
     let mut received = vec![vec![None; messages * count]; count];
     let mut sent = vec![0; count];
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -76,7 +76,7 @@ fn all_to_all(engines: &mut [Engine], messages: usize, bytes: usize) {
             }
         }
     }
-    // What is announced may end later than what comes after it; it was matched in order.
+    // An announced message may end later than the message after it, but both were matched in order.
     for received in received {
         let mut next = vec![0; count];
         for (from, tag) in received.into_iter().flatten() {
@@ -105,9 +105,9 @@ fn with_fewer_lanes_than_peers_everything_arrives_in_order() {
 
 #[test]
 fn idle_peers_return_their_lanes_and_can_attach_again() {
-    // Left: an index of pointers, and the memory of what was under way with one peer, of a short backlog and of a few messages
-    // that arrived; with dynamic credits also the accounts, to be used again.
-    for (scheme, kept) in [
+    // The rest: an index of pointers, state of one peer with packets under way, a short backlog and a few unexpected
+    // messages. With dynamic credits the accounts remain too, for reuse.
+    for (scheme, remaining_bytes) in [
         (Scheme::Static { piggyback: true }, 8 * 16 + 1280),
         (Scheme::Dynamic { piggyback: true }, 8 * (16 + 256) + 512),
     ] {
@@ -118,16 +118,16 @@ fn idle_peers_return_their_lanes_and_can_attach_again() {
             all_to_all(&mut engines, 3, 500);
             let burst = engines[0].measure();
             assert!(burst.mailbox_bytes > before[0].mailbox_bytes);
-            assert!(burst.peer_state_bytes > kept, "{burst:?}");
+            assert!(burst.peer_state_bytes > remaining_bytes, "{burst:?}");
             let deadline = Instant::now() + Duration::from_secs(20);
             while engines.iter_mut().zip(&before).any(|(e, b)| e.measure().mailbox_bytes > b.mailbox_bytes) {
-                assert!(Instant::now() < deadline, "lanes are kept");
+                assert!(Instant::now() < deadline, "idle peers have not returned their lanes");
                 for engine in &mut engines {
                     engine.progress();
                     engine.pause();
                 }
             }
-            assert!(engines[0].measure().peer_state_bytes <= kept, "{:?}", engines[0].measure());
+            assert!(engines[0].measure().peer_state_bytes <= remaining_bytes, "{:?}", engines[0].measure());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an endpoint leaves for others to see, while it works and while it waits.
+//! The log, counter page and trace of an endpoint, while it works and while it waits.
 
 mod common;
 
@@ -59,7 +59,7 @@ fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
             && line.contains(&format!(" for credit from {process}")),
         "{line}"
     );
-    // A quota of 4 slots: 4 messages are there, 6 wait.
+    // With a quota of 4 slots, 4 messages are in the mailbox and 6 wait.
     assert!(
         line.contains(": 6 messages (48 B) behind, 0 of 4 credits left, 0 granted since the start, 4 spent"),
         "{line}"
@@ -79,7 +79,7 @@ fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
     for _ in 0..10 {
         receiver.receive(Post::default(), pattern, into.view(), None).expect("taken");
     }
-    // Granted at 3, 6 and 9: the goodbye finds credit too.
+    // The receiver grants at 3, 6 and 9, so the goodbye has credit too.
     while sender.counters().credit_packets_received < 3 {
         receiver.progress();
         sender.progress();
@@ -94,12 +94,12 @@ fn a_stalled_sleeping_sender_reports_the_stall_in_log_page_and_trace() {
     let trace =
         found.traces.iter().find(|trace| trace.subject.identity == waiting.identity).expect("a trace");
     let samples = &trace.samples;
-    // One a millisecond, but sleeps are longer on a machine that others use too.
+    // One sample a millisecond, but sleeps are longer on a busy machine.
     assert!(samples.len() >= 10, "{} samples in {waited:?}", samples.len());
-    let mut starved = samples.iter().filter_map(|sample| sample.pairs.values().next());
-    assert!(starved.clone().any(|pair| pair.credits == Some(0) && pair.backlog == 6));
-    // Ten messages and the goodbye.
-    let last = starved.next_back().expect("the pair was seen");
+    let mut sampled_pairs = samples.iter().filter_map(|sample| sample.pairs.values().next());
+    assert!(sampled_pairs.clone().any(|pair| pair.credits == Some(0) && pair.backlog == 6));
+    // Ten messages and the goodbye were sent.
+    let last = sampled_pairs.next_back().expect("the pair was seen");
     assert_eq!((last.backlog, last.spent_total, last.stalled_ns), (0, Some(11), counted.stalled_ns));
     let last = samples.last().expect("a sample");
     assert_eq!(last.counters.stalled_ns, counted.stalled_ns);

@@ -1,4 +1,4 @@
-//! Two engines over shared memory, in one process: what the tests of the machine cannot show.
+//! Two engines over shared memory in one process: payload, waiting and closing, which the machine's own tests cannot show.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ impl Pair {
         self.engines[at].receive(Post { context: 3, cookie: 4 }, pattern, memory, None).expect("taken");
     }
 
-    /// Progress on both until `at` completes something.
+    /// Makes progress on both engines until `at` has a completion.
     fn complete(&mut self, at: usize) -> Completion {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -213,7 +213,7 @@ fn a_send_to_a_closed_endpoint_fails() {
 #[test]
 fn messages_sent_before_close_arrive() {
     for scheme in SCHEMES {
-        // All of it leaves at once.
+        // All messages leave at once.
         let mut pair = pair(|settings| (settings.scheme, settings.adaptive_start_slots) = (scheme, 256));
         let messages: Vec<_> = (0..5).map(|seed| bytes(3000, seed)).collect();
         for message in &messages {
@@ -221,7 +221,7 @@ fn messages_sent_before_close_arrive() {
         }
         pair.engines[0].progress();
         pair.engines[0].close();
-        // The receiver hears of the sender only now, and cannot return its credits to anybody.
+        // The receiver polls for the first time now, when nobody can take its credits.
         for message in &messages {
             let into = OwnedMemory::new(3000);
             pair.receive(1, into.view());
@@ -240,7 +240,7 @@ fn a_close_does_not_end_receives_from_any_source() {
         pair.send(0, bytes(8, 1).view(), true);
         pair.receive(1, into.view());
         pair.complete(1);
-        pair.receive(1, into.view()); // from anybody
+        pair.receive(1, into.view()); // from any source
         pair.engines[0].close();
         let until = Instant::now() + Duration::from_millis(500);
         while Instant::now() < until {
@@ -251,8 +251,8 @@ fn a_close_does_not_end_receives_from_any_source() {
     }
 }
 
-/// A pair without credits, of one slot, whose sender has filled it and whose second message, `second`, has been refused. It
-/// is not injected: that would complete by a copy.
+/// A pair with hardware flow control and one slot. The first message fills the slot, and `second` is refused. It is not
+/// injected, since an injected message would complete by a copy.
 fn pair_with_refused_message(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedMemory) -> Pair {
     let mut pair = pair(|settings| {
         settings.scheme = Scheme::Hardware { rnr_timer_ns, rnr_retries };
@@ -260,7 +260,7 @@ fn pair_with_refused_message(rnr_timer_ns: u64, rnr_retries: u8, second: &OwnedM
     });
     pair.send(0, bytes(8, 1).view(), true);
     pair.send(0, second.view(), false);
-    // The receiver does nothing: its progress would free the slot.
+    // No progress of the receiver: that would free the slot.
     assert_eq!(pair.engines[0].next_completion().map(|first| first.outcome), Some(Outcome::Done));
     assert!(pair.engines[0].next_completion().is_none());
     assert_eq!(pair.engines[0].counters().rnr_naks, 1);
@@ -319,10 +319,10 @@ fn adaptive_backlog_gives_slots_to_a_waiting_sender_and_counts_the_peak() {
     }
     let peaks = [0, 1].map(|engine| pair.engines[engine].counters().peak_quota_slots);
     assert_eq!(peaks[1], 64);
-    assert!(peaks[0] <= 2, "nobody sent to the first endpoint but explicit credits");
+    assert!(peaks[0] <= 2, "the first endpoint received only credit packets");
 }
 
-/// A program that has completions to read all the time.
+/// A program that always has completions to read.
 struct SinkWithUnreadReceives;
 
 impl CompletionSink for SinkWithUnreadReceives {
@@ -334,8 +334,7 @@ impl CompletionSink for SinkWithUnreadReceives {
     }
 }
 
-/// Messages that come before their receives are left in the mailbox while the program has something to read; their sender may be gone
-/// by then.
+/// Unexpected messages stay in the mailbox while the program has completions to read. Their sender may close meanwhile.
 #[test]
 fn messages_left_in_the_mailbox_outlive_their_sender() {
     const MESSAGES: usize = 5;
@@ -350,7 +349,7 @@ fn messages_left_in_the_mailbox_outlive_their_sender() {
     }
     sender.close();
     drop(sender);
-    // Whoever has closed cannot be given credit: the receiver learns of that with the first message.
+    // A closed sender takes no credit. The receiver learns of the close with the first message.
     while receiver.progress_with_sink(&mut SinkWithUnreadReceives) > 0 {}
     for message in 0..MESSAGES {
         let into = OwnedMemory::new(8);

@@ -1,10 +1,10 @@
-//! Which yields of a program are left out, as the engine decides after each read. One test: there is one mark for the process.
+//! Which yields of the MPI library the engine skips after each read. One test only: the process has one mark for it.
 
 use weir_engine::Engine;
 use weir_engine::config::Settings;
 use weir_link::sched_yield::skips_next_yield;
 
-/// More calls than any engine spins.
+/// More polls than any spin has.
 const LONG: usize = 10_000;
 
 #[test]
@@ -13,7 +13,7 @@ fn a_yield_is_skipped_only_if_useless() {
     let settings = Settings { shm_dir: directory.path().into(), sleep_us: 1, ..Settings::default() };
     let open = |peers, several_threads| Engine::open(&settings, peers, several_threads).expect("a mailbox");
 
-    // A core for every rank: not while we spin, then always.
+    // With a core for every rank, yields are skipped while we spin, and real afterwards.
     let mut core_per_rank = open(1, false);
     core_per_rank.after_empty_read();
     core_per_rank.pause();
@@ -22,16 +22,16 @@ fn a_yield_is_skipped_only_if_useless() {
         core_per_rank.after_empty_read();
         core_per_rank.pause();
     }
-    assert!(!skips_next_yield(), "we have ceased to spin");
+    assert!(!skips_next_yield(), "the spin is over");
 
-    // More ranks than cores, or nobody knows: whoever finds nothing gives the core away.
+    // With more ranks than cores, or if that is not known, a yield after an empty read is real.
     for peers in [100_000, 0] {
         let mut oversubscribed = open(peers, false);
         oversubscribed.after_successful_read();
         assert!(skips_next_yield());
         oversubscribed.after_empty_read();
         assert!(!skips_next_yield());
-        // Whoever always finds something gives it away now and then.
+        // After many successful reads in a row one yield is real.
         let skipped = (0..LONG).filter(|_| {
             oversubscribed.after_successful_read();
             skips_next_yield()
@@ -39,7 +39,7 @@ fn a_yield_is_skipped_only_if_useless() {
         assert!((LONG * 9 / 10..LONG * 999 / 1000).contains(&skipped.count()));
     }
 
-    // Several threads: one may wait for a lock that the other lets go of only to yield.
+    // With several threads one may wait for a lock that the other releases only to yield.
     let mut shared = open(1, true);
     shared.after_successful_read();
     assert!(!skips_next_yield());
@@ -54,7 +54,7 @@ fn a_yield_is_skipped_only_if_useless() {
     });
     assert!(!is_skipped.join().expect("no panic"), "a second thread has called");
 
-    // And not where the user does not want it.
+    // No yield is skipped if FI_WEIR_SKIP_YIELDS is 0.
     let mut plain =
         Engine::open(&Settings { skip_yields: false, ..settings.clone() }, 1, false).expect("a mailbox");
     plain.after_successful_read();

@@ -1,25 +1,25 @@
-//! What settings there are, as they are documented, and names that are none.
+//! The list of all settings with their documentation, and the check of variable names.
 
 use super::SettingError;
 
-/// What all variables begin with: libfabric's prefix, and the provider's name.
+/// The prefix of all variables: libfabric's prefix, and the provider's name.
 pub const PREFIX: &str = "FI_WEIR_";
 
-/// One variable, as it is documented.
+/// One variable and its documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettingInfo {
     /// Full name, `FI_WEIR_FLOW`.
     pub variable: &'static str,
-    /// What holds when it is not set (or set to nothing). Empty: nothing.
+    /// The value if the variable is not set or empty. Empty: none.
     pub default: &'static str,
-    /// What can be given, in words.
+    /// The allowed values, in words.
     pub allowed: &'static str,
-    /// What it does, one sentence.
+    /// The effect of the setting, in a sentence or two.
     pub help: &'static str,
 }
 
 impl SettingInfo {
-    /// Name as libfabric's `fi_param_define` wants it: `flow` for `FI_WEIR_FLOW`.
+    /// The name for libfabric's `fi_param_define`: `flow` for `FI_WEIR_FLOW`.
     pub fn parameter(&self) -> String {
         self.variable.trim_start_matches(PREFIX).to_ascii_lowercase()
     }
@@ -54,141 +54,152 @@ pub(super) const STATS: &str = "FI_WEIR_STATS";
 pub(super) const TRACE: &str = "FI_WEIR_TRACE";
 pub(super) const STALL_MS: &str = "FI_WEIR_STALL_MS";
 
-/// All settings, in the order of the documents.
+/// All settings, in the order of the documentation.
 pub const SETTINGS: &[SettingInfo] = &[
     SettingInfo {
         variable: FLOW,
         default: "dynamic",
         allowed: "unlimited, hardware, static, static-connection, adaptive, dynamic",
-        help: "Flow control: dynamic moves credits to the senders that use them; static gives every sender a fixed quota \
-               (static-connection: in the form of connections), adaptive raises it when senders have to wait; hardware \
-               tries again when there is no buffer, unlimited lets a sender look for room.",
+        help: "Flow-control scheme. dynamic: credits move to the senders that use them. static: every \
+               sender has a fixed quota (static-connection: in the form of connections). adaptive: the \
+               quota grows when a sender has to wait. hardware: a refused sender tries again. unlimited: a \
+               sender checks for room.",
     },
     SettingInfo {
         variable: PIGGYBACK,
         default: "1",
         allowed: "0, 1",
-        help: "Return credits with messages of the other direction, not only in credit packets.",
+        help: "Return credits with messages in the other direction, not only in credit packets.",
     },
     SettingInfo {
         variable: MAILBOX_SLOTS,
         default: "0",
         allowed: "0, or 1 to 16777216",
-        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders; 0: with dynamic credits FI_WEIR_SLOTS_PER_PEER for each, but not less than what its lanes hold, 4096 to 65536 in all; otherwise 256 for each sender.",
+        help: "Data slots (64 bytes) of an endpoint's mailbox, for all its senders. 0 with dynamic credits: \
+               FI_WEIR_SLOTS_PER_PEER for each rank, but at least what the lanes hold (4096 to 65536). 0 \
+               with other schemes: 256 for each sender.",
     },
     SettingInfo {
         variable: SLOTS_PER_PEER,
         default: "16",
         allowed: "1 to 1024",
-        help: "Dynamic credits: data slots of the mailbox for each rank of the job, shared by those who send.",
+        help: "Dynamic credits: data slots of the mailbox for each rank of the job; all senders share them.",
     },
     SettingInfo {
         variable: ATTACH,
         default: "contact",
         allowed: "contact, start",
-        help: "Dynamic credits: a sender gets its share of the mailbox when it first sends, or all get equal ones from the start (as published).",
+        help: "Dynamic credits: when a sender gets its share of the mailbox. contact: when it first sends. \
+               start: all senders get equal shares from the start (as published).",
     },
     SettingInfo {
         variable: CREDIT_SLOTS,
         default: "2",
         allowed: "1 to 16",
-        help: "Slots for explicit credit packets, for each sender; with dynamic credits also the credits guaranteed to it.",
+        help: "Slots for credit packets, for each sender; with dynamic credits also its guaranteed credits.",
     },
     SettingInfo {
         variable: PREPOSTED,
         default: "0",
         allowed: "0, or 1 to 65535",
-        help: "hardware, static-connection: slots pre-posted for each sender; 0: as the mailbox is divided.",
+        help: "hardware, static-connection: pre-posted slots of each sender; 0: its share of the mailbox.",
     },
     SettingInfo {
         variable: RNR_TIMER_US,
         default: "10",
         allowed: "1 to 655360",
-        help: "hardware: how long a sender waits when its receiver is not ready (unit: microseconds).",
+        help: "hardware: how long a refused sender waits before it tries again (unit: microseconds).",
     },
     SettingInfo {
         variable: RNR_RETRIES,
         default: "7",
         allowed: "0 to 7",
-        help: "hardware: how often a sender tries again before the connection fails; 7: without limit.",
+        help: "hardware: how often a refused sender tries again before the connection fails; 7: without \
+               limit.",
     },
     SettingInfo {
         variable: ECM_THRESHOLD,
         default: "0",
         allowed: "0, or 1 to 65535",
-        help: "static-connection, adaptive: credits that gather before an explicit credit message; 0: half of the buffers.",
+        help: "static-connection, adaptive: credits that a receiver gathers before it sends an explicit \
+               credit message; 0: half of the sender's slots.",
     },
     SettingInfo {
         variable: ADAPTIVE_START,
         default: "4",
         allowed: "1 to 65535",
-        help: "adaptive: slots of each sender at first, no more than the most.",
+        help: "adaptive: slots of each sender at first, at most FI_WEIR_ADAPTIVE_MAX.",
     },
     SettingInfo {
         variable: ADAPTIVE_MAX,
         default: "0",
         allowed: "0, or 1 to 65535",
-        help: "adaptive: most slots of each sender; 0: as the mailbox is divided.",
+        help: "adaptive: most slots of each sender; 0: its share of the mailbox.",
     },
     SettingInfo {
         variable: ADAPTIVE_GROWTH,
         default: "exponential",
         allowed: "linear:1 to linear:65535, exponential",
-        help: "adaptive: how the slots grow with each packet that had to wait for credit.",
+        help: "adaptive: how a sender's slots grow when a packet had to wait for credit.",
     },
     SettingInfo {
         variable: QUOTA_REST,
         default: "first",
         allowed: "first, round",
-        help: "Slots left when the mailbox does not divide evenly: one more for each of the first senders, or for nobody.",
+        help: "Slots that remain when the mailbox does not divide evenly. first: one more for each of the \
+               first senders. round: they stay unused.",
     },
     SettingInfo {
         variable: EAGER_BYTES,
         default: "16384",
         allowed: "0 to 1048576",
-        help: "Longest message that is sent whole; the receiver fetches longer ones (unit: bytes).",
+        help: "Longest eager message; the receiver fetches longer ones by rendezvous (unit: bytes).",
     },
     SettingInfo {
         variable: UNEXPECTED_BUDGET,
         default: "16777216",
         allowed: "65536 to 1099511627776",
-        help: "Memory of a receiver for messages without a receive; beyond it their payload stays with the senders (unit: bytes).",
+        help: "Unexpected-message budget: memory of a receiver for messages without a posted receive. \
+               Beyond it the payload stays with the senders (unit: bytes).",
     },
     SettingInfo {
         variable: RETAIN_BYTES,
         default: "0",
         allowed: "0 to 1099511627776",
-        help: "Memory of a sender for messages whose receivers have no room; 0: half of the node's, divided by its ranks (unit: bytes).",
+        help: "Memory of a sender for bounce buffers, which hold messages whose receivers have no room; 0: \
+               half of the node's memory divided by its ranks (unit: bytes).",
     },
     SettingInfo {
         variable: CROSS_MEMORY,
         default: "1",
         allowed: "0, 1",
-        help: "Copy large messages straight between processes, where the kernel allows it.",
+        help: "Copy large messages directly between processes, if the kernel allows it.",
     },
     SettingInfo {
         variable: MAX_PEERS,
         default: "4096",
         allowed: "1 to 4096",
-        help: "Lanes of an endpoint's mailbox; more senders take turns.",
+        help: "Lanes of an endpoint's mailbox. With more senders, idle ones return their lanes on request.",
     },
     SettingInfo {
         variable: IDLE_BYTES,
         default: "655360",
         allowed: "0 to 4294967295",
-        help: "Mailbox that idle senders may keep; above it, those idle for a second give their lanes back (unit: bytes).",
+        help: "Mailbox bytes that idle senders may retain; above it, senders that are idle for a second \
+               return their lanes (unit: bytes).",
     },
     SettingInfo {
         variable: SPIN,
         default: "0",
         allowed: "0 to 1000000",
-        help: "Polls that find nothing before the core is given away; 0: chosen by cores and ranks.",
+        help: "Empty polls before the core is yielded; 0: chosen by cores and ranks.",
     },
     SettingInfo {
         variable: SKIP_YIELDS,
         default: "1",
         allowed: "0, 1",
-        help: "Leave out what an MPI library yields after a read that has found something, or where every rank has a core.",
+        help: "Skip redundant sched_yield calls of the MPI library: after a read that found something, and \
+               where every rank has a core.",
     },
     SettingInfo {
         variable: SLEEP_US,
@@ -200,42 +211,43 @@ pub const SETTINGS: &[SettingInfo] = &[
         variable: CLOSE_MS,
         default: "10000",
         allowed: "0 to 600000",
-        help: "How long closing waits for operations that are not complete. Messages whose sends are complete are waited for as long as their receivers live (unit: milliseconds).",
+        help: "Close timeout for operations that are not complete (unit: milliseconds). Messages of \
+               completed sends are waited for as long as their receivers live.",
     },
     SettingInfo {
         variable: SHM_DIR,
         default: "/dev/shm",
         allowed: "an existing directory",
-        help: "Where mailboxes live; should be in memory (tmpfs).",
+        help: "Directory of the mailboxes; should be in memory (tmpfs).",
     },
     SettingInfo {
         variable: STATS,
         default: "",
         allowed: "an existing directory",
-        help: "Where endpoints leave their counters; `weir run` sets and reads it.",
+        help: "Directory for the counters of endpoints; `weir run` sets and reads it.",
     },
     SettingInfo {
         variable: TRACE,
         default: "",
         allowed: "an existing directory",
-        help: "Where endpoints leave samples of credits, stalls and memory; `weir run --report` sets and reads it.",
+        help: "Directory for samples of credits, stalls and memory; `weir run --report` sets and reads it.",
     },
     SettingInfo {
         variable: STALL_MS,
         default: "1000",
         allowed: "0 to 3600000",
-        help: "Say so when a send has waited so long for credit (unit: milliseconds); 0: never.",
+        help: "Log a send that waits this long for credit (unit: milliseconds); 0: never.",
     },
 ];
 
-/// Former names of settings, each with its name now. The allowed values are the same.
+/// Former names of settings and their present names. The allowed values are the same.
 const RENAMED: &[(&str, &str)] = &[("FI_WEIR_ADMIT", ATTACH)];
 
 pub(super) fn known_variables() -> String {
     SETTINGS.iter().map(|setting| setting.variable).collect::<Vec<_>>().join(", ")
 }
 
-/// Refuses names that begin with `FI_WEIR_` and are no setting: a misspelled one would be ignored silently otherwise.
+/// Rejects names that begin with `FI_WEIR_` and are no setting. Otherwise a misspelled name would have no effect.
 ///
 /// # Errors
 /// For the first such name in alphabetical order: [`SettingError::Renamed`] if it is the former name of a setting,
@@ -253,8 +265,8 @@ pub fn check_names(names: impl IntoIterator<Item = String>) -> Result<(), Settin
     })
 }
 
-/// The setting whose name has most in common with `name`; compared without the prefix, which all share. Beginnings
-/// count more than ends (Jaro-Winkler), since people shorten names at the end.
+/// The setting whose name is most similar to `name`, compared without the common prefix. Beginnings count more than
+/// ends (Jaro-Winkler), since people shorten names at the end.
 fn nearest_setting(name: &str) -> &'static str {
     let tail = |name: &str| name.trim_start_matches(PREFIX).to_ascii_uppercase();
     let likeness = |known: &str| strsim::jaro_winkler(&tail(name), &tail(known));

@@ -1,8 +1,8 @@
-//! Settings: one list of `FI_WEIR_*` variables, for the provider, the command and the documents.
+//! Settings: the `FI_WEIR_*` variables, for the provider, the command and the documentation.
 //!
-//! [`SETTINGS`] says what there is, [`Settings::from_lookup`] reads and checks it, [`Settings::quota`] checks what
-//! depends on the number of peers. Nothing here knows who asks: the provider reads its process's environment,
-//! `weir run` its own environment under its flags, a test a closure.
+//! [`SETTINGS`] lists them, [`Settings::from_lookup`] reads and checks them, and [`Settings::quota`] checks what
+//! depends on the number of peers. The caller supplies the values. The provider reads the environment of its process,
+//! `weir run` adds its options, and a test uses a closure.
 
 mod list;
 mod plan;
@@ -19,31 +19,31 @@ use list::*;
 pub use list::{PREFIX, SETTINGS, SettingInfo, check_names};
 pub use plan::{DEFAULT_SLOTS_PER_SENDER, MailboxPlan};
 
-/// All ranks of a node together copy at most this part of its memory: a half.
+/// All ranks of a node together use at most 1 / this of its memory for bounce buffers.
 const RETAIN_DIVISOR: u64 = 2;
 
-/// A setting that is not allowed. Its text is one line that names the variable, the value and what is allowed.
+/// A setting that is not allowed. Its text is one line with the variable, the value and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// None of the words or numbers it can be.
+    /// The value is none of the allowed words or numbers.
     #[error("{variable}={value}: allowed are {allowed}")]
     NotAllowed {
         /// Variable.
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// Names a directory that is not there.
-    #[error("{variable}={value}: is not an existing directory")]
+    /// The directory does not exist.
+    #[error("{variable}={value}: is not an existing directory; create it or name another")]
     NoDirectory {
         /// Variable.
         variable: &'static str,
         /// Its value.
         value: String,
     },
-    /// Fits by itself, but not with this many ranks.
+    /// The value is too small for this many ranks.
     #[error("{variable}={value}: {ranks} ranks{with} need at least {least}")]
     TooFew {
         /// Variable.
@@ -52,12 +52,12 @@ pub enum SettingError {
         value: u32,
         /// Endpoints of the job.
         ranks: u32,
-        /// What else counts, ` with 2 credit slots each`.
+        /// A further condition, for example ` with 2 credit slots each`.
         with: String,
-        /// What would do.
+        /// The least value that is allowed.
         least: u64,
     },
-    /// Fits by itself, but is more than this many ranks can share: a sender's part has a bound of its own.
+    /// The value is too large for this many ranks: a sender's share has a bound of its own.
     #[error("{variable}={value}: {ranks} ranks can have at most {most}, {MAX_LANE_SLOTS} slots each")]
     TooMany {
         /// Variable.
@@ -66,19 +66,19 @@ pub enum SettingError {
         value: u32,
         /// Endpoints of the job.
         ranks: u32,
-        /// What would do.
+        /// The greatest value that is allowed.
         most: u64,
     },
-    /// Fits by itself, but is more than another setting allows.
-    #[error("{variable}={value}: more than {other}={most}, which is the most")]
+    /// The value is greater than another setting allows.
+    #[error("{variable}={value}: must be at most {other}={most}")]
     ExceedsOther {
         /// Variable.
         variable: &'static str,
         /// Its value.
         value: u32,
-        /// What it contradicts.
+        /// The other variable.
         other: &'static str,
-        /// What that allows.
+        /// The value of the other variable.
         most: u32,
     },
     /// The setting has another name now.
@@ -94,13 +94,13 @@ pub enum SettingError {
     Unknown {
         /// Variable.
         variable: String,
-        /// The setting whose name is nearest.
+        /// The setting with the most similar name.
         nearest: &'static str,
     },
 }
 
 impl SettingError {
-    /// The variable that is to blame.
+    /// The variable that is at fault.
     pub fn variable(&self) -> &str {
         match self {
             SettingError::NotAllowed { variable, .. }
@@ -114,64 +114,64 @@ impl SettingError {
     }
 }
 
-/// What to do with the slots left when the quota does not divide evenly (spec, 2a).
+/// The use of the slots that remain when the mailbox does not divide evenly (spec, 2a).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaRest {
     /// One more slot for each of the first senders.
     First,
-    /// Nobody gets them.
+    /// They stay unused.
     Round,
 }
 
 /// All settings of an endpoint, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `FI_WEIR_FLOW` with what belongs to that scheme alone: `FI_WEIR_PIGGYBACK`, `FI_WEIR_RNR_TIMER_US`,
+    /// `FI_WEIR_FLOW`, and the settings of that scheme alone: `FI_WEIR_PIGGYBACK`, `FI_WEIR_RNR_TIMER_US`,
     /// `FI_WEIR_RNR_RETRIES`, `FI_WEIR_ECM_THRESHOLD`, `FI_WEIR_ADAPTIVE_GROWTH`.
     pub scheme: Scheme,
-    /// `FI_WEIR_MAILBOX_SLOTS`: data slots of a mailbox, for all senders; 0: by the number of ranks.
+    /// `FI_WEIR_MAILBOX_SLOTS`: data slots of a mailbox, for all senders; 0: chosen by the number of ranks.
     pub mailbox_slots: u32,
     /// `FI_WEIR_SLOTS_PER_PEER`: dynamic credits, data slots for each rank.
     pub slots_per_peer: u32,
     /// `FI_WEIR_ATTACH` (`contact`, `start`): dynamic credits, when a sender gets its share.
     pub attach: AttachPolicy,
-    /// `FI_WEIR_CREDIT_SLOTS`: slots per peer for explicit credit packets.
+    /// `FI_WEIR_CREDIT_SLOTS`: slots for credit packets, for each peer.
     pub credit_slots: u32,
     /// `FI_WEIR_PREPOSTED`: data slots of a sender (hardware, static in the connection form); 0: its share.
     pub preposted_slots: u32,
     /// `FI_WEIR_ADAPTIVE_START`: data slots of a sender at first.
     pub adaptive_start_slots: u32,
-    /// `FI_WEIR_ADAPTIVE_MAX`: the most that they become; 0: its share.
+    /// `FI_WEIR_ADAPTIVE_MAX`: most data slots of a sender; 0: its share.
     pub adaptive_max_slots: u32,
     /// `FI_WEIR_QUOTA_REST` (`first`, `round`).
     pub quota_rest: QuotaRest,
-    /// `FI_WEIR_EAGER_BYTES`: longest message that travels whole.
+    /// `FI_WEIR_EAGER_BYTES`: longest eager message.
     pub eager_bytes: u32,
-    /// `FI_WEIR_UNEXPECTED_BUDGET`: memory for unexpected payload. Unit: bytes.
+    /// `FI_WEIR_UNEXPECTED_BUDGET`: the unexpected-message budget. Unit: bytes.
     pub unexpected_budget_bytes: u64,
-    /// `FI_WEIR_RETAIN_BYTES`: memory for copies of our messages; 0: see [`Settings::retain_limit_bytes`]. Unit: bytes.
+    /// `FI_WEIR_RETAIN_BYTES`: memory for bounce buffers; 0: see [`Settings::retain_limit_bytes`]. Unit: bytes.
     pub retain_bytes: u64,
-    /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages straight between processes.
+    /// `FI_WEIR_CROSS_MEMORY` (`0`, `1`): copy large messages directly between processes.
     pub cross_memory: bool,
-    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): leave out yields of the MPI library that are of no use ([`weir_link::sched_yield`]).
+    /// `FI_WEIR_SKIP_YIELDS` (`0`, `1`): skip redundant yields of the MPI library ([`weir_link::sched_yield`]).
     pub skip_yields: bool,
     /// `FI_WEIR_MAX_PEERS`: lanes of a mailbox.
     pub max_peers: u32,
-    /// `FI_WEIR_IDLE_BYTES`: what of a mailbox idle senders may keep.
+    /// `FI_WEIR_IDLE_BYTES`: mailbox bytes that idle senders may retain.
     pub idle_bytes: u32,
-    /// `FI_WEIR_SPIN`: polls that find nothing before the core is given away; 0: by cores and ranks.
+    /// `FI_WEIR_SPIN`: empty polls before the core is yielded; 0: chosen by cores and ranks.
     pub spin: u32,
-    /// `FI_WEIR_SLEEP_US`: longest sleep inside a libfabric read, one thread calling.
+    /// `FI_WEIR_SLEEP_US`: longest sleep inside a libfabric read, if one thread calls.
     pub sleep_us: u32,
-    /// `FI_WEIR_CLOSE_MS`: how long closing waits for peers to take what was sent.
+    /// `FI_WEIR_CLOSE_MS`: close timeout for operations that are not complete.
     pub close_ms: u32,
-    /// `FI_WEIR_SHM_DIR`: where mailboxes live.
+    /// `FI_WEIR_SHM_DIR`: directory of the mailboxes.
     pub shm_dir: PathBuf,
     /// `FI_WEIR_STATS`: directory for counters, read by `weir run`.
     pub stats_dir: Option<PathBuf>,
     /// `FI_WEIR_TRACE`: directory for traces, read by `weir run --report`.
     pub trace_dir: Option<PathBuf>,
-    /// `FI_WEIR_STALL_MS`: a send that waits so long for credit is told of; 0: never.
+    /// `FI_WEIR_STALL_MS`: shortest wait for credit that is reported; 0: none is.
     pub stall_ms: u32,
 }
 
@@ -206,20 +206,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings that the environment of this process asks for.
+    /// Reads the settings from the environment of this process.
     ///
     /// # Errors
     /// [`SettingError`]: the first setting that is not allowed, or a `FI_WEIR_*` variable that does not exist.
     pub fn from_environment() -> Result<Settings, SettingError> {
         check_names(std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned()))?;
-        // A value that is no UTF-8 is no allowed value either; lossy, it is refused with a readable message.
+        // Values that are not UTF-8 are not allowed either. The lossy text makes the error readable.
         Settings::from_lookup(|variable| {
             std::env::var_os(variable).map(|value| value.to_string_lossy().into_owned())
         })
     }
 
-    /// The settings that `lookup` (variable to value) asks for. What is absent or empty has its default.
-    /// Looks at the file system, for the directories only.
+    /// Reads the settings from `lookup`, which maps variables to values. Absent and empty values mean the default.
+    /// Accesses the file system only to check directories.
     ///
     /// # Errors
     /// [`SettingError`]: the first setting that is not allowed.
@@ -268,8 +268,8 @@ impl Settings {
         })
     }
 
-    /// What a sender may copy for receivers without room, with `ranks` of them on this node (0: not known, counts as one).
-    /// Unit: bytes.
+    /// Most memory that a sender uses for bounce buffers, with `ranks` ranks on this node (0: not known, counts as
+    /// one). Unit: bytes.
     pub fn retain_limit_bytes(&self, ranks: u32) -> u64 {
         match self.retain_bytes {
             0 => node_memory::available_bytes() / RETAIN_DIVISOR / u64::from(ranks.max(1)),
@@ -277,8 +277,8 @@ impl Settings {
         }
     }
 
-    /// The settings as variables and values, in the order of [`SETTINGS`]; what has no value, or none in this scheme, is
-    /// left out.
+    /// The settings as variables and values, in the order of [`SETTINGS`], without those that have no value or do not
+    /// apply to this scheme.
     pub fn to_variables(&self) -> Vec<(&'static str, String)> {
         let switch = |on: bool| String::from(if on { "1" } else { "0" });
         let number = |threshold: Option<NonZeroU32>| threshold.map_or(0, NonZeroU32::get).to_string();
@@ -349,7 +349,7 @@ impl Settings {
     }
 }
 
-/// The scheme that is asked for. All that belongs to schemes is checked, also what this one does not use.
+/// The selected scheme. Checks the settings of all schemes, also of those that are not selected.
 fn read_scheme(given: &impl Fn(&str) -> Option<String>) -> Result<Scheme, SettingError> {
     let piggyback = read_word(given, PIGGYBACK, &SWITCH)?.unwrap_or(true);
     let rnr_timer_us = read_number(given, RNR_TIMER_US, 1..=655_360)?.unwrap_or(10);
@@ -385,7 +385,7 @@ fn growth_word(growth: Growth) -> String {
     }
 }
 
-/// Refuses `value` if it is more than `most`, unless that is 0.
+/// Rejects `value` if it is greater than `most`, unless that is 0.
 fn check_not_above(
     (variable, value): (&'static str, u32),
     (other, most): (&'static str, u32),

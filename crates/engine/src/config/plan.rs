@@ -1,4 +1,4 @@
-//! How the mailbox of an endpoint is divided: lanes, and what each sender owns in its own, by scheme and number of ranks.
+//! The mailbox plan: how many lanes a mailbox has and how many slots each sender owns, by scheme and number of ranks.
 
 use weir_link::shm::MAX_LANE_SLOTS;
 use weir_proto::flow::static_connection;
@@ -10,24 +10,27 @@ use super::{QuotaRest, SettingError, Settings};
 /// Data slots per sender when `FI_WEIR_MAILBOX_SLOTS` is 0.
 pub const DEFAULT_SLOTS_PER_SENDER: u32 = 256;
 
-/// With dynamic credits, the most that a mailbox has at least if nobody says how many data slots: 4 MiB, which are the node's memory and
-/// not an adapter's, so more than [`DataRegion::MIN_SLOTS`]. Whoever waits for credit among more ranks than cores loses its core, and what it has
-/// sent by then decides how often (docs/explanation/performance.md, "Incast").
+/// With dynamic credits, the most data slots that a mailbox gets without `FI_WEIR_MAILBOX_SLOTS`, unless the number of
+/// ranks requires more: 4 MiB. That is the node's memory and not an adapter's, so it exceeds [`DataRegion::MIN_SLOTS`].
+/// With more ranks than cores a sender without credit loses its core, so more slots mean fewer switches
+/// (docs/explanation/performance.md, "Incast").
 const DEFAULT_MAX_SLOTS: u32 = 65_536;
-/// So much of the budget for unexpected payload for each of these slots: what may come under credits is reserved there (76 B a slot of the region and of
-/// what senders begin with), and should leave most of it.
+/// Bytes of the unexpected-message budget for each of these slots. Packets that may still come under credits reserve 76
+/// B of the budget for each slot of the region and of the starting credits. Most of the budget should remain.
 const BUDGET_BYTES_PER_SLOT: u64 = 224;
-/// The most data slots of a lane whose sender shares the mailbox with few others: with its queue, half of a core's second-level cache.
+/// Most data slots of a lane whose sender shares the mailbox with few others: half of a core's second-level cache.
 const MAX_DEFAULT_LANE_SLOTS: u32 = 8192;
-/// Bounds on the lanes of all ranks of a job together, as long as none is shorter than [`DataRegion::MAX_LANE_SLOTS`]: 32 MiB, and an eighth of the file system that
-/// they are in, since other jobs have lanes there too, and ranks that nobody expects. A lane's memory is reserved as a whole.
+/// Bounds on the lanes of all ranks of a job together, as long as no lane is shorter than
+/// [`DataRegion::MAX_LANE_SLOTS`]: 32 MiB, and an eighth of their file system. Other jobs and spawned ranks have lanes
+/// there too. A lane's memory is reserved as a whole.
 const MAX_JOB_LANE_BYTES: u64 = 32 << 20;
 const FILE_SYSTEM_DIVISOR: u64 = 8;
 
-/// And on the lanes of one mailbox: so much of the budget for unexpected payload. Who gives little memory to that does not mean the mailbox to take more.
+/// Bound on the lanes of one mailbox: the unexpected-message budget divided by this. A user who sets a small budget
+/// wants a small mailbox too.
 const BUDGET_DIVISOR: u64 = 4;
 
-/// The most data slots that one of `peers` senders can hold at a time with dynamic credits; 0: nobody knows how many there will be.
+/// Most data slots that one of `peers` senders can hold at a time with dynamic credits; 0 peers: not known.
 fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
     let least = DataRegion::MAX_LANE_SLOTS;
     if peers == 0 {
@@ -44,38 +47,38 @@ fn lane_slots(peers: u32, file_system_bytes: u64, budget_bytes: u64) -> u32 {
 pub struct MailboxPlan {
     /// Data slots of every lane.
     pub base_slots: u32,
-    /// So many lanes, the first ones, have one slot more.
+    /// The first lanes, this many, have one slot more.
     pub rest_lanes: u32,
-    /// Credits of every sender at first; 0: all its data slots.
+    /// Starting credits of every sender; 0: all its data slots.
     pub start_slots: u32,
     /// Credit slots of every lane.
     pub credit_slots: u32,
-    /// Dynamic credits: what all lanes share, with the same `start_slots`. Else nothing.
+    /// Dynamic credits: the region that all lanes share, with the same `start_slots`. Otherwise the default.
     pub region: DataRegion,
 }
 
 impl Settings {
-    /// How the mailbox of each endpoint of a job of `peers` endpoints is shared among them, or among as many as have a lane at
-    /// a time. 0: not known yet, counts as one.
+    /// The mailbox plan of each endpoint of a job of `peers` endpoints (0: not known, counts as one). At most as many
+    /// share it as can have a lane at a time.
     ///
-    /// With credits, `data region >= credit region >= 1 slot per process`: fewer data slots than credit slots would
-    /// mean that a sender can be owed more credit packets than it ever sent packets. Without, one slot each is enough.
+    /// With credits, `data region >= credit region >= 1 slot per process`. With fewer data slots than credit slots, a
+    /// sender could be due more credit packets than it ever sent packets. Without credits, one slot each is enough.
     /// Source: spec/flow-control.md, 2a, formula 5.2.
     ///
     /// # Errors
-    /// [`SettingError::TooFew`], if the mailbox is too small, [`SettingError::TooMany`], if a
-    /// sender's part would be larger than a lane can be.
+    /// [`SettingError::TooFew`] if the mailbox is too small; [`SettingError::TooMany`] if a sender's share would exceed
+    /// a lane.
     pub fn quota(&self, peers: u32) -> Result<MailboxPlan, SettingError> {
         self.quota_within(peers, u64::MAX)
     }
 
-    /// The same where the mailboxes lie in a file system of so many bytes.
+    /// [`Settings::quota`] for mailboxes in a file system of `file_system_bytes` bytes.
     ///
     /// # Errors
     /// As for [`Settings::quota`].
     pub fn quota_within(&self, peers: u32, file_system_bytes: u64) -> Result<MailboxPlan, SettingError> {
         let lane_slots = lane_slots(peers, file_system_bytes, self.unexpected_budget_bytes);
-        let peers = peers.max(1).min(self.max_peers); // of more, so many share it at a time
+        let peers = peers.max(1).min(self.max_peers); // more ranks share the lanes by turns
         let too_few = |variable, value, with, least| {
             Err(SettingError::TooFew { variable, value, ranks: peers, with, least })
         };
@@ -91,12 +94,12 @@ impl Settings {
         let dynamic = matches!(self.scheme, Scheme::Dynamic { .. });
         if self.mailbox_slots == 0 && dynamic {
             let slots = DataRegion::default_slots(self.slots_per_peer.max(credit_slots), peers);
-            // For each sender a message is reserved besides.
+            // One message of each sender is reserved in addition.
             let messages_bytes =
                 u64::from(peers) * weir_proto::unexpected_cost_bytes(self.eager_bytes.into());
             let left_bytes = self.unexpected_budget_bytes.saturating_sub(messages_bytes);
             let affordable_slots = (left_bytes / BUDGET_BYTES_PER_SLOT).min(DEFAULT_MAX_SLOTS.into()) as u32;
-            let of_lanes = lane_slots.saturating_mul(peers); // more than can be filled would be reserved in vain
+            let of_lanes = lane_slots.saturating_mul(peers); // slots beyond the lanes could not be filled
             return Ok(self.shared(slots.max(affordable_slots.min(of_lanes)), peers, lane_slots));
         }
         if self.mailbox_slots == 0 {
@@ -147,11 +150,11 @@ impl Settings {
         }
     }
 
-    /// Lanes of `base_slots` data slots of their own, with what the scheme needs besides.
+    /// Lanes of `base_slots` data slots each, with the other slots that the scheme needs.
     fn divided(&self, base_slots: u32, rest_lanes: u32) -> MailboxPlan {
         let credit_slots = match self.scheme {
             Scheme::Hardware { .. } => 0,
-            // As many as are ever unread, also of those who own one slot more.
+            // As many as are ever unread, also of senders that own one slot more.
             Scheme::StaticConnection { ecm_threshold } => {
                 let slots = |quota_slots| static_connection::ecm_slots(quota_slots, ecm_threshold);
                 slots(base_slots).max(if rest_lanes > 0 { slots(base_slots + 1) } else { 0 })

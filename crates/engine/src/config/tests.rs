@@ -1,4 +1,4 @@
-//! All settings, all refusals, all plans.
+//! Settings: reading and writing all of them, rejected values, mailbox plans.
 
 use super::list::*;
 use super::plan::MailboxPlan;
@@ -19,7 +19,7 @@ fn refusal(variable: &str, value: &str) -> String {
 fn unset_settings_have_the_documented_defaults() {
     let settings = with(&[]).unwrap();
     assert_eq!(settings, Settings::default());
-    // What belongs to schemes that are not the default one has no value.
+    // Settings of schemes other than the default one have no value.
     let of_others =
         [PREPOSTED, RNR_TIMER_US, RNR_RETRIES, ECM_THRESHOLD, ADAPTIVE_START, ADAPTIVE_MAX, ADAPTIVE_GROWTH];
     let documented: Vec<_> = SETTINGS
@@ -130,13 +130,16 @@ fn contradicting_settings_are_rejected() {
     let refused = |variables: &[(&str, &str)]| with(variables).unwrap_err().to_string();
     assert_eq!(
         refused(&[(FLOW, "static-connection"), (PREPOSTED, "8"), (ECM_THRESHOLD, "9")]),
-        "FI_WEIR_ECM_THRESHOLD=9: more than FI_WEIR_PREPOSTED=8, which is the most"
+        "FI_WEIR_ECM_THRESHOLD=9: must be at most FI_WEIR_PREPOSTED=8"
     );
     assert_eq!(
         refused(&[(FLOW, "adaptive"), (ADAPTIVE_START, "9"), (ADAPTIVE_MAX, "8")]),
-        "FI_WEIR_ADAPTIVE_START=9: more than FI_WEIR_ADAPTIVE_MAX=8, which is the most"
+        "FI_WEIR_ADAPTIVE_START=9: must be at most FI_WEIR_ADAPTIVE_MAX=8"
     );
-    assert!(with(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "2")]).is_ok(), "the default start is less then");
+    assert!(
+        with(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "2")]).is_ok(),
+        "the default start is lowered to the maximum"
+    );
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn each_scheme_gets_its_lane_slots() {
     let connection = [(FLOW, "static-connection"), (PREPOSTED, "100"), (ECM_THRESHOLD, "10")];
     assert_eq!(plan(&connection, 4), [100, 0, 0, 10]);
     assert_eq!(plan(&[(FLOW, "static-connection"), (MAILBOX_SLOTS, "4")], 4), [1, 0, 0, 1]);
-    // Half of 3 is 2, half of 4 is 2: the first lane's owner needs two slots for messages of credits.
+    // Half of 3 is 2, half of 4 is 2: the first lane's owner needs two slots for credit packets.
     assert_eq!(plan(&[(FLOW, "static-connection"), (MAILBOX_SLOTS, "13")], 4), [3, 1, 0, 2]);
     assert_eq!(plan(&[(FLOW, "adaptive")], 4), [256, 0, 4, 2]);
     assert_eq!(plan(&[(FLOW, "adaptive"), (ADAPTIVE_MAX, "64"), (ADAPTIVE_START, "1")], 4), [64, 0, 1, 2]);
@@ -221,8 +224,9 @@ fn numbers_outside_their_range_are_rejected() {
 
 #[test]
 fn a_missing_directory_is_rejected() {
-    assert_eq!(refusal(SHM_DIR, "/no/such"), "FI_WEIR_SHM_DIR=/no/such: is not an existing directory");
-    assert_eq!(refusal(STATS, "/proc/version"), "FI_WEIR_STATS=/proc/version: is not an existing directory");
+    let advice = "is not an existing directory; create it or name another";
+    assert_eq!(refusal(SHM_DIR, "/no/such"), format!("FI_WEIR_SHM_DIR=/no/such: {advice}"));
+    assert_eq!(refusal(STATS, "/proc/version"), format!("FI_WEIR_STATS=/proc/version: {advice}"));
 }
 
 #[test]
@@ -258,16 +262,16 @@ fn a_former_name_is_rejected_with_the_name_that_replaces_it() {
     );
 }
 
-fn fixed() -> Settings {
+fn static_credits() -> Settings {
     Settings { scheme: Scheme::Static { piggyback: true }, ..Settings::default() }
 }
 
 #[test]
-fn the_default_mailbox_of_fixed_quotas_grows_with_the_ranks() {
+fn the_default_mailbox_of_static_credits_grows_with_the_ranks() {
     let region = DataRegion::default();
     let plan = MailboxPlan { base_slots: 256, rest_lanes: 0, start_slots: 0, credit_slots: 2, region };
     for peers in [0, 1, 8, 4096] {
-        assert_eq!(fixed().quota(peers), Ok(plan));
+        assert_eq!(static_credits().quota(peers), Ok(plan));
     }
 }
 
@@ -278,12 +282,15 @@ fn the_shared_region_grows_with_the_ranks_within_its_bounds() {
     assert_eq!([0, 2].map(figures), [(4096, 256), (16_384, 256)]);
     assert_eq!([8, 64, 100].map(|peers| figures(peers).0), [65_536; 3]);
     assert_eq!([16, 32].map(figures), [(32_768, 256); 2]);
-    // What is reserved for a message of each leaves less for the region.
+    // The reservation of one message for each sender leaves less for the region.
     assert_eq!([600, 870].map(figures), [(28_226, 11), (13_920, 4)]);
     assert_eq!([1024, 4096].map(figures), [(16_384, 4), (65_536, 4)]);
-    let poor = Settings { unexpected_budget_bytes: 2 << 20, ..Settings::default() };
-    let least = Settings { unexpected_budget_bytes: 1 << 16, ..Settings::default() };
-    assert_eq!([poor, least].map(|settings| settings.quota(8).unwrap().region.slots), [8192, 4096]);
+    let small_budget = Settings { unexpected_budget_bytes: 2 << 20, ..Settings::default() };
+    let least_budget = Settings { unexpected_budget_bytes: 1 << 16, ..Settings::default() };
+    assert_eq!(
+        [small_budget, least_budget].map(|settings| settings.quota(8).unwrap().region.slots),
+        [8192, 4096]
+    );
     let wide = Settings { slots_per_peer: 64, ..Settings::default() };
     assert_eq!(wide.quota(4096).unwrap().region.slots, 262_144);
     for peers in 1..=4096 {
@@ -301,7 +308,7 @@ fn lanes_of_a_small_job_fill_32_mib_or_an_eighth_of_the_file_system() {
     for peers in 1..=22 {
         assert!(lane(peers) * peers * peers * 64 <= 32 << 20, "{peers}");
     }
-    // In a container as Docker makes it: other jobs and spawned ranks have a place too.
+    // In a Docker container with its default /dev/shm: other jobs and spawned ranks have room too.
     let little = |peers| Settings::default().quota_within(peers, 64 << 20).unwrap().base_slots;
     assert_eq!([0, 2, 4, 8, 12, 4096].map(little), [1024, 8192, 8192, 2048, 1024, 1024]);
     let budget = |mib: u64| Settings { unexpected_budget_bytes: mib << 20, ..Settings::default() };
@@ -321,7 +328,7 @@ fn with_attach_start_all_senders_get_equal_quotas() {
 
 #[test]
 fn a_set_mailbox_size_is_divided_among_the_ranks() {
-    let settings = Settings { mailbox_slots: 38, ..fixed() };
+    let settings = Settings { mailbox_slots: 38, ..static_credits() };
     let region = DataRegion::default();
     let plan = |base_slots, rest_lanes| {
         Ok(MailboxPlan { base_slots, rest_lanes, start_slots: 0, credit_slots: 2, region })
@@ -354,7 +361,7 @@ fn a_mailbox_too_small_for_the_ranks_is_rejected() {
 
 #[test]
 fn a_sender_gets_no_more_slots_than_a_lane_can_have() {
-    let settings = Settings { mailbox_slots: 1 << 24, ..fixed() };
+    let settings = Settings { mailbox_slots: 1 << 24, ..static_credits() };
     let refused = settings.quota(2).map_err(|error| error.to_string());
     let text = "FI_WEIR_MAILBOX_SLOTS=16777216: 2 ranks can have at most 2097146, 1048576 slots each";
     assert_eq!(refused, Err(text.into()));

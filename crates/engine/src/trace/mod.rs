@@ -1,9 +1,9 @@
-//! Traces: what an endpoint holds, over time, in a bounded file of its own, for the page of `weir run --report`.
+//! Traces: what an endpoint holds over time, in a bounded file of its own, for the page of `weir run --report`.
 //!
-//! The endpoint samples itself while it makes progress ([`Recorder`]): at most every interval, which doubles, with every
-//! second sample taken out, whenever the file is full. So a run of a second has a sample a millisecond, and one of a day
-//! still fits. A rank that computes for long is not sampled meanwhile: nothing of weir runs then. Whoever started the job
-//! reads the files ([`read_dir`]), also those of killed processes.
+//! The endpoint takes samples while it makes progress ([`Recorder`]), at most one in each interval. Whenever the file
+//! is full, every second sample is removed and the interval doubles. So a run of a second has a sample each
+//! millisecond, and one of a day still fits. A rank outside the library takes no samples. The process that started the
+//! job reads the files ([`read_dir`]), also those of killed processes.
 
 mod record;
 
@@ -26,27 +26,27 @@ const EXTENSION: &str = "trace";
 /// Magic, version, counters in a sample, rank, process, start, identity.
 const HEADER_WORDS: usize = 7;
 const UNKNOWN: u64 = u64::MAX;
-/// The first interval.
+/// The first interval between samples.
 const FIRST_INTERVAL: Duration = Duration::from_millis(1);
-/// How often the process's memory is asked for, which costs some 20 us.
+/// How often the process's memory is read, which costs some 20 us.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(5);
-/// Bound on the samples of a file.
+/// Most samples in a file.
 const MAX_SAMPLES: usize = 2000;
-/// Bound on all files of a job together, as far as its size is known: what a temporary directory can take. Unit: bytes.
+/// Most bytes of all files of a job together, if its size is known, so that a temporary directory can hold them.
 const MAX_JOB_BYTES: u64 = 256 << 20;
 /// Bounds on one file, whatever the job. Unit: bytes.
 const FILE_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=4 << 20;
 
-/// Who a trace is of.
+/// The endpoint that a trace describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedEndpoint {
-    /// Rank in the MPI job, if the launcher had told it.
+    /// Rank in the MPI job, if the launcher had set it.
     pub rank: Option<u64>,
     /// Its process.
     pub pid: u64,
-    /// When the endpoint was made. Unit: ns since 1970.
+    /// When the endpoint was opened. Unit: ns since 1970.
     pub started_ns: u64,
-    /// What tells it apart: see [`weir_link::Address::identity`].
+    /// Its identity: see [`weir_link::Address::identity`].
     pub identity: u64,
 }
 
@@ -63,17 +63,17 @@ pub struct Recorder {
     due: Instant,
     samples: usize,
     bytes: u64,
-    /// What was last written of each pair.
+    /// The last written sample of each pair.
     written: BTreeMap<u32, PairSample>,
     described_peers: HashSet<u32>,
     memory: Memory,
 }
 
 impl Recorder {
-    /// Makes the file of a new endpoint in `directory`. `peers`: how many endpoints the job has, 0 if not known.
+    /// Creates the file of a new endpoint in `directory`. `peers`: endpoints of the job, 0 if not known.
     ///
     /// # Errors
-    /// Those of making and writing a file.
+    /// Those of creating and writing a file.
     pub fn create(directory: &Path, identity: u64, peers: u32) -> io::Result<Recorder> {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let (rank, pid, started_ns) = stats::rank_pid_time();
@@ -100,22 +100,22 @@ impl Recorder {
         })
     }
 
-    /// Whether it is time for a sample.
+    /// Whether the next sample is due.
     #[inline]
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    /// Memory of this process, as of late. Unit: bytes.
+    /// Memory of this process, read at most every [`MEMORY_INTERVAL`]. Unit: bytes.
     pub fn process_bytes(&mut self, now: Instant) -> u64 {
         self.memory.bytes(now)
     }
 
-    /// Writes a sample taken at `now`, whose pairs are all there are. `identity` knows the endpoints behind their numbers. A
-    /// process forked from the endpoint's leaves the file alone.
+    /// Writes a sample taken at `now`, which has all pairs. `identity` maps their numbers to identities. A forked
+    /// process leaves the file of its parent alone.
     ///
     /// # Errors
-    /// Those of writing; the trace then ends before this sample.
+    /// Those of writing. The trace then ends before this sample.
     pub fn record(
         &mut self,
         now: Instant,
@@ -135,7 +135,7 @@ impl Recorder {
             }
         }
         Record::Sample(sample).encode(&mut bytes);
-        // At once and in one piece: what was seen is told also if the process is killed next.
+        // At once and in one write, so that the sample remains if the process is killed next.
         self.file.write_all(&bytes)?;
         self.bytes += bytes.len() as u64;
         self.samples += 1;
@@ -145,7 +145,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes out every second sample and doubles the interval.
+    /// Removes every second sample and doubles the interval.
     fn downsample(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
         self.file.seek(SeekFrom::Start((HEADER_WORDS * 8) as u64))?;
@@ -164,7 +164,7 @@ impl Recorder {
     }
 }
 
-/// Replaces the file at `path` by one that has only a beginning. It appears there complete.
+/// Replaces the file at `path` by one that has only a header. It appears there complete.
 fn begin_file(path: &Path, subject: &TracedEndpoint) -> io::Result<(File, u64)> {
     let temporary = path.with_extension("new");
     let mut options = File::options();
@@ -179,7 +179,7 @@ fn begin_file(path: &Path, subject: &TracedEndpoint) -> io::Result<(File, u64)> 
     Ok((file, bytes.len() as u64))
 }
 
-/// Memory of this process, asked for now and then.
+/// Memory of this process, read periodically.
 #[derive(Debug)]
 struct Memory {
     status: Option<File>,
@@ -219,11 +219,11 @@ pub fn resident_bytes(status: &str) -> u64 {
 pub struct Trace {
     /// Its file.
     pub path: PathBuf,
-    /// Whose it is.
+    /// Its endpoint.
     pub subject: TracedEndpoint,
-    /// Identities of the peers that its samples name by number.
+    /// Identities of the peers, by the numbers in the samples.
     pub peers: BTreeMap<u32, u64>,
-    /// In order of time; pairs that did not change are left out.
+    /// In order of time, without pairs that did not change.
     pub samples: Vec<Sample>,
 }
 
@@ -232,11 +232,11 @@ pub struct Trace {
 pub struct Traces {
     /// By rank, then process, then time.
     pub traces: Vec<Trace>,
-    /// Files that are none of this version.
+    /// Files that are no traces of this version.
     pub skipped: Vec<Skipped>,
 }
 
-/// Reads the traces in `directory`; files that are no traces by their name are left alone.
+/// Reads the traces in `directory`. Files with another extension are ignored.
 ///
 /// # Errors
 /// Only if the directory itself cannot be listed.
@@ -265,13 +265,13 @@ fn read_file(path: &Path) -> Result<Trace, String> {
     let longest = 2 * FILE_BYTES.end();
     let about = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !about.is_file() || about.len() > longest {
-        return Err(format!("it is no file of at most {longest} bytes"));
+        return Err(format!("it is not a regular file of at most {longest} bytes"));
     }
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
     let Some((head, mut rest)) =
         bytes.split_at_checked(HEADER_WORDS * 8).filter(|(head, _)| head[..8] == MAGIC)
     else {
-        return Err(String::from("it is no trace"));
+        return Err(String::from("it is no trace of weir"));
     };
     let word = |index: usize| {
         let mut word = [0; 8];
@@ -279,7 +279,7 @@ fn read_file(path: &Path) -> Result<Trace, String> {
         u64::from_le_bytes(word)
     };
     if (word(1), word(2)) != (VERSION, weir_proto::Counters::NAMES.len() as u64) {
-        return Err(format!("it is of version {}.{}, which this weir does not read", word(1), word(2)));
+        return Err(format!("it has version {}.{}, which this weir does not read", word(1), word(2)));
     }
     let rank = Some(word(3)).filter(|&rank| rank != UNKNOWN);
     let subject = TracedEndpoint { rank, pid: word(4), started_ns: word(5), identity: word(6) };
@@ -338,7 +338,7 @@ mod tests {
         let mut recorder = Recorder::create(directory.path(), 1, 2).unwrap();
         (recorder.max_samples, recorder.max_bytes) = (50, 20_000);
         let start = recorder.started;
-        // Peer 9 speaks once, in the beginning; peer 0 all the time.
+        // Peer 9 sends once, in the beginning; peer 0 all the time.
         let (mut now, mut taken) = (start, 0u32);
         while now < start + Duration::from_secs(10) {
             if recorder.is_due(now) {
@@ -379,11 +379,9 @@ mod tests {
         std::fs::write(directory.path().join("c.trace"), other).unwrap();
         let why: Vec<_> =
             read_dir(directory.path()).unwrap().skipped.into_iter().map(|file| file.why).collect();
-        let version = format!(
-            "it is of version 9.{}, which this weir does not read",
-            weir_proto::Counters::NAMES.len()
-        );
-        assert_eq!(why, ["it is no trace", &version]);
+        let version =
+            format!("it has version 9.{}, which this weir does not read", weir_proto::Counters::NAMES.len());
+        assert_eq!(why, ["it is no trace of weir", &version]);
     }
 
     #[test]

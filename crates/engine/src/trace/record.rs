@@ -1,41 +1,43 @@
-//! What a trace consists of, and how it is written: numbers of seven bits a byte (LEB128), in records that begin with
-//! their length. A process that is killed leaves at most one record torn, the last, and a reader leaves it out.
+//! The records of a trace and their encoding.
 //!
-//! A sample lists only the pairs that have changed since the sample before, so that idle peers cost nothing. Whoever
-//! takes a sample out of a trace must therefore pass its pairs on to the next one: see [`downsample`].
+//! Numbers have seven bits a byte (LEB128), and each record starts with its length. A process that is killed leaves at
+//! most one torn record, the last, which a reader skips.
+//!
+//! A sample lists only the pairs that have changed since the sample before, so that idle peers cost nothing. If a
+//! sample is removed, the next one must get its pairs: see [`downsample`].
 
 use std::collections::BTreeMap;
 use weir_proto::Counters;
 
-/// One peer at the time of a sample. What the scheme does not have is `None`.
+/// One peer at the time of a sample. A value that the scheme does not have is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairSample {
-    /// Credits that we have there; `None` if we do not send there.
+    /// Credits that we have at the peer; `None` if we do not send to it.
     pub credits: Option<u32>,
-    /// All that was granted to us, modulo 2^32.
+    /// Slots that it has granted to us, modulo 2^32.
     pub granted_total: Option<u32>,
-    /// All slots that we have filled there, modulo 2^32.
+    /// Slots that we have filled there, modulo 2^32.
     pub spent_total: Option<u32>,
-    /// Slots of our mailbox that are the peer's: see [`weir_proto::flow::ReceiverView::current`].
+    /// Slots of our mailbox that the peer owns: see [`weir_proto::flow::ReceiverView::current`].
     pub current: Option<u32>,
-    /// Slots that are meant for it: its quota.
+    /// Its quota in our mailbox.
     pub quota_slots: Option<u32>,
     /// Slots retrieved from it and not granted again.
     pub retrieved: Option<u32>,
     /// Messages and packets that wait to be sent to it.
     pub backlog: u32,
-    /// How long something waited for credit there, in all. Unit: ns.
+    /// Total time in which something waited for its credit. Unit: ns.
     pub stalled_ns: u64,
 }
 
-/// What an endpoint holds at the time of a sample.
+/// Memory and queues of an endpoint at the time of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Shared memory of the mailbox. Unit: bytes.
     pub mailbox_bytes: u64,
-    /// What is kept for peers. Unit: bytes.
+    /// Memory of the state for peers. Unit: bytes.
     pub peer_state_bytes: u64,
-    /// Unexpected messages waiting.
+    /// Unexpected messages.
     pub unexpected_messages: u64,
     /// Their payload. Unit: bytes.
     pub unexpected_bytes: u64,
@@ -45,12 +47,12 @@ pub struct Gauges {
     pub process_bytes: u64,
 }
 
-/// One moment.
+/// One sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Since the endpoint was made. Unit: ns.
+    /// Time since the endpoint was opened. Unit: ns.
     pub at_ns: u64,
-    /// What it holds.
+    /// Memory and queues of the endpoint.
     pub gauges: Gauges,
     /// Totals; `stalled_ns` includes stalls that are not over.
     pub counters: Counters,
@@ -64,14 +66,14 @@ pub struct Sample {
 pub(super) enum Record {
     /// From here on, peer `number` is the endpoint `identity`.
     Peer { number: u32, identity: u64 },
-    /// What was seen.
+    /// A sample.
     Sample(Sample),
 }
 
 const PEER: u64 = 0;
 const SAMPLE: u64 = 1;
 const GAUGES: usize = 6;
-/// Bound on one record: 4096 peers and what goes with them. Unit: bytes.
+/// Longest record: 4096 peers and the other fields. Unit: bytes.
 const MAX_RECORD_BYTES: u64 = 1 << 19;
 
 impl Gauges {
@@ -129,7 +131,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// `None` as 0, all others one higher.
+/// Encodes `None` as 0 and all numbers one higher.
 fn put_optional(bytes: &mut Vec<u8>, number: Option<u32>) {
     put(bytes, number.map_or(0, |number| u64::from(number) + 1));
 }
@@ -175,8 +177,8 @@ impl Record {
         bytes.extend_from_slice(&content);
     }
 
-    /// Takes the next record from `bytes`. `None`: there is no whole record more, or what is there is none; `bytes` is as it
-    /// was then.
+    /// Takes the next record from `bytes`. `None`: there is no further whole record, or it is malformed; `bytes` is
+    /// then unchanged.
     pub(super) fn decode(bytes: &mut &[u8]) -> Option<Record> {
         let mut rest = *bytes;
         let length = take(&mut rest).filter(|length| *length <= MAX_RECORD_BYTES)?;
@@ -226,8 +228,8 @@ impl Record {
     }
 }
 
-/// Takes out every second sample, the last excepted. What an omitted one said of a pair is said by the next, unless that
-/// has later news.
+/// Removes every second sample except the last. The next sample gets the pairs of a removed one, unless it has later
+/// values of them.
 pub(super) fn downsample(records: Vec<Record>) -> Vec<Record> {
     let samples = records.iter().filter(|record| matches!(record, Record::Sample(_))).count();
     let mut kept = Vec::with_capacity(records.len() / 2 + 1);
@@ -294,7 +296,7 @@ mod tests {
             &[],
             &[5, 0],
             &[1, 9],                                                          // an unknown kind
-            &[3, 0, 0, 0, 0][..3],                                            // shorter than it says
+            &[3, 0, 0, 0, 0][..3],                                            // shorter than its length
             &[4, 0, 0, 0, 0],                                                 // longer than its content
             &[0x80; 12],                                                      // a number without end
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0], // a number of more than 64 bits

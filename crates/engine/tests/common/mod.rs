@@ -1,10 +1,10 @@
-//! What several tests of the engine do.
+//! Helpers that several tests of the engine share.
 
 use weir_engine::{Engine, Post, SendArguments};
 use weir_link::memory::OwnedMemory;
 use weir_proto::{SendLevel, Space};
 
-/// Sends `count` messages of 8 B with tag 7, whose buffers are not needed any more.
+/// Injects `count` messages of 8 B with tag 7.
 pub fn inject(sender: &mut Engine, receiver: &Engine, count: usize) {
     let to = sender.peer(&receiver.address());
     for _ in 0..count {
