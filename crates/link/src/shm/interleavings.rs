@@ -34,7 +34,7 @@ fn collect(inbox: &mut Inbox<Arc<HeapLane>>, lane: u32) -> Vec<u8> {
 
 fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
     let (mut head, mut packet) = ([0; 64], credit());
-    let found = reader.look(&mut head, &mut packet).expect("a whole packet");
+    let found = reader.read_head(&mut head, &mut packet).expect("a whole packet");
     let mut bytes = vec![0; packet.payload_bytes as usize];
     let length = bytes.len() as u64;
     reader.copy_payload(&head, &found, &memory(&mut bytes), 0, length);
@@ -75,12 +75,12 @@ fn receive_all(bell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [V
     }
 }
 
-/// Messages of these sizes through a ring of so many slots, two of which are set aside, whose writer looks after each `early_slots`
+/// Messages of these sizes through a ring of so many slots, two of which are set aside, whose writer looks after each `early_wrap_slots`
 /// whether it can begin again.
-fn through_a_short_ring(slots: u32, early_slots: u32, sizes: &'static [usize]) {
+fn through_a_short_ring(slots: u32, early_wrap_slots: u32, sizes: &'static [usize]) {
     explore(4, move || {
         let lane = Arc::new(HeapLane::new(slots));
-        let mut writer = Writer::wrapping_after(Arc::clone(&lane), early_slots);
+        let mut writer = Writer::with_early_wrap_slots(Arc::clone(&lane), early_wrap_slots);
         let mut reader = Reader::new(lane);
         let sender = thread::spawn(move || {
             let mut room = 0;

@@ -535,12 +535,12 @@ impl Link for ShmLink {
             }
         };
         let Lane::Open(OpenLane { peer: from, .. }) = *self.lanes.get(lane as usize)? else { return None };
-        match self.inbox.reader_mut(lane)?.look(&mut self.head, &mut self.packet) {
+        match self.inbox.reader_mut(lane)?.read_head(&mut self.head, &mut self.packet) {
             Ok(found) => {
                 self.current = Some(Current { lane, found });
                 Some(Polled::Packet { from })
             }
-            Err(ring::NoPacket) => {
+            Err(ring::MalformedPacket) => {
                 self.refuse_lane(lane);
                 Some(Polled::Other(Box::new(Arrival::Malformed { from })))
             }

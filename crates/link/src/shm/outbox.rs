@@ -74,7 +74,7 @@ pub enum SendStep {
     Head,
     Publish,
     /// Does something only if the packet has wrapped early; then it is seen from here on.
-    SendBack,
+    PublishEarlyWrap,
     AnnounceLane,
     AnnounceSummary,
     MarkWoken,
@@ -87,7 +87,7 @@ impl SendStep {
         SendStep::Body,
         SendStep::Head,
         SendStep::Publish,
-        SendStep::SendBack,
+        SendStep::PublishEarlyWrap,
         SendStep::AnnounceLane,
         SendStep::AnnounceSummary,
         SendStep::MarkWoken,
@@ -107,11 +107,11 @@ impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
                 SendStep::Body => self.writer.fill_body(packet.payload_bytes, payload, in_head),
                 SendStep::Head => self.writer.fill_head(packet, payload, in_head),
                 SendStep::Publish => self.writer.publish_word(),
-                SendStep::SendBack => {
-                    if self.writer.wraps() {
-                        self.writer.send_back();
+                SendStep::PublishEarlyWrap => {
+                    if self.writer.wraps_early() {
+                        self.writer.publish_early_wrap();
                     }
-                    self.writer.move_on(slots);
+                    self.writer.advance(slots);
                     light_fence(self.full_fences);
                     quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
                 }

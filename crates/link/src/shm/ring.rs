@@ -31,7 +31,7 @@
 //! need no care: they are never both possible in one slot without the zero between.
 //!
 //! **A long ring that stays in the cache.** A lane is as long as a sender may ever need, and whoever sends little would still pass through all of it,
-//! and through each core's cache. So a writer that is some way into the ring ([`EARLY_SLOTS`]) and finds everything retired
+//! and through each core's cache. So a writer that is some way into the ring ([`EARLY_WRAP_SLOTS`]) and finds everything retired
 //! *wraps early*: its next packet is at slot 0, and when that is published, the slot where it would have been gets the word [`EARLY_WRAP`],
 //! which sends the reader there too. It counts for no position. Until the reader has seen it the writer may not touch it, and need not:
 //! in the lap that follows both leave that slot out, wherever a run crosses it. So a ring has one slot more than can be unread.
@@ -64,9 +64,9 @@ const MAX_PAYLOAD_BYTES: u32 = GEOMETRY.max_packet_slots * GEOMETRY.slot_bytes -
 const EARLY_WRAP: u32 = u32::MAX;
 /// After so many slots a writer looks whether everything is retired and it can begin again at slot 0. A look, and a slot that sends the reader back,
 /// are a line each that crosses.
-pub const EARLY_SLOTS: u32 = if cfg!(test) { 2 } else { 256 };
+pub const EARLY_WRAP_SLOTS: u32 = if cfg!(test) { 2 } else { 256 };
 /// No slot.
-const NONE: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// A cache line of its own.
 #[repr(C, align(64))]
@@ -121,30 +121,30 @@ pub fn publish_word(position: u64) -> u32 {
     (position as u32 & (u32::MAX >> 1)) + 1
 }
 
-/// Where we are in a ring: the position, its slot without a division, and a slot ahead of it, or [`NONE`], that is left out in this lap.
+/// Where we are in a ring: the position, its slot without a division, and a slot ahead of it, or [`NO_SLOT`], that is left out in this lap.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     position: u64,
     slot: u32,
-    left_out: u32,
+    skipped_slot: u32,
 }
 
 impl Cursor {
-    const START: Cursor = Cursor { position: 0, slot: 0, left_out: NONE };
+    const START: Cursor = Cursor { position: 0, slot: 0, skipped_slot: NO_SLOT };
 
     #[inline]
     fn advance(&mut self, by: u32, slots: u32) {
         self.position += u64::from(by);
         let mut slot = self.slot + by;
-        if slot >= self.left_out {
-            (slot, self.left_out) = (slot + 1, NONE);
+        if slot >= self.skipped_slot {
+            (slot, self.skipped_slot) = (slot + 1, NO_SLOT);
         }
         self.slot = if slot >= slots { slot - slots } else { slot };
     }
 
     /// Goes on at slot 0 and leaves this one out. One that was left out before is free: everything is retired.
     fn wrap_early(&mut self) {
-        (self.left_out, self.slot) = (self.slot, 0);
+        (self.skipped_slot, self.slot) = (self.slot, 0);
     }
 
     /// Calls `visit(slot, count)` for each stretch of the slots of a run of `run_slots` from here that follow its head.
@@ -152,9 +152,9 @@ impl Cursor {
     fn for_each_stretch(self, run_slots: u32, slots: u32, mut visit: impl FnMut(u32, u32)) {
         let (mut at, mut left) = (self.slot + 1, run_slots - 1);
         while left > 0 {
-            at += u32::from(at == self.left_out);
+            at += u32::from(at == self.skipped_slot);
             at = if at >= slots { at - slots } else { at };
-            let end = if at < self.left_out { slots.min(self.left_out) } else { slots };
+            let end = if at < self.skipped_slot { slots.min(self.skipped_slot) } else { slots };
             let count = left.min(end - at);
             visit(at, count);
             (at, left) = (at + count, left - count);
@@ -164,7 +164,7 @@ impl Cursor {
 
 /// Calls `visit(byte of the slots, bytes)` for each stretch of the `bytes` bytes behind the head of the run at `cursor`.
 #[inline]
-fn for_each_part(cursor: Cursor, bytes: u32, slots: u32, mut visit: impl FnMut(usize, usize)) {
+fn for_each_body_part(cursor: Cursor, bytes: u32, slots: u32, mut visit: impl FnMut(usize, usize)) {
     let mut left = bytes as usize;
     cursor.for_each_stretch(1 + bytes.div_ceil(SLOT_BYTES as u32), slots, |slot, count| {
         let here = left.min(count as usize * SLOT_BYTES);
@@ -179,25 +179,33 @@ pub struct Writer<L> {
     lane: L,
     at: Cursor,
     /// `slots + retired` as counted by the last `room`, but for the two slots set aside.
-    room_counted: u64,
+    slots_counted: u64,
     /// The position at which it looks next whether it can wrap early.
-    look_at: u64,
+    next_wrap_check: u64,
     /// How far it then is, at least. Unit: slots.
-    early_slots: u32,
-    /// The slot from which the packet in hand has wrapped early, or [`NONE`].
-    wraps_from: u32,
+    early_wrap_slots: u32,
+    /// The slot from which the packet in hand has wrapped early, or [`NO_SLOT`].
+    early_wrap_slot: u32,
 }
 
 impl<L: LaneMemory> Writer<L> {
     /// A writer at position 0 of a fresh lane.
     pub fn new(lane: L) -> Writer<L> {
-        Writer::wrapping_after(lane, EARLY_SLOTS)
+        Writer::with_early_wrap_slots(lane, EARLY_WRAP_SLOTS)
     }
 
-    /// The same, with something else than [`EARLY_SLOTS`].
-    pub fn wrapping_after(lane: L, early_slots: u32) -> Writer<L> {
-        let look_at = if early_slots < lane.slots() { u64::from(early_slots) } else { u64::MAX };
-        Writer { lane, at: Cursor::START, room_counted: 0, look_at, early_slots, wraps_from: NONE }
+    /// The same, with something else than [`EARLY_WRAP_SLOTS`].
+    pub fn with_early_wrap_slots(lane: L, early_wrap_slots: u32) -> Writer<L> {
+        let next_wrap_check =
+            if early_wrap_slots < lane.slots() { u64::from(early_wrap_slots) } else { u64::MAX };
+        Writer {
+            lane,
+            at: Cursor::START,
+            slots_counted: 0,
+            next_wrap_check,
+            early_wrap_slots,
+            early_wrap_slot: NO_SLOT,
+        }
     }
 
     /// The memory.
@@ -223,8 +231,8 @@ impl<L: LaneMemory> Writer<L> {
     /// How many slots the packet fills and how many bytes of its payload are in the head.
     #[inline(always)]
     pub fn begin(&mut self, packet: &Packet) -> (u32, u32) {
-        if self.at.position >= self.look_at {
-            self.look_back();
+        if self.at.position >= self.next_wrap_check {
+            self.try_early_wrap();
         }
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
@@ -245,12 +253,12 @@ impl<L: LaneMemory> Writer<L> {
     /// Wraps early if everything is retired.
     #[cold]
     #[inline(never)]
-    fn look_back(&mut self) {
-        self.look_at = self.at.position + u64::from(self.early_slots);
+    fn try_early_wrap(&mut self) {
+        self.next_wrap_check = self.at.position + u64::from(self.early_wrap_slots);
         // Acquire: as in `room`.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
         if retired == self.at.position && self.at.slot > 0 {
-            self.wraps_from = self.at.slot;
+            self.early_wrap_slot = self.at.slot;
             self.at.wrap_early();
         }
     }
@@ -261,7 +269,7 @@ impl<L: LaneMemory> Writer<L> {
         let Some((memory, offset)) = payload else { return };
         let left = payload_bytes - in_head;
         let mut from_byte = offset + u64::from(in_head);
-        for_each_part(self.at, left, self.lane.slots(), |mut at, bytes| {
+        for_each_body_part(self.at, left, self.lane.slots(), |mut at, bytes| {
             memory.for_each_stretch(from_byte, bytes as u64, |from, bytes| {
                 // SAFETY: the stretch is readable by the promise behind `UserMemory`; `begin` has checked that the run
                 // fits in the lane, so that each part lies inside the slots; the run is ours by credit.
@@ -315,10 +323,10 @@ impl<L: LaneMemory> Writer<L> {
     #[inline]
     pub fn publish(&mut self, slots: u32) {
         self.publish_word();
-        if self.wraps_from != NONE {
-            self.send_back();
+        if self.early_wrap_slot != NO_SLOT {
+            self.publish_early_wrap();
         }
-        self.move_on(slots);
+        self.advance(slots);
     }
 
     /// The first part of [`Writer::publish`].
@@ -330,23 +338,23 @@ impl<L: LaneMemory> Writer<L> {
 
     /// The last part of [`Writer::publish`].
     #[inline(always)]
-    pub(super) fn move_on(&mut self, slots: u32) {
+    pub(super) fn advance(&mut self, slots: u32) {
         self.at.advance(slots, self.lane.slots());
     }
 
     /// Whether the packet in hand has wrapped early.
     #[cfg(test)]
-    pub(super) fn wraps(&self) -> bool {
-        self.wraps_from != NONE
+    pub(super) fn wraps_early(&self) -> bool {
+        self.early_wrap_slot != NO_SLOT
     }
 
     /// Sends the reader to slot 0, where the packet is that was just published: then only can that be seen.
     #[cold]
     #[inline(never)]
-    pub(super) fn send_back(&mut self) {
+    pub(super) fn publish_early_wrap(&mut self) {
         // Release: whoever follows finds the packet.
-        self.lane.word(self.wraps_from).store(EARLY_WRAP, Ordering::Release);
-        self.wraps_from = NONE;
+        self.lane.word(self.early_wrap_slot).store(EARLY_WRAP, Ordering::Release);
+        self.early_wrap_slot = NO_SLOT;
     }
 
     /// Slots that have become free since the last call; the first call counts the whole lane but the two slots that are set aside, for
@@ -360,8 +368,8 @@ impl<L: LaneMemory> Writer<L> {
             return 0;
         }
         let total = slots + retired;
-        let more = total.saturating_sub(self.room_counted);
-        self.room_counted += more;
+        let more = total.saturating_sub(self.slots_counted);
+        self.slots_counted += more;
         more.min(slots) as u32
     }
 }
@@ -379,7 +387,7 @@ pub struct Found {
 
 /// The lane holds something that is no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoPacket;
+pub struct MalformedPacket;
 
 /// The receiving side of a ring.
 #[derive(Debug)]
@@ -415,19 +423,19 @@ impl<L: LaneMemory> Reader<L> {
     /// [`Reader::arrived`].
     ///
     /// # Errors
-    /// [`NoPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
+    /// [`MalformedPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
     #[inline(always)]
-    pub fn look(&mut self, head: &mut Head, packet: &mut Packet) -> Result<Found, NoPacket> {
+    pub fn read_head(&mut self, head: &mut Head, packet: &mut Packet) -> Result<Found, MalformedPacket> {
         if self.lane.word(self.at.slot).load(Ordering::Acquire) != publish_word(self.at.position) {
-            self.follow()?;
+            self.follow_early_wrap()?;
         }
         // SAFETY: one whole slot of the ring, published (the Acquire load above).
         unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
-        wire::decode_into(head, MAX_PAYLOAD_BYTES, packet).map_err(|_| NoPacket)?;
+        wire::decode_into(head, MAX_PAYLOAD_BYTES, packet).map_err(|_| MalformedPacket)?;
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
         let slots = slots_of(packet, header_bytes);
         if slots > GEOMETRY.max_packet_slots || slots >= self.lane.slots() {
-            return Err(NoPacket);
+            return Err(MalformedPacket);
         }
         Ok(Found { payload_bytes: packet.payload_bytes, header_bytes, slots })
     }
@@ -435,19 +443,19 @@ impl<L: LaneMemory> Reader<L> {
     /// Wraps early, as the writer did before what it has published.
     #[cold]
     #[inline(never)]
-    fn follow(&mut self) -> Result<(), NoPacket> {
+    fn follow_early_wrap(&mut self) -> Result<(), MalformedPacket> {
         let word = self.lane.word(self.at.slot);
         if self.at.slot == 0 || word.load(Ordering::Acquire) != EARLY_WRAP {
-            return Err(NoPacket);
+            return Err(MalformedPacket);
         }
         word.store(0, Ordering::Relaxed); // before `retired` and before any credit, as in `retire`
         self.at.wrap_early();
         let published = self.lane.word(0).load(Ordering::Acquire) == publish_word(self.at.position);
-        published.then_some(()).ok_or(NoPacket)
+        published.then_some(()).ok_or(MalformedPacket)
     }
 
     /// Copies the first `bytes` payload bytes of the packet at the head of the lane to `memory`; `head` and `found` are
-    /// what [`Reader::look`] gave.
+    /// what [`Reader::read_head`] gave.
     ///
     /// # Panics
     /// If the packet has fewer, or the memory.
@@ -471,7 +479,7 @@ impl<L: LaneMemory> Reader<L> {
     #[inline(never)]
     fn copy_body(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         let mut to_byte = offset;
-        for_each_part(self.at, bytes as u32, self.lane.slots(), |mut at, bytes| {
+        for_each_body_part(self.at, bytes as u32, self.lane.slots(), |mut at, bytes| {
             memory.for_each_stretch(to_byte, bytes as u64, |to, bytes| {
                 // SAFETY: the stretch is writable by the promise behind `UserMemory`; the range is inside the run,
                 // whose length `look` checked against the lane; it was published with its head.
@@ -483,7 +491,7 @@ impl<L: LaneMemory> Reader<L> {
     }
 
     /// Zeroes the first words of the slots of a run, all but the first.
-    fn clear_behind_head(&self, run_slots: u32) {
+    fn clear_body_words(&self, run_slots: u32) {
         self.at.for_each_stretch(run_slots, self.lane.slots(), |first, count| {
             for slot in first..first + count {
                 self.lane.word(slot).store(0, Ordering::Relaxed);
@@ -497,7 +505,7 @@ impl<L: LaneMemory> Reader<L> {
         let slots = self.lane.slots();
         self.lane.word(self.at.slot).store(0, Ordering::Relaxed);
         if found.slots > 1 {
-            self.clear_behind_head(found.slots);
+            self.clear_body_words(found.slots);
         }
         self.at.advance(found.slots, slots);
         // Release: the zeroes come first. A plain store to a line that only writers without credit read.
@@ -527,7 +535,7 @@ mod tests {
     fn receive(reader: &mut Reader<Arc<HeapLane>>) -> Option<Vec<u8>> {
         reader.arrived().then(|| {
             let (mut head, mut packet) = ([0; SLOT_BYTES], credit());
-            let found = reader.look(&mut head, &mut packet).expect("a packet");
+            let found = reader.read_head(&mut head, &mut packet).expect("a packet");
             let mut bytes = vec![0; packet.payload_bytes as usize];
             // SAFETY: the vector outlives the view.
             let memory = unsafe { UserMemory::contiguous(bytes.as_mut_ptr(), bytes.len()) };
@@ -567,11 +575,12 @@ mod tests {
     #[test]
     fn early_wraps_lose_nothing_and_use_no_slot_twice() {
         let mut wraps = 0;
-        for (slots, early_slots) in (5..14).flat_map(|slots| (1..slots).map(move |early| (slots, early))) {
+        for (slots, early_wrap_slots) in (5..14).flat_map(|slots| (1..slots).map(move |early| (slots, early)))
+        {
             let lane = Arc::new(HeapLane::new(slots));
-            let mut writer = Writer::wrapping_after(Arc::clone(&lane), early_slots);
+            let mut writer = Writer::with_early_wrap_slots(Arc::clone(&lane), early_wrap_slots);
             let mut reader = Reader::new(lane);
-            let mut rng = fastrand::Rng::with_seed(u64::from(slots * 32 + early_slots));
+            let mut rng = fastrand::Rng::with_seed(u64::from(slots * 32 + early_wrap_slots));
             let (mut unread, mut unread_slots) = (std::collections::VecDeque::new(), 0);
             for round in 0..2_000_u32 {
                 let bytes = vec![round as u8; rng.usize(..3 * 64)];
@@ -579,14 +588,14 @@ mod tests {
                 if unread_slots + filled < slots {
                     let before = writer.at.slot;
                     send(&mut writer, &bytes); // `begin` asserts that the slots are its own
-                    wraps += u32::from(writer.at.left_out == before);
+                    wraps += u32::from(writer.at.skipped_slot == before);
                     unread.push_back(bytes);
                     unread_slots += filled;
                 }
                 for _ in 0..[0, 1, usize::MAX, unread.len()][rng.usize(..4)].min(unread.len()) {
                     let bytes = unread.pop_front().expect("as many as were counted");
                     unread_slots -= slots_of(&eager(bytes.len() as u32), 48);
-                    assert_eq!(receive(&mut reader), Some(bytes), "{slots} {early_slots} {round}");
+                    assert_eq!(receive(&mut reader), Some(bytes), "{slots} {early_wrap_slots} {round}");
                 }
                 if unread.is_empty() {
                     assert_eq!(receive(&mut reader), None);
@@ -606,7 +615,7 @@ mod tests {
         let (mut writer, mut reader) = pair(4096);
         for round in 0..10_000_u32 {
             send(&mut writer, &round.to_le_bytes());
-            assert!(writer.at.slot <= EARLY_SLOTS + 1, "{round}");
+            assert!(writer.at.slot <= EARLY_WRAP_SLOTS + 1, "{round}");
             assert_eq!(receive(&mut reader), Some(round.to_le_bytes().to_vec()));
         }
     }
@@ -615,15 +624,15 @@ mod tests {
     fn a_slot_that_sends_back_to_nothing_is_no_packet() {
         let (mut writer, mut reader) = pair(8);
         let look =
-            |reader: &mut Reader<Arc<HeapLane>>| reader.look(&mut [0; SLOT_BYTES], &mut credit()).err();
+            |reader: &mut Reader<Arc<HeapLane>>| reader.read_head(&mut [0; SLOT_BYTES], &mut credit()).err();
         writer.lane.word(0).store(EARLY_WRAP, Ordering::Release);
-        assert_eq!(look(&mut reader), Some(NoPacket), "from slot 0 to slot 0");
+        assert_eq!(look(&mut reader), Some(MalformedPacket), "from slot 0 to slot 0");
         writer.lane.word(0).store(0, Ordering::Release);
         send(&mut writer, &[1]);
         receive(&mut reader);
         writer.lane.word(1).store(EARLY_WRAP, Ordering::Release);
-        assert_eq!(look(&mut reader), Some(NoPacket), "to an empty slot");
-        assert_eq!(look(&mut reader), Some(NoPacket), "and so it stays");
+        assert_eq!(look(&mut reader), Some(MalformedPacket), "to an empty slot");
+        assert_eq!(look(&mut reader), Some(MalformedPacket), "and so it stays");
     }
 
     #[test]
@@ -665,6 +674,6 @@ mod tests {
         writer.fill(&credit(), None);
         writer.lane.word(0).store(9, Ordering::Release);
         assert!(reader.arrived());
-        assert_eq!(reader.look(&mut [0; SLOT_BYTES], &mut credit()).err(), Some(NoPacket));
+        assert_eq!(reader.read_head(&mut [0; SLOT_BYTES], &mut credit()).err(), Some(MalformedPacket));
     }
 }
