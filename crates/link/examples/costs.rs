@@ -78,7 +78,7 @@ fn membarrier() {
 }
 
 /// One endpoint of the ping-pong; `first` begins. Returns the best time of a hundred round trips.
-fn bounce(link: &mut dyn Link, rounds: u32, bytes: u32, first: bool) -> f64 {
+fn ping_pong(link: &mut dyn Link, rounds: u32, bytes: u32, first: bool) -> f64 {
     let mut buffer = vec![0_u8; bytes as usize];
     // SAFETY: the buffer outlives the view.
     let memory = unsafe { UserMemory::contiguous(buffer.as_mut_ptr(), buffer.len()) };
@@ -133,9 +133,9 @@ fn main() {
             let (a, b) = (&mut *a, &mut *b);
             scope.spawn(move || {
                 let _ = cores::pin(1);
-                bounce(b, rounds, bytes, false);
+                ping_pong(b, rounds, bytes, false);
             });
-            let best = bounce(a, rounds, bytes, true);
+            let best = ping_pong(a, rounds, bytes, true);
             let mean = start.elapsed().as_nanos() as f64 / f64::from(rounds);
             println!("{bytes:>5} bytes, two cores: round trip {best:.0} ns best hundred, {mean:.0} ns mean");
         });

@@ -1,4 +1,4 @@
-//! What goes wrong around a mailbox: deaths, forks, forbidden system calls, full memory, scribbled bytes.
+//! What goes wrong around a mailbox: deaths, forks, forbidden system calls, full memory, with_overwritten_mailbox bytes.
 #![allow(missing_docs)]
 
 mod common;
@@ -79,7 +79,7 @@ fn a_peer_that_dies_before_its_lane_is_accepted_is_found_dead_after_a_cleanup() 
 }
 
 #[test]
-fn cleanup_removes_what_the_dead_left_and_nothing_else() {
+fn cleanup_removes_only_files_of_dead_processes() {
     let dir = directory();
     let living = open(dir.path());
     let words = shared_words();
@@ -129,7 +129,7 @@ fn cleanup_removes_what_the_dead_left_and_nothing_else() {
 }
 
 #[test]
-fn the_lock_survives_everything_that_this_process_does_with_its_segments() {
+fn the_liveness_lock_is_kept_when_a_process_uses_its_own_segments() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
@@ -173,7 +173,7 @@ fn a_forked_child_does_not_close_or_unlink_its_parents_mailbox() {
 }
 
 #[test]
-fn a_child_that_outlives_its_parent_does_not_pass_for_it() {
+fn a_forked_child_does_not_make_its_dead_parent_look_alive() {
     let dir = directory();
     let words = shared_words();
     let parent = fork(|| {
@@ -192,7 +192,7 @@ fn a_child_that_outlives_its_parent_does_not_pass_for_it() {
 }
 
 #[test]
-fn a_process_that_exits_without_closing_leaves_no_name() {
+fn a_process_that_exits_without_closing_leaves_no_file() {
     let dir = directory();
     let child = fork(|| {
         std::mem::forget(open(dir.path()));
@@ -204,7 +204,7 @@ fn a_process_that_exits_without_closing_leaves_no_name() {
 }
 
 #[test]
-fn copies_between_processes_gather_pieces_and_name_bad_addresses() {
+fn copies_between_processes_gather_pieces_and_report_bad_addresses() {
     let dir = directory();
     let words = shared_words();
     let mut there: Vec<u8> = (0..3_000_000_u32).map(|i| (i * 7) as u8).collect();
@@ -237,7 +237,7 @@ fn copies_between_processes_gather_pieces_and_name_bad_addresses() {
 }
 
 #[test]
-fn cross_memory_attach_may_be_forbidden() {
+fn a_forbidden_cross_memory_attach_is_reported() {
     let dir = directory();
     let words = shared_words();
     let mut bytes = [7_u8; 64];
@@ -265,7 +265,7 @@ fn cross_memory_attach_may_be_forbidden() {
 }
 
 #[test]
-fn without_membarrier_nothing_is_lost_either() {
+fn no_packet_is_lost_without_membarrier() {
     let dir = directory();
     // Who has none: the receiver from the beginning, the sender, the receiver later.
     for case in 0..3 {
@@ -348,15 +348,15 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
 }
 
 /// A mailbox in another process, so that this one may open its file and write to it.
-fn scribbled(scribble: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut ShmLink)) {
-    scribbled_and_told(scribble, reader, |_, _| ());
+fn with_overwritten_mailbox(overwrite: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut ShmLink)) {
+    with_overwritten_mailbox_then(overwrite, reader, |_, _| ());
 }
 
-/// The same; `told` gets our own side and the address of the mailbox after `reader` is done.
-fn scribbled_and_told(
-    scribble: impl FnOnce(&std::fs::File),
+/// The same; `then` gets the sender and the address of the mailbox after `reader` is done.
+fn with_overwritten_mailbox_then(
+    overwrite: impl FnOnce(&std::fs::File),
     reader: impl FnOnce(&mut ShmLink),
-    told: impl FnOnce(&mut ShmLink, &Address),
+    then: impl FnOnce(&mut ShmLink, &Address),
 ) {
     let dir = directory();
     let words = shared_words();
@@ -366,7 +366,7 @@ fn scribbled_and_told(
         put(words, 0, b.address());
         accept(&mut b, Peer(3));
         words[20].store(1, SeqCst);
-        until("the scribble", || words[21].load(SeqCst) == 1);
+        until("the overwriting", || words[21].load(SeqCst) == 1);
         reader(&mut b);
         words[22].store(1, SeqCst);
         until("the end", || words[23].load(SeqCst) == 1);
@@ -381,10 +381,10 @@ fn scribbled_and_told(
         std::fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").path());
     let path = path.into_iter().find(|path| *path != own).expect("the other one");
     let file = std::fs::File::options().read(true).write(true).open(path).expect("a file");
-    scribble(&file);
+    overwrite(&file);
     words[21].store(1, SeqCst);
     until("the reading", || words[22].load(SeqCst) == 1 || ended(child));
-    told(sender, &address);
+    then(sender, &address);
     words[23].store(1, SeqCst);
     assert_eq!(reap(child), 0);
 }
@@ -393,9 +393,9 @@ const LANE: u64 = 65536;
 const SLOTS: u64 = LANE + 256;
 
 #[test]
-fn a_packet_that_is_none_ends_its_lane() {
+fn a_malformed_packet_closes_its_lane() {
     for head in [&[9_u8, 0, 0, 0][..], &[1, 0, 0, 0, 0xff, 1], &[1, 0, 0, 0, 0x10, 99]] {
-        scribbled_and_told(
+        with_overwritten_mailbox_then(
             |file| {
                 file.write_all_at(&head[4..], SLOTS + 4).expect("written");
                 file.write_all_at(&head[..4], SLOTS).expect("written");
@@ -410,7 +410,7 @@ fn a_packet_that_is_none_ends_its_lane() {
 }
 
 #[test]
-fn a_scribbled_header_of_a_peer_is_refused() {
+fn an_overwritten_segment_header_is_rejected() {
     let dir = directory();
     for (at, byte) in [(0, 1), (8, 9), (12, 200), (20, 1), (56, 0), (59, 9), (64, 255), (71, 77), (72, 1)] {
         let words = shared_words();
@@ -441,7 +441,7 @@ proptest! {
         plausible in any::<bool>(),
         header in proptest::collection::vec(any::<u8>(), 0..1200),
     ) {
-        scribbled(
+        with_overwritten_mailbox(
             |file| {
                 let mut bytes = bytes;
                 if plausible {

@@ -37,7 +37,7 @@ fn an_endpoint_can_send_to_itself() {
 }
 
 #[test]
-fn what_an_endpoint_sends_to_itself_overtakes_what_others_send() {
+fn packets_to_itself_are_received_before_packets_of_others() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let address = a.address();
@@ -107,7 +107,7 @@ fn the_lane_is_full_after_quota_and_credit_packets() {
 }
 
 #[test]
-fn senders_without_credit_look_for_room() {
+fn senders_without_credits_count_freed_slots() {
     let dir = directory();
     let conditional = ShmOptions { conditional: true, quota_data_slots: 6, ..options(dir.path()) };
     let mut a = ShmLink::open(&conditional).expect("a mailbox");
@@ -122,7 +122,7 @@ fn senders_without_credit_look_for_room() {
 }
 
 #[test]
-fn late_peers_find_lanes_until_there_are_none() {
+fn late_peers_get_lanes_until_all_are_held() {
     let dir = directory();
     let mut b = open(dir.path());
     let empty = b.mailbox_bytes();
@@ -141,12 +141,12 @@ fn late_peers_find_lanes_until_there_are_none() {
 }
 
 /// Polls `owner`, in whose mailbox nothing comes, until it has asked `link` to leave; then that leaves.
-fn leave_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
+fn detach_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
     until("a request", || {
         assert!(owner.poll().is_none());
         match link.poll() {
             Some(Arrival::DetachRequested { by }) => {
-                leave(link, by);
+                detach(link, by);
                 true
             }
             None => false,
@@ -173,7 +173,7 @@ fn two_lanes(dir: &std::path::Path) -> ShmLink {
 }
 
 #[test]
-fn more_senders_than_lanes_take_turns_first_come_first_served() {
+fn more_senders_than_lanes_get_leases_in_order_of_arrival() {
     let dir = directory();
     let mut b = two_lanes(dir.path());
     let mut senders: Vec<ShmLink> = (0..6).map(|_| open(dir.path())).collect();
@@ -191,7 +191,7 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
     }
     // b asks those who have had something and whose lanes are empty.
     for turn in 2..6_usize {
-        leave_when_asked(&mut senders[turn - 2], &mut b);
+        detach_when_asked(&mut senders[turn - 2], &mut b);
         assert_eq!(release(&mut b), Peer(turn as u32 - 2));
         for (number, sender) in senders.iter_mut().enumerate().skip(turn + 1) {
             assert_eq!(sender.connect(Peer(0), &address), Ok(None), "{number} overtakes {turn}");
@@ -207,7 +207,7 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
     }
     // The first comes back: it is another stay.
     assert_eq!(senders[0].connect(Peer(0), &address), Ok(None));
-    leave_when_asked(&mut senders[4], &mut b);
+    detach_when_asked(&mut senders[4], &mut b);
     release(&mut b);
     let lease = senders[0].connect(Peer(0), &address).expect("connected").expect("a lane");
     assert_ne!(lease.epoch, epochs[0]);
@@ -219,7 +219,7 @@ fn more_senders_than_lanes_take_turns_first_come_first_served() {
 }
 
 #[test]
-fn a_stay_that_has_ended_gives_its_memory_back() {
+fn a_lane_returns_its_memory_when_its_lease_ends() {
     let dir = directory();
     let mut b = open(dir.path());
     let empty = b.mailbox_bytes();
@@ -230,7 +230,7 @@ fn a_stay_that_has_ended_gives_its_memory_back() {
         (0..60).for_each(|number| send(&mut a, Peer(0), number, &[round; 10]));
         (0..60).for_each(|number| assert_eq!(receive(&mut b), (Peer(3), number, vec![round; 10])));
         assert!(b.mailbox_bytes() > empty);
-        leave(&mut a, Peer(0));
+        detach(&mut a, Peer(0));
         release(&mut b);
         assert_eq!(b.mailbox_bytes(), empty, "round {round}");
         send(&mut a, Peer(0), 0, b"late: goes nowhere");
@@ -239,7 +239,7 @@ fn a_stay_that_has_ended_gives_its_memory_back() {
 }
 
 #[test]
-fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its_order() {
+fn a_full_lane_has_a_slot_for_detach_and_the_next_lease_keeps_the_order() {
     let dir = directory();
     for conditional in [false, true] {
         let open = || ShmLink::open(&ShmOptions { conditional, ..options(dir.path()) }).expect("a mailbox");
@@ -250,7 +250,7 @@ fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its
                 send(&mut a, Peer(0), number.into(), &[round]);
             }
             (0..quota.credit_slots).for_each(|_| a.transmit(Peer(0), &Packet::new(Body::Credit, 0), None));
-            leave(&mut a, Peer(0));
+            detach(&mut a, Peer(0));
             // Its next stay begins before b has read anything of this one.
             a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
             send(&mut a, Peer(0), 1000, &[round]);
@@ -267,14 +267,14 @@ fn a_full_lane_has_room_for_the_last_packet_and_who_comes_back_at_once_keeps_its
             release(&mut b);
             accept(&mut b, Peer(1));
             assert_eq!(receive(&mut b), (Peer(1), 1000, vec![round]));
-            leave(&mut a, Peer(0));
+            detach(&mut a, Peer(0));
             release(&mut b);
         }
     }
 }
 
 #[test]
-fn idle_senders_are_asked_only_for_memory_above_the_limit() {
+fn idle_senders_are_asked_to_detach_only_above_the_memory_limit() {
     let dir = directory();
     let mut b = open(dir.path());
     let empty = b.mailbox_bytes();
@@ -298,7 +298,7 @@ fn idle_senders_are_asked_only_for_memory_above_the_limit() {
     maintain_for_2_s(&mut b, empty + 2 * lane);
     let asked: Vec<bool> = senders.iter_mut().map(|sender| sender.poll().is_some()).collect();
     assert_eq!(asked, [true, true, false, false]);
-    (0..2).for_each(|number| leave(&mut senders[number], Peer(0)));
+    (0..2).for_each(|number| detach(&mut senders[number], Peer(0)));
     for _ in 0..2 {
         release(&mut b);
     }
@@ -306,7 +306,7 @@ fn idle_senders_are_asked_only_for_memory_above_the_limit() {
 }
 
 #[test]
-fn no_sender_is_kept_waiting_by_the_others() {
+fn busy_senders_do_not_starve_others() {
     let dir = directory();
     let peers = 100;
     let many = ShmOptions { max_lanes: 128, ..options(dir.path()) };
@@ -344,7 +344,7 @@ fn no_sender_is_kept_waiting_by_the_others() {
 }
 
 #[test]
-fn the_key_the_name_and_the_version_are_checked() {
+fn addresses_with_a_wrong_key_name_or_version_are_rejected() {
     let dir = directory();
     let (mut a, b) = (open(dir.path()), open(dir.path()));
     for byte in [0, 1, 2, 8, 16, 31] {
@@ -372,7 +372,7 @@ fn endpoints_with_and_without_credits_do_not_connect() {
 }
 
 #[test]
-fn closing_is_seen_and_harms_nobody() {
+fn peers_see_a_closed_mailbox_and_may_still_send_to_it() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
@@ -388,7 +388,7 @@ fn closing_is_seen_and_harms_nobody() {
 }
 
 #[test]
-fn how_a_peer_ended_that_only_attached_to_us_is_known() {
+fn the_end_of_a_peer_that_only_attached_is_known() {
     let dir = directory();
     let mut b = open(dir.path());
     let mut a = open(dir.path());
@@ -407,7 +407,7 @@ fn how_a_peer_ended_that_only_attached_to_us_is_known() {
 }
 
 #[test]
-fn copies_inside_the_process_work_both_ways() {
+fn copies_within_a_process_work_in_both_directions() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
@@ -424,7 +424,7 @@ fn copies_inside_the_process_work_both_ways() {
 }
 
 #[test]
-fn a_second_lane_of_an_address_is_refused() {
+fn a_second_lane_of_an_address_is_not_read() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     a.connect(Peer(0), &b.address()).expect("connected");
@@ -469,7 +469,7 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
 }
 
 #[test]
-fn who_gives_up_a_peer_tells_it_and_its_memory_is_copied_no_more() {
+fn a_sender_that_forgets_its_receiver_is_reported_refused_and_copies_fail() {
     let dir = directory();
     let (mut a, mut b) = (open(dir.path()), open(dir.path()));
     let (to_a, to_b) = (a.address(), b.address());

@@ -77,7 +77,7 @@ fn receive_all(bell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [V
 
 /// Messages of these sizes through a ring of so many slots, two of which are set aside, whose writer looks after each `early_wrap_slots`
 /// whether it can begin again.
-fn through_a_short_ring(slots: u32, early_wrap_slots: u32, sizes: &'static [usize]) {
+fn send_through_short_ring(slots: u32, early_wrap_slots: u32, sizes: &'static [usize]) {
     explore(4, move || {
         let lane = Arc::new(HeapLane::new(slots));
         let mut writer = Writer::with_early_wrap_slots(Arc::clone(&lane), early_wrap_slots);
@@ -110,14 +110,14 @@ fn through_a_short_ring(slots: u32, early_wrap_slots: u32, sizes: &'static [usiz
 }
 
 #[test]
-fn loom_slots_are_reused_only_when_read() {
-    through_a_short_ring(4, 4, &[1, 40, 8, 33]);
+fn loom_slots_are_reused_only_after_they_are_retired() {
+    send_through_short_ring(4, 4, &[1, 40, 8, 33]);
 }
 
 #[test]
-fn loom_an_early_wrap_is_followed_before_the_slot_is_filled_again() {
-    through_a_short_ring(5, 1, &[1, 40, 8, 33]);
-    through_a_short_ring(4, 2, &[8, 8, 33, 8]);
+fn loom_the_reader_follows_an_early_wrap_before_the_writer_reuses_the_slot() {
+    send_through_short_ring(5, 1, &[1, 40, 8, 33]);
+    send_through_short_ring(4, 2, &[8, 8, 33, 8]);
 }
 
 fn two_senders(preemptions: usize, limits: PollLimits, packets: [u8; 2]) {
@@ -137,22 +137,22 @@ fn two_senders(preemptions: usize, limits: PollLimits, packets: [u8; 2]) {
 }
 
 #[test]
-fn loom_polled_lanes_wake_the_sleeper() {
+fn loom_a_sender_of_a_polled_lane_wakes_a_sleeping_reader() {
     two_senders(2, NEVER_DEMOTE, [1, 1]);
 }
 
 #[test]
-fn loom_demotion_loses_nothing() {
+fn loom_a_demoted_lane_loses_no_packet() {
     two_senders(3, EAGER_TO_DEMOTE, [1, 1]);
 }
 
 #[test]
-fn loom_one_sender_through_demotions_and_sleeps() {
+fn loom_one_sender_is_received_through_demotions_and_sleeps() {
     two_senders(3, EAGER_TO_DEMOTE, [3, 0]);
 }
 
 #[test]
-fn loom_a_full_active_set_loses_nothing() {
+fn loom_a_full_active_set_loses_no_packet() {
     two_senders(2, ONE_POLLED, [2, 1]);
 }
 
@@ -270,7 +270,7 @@ impl OneLane {
 }
 
 #[test]
-fn loom_a_lane_has_one_holder_at_a_time_and_nobody_waits_for_ever() {
+fn loom_a_lane_has_one_holder_and_every_newcomer_gets_it() {
     explore(2, || {
         let lane = Arc::new(OneLane::default());
         let senders = [7, 8].map(|id| {
@@ -291,7 +291,7 @@ fn loom_a_lane_has_one_holder_at_a_time_and_nobody_waits_for_ever() {
 /// A newcomer is stopped with a place and no ticket, or with a ticket and a lane that it does not take; once it is found
 /// dead, its lane is the other's.
 #[test]
-fn loom_a_stopped_newcomer_delays_the_other_until_it_is_found() {
+fn loom_a_stopped_newcomer_delays_the_other_only_until_it_is_cleared() {
     for halfway in [true, false] {
         explore(2, move || {
             let lane = Arc::new(OneLane::default());

@@ -63,7 +63,7 @@ fn receive(link: &mut ShmLink) -> Option<(Peer, Vec<u8>)> {
 }
 
 #[test]
-fn a_killed_sender_leaves_no_half_packet_and_is_found_dead() {
+fn a_killed_sender_leaves_no_partial_packet_and_is_reported_dead() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     for last in SendStep::ALL {
         for (bytes, earlier) in [(8, 0), (200, 0), (200, 3)] {
@@ -155,7 +155,7 @@ fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before
 }
 
 #[test]
-fn a_stopped_sender_does_not_keep_the_sleeper_from_waking_for_another() {
+fn a_stopped_sender_does_not_prevent_another_from_waking_the_reader() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let (mut reader, mut stopped, mut other) = (open(dir.path()), open(dir.path()), open(dir.path()));
     for (number, link) in [&mut stopped, &mut other].into_iter().enumerate() {
@@ -265,7 +265,7 @@ fn detach_if_requested(reader: &mut ShmLink, holder: &mut ShmLink) {
 }
 
 #[test]
-fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
+fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
     use AttachStep::{Answered, Called, Claimed, Mapped, Named, Placed, Ready, Taken, Waiting};
     for last in [Claimed, Mapped, Named, Ready, Placed, Waiting, Called, Answered, Taken] {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
@@ -328,7 +328,7 @@ fn a_newcomer_killed_at_any_step_keeps_no_lane_and_delays_nobody_for_long() {
 }
 
 #[test]
-fn a_sender_killed_at_any_step_of_leaving_keeps_no_lane() {
+fn a_sender_killed_at_any_step_of_detaching_keeps_no_lane() {
     for last in SendStep::ALL {
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let mut reader =

@@ -573,7 +573,7 @@ mod tests {
     /// As a reader retires nothing, one packet, or everything between two packets of the writer, for all lengths of rings, distances and
     /// lengths of runs that matter.
     #[test]
-    fn early_wraps_lose_nothing_and_use_no_slot_twice() {
+    fn early_wraps_lose_no_packet_and_reuse_no_unread_slot() {
         let mut wraps = 0;
         for (slots, early_wrap_slots) in (5..14).flat_map(|slots| (1..slots).map(move |early| (slots, early)))
         {
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_little_stays_at_the_beginning_of_a_long_ring() {
+    fn a_sender_of_few_messages_stays_at_the_beginning_of_a_long_ring() {
         let (mut writer, mut reader) = pair(4096);
         for round in 0..10_000_u32 {
             send(&mut writer, &round.to_le_bytes());
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_sends_back_to_nothing_is_no_packet() {
+    fn an_early_wrap_word_without_a_packet_is_malformed() {
         let (mut writer, mut reader) = pair(8);
         let look =
             |reader: &mut Reader<Arc<HeapLane>>| reader.read_head(&mut [0; SLOT_BYTES], &mut credit()).err();
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_is_never_zero() {
+    fn publish_words_are_never_zero() {
         assert_eq!(publish_word(0), 1);
         assert_eq!(publish_word((1 << 31) - 1), 1 << 31);
         assert_eq!(publish_word(1 << 31), 1);
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_pass_2_to_the_32() {
+    fn positions_above_2_to_the_32_work() {
         let (mut writer, mut reader) = pair(4);
         let start = Cursor { position: (1 << 32) - 4, ..Cursor::START };
         (writer.at, reader.at) = (start, start);
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_counted_once() {
+    fn freed_slots_are_counted_once() {
         let (mut writer, mut reader) = pair(5);
         assert_eq!(writer.newly_free_slots(), 3);
         assert_eq!(writer.newly_free_slots(), 0);
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_out_of_sequence_is_no_packet() {
+    fn a_word_out_of_sequence_is_malformed() {
         let (mut writer, mut reader) = pair(4);
         writer.fill(&credit(), None);
         writer.lane.word(0).store(9, Ordering::Release);

@@ -95,7 +95,7 @@ pub fn quota(connected: Result<Option<LaneLease>, PeerFault>) -> Quota {
 }
 
 /// The last packet of a stay.
-pub fn leave(link: &mut ShmLink, to: Peer) {
+pub fn detach(link: &mut ShmLink, to: Peer) {
     link.transmit(to, &Packet::new(Body::Detach, 0), None);
     link.disconnect(to);
 }
