@@ -1,7 +1,7 @@
-//! Links: what carries packets between endpoints, and the one place for shared memory and foreign calls.
+//! Links: they carry packets between endpoints. All code for shared memory and foreign calls is here.
 //!
-//! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests: it
-//! writes a packet where the machine says that there is room, and hands up what arrives, checked.
+//! A link knows slots, lanes, doorbells and addresses. It does not know credits, matching or requests. It writes a
+//! packet where the machine says that there is space. It checks what arrives and hands it up.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod biased_lock;
@@ -17,15 +17,16 @@ pub mod shm;
 use memory::UserMemory;
 use weir_proto::{CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
-/// Length of an address on every link. MPI libraries exchange it as bytes. Unit: bytes.
+/// Length of an address on every link. MPI libraries exchange addresses as bytes. Unit: bytes.
 pub const ADDRESS_BYTES: usize = 32;
 
-/// Where an endpoint is found, and the key that shows that one belongs to its job. Opaque outside its link.
+/// Names an endpoint, and holds the key that proves that the owner of the address belongs to the job. Only the link
+/// that made an address can interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Address(pub [u8; ADDRESS_BYTES]);
 
 impl Address {
-    /// What tells the endpoint apart from others and may be shown: not its key. Never 0.
+    /// A number that identifies the endpoint and may be shown. It is not the key. Never 0.
     pub fn identity(&self) -> u64 {
         let mut number = [0; 8];
         number.copy_from_slice(&self.0[8..16]);
@@ -33,137 +34,139 @@ impl Address {
     }
 }
 
-/// What a sender can own in a mailbox.
+/// The slots that a sender can own in a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Data slots (with a conditional scheme: the slots of the lane).
+    /// Data slots. With a scheme without credits: all slots of the lane.
     pub data_slots: u32,
-    /// Of those, the ones it owns from the beginning: all, unless the scheme grants the rest later.
+    /// Data slots that the sender owns from the start. The scheme may grant the others later.
     pub start_slots: u32,
-    /// Slots for explicit credit packets.
+    /// Slots for credit packets.
     pub credit_slots: u32,
 }
 
-/// A stay in a mailbox has begun.
+/// A lease: the sender now holds a lane of a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneLease {
-    /// What we own there.
+    /// The slots that the sender can own there.
     pub quota: Quota,
-    /// Its number: not that of our last stay there.
+    /// Number of the lease. It differs from that of the sender's previous lease there.
     pub epoch: u16,
 }
 
-/// What [`Link::poll`] found.
+/// The result of [`Link::poll`].
 #[derive(Debug)]
 pub enum Arrival {
-    /// A packet. Its payload can be copied until [`Link::retire`], which must be called before the next poll.
+    /// A packet. Its payload can be copied until [`Link::retire`], which the caller must call before the next poll.
     Packet {
-        /// Who sent it.
+        /// The sender.
         from: Peer,
-        /// Its checked header.
+        /// The checked header.
         packet: Packet,
     },
-    /// An endpoint has claimed a lane of our mailbox. Answer with [`Link::accept`]; its packets wait till then.
+    /// A sender has claimed a lane of this mailbox. Answer with [`Link::accept`]; until then its packets wait.
     Attached {
         /// The lane.
         lane: u32,
-        /// Whose it is.
+        /// The sender's address.
         address: Address,
-        /// What it owns here.
+        /// The slots that the sender can own here.
         quota: Quota,
-        /// Number of this stay.
+        /// Number of its lease.
         epoch: u16,
     },
-    /// We are asked to leave a mailbox: others wait, or its owner wants the memory back. Answer, with nothing under way
-    /// there but what is to be sent in our next stay, by `Leave` and [`Link::disconnect`].
+    /// The owner of a mailbox asks this endpoint to detach, because others wait or because it wants the memory back.
+    /// Answer with the packet `Detach` and [`Link::disconnect`]. Unfinished messages continue in the next lease.
     DetachRequested {
         /// The mailbox's owner.
         by: Peer,
     },
-    /// The lane of this peer held something that is no packet. It is not read any more.
+    /// The lane of this peer held a malformed packet. The link stops reading it.
     Malformed {
-        /// Whose lane.
+        /// The sender.
         from: Peer,
     },
 }
 
-/// What [`Link::poll_in_place`] found.
+/// The result of [`Link::poll_in_place`].
 #[derive(Debug)]
 pub enum Polled {
-    /// A packet, which [`Link::polled`] shows.
+    /// A packet, which [`Link::polled`] returns.
     Packet {
-        /// Who sent it.
+        /// The sender.
         from: Peer,
     },
-    /// Something else. Boxed, since it is rare and what is looked at for every packet is to be small.
+    /// Something other than a packet. It is boxed to keep this type small, because it is rare.
     Other(Box<Arrival>),
 }
 
-/// Whether an endpoint still lives.
+/// Whether an endpoint still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// It runs.
     Alive,
-    /// It was closed in good order.
+    /// It closed its mailbox in good order.
     Closed,
-    /// Its process ended without closing it.
+    /// Its process ended without closing the mailbox.
     Dead,
-    /// There is no such mailbox any more and we never saw one: closed and removed, or cleaned up after a death.
+    /// Its segment has no name any more, and this endpoint never mapped it. It was closed, or removed after a death.
     Unknown,
-    /// It does, but it does not read what we send any more: we have sent it something malformed, or it has given us up.
+    /// It runs, but does not read what this endpoint sends. It found a malformed packet, or it has given this
+    /// endpoint up.
     Refused,
 }
 
-/// How far a copy is.
+/// The state of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyStatus {
-    /// Everything is there.
+    /// All bytes are copied.
     Done,
-    /// The peer has taken a part and is at it: ask [`Link::copy_result`]. Nobody rings when it is done.
+    /// The peer still copies its part. Ask [`Link::copy_result`]: the peer does not ring when it is done.
     Pending,
 }
 
-/// Copies of fewer bytes are made by one side. Unit: bytes.
+/// Copies of fewer bytes are made by one side alone. Unit: bytes.
 pub const COOPERATIVE_COPY_BYTES: u64 = 128 << 10;
 
-/// A way for packets between endpoints. One owner at a time; `Send`, so that ownership can be handed over.
+/// A way for packets between endpoints. It has one owner at a time. It is `Send`, so that another thread can take
+/// over.
 pub trait Link: Send {
-    /// What a slot holds.
+    /// The slot sizes of this link.
     fn geometry(&self) -> Geometry;
 
-    /// Our own address, to be given to peers.
+    /// The address of this endpoint, for its peers.
     fn address(&self) -> Address;
 
-    /// Sets up sending to the endpoint at `address`, from now on called `peer`. `None`: others come first; call again, until
-    /// there is an answer.
+    /// Claims a lane at the endpoint at `address`, from now on called `peer`. `None`: the endpoint waits in the queue
+    /// for a lane. Call again until there is a lease.
     ///
     /// # Errors
-    /// [`PeerFault`], if it is not there, of another version, or no memory is left.
+    /// [`PeerFault`], if the peer is not there, has another version, or no memory is left.
     fn connect(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault>;
 
-    /// Ends our stay at `to`, after the packet `Leave`. Nothing is written there until we are connected again.
+    /// Ends the lease at `to`, after the packet `Detach`. Nothing is written there until the next [`Link::connect`].
     fn disconnect(&mut self, to: Peer);
 
-    /// The stay of `peer` in our mailbox has ended: its `Leave` is retired. Its lane is given to others.
+    /// Frees the lane of `peer` in this mailbox. The caller has retired its `Detach`.
     fn release(&mut self, peer: Peer);
 
-    /// To be called some times a second. Looks after those who wait for a lane here, and asks idle senders to leave while our
-    /// mailbox occupies more than `keep_bytes`.
+    /// Call this a few times a second. Looks after senders that wait for a lane here. Asks idle senders to detach
+    /// while this mailbox occupies more than `keep_bytes`.
     fn maintain(&mut self, keep_bytes: u64);
 
-    /// Some of those who have been asked to leave and have not answered for long: they may be dead.
+    /// Peers that were asked to detach long ago and have not answered. They may be dead. At most a few at a time.
     fn overdue_peers(&self) -> Vec<Peer>;
 
-    /// Puts `packet` and its payload (from `memory`, at `offset`) on the way to a connected peer, and rings its doorbell
-    /// if it sleeps. Never waits: the caller owns the slots, by credit or by [`Link::newly_free_slots`].
+    /// Writes `packet` and its payload (from `memory`, at `offset`) to a connected peer, and wakes that peer if it
+    /// sleeps. Never waits. The caller owns the slots, by credit or by [`Link::newly_free_slots`].
     fn transmit(&mut self, to: Peer, packet: &Packet, payload: Option<(&UserMemory, u64)>);
 
-    /// Slots that have become free at `to` since the last call, for schemes without credits. The first call
-    /// counts all slots of the lane.
+    /// Slots at `to` that have become free since the last call, for schemes without credits. The first call counts
+    /// all slots of the lane.
     fn newly_free_slots(&mut self, to: Peer) -> u32;
 
-    /// The next thing that has arrived: first what we have sent to ourselves, then fairly among senders; `None` if
-    /// nothing has.
+    /// The next arrival, or `None`. Packets that this endpoint has sent to itself come first. The others follow in
+    /// fair order.
     fn poll(&mut self) -> Option<Arrival> {
         Some(match self.poll_in_place()? {
             Polled::Packet { from } => Arrival::Packet { from, packet: *self.polled() },
@@ -171,26 +174,26 @@ pub trait Link: Send {
         })
     }
 
-    /// [`Link::poll`] that leaves a packet where it is: for drivers that look at most of them once.
+    /// As [`Link::poll`], but leaves the packet where it is. This serves drivers that look at most packets once.
     fn poll_in_place(&mut self) -> Option<Polled>;
 
-    /// The packet last polled, until the next poll.
+    /// The last polled packet, until the next poll.
     fn polled(&self) -> &Packet;
 
-    /// Whether a poll may find something. Cheap, for those who wait.
+    /// Whether a poll may find something. Cheap, so that a waiting caller can repeat it.
     fn may_have_arrivals(&self) -> bool;
 
-    /// Names the owner of a lane that was reported as attached.
+    /// Names the sender of a lane that was reported as [`Arrival::Attached`].
     fn accept(&mut self, lane: u32, peer: Peer);
 
-    /// Copies the first `bytes` payload bytes of the packet last polled to `memory` at `offset`.
+    /// Copies the first `bytes` payload bytes of the last polled packet to `memory` at `offset`.
     fn copy_payload(&self, memory: &UserMemory, offset: u64, bytes: u64);
 
-    /// Frees the slots of the packet last polled.
+    /// Frees the slots of the last polled packet.
     fn retire(&mut self);
 
-    /// Copies between our memory and the memory of the peer's process. The peer may take a part in it ([`Link::help_copy`]), and need
-    /// not.
+    /// Copies between this endpoint's memory and the memory of the peer's process. The peer may copy a part
+    /// ([`Link::help_copy`]).
     ///
     /// # Errors
     /// [`CopyFault`].
@@ -204,28 +207,28 @@ pub trait Link: Send {
         bytes: u64,
     ) -> Result<CopyStatus, CopyFault>;
 
-    /// How a copy with `peer` has ended that was pending; `None`: it still is.
+    /// The result of a pending copy with `peer`. `None`: it is still pending.
     fn copy_result(&mut self, peer: Peer) -> Option<Result<(), CopyFault>>;
 
-    /// Copies a part of what `peer` is copying from us, if it is. Returns whether it was.
+    /// Copies a part of what `peer` copies from this endpoint, if it does. Returns whether it does.
     fn help_copy(&mut self, peer: Peer) -> bool;
 
-    /// Whether the endpoint at `address` lives. A system call or two.
+    /// Whether the endpoint at `address` runs. Costs one or two system calls.
     fn liveness(&mut self, address: &Address) -> Liveness;
 
-    /// Forgets a lost peer: its lane is not read any more, nothing is written to it.
+    /// Forgets a lost peer. Its lane is not read any more, and nothing is written to it.
     fn forget(&mut self, peer: Peer);
 
-    /// Sleeps until something arrives, for at most `at_most_ns`. Returns at once if something has. No
-    /// wake-up is lost: see the link's own account.
+    /// Sleeps until something arrives, at most `at_most_ns`. Returns at once if something has arrived. No wake-up is
+    /// lost.
     fn sleep(&mut self, at_most_ns: u64);
 
-    /// The process of a peer that we send to, for messages to people; `None` if it is not known.
+    /// The process of a peer that this endpoint sends to, for messages to users. `None`: not known.
     fn process(&self, peer: Peer) -> Option<u32>;
 
-    /// Bytes of shared memory that our mailbox occupies now (touched, not reserved).
+    /// Shared memory that this mailbox occupies now. Reserved but untouched memory does not count. Unit: bytes.
     fn mailbox_bytes(&self) -> u64;
 
-    /// Closes the mailbox in good order and removes its name. Peers see [`Liveness::Closed`].
+    /// Closes the mailbox and removes its name. Peers then see [`Liveness::Closed`].
     fn close(&mut self);
 }

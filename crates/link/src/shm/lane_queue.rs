@@ -1,17 +1,21 @@
-//! The queue for lanes of a mailbox: who holds which lane, and who waits for one. [`super::lane_reclamation`] decides who detaches when.
+//! The queue for lanes of a mailbox: who holds which lane, and who waits for one. [`super::lane_reclamation`] decides
+//! who detaches when.
 //!
-//! A *claim word* per lane: 0, or the number of the claimant's segment. Newcomers set it, only the mailbox's owner clears it
-//! (but for a claim that its claimant never used). A *place* in the queue: who (a segment's number), a ticket, the answer.
+//! Each lane has a *claim word*: 0, or the number of the claimant's segment. Newcomers set it. Only the mailbox's
+//! owner clears it, except that a claimant may return a claim that it never used. Each *place* in the queue has an
+//! owner (a segment's number), a ticket and an answer.
 //! ```text
-//! newcomer: nobody waits, a claim word is 0: sets it to its number            the lane is its own
+//! newcomer: nobody waits, a claim word is 0: sets it to its number             the newcomer holds the lane
 //!       or: takes a free place (owner word), draws a ticket, writes it, calls the owner
 //! owner:    a lane is free: sets its claim word to the number of the lowest ticket, answers (ticket, lane), calls
-//! newcomer: reads the answer, gives the place back                             the lane is its own
+//! newcomer: reads the answer, returns the place                                the newcomer holds the lane
 //! ```
-//! **Stopped or killed anywhere**: each word that is taken says by whom from its first instant, so that what the dead hold
-//! is found by looking whether they live ([`LaneQueue::occupants`], and the claim words). A dead newcomer is given a lane in its turn at
-//! worst; it delays nobody longer than until the next look. **No ABA**: an answer carries its ticket, and tickets are not
-//! drawn twice (48 bits); a claim word goes from a holder to 0 only when that holder is known to write no more.
+//! **Newcomers that are stopped or killed.** Each word names who took it, from the first instruction. So the owner
+//! finds the words of dead newcomers by checking whether they run ([`LaneQueue::occupants`], and the claim words). At
+//! worst a dead newcomer gets a lane. It delays others only until the next check.
+//!
+//! **No ABA.** An answer carries its ticket, and no ticket is drawn twice (48 bits). The owner clears a claim word
+//! only when it knows that the holder writes no more.
 
 use super::ring::Line;
 use super::sync::{AtomicU64, LANE_QUEUE_PLACES, Ordering};
@@ -24,13 +28,13 @@ const TICKETS: u64 = (1 << (64 - LANE_BITS)) - 1;
 #[derive(Debug, Default)]
 struct QueuePlace {
     owner: AtomicU64,
-    /// 0 while it is being taken or given back.
+    /// 0 while the place is being taken or returned.
     ticket: AtomicU64,
-    /// Ticket and lane number plus 1.
+    /// Ticket, and lane number plus 1.
     answer: AtomicU64,
 }
 
-/// The queue, as it lies in the header.
+/// The queue, as it lies in the header of the segment.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LaneQueue {
@@ -44,22 +48,22 @@ impl Default for LaneQueue {
     }
 }
 
-/// What a newcomer remembers of its place.
+/// A newcomer's copy of its place and ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     place: usize,
     number: u64,
 }
 
-/// Somebody in the queue, as the owner of the mailbox sees it.
+/// A waiting newcomer, as the owner of the mailbox sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiter {
     ticket: Ticket,
-    /// Number of its segment, if what stands there is true.
+    /// Number of its segment. A peer wrote it, so it may be wrong.
     pub segment: u64,
 }
 
-/// Takes a free lane for the segment `id`.
+/// Claims a free lane for the segment `id`. `None`: all are held.
 pub fn claim(claims: &[AtomicU64], id: u64) -> Option<u32> {
     let free = |word: &AtomicU64| {
         word.load(Ordering::Relaxed) == 0
@@ -68,7 +72,7 @@ pub fn claim(claims: &[AtomicU64], id: u64) -> Option<u32> {
     claims.iter().position(free).map(|lane| lane as u32)
 }
 
-/// Gives back a claim that was never used: nothing is written to the lane.
+/// Returns a claim of a lane to which nothing was written.
 pub fn unclaim(claims: &[AtomicU64], lane: u32, id: u64) {
     if let Some(word) = claims.get(lane as usize) {
         let _ = word.compare_exchange(id, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -76,12 +80,12 @@ pub fn unclaim(claims: &[AtomicU64], lane: u32, id: u64) {
 }
 
 impl LaneQueue {
-    /// Whether somebody waits, so that a newcomer must not overtake.
+    /// Whether any newcomer waits, so that another one must not overtake.
     pub fn has_waiters(&self) -> bool {
         self.places.iter().any(QueuePlace::waits)
     }
 
-    /// Takes a place for the segment `id`; `None` if there is none.
+    /// Takes a place for the segment `id`. `None`: no place is free.
     pub fn enter(&self, id: u64) -> Option<Ticket> {
         let take = |place: &QueuePlace| {
             place.owner.load(Ordering::Relaxed) == 0
@@ -93,7 +97,7 @@ impl LaneQueue {
         Some(Ticket { place, number })
     }
 
-    /// The lane that was given to the holder of `ticket`.
+    /// The lane that the owner has assigned to the holder of `ticket`.
     pub fn assigned_lane(&self, ticket: Ticket) -> Option<u32> {
         let answer = self.places[ticket.place].answer.load(Ordering::Acquire);
         if answer >> LANE_BITS != ticket.number {
@@ -102,14 +106,14 @@ impl LaneQueue {
         ((answer & ((1 << LANE_BITS) - 1)) as u32).checked_sub(1)
     }
 
-    /// Gives a place back.
+    /// Returns a place.
     pub fn leave(&self, ticket: Ticket) {
         let place = &self.places[ticket.place];
         place.ticket.store(0, Ordering::Release);
         place.owner.store(0, Ordering::Release);
     }
 
-    /// Who waits, first come first.
+    /// The waiting newcomers, lowest ticket first.
     pub fn waiters(&self) -> Vec<Waiter> {
         let mut waiters: Vec<Waiter> = (0..self.places.len())
             .filter(|&place| self.places[place].waits())
@@ -123,7 +127,7 @@ impl LaneQueue {
         waiters
     }
 
-    /// Gives a free lane to a waiter. `false`: none is free.
+    /// Assigns a free lane to a waiting newcomer. `false`: no lane is free.
     pub fn assign_lane(&self, waiter: Waiter, claims: &[AtomicU64]) -> bool {
         let Some(lane) = claim(claims, waiter.segment) else { return false };
         let answer = waiter.ticket.number << LANE_BITS | u64::from(lane + 1);
@@ -131,13 +135,13 @@ impl LaneQueue {
         true
     }
 
-    /// Whose the places are that are not free, at whatever stage.
+    /// The places that are not free, with their owners.
     pub fn occupants(&self) -> impl Iterator<Item = (usize, u64)> {
         let owners = self.places.iter().map(|place| place.owner.load(Ordering::Acquire)).enumerate();
         owners.filter(|&(_, owner)| owner != 0)
     }
 
-    /// Frees the place of a dead newcomer. A lane that it was given is found by its claim word.
+    /// Frees the place of a dead newcomer. Its claim word shows a lane that it was assigned.
     pub fn free_place(&self, place: usize) {
         self.leave(Ticket { place, number: 0 });
     }
@@ -152,7 +156,7 @@ impl QueuePlace {
 
 #[cfg(test)]
 impl LaneQueue {
-    /// [`LaneQueue::enter`] without its last step: a newcomer that is stopped or killed there.
+    /// [`LaneQueue::enter`] without its last step, for tests that stop a newcomer there.
     pub fn enter_halfway(&self, id: u64) {
         let free = |place: &&QueuePlace| {
             place.owner.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -1,12 +1,15 @@
-//! Turns: who of the senders in our mailbox is asked to leave it, when, and what becomes of lanes that are free again.
+//! Lane reclamation: which senders the reader asks to detach, when, and how it assigns free lanes.
 //!
-//! `docs/explanation/mailbox.md`, "Lane leases", has the argument. The words are [`super::lane_queue`]'s; here is the policy of a reader:
+//! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
+//! file has the policy of the reader:
 //! ```text
-//! somebody waits, no lane free  -> asks as many as wait: whose lane is empty and has had its chance, longest idle first;
-//!                                  then whoever has filled LEASE_SLOTS slots. No answer in REQUEST_TIMEOUT: one more
-//! nobody waits                  -> asks whose lane has been idle for IDLE_AFTER, while the mailbox is larger than it should be
+//! senders wait, no lane is free  -> ask as many holders as senders wait: first those with an empty lane, the longest idle
+//!                                   first, but not within MIN_LEASE of a lease without packets; then those that have
+//!                                   filled LEASE_SLOTS slots. Nobody detaches within REQUEST_TIMEOUT: ask one more
+//! no sender waits                -> ask holders that were idle for IDLE_AFTER, while the mailbox is larger than wanted
 //! ```
-//! It reads a clock only while somebody waits and in [`super::ShmLink`]'s `tend`, which its driver calls some times a second.
+//! It reads a clock only while a sender waits, and in [`crate::Link::maintain`], which the driver calls a few times a
+//! second.
 
 use super::doorbell::call;
 use super::lane_queue::unclaim;
@@ -17,28 +20,28 @@ use crate::{Address, Liveness};
 use std::time::{Duration, Instant};
 use weir_proto::Peer;
 
-/// Slots after which a sender has had its turn, if others wait.
+/// A sender that has filled so many slots can be asked to detach, if others wait. Unit: slots.
 const LEASE_SLOTS: u64 = 256;
-/// How long a sender that has sent nothing yet keeps its lane, if others wait.
+/// A sender that has sent nothing yet keeps its lane for this time, even if others wait.
 const MIN_LEASE: Duration = Duration::from_millis(1);
-/// How long we wait for an answer before we ask somebody else too.
+/// Time after a request without an answer until the reader asks another sender.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(5);
-/// How long nothing has come in an idle lane.
+/// Time without packets after which a lane is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Who has not answered for so long may be dead.
+/// Time after a request without an answer until the sender may be dead.
 const OVERDUE_AFTER: Duration = Duration::from_millis(200);
-/// Bound on the peers that one call of `overdue` names.
+/// Bound on the peers that one call of `overdue_peers` returns.
 const MAX_OVERDUE_PEERS: usize = 16;
-/// Polls between two looks, while somebody waits.
+/// Polls between two checks, while a sender waits.
 const POLLS_PER_CHECK: u32 = 32;
 
-/// A lane of our mailbox that a sender holds and that we read.
+/// A lane of this mailbox that a sender holds and that the reader reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenLane {
     pub peer: Peer,
     since: Instant,
     detach_requested_at: Option<Instant>,
-    /// How far it had come when we last looked, and when it was found there first.
+    /// Position at the last check, and the time when a check first found it.
     last_position: u64,
     idle_since: Instant,
 }
@@ -50,16 +53,16 @@ impl OpenLane {
     }
 }
 
-/// What a reader knows of those who wait.
+/// What the reader knows about waiting senders.
 #[derive(Debug, Default)]
 pub(super) struct Reclamation {
-    /// How many wait for a lane, as far as we know.
+    /// Number of senders that wait for a lane, at the last check.
     waiters: usize,
     polls: u32,
 }
 
 impl Reclamation {
-    /// As far as we know.
+    /// At the last check.
     #[inline]
     pub fn has_no_waiters(&self) -> bool {
         self.waiters == 0
@@ -67,7 +70,7 @@ impl Reclamation {
 }
 
 impl ShmLink {
-    /// Somebody has called: newcomers here, or there is something for us elsewhere.
+    /// Handles calls: a newcomer waits here, or a peer wants something from this endpoint as a sender.
     #[cold]
     pub(super) fn handle_calls(&mut self) {
         let calls = self.bell.take_calls();
@@ -85,7 +88,7 @@ impl ShmLink {
         }
     }
 
-    /// Now and then in a poll, while somebody waits.
+    /// Checks waiting senders in some polls, while there are any.
     pub(super) fn check_waiters(&mut self) {
         if self.reclamation.waiters > 0 {
             self.reclamation.polls += 1;
@@ -95,13 +98,13 @@ impl ShmLink {
         }
     }
 
-    /// Gives free lanes to those who wait.
+    /// Assigns free lanes to waiting senders.
     pub(super) fn assign_free_lanes(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
         let waiters = header.lane_queue().waiters();
         self.reclamation.waiters = waiters.len();
-        // Somebody waits, so all lanes were claimed once: this finds memory there.
+        // All lanes were claimed before, since senders wait. So this finds memory that is there already.
         if waiters.is_empty() || own.reserve_claims(self.shape.max_lanes).is_err() {
             return;
         }
@@ -117,7 +120,7 @@ impl ShmLink {
         }
     }
 
-    /// Asks so many to leave as wait.
+    /// Asks as many senders to detach as others wait.
     #[cold]
     fn reclaim_for_waiters(&mut self) {
         let now = Instant::now();
@@ -129,7 +132,8 @@ impl ShmLink {
         if wanted == 0 {
             return;
         }
-        // Not yet asked; the idle before those who have had a turn, then by how long they have been idle, then here.
+        // Only those not asked yet. Order: idle before busy, then the longest idle first, then the oldest lease
+        // first.
         let mut candidates: Vec<(bool, Instant, Instant, u32)> = self
             .open_lanes()
             .filter(|(_, open)| open.detach_requested_at.is_none())
@@ -170,14 +174,14 @@ impl ShmLink {
         }
     }
 
-    /// `lane` is free: its last owner writes there no more. `left`: it has said so, and all that it sent is retired.
+    /// Frees `lane`, whose last owner writes there no more. `left`: it has detached, and all its packets are retired.
     pub(super) fn free_lane(&mut self, lane: u32, left: bool) {
         if let Some(state) = self.lanes.get_mut(lane as usize) {
             *state = Lane::Free;
         }
         let Some(own) = self.own.clone() else { return };
         if own.reserve_claims(lane + 1).is_err() {
-            return; // it was claimed, so there was memory: the lane is lost to a full file system
+            return; // the lane was claimed, so there was memory; a full file system has lost it
         }
         let header = own.header();
         let claim = &header.claims(lane + 1)[lane as usize];
@@ -185,7 +189,7 @@ impl ShmLink {
         own.reset_lane(lane, keep);
         claim.store(0, Ordering::Release);
         self.assign_free_lanes();
-        // Those who waited may be gone. A claim of our own keeps others out while the memory goes.
+        // The waiting senders may be gone. A claim of this endpoint keeps others out while the memory is released.
         if keep && claim.compare_exchange(0, self.own_address.id, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             own.reset_lane(lane, false);
@@ -217,7 +221,7 @@ impl ShmLink {
         }
     }
 
-    /// Asks idle senders to leave, the longest idle first, until `excess_bytes` will be given back.
+    /// Asks idle senders to detach, the longest idle first, until `excess_bytes` will be released.
     fn reclaim_idle(&mut self, now: Instant, excess_bytes: u64) {
         let leaving = self.open_lanes().filter(|(_, open)| open.detach_requested_at.is_some()).count() as u64;
         let wanted = excess_bytes.div_ceil(self.shape.stride).saturating_sub(leaving);
@@ -237,7 +241,7 @@ impl ShmLink {
         }
     }
 
-    /// Frees the lanes of those that we have refused and who have died or given us up.
+    /// Frees refused lanes whose owner has died or has abandoned the lane.
     fn free_refused_lanes(&mut self) {
         for lane in 0..self.lanes.len() as u32 {
             let Lane::Refused(Address(bytes)) = self.lanes[lane as usize] else { continue };
@@ -254,7 +258,8 @@ impl ShmLink {
         }
     }
 
-    /// Frees places and lanes of those who died between coming and being known to us. Some system calls for each.
+    /// Frees places and lanes of senders that died before this endpoint accepted them. Costs some system calls for
+    /// each.
     fn reclaim_from_dead(&mut self) {
         let Some(own) = self.own.clone() else { return };
         let header = own.header();
@@ -275,7 +280,8 @@ impl ShmLink {
         let lanes: Vec<u32> =
             (0..).zip(header.claims(self.shape.max_lanes)).filter_map(of_the_dead).collect();
         for lane in lanes {
-            // Ready: it died after its last step of coming, and what it sent is valid; it is read, then missed.
+            // Ready: the sender died after the last step of attaching, so its packets are valid. They are read before
+            // its death is noticed.
             if own.lane(lane).is_ok_and(|memory| memory.state() == lane_state::READY) {
                 self.inbox.push_unaccepted_lane(lane);
             } else {
@@ -284,7 +290,7 @@ impl ShmLink {
         }
     }
 
-    /// Those who have been asked to leave and have not answered for long.
+    /// Peers that were asked to detach long ago and have not answered.
     pub(super) fn peers_overdue_to_detach(&self) -> Vec<Peer> {
         let now = Instant::now();
         let overdue = |open: &OpenLane| {
@@ -297,7 +303,7 @@ impl ShmLink {
             .collect()
     }
 
-    /// Lanes that we waited for elsewhere before we gave their owners up.
+    /// Returns lanes that this endpoint got from queues of peers that it has forgotten since.
     fn return_unneeded_lanes(&mut self) {
         let id = self.own_address.id;
         self.unneeded_tickets.retain(|(segment, ticket)| {
@@ -310,14 +316,14 @@ impl ShmLink {
         });
     }
 
-    /// Whether `peer` has given us up: all that it had sent before is read, and nothing will follow.
+    /// Whether `peer` has given this endpoint up, and everything that it sent before is read.
     pub(super) fn has_abandoned_us(&self, peer: Peer) -> bool {
         let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         reader.is_some_and(|reader| self.abandoned(peer) && !reader.arrived())
     }
 
-    /// Whether nobody is left who could write.
+    /// Whether the endpoint can write nothing any more.
     pub(super) fn has_ended(liveness: Liveness) -> bool {
         matches!(liveness, Liveness::Dead | Liveness::Closed)
     }

@@ -1,17 +1,18 @@
 //! The shared-memory link: one mailbox per endpoint, in a segment file that its senders map.
 //!
-//! It knows slots, lanes, doorbells and processes; not credits, matching or requests. `docs/explanation/mailbox.md` says why it
-//! is laid out this way. A sender claims one lane of the receiver's mailbox and for its stay there is its only
-//! writer: nobody waits for it and it waits for nobody. When all lanes are taken, it waits for its turn.
+//! It knows slots, lanes, doorbells and processes. It does not know credits, matching or requests.
+//! `docs/explanation/mailbox.md` explains the layout. A sender claims one lane of the receiver's mailbox. During its
+//! lease it is the only writer of that lane, so senders do not wait for each other. If all lanes are held, the sender
+//! waits in a queue.
 //!
 //! ```text
-//! A: connect(B)    opens B's segment, checks facts and key, takes lane 5, reserves its memory,
-//!                  writes its own address there, lane ready, rings
+//! A: connect(B)    opens B's segment, checks facts and key, claims lane 5, reserves its memory,
+//!                  writes its own address there, sets the lane ready, rings
 //! B: poll          -> Attached { lane: 5, address: A, quota }     B: accept(5, peer 0)
-//! A: transmit      slot written, word published; announced, since the lane is quiet
+//! A: transmit      writes the slot, publishes its word, announces it, since the lane is quiet
 //! B: poll          takes the announcement, polls lane 5 from now on -> Packet { from: 0, .. }
-//! B: take, retire  payload copied, slot zeroed
-//! A: transmit      slot written, word published: nothing else to do
+//! B: copy_payload, retire   copies the payload, zeroes the slot
+//! A: transmit      writes the slot, publishes its word: nothing else to do
 //! ```
 
 mod cooperative_copy;
@@ -56,68 +57,68 @@ use std::sync::Arc;
 use sync::Ordering;
 use weir_proto::{Body, CopyFault, Direction, Geometry, Packet, Peer, PeerFault};
 
-/// How a mailbox is made.
+/// The options of a mailbox.
 #[derive(Clone, Debug)]
 pub struct ShmOptions {
-    /// Directory of the segment files; a tmpfs.
+    /// Directory of the segment files, on a tmpfs.
     pub dir: PathBuf,
     /// Data slots of every lane.
     pub quota_data_slots: u32,
-    /// Lanes with a smaller number get one data slot more.
+    /// Lanes with a smaller number have one more data slot.
     pub quota_rest_lanes: u32,
-    /// Data slots of a lane that its sender owns from the beginning; 0: all.
+    /// Data slots of a lane that its sender owns from the start. 0: all.
     pub start_slots: u32,
-    /// Slots of every lane for explicit credit packets.
+    /// Slots of every lane for credit packets.
     pub credit_slots: u32,
-    /// How many senders there can be at a time.
+    /// Number of senders that can hold a lane at the same time.
     pub max_lanes: u32,
     /// Copy between processes with cross-memory attach.
     pub cross_memory: bool,
-    /// Senders pay a full fence for each packet (some 7 ns), so that going to sleep costs no membarrier (some 17 us
-    /// while others run): for nodes with more ranks than cores.
+    /// Senders execute a full fence for each packet, so that the reader can sleep without `membarrier`. This suits
+    /// nodes with more ranks than cores. The example `costs` measures both.
     pub full_fences: bool,
-    /// Large messages are copied by both sides, if both wait: for ranks with a core each.
+    /// Both sides copy a large message, if both wait in the library. This suits ranks with a core each.
     pub cooperative_copy: bool,
-    /// No credits: senders look for room ([`Link::newly_free_slots`]), and all slots of a lane are data slots.
+    /// No credits: senders count free slots ([`Link::newly_free_slots`]), and all slots of a lane are data slots.
     pub conditional: bool,
 }
 
-/// Why a mailbox could not be made.
+/// The mailbox could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ShmError {
     /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] LayoutError),
-    /// The operating system refused.
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
 }
 
-/// What we know of a lane of our own mailbox.
+/// The state of a lane of this mailbox.
 #[derive(Clone, Debug, Default)]
 enum Lane {
-    /// Nobody has it, as far as we know.
+    /// Not held by any sender that this endpoint knows.
     #[default]
     Free,
-    /// Reported as attached.
+    /// Reported as attached, not accepted yet.
     Attached(Address, MappedLane),
-    /// Its owner's last stay is not read to its end.
+    /// Its owner holds an earlier lane that is not read to its end.
     Parked,
-    /// Being read.
+    /// The reader reads it.
     Open(OpenLane),
-    /// Not read any more.
+    /// The reader does not read it any more.
     Refused(Address),
 }
 
-/// What an address has in our mailbox: at most one lane that is read.
+/// Whether the lane of an address is read. An address has at most one lane that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claimant {
     Accepted,
-    /// For good: messages in another lane would overtake those that are lost.
+    /// Permanent: messages in another lane would overtake those that are lost.
     Refused,
 }
 
-/// A lane elsewhere that we wait for.
+/// A lane in a peer's mailbox that this endpoint waits for.
 #[derive(Debug)]
 struct PendingAttach {
     segment: PeerSegment,
@@ -125,26 +126,26 @@ struct PendingAttach {
     ticket: Option<Ticket>,
 }
 
-/// What we know of a peer, apart from its outbox.
+/// What this endpoint stores about a peer, apart from its outbox.
 #[derive(Debug, Default)]
 struct PeerEntry {
     address: Option<Address>,
     lease: Option<LaneLease>,
     segment: Option<PeerSegment>,
-    /// Its lane in our mailbox.
+    /// The peer's lane in this mailbox.
     lane: Option<u32>,
     forgotten: bool,
 }
 
-/// What a poll has come upon.
+/// The result of a poll's search.
 enum Next {
     /// A packet in this lane.
     Lane(u32),
-    /// Something else.
+    /// Something other than a packet.
     Arrival(Arrival),
 }
 
-/// The packet last polled. Its header is beside it.
+/// The last polled packet. `head` and `packet` of [`ShmLink`] hold its header.
 #[derive(Debug)]
 struct Current {
     lane: u32,
@@ -154,28 +155,28 @@ struct Current {
 /// An endpoint's shared-memory link.
 #[derive(Debug)]
 pub struct ShmLink {
-    /// By peer; boxed, since most peers have none.
+    /// By peer number. Boxed, because most peers have none.
     outboxes: Vec<Option<Box<Outbox<MappedLane, MappedHeader>>>>,
     inbox: Inbox<MappedLane>,
     current: Option<Current>,
-    /// Its head, copied out.
+    /// Copy of the current packet's first slot.
     head: Head,
-    /// Its header, checked.
+    /// Checked header of the current packet.
     packet: Packet,
     bell: MappedHeader,
-    /// Up to the highest that was ever taken.
+    /// Up to the highest lane that was ever held.
     lanes: Vec<Lane>,
     claimants: HashMap<Address, Claimant>,
-    /// Lanes of those who have come back before their last stay was read to its end.
+    /// Lanes of senders that attached again before their previous lane was read to its end.
     parked: Vec<(Address, u32)>,
     reclamation: Reclamation,
     peers: HashMap<Peer, PeerEntry>,
     pending_attaches: HashMap<Peer, PendingAttach>,
-    /// Places in queues of peers that we have given up since.
+    /// Places in queues of peers that were forgotten since.
     unneeded_tickets: Vec<(PeerSegment, Ticket)>,
-    /// Who asks us to leave its mailbox.
+    /// Peers that ask this endpoint to detach.
     detach_requests: VecDeque<Peer>,
-    /// Number of our next stay anywhere.
+    /// Number of this endpoint's next lease at any peer.
     next_epoch: u16,
     own: Option<Arc<OwnSegment>>,
     own_address: SegmentAddress,
@@ -183,7 +184,7 @@ pub struct ShmLink {
     dir: PathBuf,
     cross_memory: bool,
     cooperative_copy: bool,
-    /// Copies whose last pieces the peer has taken.
+    /// Copies of which the peer has taken the last pieces.
     pending_copies: HashMap<Peer, PendingCopy>,
     fences_registered: bool,
     pid_namespace: u64,
@@ -194,7 +195,7 @@ impl ShmLink {
     /// Makes the mailbox.
     ///
     /// # Errors
-    /// [`ShmError`]; nothing is left behind.
+    /// [`ShmError`]. Nothing is left behind.
     pub fn open(options: &ShmOptions) -> Result<ShmLink, ShmError> {
         let shape = Shape::new(
             options.quota_data_slots,
@@ -205,7 +206,7 @@ impl ShmLink {
             segment::page_bytes(),
         )?
         .with_start_slots(options.start_slots)?;
-        // Before anybody can send to us: from now on the others' heavy fences reach this process.
+        // Register before any peer can send: from now on the heavy fences of peers reach this process.
         let fences_registered = sync::register_across_processes();
         let full_fences = options.full_fences || !fences_registered;
         if options.cross_memory {
@@ -247,7 +248,7 @@ impl ShmLink {
         self.own.as_deref().map(OwnSegment::path)
     }
 
-    /// How many lanes are polled at the moment, for statistics.
+    /// Number of polled lanes, for statistics.
     pub fn polled_lanes(&self) -> usize {
         self.inbox.active_lanes()
     }
@@ -264,9 +265,9 @@ impl ShmLink {
         self.lanes[index] = state;
     }
 
-    /// Looks at an announced lane that is not being read.
+    /// Checks an announced lane that is not read yet.
     fn check_announced_lane(&mut self, lane: u32) -> Option<Arrival> {
-        // A bit without a claim, or for a lane that we know: somebody's mistake or late announcement.
+        // The bit has no claim, or the lane is known: an error of the sender, or a late announcement.
         if !matches!(self.lanes.get(lane as usize), None | Some(Lane::Free)) || lane >= self.shape.max_lanes {
             return None;
         }
@@ -276,10 +277,10 @@ impl ShmLink {
         if claimant == 0 {
             return None;
         }
-        // Also reserves the lane's memory, in case that its owner has not: looking must not cost us a SIGBUS.
+        // This also reserves the lane's memory. The sender should have done so; without memory a read is a SIGBUS.
         let memory = own.lane(lane).ok()?;
         let address = Address(memory.owner());
-        // What was sent before its owner gave us up is still valid.
+        // Packets that were sent before the owner abandoned the lane are valid.
         if !matches!(memory.state(), lane_state::READY | lane_state::ABANDONED)
             || SegmentAddress::parse(&address).is_none_or(|target| target.id != claimant)
         {
@@ -293,7 +294,7 @@ impl ShmLink {
                 return None;
             }
             Some(Claimant::Accepted) => {
-                // Messages in this lane would overtake those in the first.
+                // Messages in this lane would overtake those in the first one.
                 self.set_lane(lane, Lane::Parked);
                 self.parked.push((address, lane));
                 return None;
@@ -305,7 +306,7 @@ impl ShmLink {
         Some(Arrival::Attached { lane, address, quota: self.shape.quota(lane), epoch })
     }
 
-    /// Lanes that `address` has claimed behind its first one can be looked at: that one is read no more.
+    /// Allows the parked lanes of `address` to be read: its first lane is not read any more.
     fn unpark_lanes(&mut self, address: &Address) {
         while let Some(index) = self.parked.iter().position(|(owner, _)| owner == address) {
             let (_, lane) = self.parked.remove(index);
@@ -314,20 +315,21 @@ impl ShmLink {
         }
     }
 
-    /// Whether `peer` lives but has given us up: it writes no more, and its buffers are its program's again.
+    /// Whether `peer` has given this endpoint up. It then writes no more, and its buffers belong to its program
+    /// again.
     fn abandoned(&self, peer: Peer) -> bool {
         let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         reader.is_some_and(|reader| reader.lane().state() == lane_state::ABANDONED)
     }
 
-    /// Whether `peer` does not read us any more.
+    /// Whether `peer` does not read this endpoint's packets any more.
     fn is_refused(&self, peer: Peer) -> bool {
         let outbox = self.outboxes.get(peer.0 as usize).and_then(Option::as_ref);
         outbox.is_some_and(|outbox| outbox.lane().state() == lane_state::REFUSED)
     }
 
-    /// A poll while something else than a packet in a polled lane may be next.
+    /// A poll that must look beyond packets in polled lanes.
     #[cold]
     fn poll_slow_path(&mut self) -> Option<Next> {
         self.check_waiters();
@@ -343,7 +345,7 @@ impl ShmLink {
                     return Some(Next::Arrival(arrival));
                 }
             }
-            // This also takes the announcements, those of unaccepted lanes among them.
+            // This also takes the announcements, including those of unaccepted lanes.
             if let Some(lane) = self.inbox.next(&self.bell) {
                 return Some(Next::Lane(lane));
             }
@@ -368,7 +370,7 @@ impl ShmLink {
         }
     }
 
-    /// The segment of a peer that may only have attached to us.
+    /// The segment of a peer, opened if the peer has only attached to this endpoint so far.
     fn segment_of(&mut self, peer: Peer) -> Result<&PeerSegment, CopyFault> {
         let ShmLink { peers, dir, .. } = self;
         let entry = peers.entry(peer).or_default();
@@ -389,7 +391,7 @@ impl ShmLink {
             Unavailable::Dead => PeerFault::Died,
             Unavailable::Closed => PeerFault::Closed,
         })?;
-        // One side would wait for credits that the other does not give.
+        // Otherwise one side would wait for credits that the other side does not return.
         if segment.facts().shape.conditional != self.shape.conditional {
             diagnostics::report_flow_mismatch(self.shape.conditional);
             return Err(PeerFault::Unreachable);
@@ -398,7 +400,7 @@ impl ShmLink {
         self.claim_or_queue(peer, address, segment)
     }
 
-    /// Takes a lane at `segment`, or a place in the queue for one.
+    /// Claims a lane at `segment`, or takes a place in the queue for one.
     fn claim_or_queue(
         &mut self,
         peer: Peer,
@@ -419,7 +421,7 @@ impl ShmLink {
         Ok(None)
     }
 
-    /// Looks whether a lane that we wait for is ours now.
+    /// Checks whether the queue has assigned a lane to this endpoint.
     fn check_queue(&mut self, peer: Peer, address: &Address) -> Result<Option<LaneLease>, PeerFault> {
         let Some(PendingAttach { segment, ticket }) = self.pending_attaches.remove(&peer) else {
             return Ok(None);
@@ -439,7 +441,7 @@ impl ShmLink {
         PeerFault::Unreachable
     }
 
-    /// Begins a stay in `lane`, which we have claimed.
+    /// Begins a lease of `lane`, which this endpoint has claimed.
     fn begin_lease(
         &mut self,
         peer: Peer,
@@ -449,7 +451,7 @@ impl ShmLink {
     ) -> Result<LaneLease, PeerFault> {
         let facts = *segment.facts();
         if lane >= facts.shape.max_lanes {
-            return Err(PeerFault::Unreachable); // no answer of ours
+            return Err(PeerFault::Unreachable); // not a valid answer
         }
         let memory = segment.lane(lane).map_err(|error| {
             unclaim(segment.header().claims(facts.shape.max_lanes), lane, self.own_address.id);
@@ -568,8 +570,8 @@ impl Link for ShmLink {
             } else {
                 self.inbox.open_lane(lane, memory);
             }
-            // While it has a name: how it ended is told by its header, which we see as long as we have it mapped. If it
-            // is gone already, nobody can tell.
+            // The header stays mapped, so it still shows how the peer ended when its name is gone. If the name is
+            // gone already, nothing can show it.
             let segment = SegmentAddress::parse(&address)
                 .and_then(|target| PeerSegment::open_any(&self.dir, &target).ok());
             let entry = self.peer_entry(peer);
@@ -592,7 +594,7 @@ impl Link for ShmLink {
 
     #[inline(always)]
     fn retire(&mut self) {
-        // After `forget` there is no reader any more, and nothing to retire.
+        // After `forget` the lane has no reader, and there is nothing to retire.
         if let Some(Current { lane, found }) = self.current.take()
             && let Some(reader) = self.inbox.reader_mut(lane)
         {
@@ -655,7 +657,7 @@ impl Link for ShmLink {
     fn release(&mut self, peer: Peer) {
         let entry = self.peer_entry(peer);
         let (Some(lane), Some(address)) = (entry.lane.take(), entry.address) else { return };
-        // Whoever left has written all its pieces; the words that say so are the next sender's from now on.
+        // A peer that has detached has written all its pieces. The next sender in this lane reuses these words.
         if let Some(copy) = self.pending_copies.get_mut(&peer) {
             copy.result();
         }
@@ -686,7 +688,7 @@ impl Link for ShmLink {
         let (lane, address) = (entry.lane, entry.address);
         if let Some(lane) = lane {
             self.refuse_lane(lane);
-            // Asked while its header is mapped: the name may be gone.
+            // Check while the header is mapped, because the name may be gone.
             if address.is_some_and(|address| Self::has_ended(self.liveness(&address))) {
                 self.free_lane(lane, false);
             }
@@ -707,7 +709,7 @@ impl Link for ShmLink {
 
     fn process(&self, peer: Peer) -> Option<u32> {
         let segment = self.peers.get(&peer)?.segment.as_ref()?;
-        // Numbers of another namespace mean somebody else here.
+        // In another pid namespace the number denotes another process.
         let facts = segment.facts();
         (facts.pid_namespace == self.pid_namespace).then_some(facts.pid)
     }
@@ -717,14 +719,14 @@ impl Link for ShmLink {
     }
 
     fn close(&mut self) {
-        // The buffers that helpers write to are the program's again.
+        // Helpers must not write to buffers that belong to the program again.
         while let Some(&peer) = self.pending_copies.keys().next() {
             self.finish_pending_copy(peer);
         }
         if let Some(own) = self.own.take() {
             own.close();
         }
-        self.outboxes.clear(); // whoever is closed writes nowhere
+        self.outboxes.clear(); // a closed endpoint sends nothing
     }
 }
 
