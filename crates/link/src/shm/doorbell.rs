@@ -1,26 +1,26 @@
-//! The doorbell of a mailbox: how senders announce, and how the reader sleeps without missing anybody.
+//! The doorbell of a mailbox: how senders announce packets, and how the reader sleeps without missing one.
 //!
-//! It knows lanes by number and nothing of what is in them. Four parts, all in the header of the segment:
-//! - a bitmap with one bit per lane and a summary with one bit per bitmap word: "something has come". A sender sets
-//!   them only when its lane is not polled (see [`super::inbox`]); the reader takes them by exchange.
-//! - `calls`, in the same line as the summary: something else than a packet wants the reader's attention.
-//! - the `asleep` word: `4 * episode + stage`, stages awake (0), asleep (1), being woken (2).
+//! It knows lanes by number and nothing about their contents. It has four parts, all in the header of the segment:
+//! - a bitmap with one bit per lane, and a summary with one bit per bitmap word. A sender sets its two bits only when
+//!   its lane is not polled (see [`super::inbox`]). The reader takes them with an exchange.
+//! - `calls`, in the same line as the summary: requests to the reader other than packets.
+//! - the `asleep` word: `4 * episode + stage`, with the stages awake (0), asleep (1) and being woken (2).
 //!
-//! A worked exchange; R sleeps, A and B send:
+//! An example: reader R sleeps, senders A and B send:
 //! ```text
-//! R: asleep = 4e+1, heavy fence, looks again, nothing, waits while the word is 4e+1
-//! A: publishes, light fence, sees 4e+1: makes it 4e+2, wakes, notes that it has woken episode e
-//! B: publishes, light fence, sees 4e+2, has not woken episode e itself: wakes, notes it
-//! R: up: asleep = 4e+4; finds both
+//! R: asleep = 4e+1, heavy fence, polls again, nothing, waits while the word is 4e+1
+//! A: publishes, light fence, sees 4e+1: makes it 4e+2, wakes R, notes that it has woken episode e
+//! B: publishes, light fence, sees 4e+2, has not woken episode e itself: wakes R, notes it
+//! R: runs: asleep = 4e+4; finds both packets
 //! ```
-//! Why B wakes again: A may be stopped or killed between its exchange and its wake, and a sender that is must not
-//! delay others. Each sender makes at most one system call per episode. Why the exchange: if A wakes when R
-//! has looked but not yet begun to wait, the changed word makes the wait return at once. Episodes repeat
-//! after 2^30 sleeps; a sender idle for exactly that many would omit one wake-up, and the sleep is bounded.
+//! B wakes R too, because A may be stopped or killed between its exchange and its wake-up, and must not delay others.
+//! Each sender makes at most one system call per episode. The exchange matters when A wakes R before R waits: the
+//! changed word makes the wait return at once. Episodes repeat after 2^30 sleeps. A sender that was idle for exactly
+//! that many omits one wake-up; the sleep then ends at its time limit.
 //!
-//! A sender killed between the two announcements leaves a bit that nobody looks for until another sender of the
-//! same 64 lanes rings: what it wrote may stay unread, as if it had died a moment earlier. Nobody else relies on its
-//! summary bit, since every announcement sets both.
+//! A sender killed between the two announcements leaves a lane bit without its summary bit. The reader finds it when
+//! another sender of the same 64 lanes rings. Until then the packet is unread, as if the sender had died a moment
+//! earlier. No other sender relies on that summary bit, because every announcement sets both bits.
 
 use super::ring::Line;
 use super::sync::{AtomicU32, AtomicU64, BITMAP_WORDS, Futex, Ordering, heavy_fence, light_fence};
@@ -28,21 +28,21 @@ use super::sync::{AtomicU32, AtomicU64, BITMAP_WORDS, Futex, Ordering, heavy_fen
 const STAGES: u32 = 3;
 const ASLEEP: u32 = 1;
 
-/// The most lanes that a mailbox can have.
+/// Bound on the lanes of a mailbox.
 pub const MAX_LANES: u32 = BITMAP_WORDS as u32 * 64;
-/// How long a sleep may be when the heavy fence failed (membarrier forbidden after we began), so that a missed
-/// wake-up costs at most this.
+/// Bound on a sleep after a failed heavy fence (`membarrier` was forbidden after the start). A missed wake-up then
+/// costs at most this time.
 const UNFENCED_SLEEP_NS: u64 = 1_000_000;
 
-/// What a call is about. Hints: who is called looks for itself.
+/// The reasons for a call. They are hints: the called endpoint checks for itself.
 pub mod call {
-    /// Somebody waits for a lane here.
+    /// A newcomer waits for a lane in this mailbox.
     pub const NEWCOMER: u32 = 1;
-    /// The reader is, elsewhere, asked to leave, or is given a lane.
+    /// The endpoint is asked to detach from another mailbox, or has got a lane there.
     pub const AS_SENDER: u32 = 2;
 }
 
-/// What a reader looks at in every poll.
+/// The words that a reader checks in every poll.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Signals {
@@ -69,28 +69,29 @@ impl Default for Doorbell {
     }
 }
 
-/// The reader's count of its sleeps, times 4.
+/// Number of the reader's sleep, times 4.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Episode(u32);
 
-/// The last sleep that a sender has ended itself.
+/// The last episode that this sender has woken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WokenEpisode(u32);
 
 impl Doorbell {
-    /// First half of announcing: the lane's bit. Release, as the second half: who sees the bit sees the slot.
+    /// First half of an announcement: the lane's bit. Both halves are Release, so that a reader who sees the bit sees
+    /// the slot.
     #[inline]
     pub fn announce_lane(&self, lane: u32) {
         self.bitmap[(lane / 64) as usize % BITMAP_WORDS].fetch_or(1 << (lane % 64), Ordering::Release);
     }
 
-    /// Second half: the summary bit.
+    /// Second half of an announcement: the summary bit.
     #[inline]
     pub fn announce_summary(&self, lane: u32) {
         self.signals.0.summary.fetch_or(1 << (lane / 64 % 64), Ordering::Release);
     }
 
-    /// Wakes the reader if it sleeps. Called after publishing, announcing and a light fence.
+    /// Wakes the reader if it sleeps. Call this after publishing, announcing and a light fence.
     #[inline]
     pub fn wake(&self, woken: &mut WokenEpisode) {
         let word = self.asleep.0.word().load(Ordering::Relaxed);
@@ -106,27 +107,28 @@ impl Doorbell {
         }
     }
 
-    /// First half of waking: makes a wait that has not begun return at once. `false`: we have woken this episode before.
+    /// First half of a wake-up: makes a wait that has not begun yet return at once. `false`: this sender has woken
+    /// the episode before.
     fn mark_woken(&self, word: u32, woken: &mut WokenEpisode) -> bool {
-        let episode = word | STAGES; // never 0, so that a new sender has woken nobody
+        let episode = word | STAGES; // never 0, so that a new sender has woken no episode
         if woken.0 == episode {
             return false;
         }
         woken.0 = episode;
         if word & STAGES == ASLEEP {
-            // If it fails, the reader has got up or another sender has been quicker: both are fine.
+            // It fails if the reader is awake or another sender was faster. Both are fine.
             let _ =
                 self.asleep.0.word().compare_exchange(word, word + 1, Ordering::AcqRel, Ordering::Relaxed);
         }
         true
     }
 
-    /// Second half: the system call.
+    /// Second half of a wake-up: the system call.
     fn wake_futex(&self) {
         self.asleep.0.wake();
     }
 
-    /// The halves one by one, for tests that stop a sender between them.
+    /// One half alone, for tests that stop a sender between the halves.
     #[cfg(test)]
     pub fn mark_woken_only(&self, woken: &mut WokenEpisode) -> bool {
         let word = self.asleep.0.word().load(Ordering::Relaxed);
@@ -139,21 +141,21 @@ impl Doorbell {
         self.wake_futex();
     }
 
-    /// Whether anybody has announced anything.
+    /// Whether there is an announcement or a call.
     #[inline]
     pub fn announced(&self) -> bool {
-        // Two words of one line, one branch.
+        // Both words are in one cache line; one branch serves both.
         let calls = self.signals.0.calls.load(Ordering::Relaxed);
         self.signals.0.summary.load(Ordering::Relaxed) | u64::from(calls) != 0
     }
 
-    /// Whether somebody has called.
+    /// Whether there is a call.
     #[inline]
     pub fn called(&self) -> bool {
         self.signals.0.calls.load(Ordering::Relaxed) != 0
     }
 
-    /// Calls the reader about `what`, also if it sleeps. Seldom, so it pays for a full fence.
+    /// Calls the reader for the reason `what`, even if it sleeps. Calls are rare, so this executes a full fence.
     pub fn call_about(&self, what: u32) {
         self.signals.0.calls.fetch_or(what, Ordering::Release);
         light_fence(true); // between the call and `asleep`
@@ -179,8 +181,9 @@ impl Doorbell {
         }
     }
 
-    /// Sleeps until woken, at most `at_most_ns`, unless `anything` has come. The reader's alone, with its own count
-    /// of episodes: what stands in the word may be anything. `full_fences`: all senders pay full fences.
+    /// Sleeps until a wake-up, at most `at_most_ns`, unless `anything` returns true. Only the reader calls this. It
+    /// counts `episode` itself, because a peer may have overwritten the word. `full_fences`: all senders execute full
+    /// fences.
     pub fn sleep(
         &self,
         episode: &mut Episode,

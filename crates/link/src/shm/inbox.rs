@@ -1,25 +1,27 @@
-//! The reader's side of a mailbox: which lanes to look at, in which order.
+//! The reader's side of a mailbox: which lanes it polls, in which order.
 //!
-//! It does not know whose the lanes are. Looking at every lane would cost as much as there are peers, and having
-//! every sender announce every packet would cost each two locked instructions on shared words. So lanes are of two kinds:
-//! - *polled*: in the active set (bounded), which the reader goes round; the writer only writes its slot;
-//! - *quiet*: the writer announces in the doorbell. An announced lane joins the active set, or, if that is full, a
-//!   queue of announced lanes from which it leaves when it is found empty. It stays quiet there, so everything
-//!   that comes later is announced again: nothing is lost and nobody is demoted in haste.
+//! It does not know who holds the lanes. Polling every lane would cost as much as there are peers. If every sender
+//! announced every packet, each packet would cost two locked instructions on shared words. So there are two kinds of
+//! lanes:
+//! - *Polled* lanes are in the active set, which is bounded. The reader polls them in turn. The writer only writes
+//!   its slot.
+//! - *Quiet* lanes are announced by their writer in the doorbell. An announced lane joins the active set. If that is
+//!   full, the lane joins a queue until a poll finds it empty. It stays quiet there, so the writer announces every
+//!   later packet, and no packet is lost.
 //!
-//! A lane becomes quiet again when nothing has come in it for some ten thousand polls:
+//! A polled lane becomes quiet after `idle_polls` polls without a packet:
 //! ```text
-//! reader: polled = 0, heavy fence, looks once more: empty -> out of the active set
+//! reader: polled = 0, heavy fence, polls once more: empty -> leaves the active set
 //!                                                   not   -> polled = 1, stays
-//! writer: publishes, light fence, reads polled: 0 -> announces;  1 -> its slot was there for that last look
+//! writer: publishes, light fence, reads polled: 0 -> announces;  1 -> the reader's last poll sees its slot
 //! ```
-//! Polls alternate between the active set and the queue, and both are round robin, so that no lane waits
-//! for more than one packet of each other lane that has something, times two.
+//! Polls alternate between the active set and the queue, and take turns in each. So a lane waits for at most two
+//! packets of each other lane.
 //!
-//! *Our own lane goes first*: what we send to ourselves is read before anything of others. Whatever another endpoint does
-//! because of something that we have done since is then read later: programs count on it (mpi4py resets a variable in
-//! its own memory, tells the others, and waits for them to set it), though MPI does not promise it. Only we
-//! fill that lane, so the others wait for no more than what we have sent to ourselves and not read.
+//! **The endpoint's own lane comes first.** An endpoint receives what it has sent to itself before anything from
+//! others. So it later receives what peers do in response to its own later actions. MPI does not promise this order,
+//! but programs rely on it: mpi4py resets a variable in its own memory, tells other ranks, and waits until they set
+//! it. Only this endpoint fills that lane, so others wait only for what it has sent to itself.
 
 use super::doorbell::{Doorbell, Episode};
 use super::ring::{LaneMemory, Reader};
@@ -29,18 +31,18 @@ use std::collections::VecDeque;
 /// The bounds of polling.
 #[derive(Clone, Copy, Debug)]
 pub struct PollLimits {
-    /// The most lanes that are polled: an empty poll looks at so many cache lines.
+    /// Bound on polled lanes. An empty poll reads one cache line for each.
     pub max_active: usize,
-    /// So many stay polled however idle they are; a demotion costs a heavy fence.
+    /// So many lanes stay polled even if they are idle, because each demotion costs a heavy fence.
     pub keep_active: usize,
-    /// Polls without an arrival after which a lane is demoted, and between two looks for such lanes.
+    /// Polls without a packet after which a lane becomes quiet, and polls between two checks for such lanes.
     pub idle_polls: u64,
-    /// All senders pay full fences, so that going idle is cheap for us.
+    /// All senders execute full fences, so that the reader needs no `membarrier`.
     pub full_fences: bool,
 }
 
-/// An empty poll takes 4 ns and more, a heavy fence up to 20 us (see [`super::sync`]): with at least 260 us between two
-/// looks, fences cost at most a few percent of a reader that only polls.
+/// With so many polls between two checks, heavy fences cost a few percent at most of a reader that only polls. The
+/// example `costs` measures both prices.
 impl Default for PollLimits {
     fn default() -> PollLimits {
         PollLimits { max_active: 64, keep_active: 8, idle_polls: 65_536, full_fences: false }
@@ -49,7 +51,7 @@ impl Default for PollLimits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaneKind {
-    /// Our own, looked at in every poll.
+    /// The endpoint's own lane, checked in every poll.
     Own,
     Quiet,
     Queued,
@@ -68,7 +70,7 @@ struct Active {
     last_arrival: u64,
 }
 
-/// All lanes that are being read.
+/// All lanes that are read.
 #[derive(Debug)]
 pub struct Inbox<L> {
     lanes: Vec<Option<Entry<L>>>,
@@ -77,7 +79,7 @@ pub struct Inbox<L> {
     cursor: usize,
     queue: VecDeque<u32>,
     queue_first: bool,
-    /// Announced lanes that are not (yet) read.
+    /// Announced lanes that are not read, or not yet.
     unaccepted_lanes: VecDeque<u32>,
     polls: u64,
     next_sweep: u64,
@@ -86,7 +88,7 @@ pub struct Inbox<L> {
 }
 
 impl<L: LaneMemory> Inbox<L> {
-    /// Nothing to read yet.
+    /// An inbox without lanes.
     pub fn new(limits: PollLimits) -> Inbox<L> {
         Inbox {
             lanes: Vec::new(),
@@ -103,14 +105,14 @@ impl<L: LaneMemory> Inbox<L> {
         }
     }
 
-    /// Reads `lane` from now on.
+    /// Starts reading `lane`.
     pub fn open_lane(&mut self, lane: u32, memory: L) {
         self.insert(lane, memory, LaneKind::Quiet);
-        // What came before we read it may have been announced in vain.
+        // Packets from before this call may have been announced while the lane was not read.
         self.schedule(lane);
     }
 
-    /// Reads `lane`, which is our own, from now on, and before all others.
+    /// Starts reading `lane`, which is the endpoint's own, before all others.
     pub fn open_own_lane(&mut self, lane: u32, memory: L) {
         self.insert(lane, memory, LaneKind::Own);
         self.own = Some(lane);
@@ -125,7 +127,7 @@ impl<L: LaneMemory> Inbox<L> {
         self.lanes[index] = Some(Entry { reader: Reader::new(memory), kind });
     }
 
-    /// Does not read `lane` any more.
+    /// Stops reading `lane`.
     pub fn close_lane(&mut self, lane: u32) {
         if let Some(entry) = self.lanes.get_mut(lane as usize) {
             *entry = None;
@@ -136,44 +138,44 @@ impl<L: LaneMemory> Inbox<L> {
         self.cursor = 0;
     }
 
-    /// The reader of a lane that is being read.
+    /// The reader of `lane`, if the lane is read.
     #[inline]
     pub fn reader(&self, lane: u32) -> Option<&Reader<L>> {
         self.lanes.get(lane as usize)?.as_ref().map(|entry| &entry.reader)
     }
 
-    /// The reader of a lane that is being read.
+    /// As [`Inbox::reader`], to change it.
     #[inline]
     pub fn reader_mut(&mut self, lane: u32) -> Option<&mut Reader<L>> {
         self.lanes.get_mut(lane as usize)?.as_mut().map(|entry| &mut entry.reader)
     }
 
-    /// The next announced lane that is not being read.
+    /// The next announced lane that is not read.
     #[inline]
     pub fn next_unaccepted_lane(&mut self) -> Option<u32> {
         self.unaccepted_lanes.pop_front()
     }
 
-    /// A lane to be looked at as if it had been announced.
+    /// Queues `lane` as if it had been announced.
     pub fn push_unaccepted_lane(&mut self, lane: u32) {
         self.unaccepted_lanes.push_back(lane);
     }
 
-    /// Whether [`Inbox::next_unaccepted_lane`] would give one.
+    /// Whether [`Inbox::next_unaccepted_lane`] returns a lane.
     #[inline]
     pub fn has_unaccepted_lanes(&self) -> bool {
         !self.unaccepted_lanes.is_empty()
     }
 
-    /// Whether nothing but a packet in a lane that is polled can be next: nothing is announced, nobody calls, no lane is queued and
-    /// none is due to be made quiet.
+    /// Whether only packets in polled lanes can be next: no announcement, no call, no queued lane, no check for idle
+    /// lanes due.
     #[inline]
     pub fn only_polled_lanes_matter(&self, bell: &Doorbell) -> bool {
         let waiting = self.queue.len() | self.unaccepted_lanes.len();
         !bell.announced() && waiting == 0 && self.polls < self.next_sweep
     }
 
-    /// What [`Inbox::next`] gives while [`Inbox::only_polled_lanes_matter`].
+    /// As [`Inbox::next`], if [`Inbox::only_polled_lanes_matter`].
     #[inline(always)]
     pub fn next_polled(&mut self) -> Option<u32> {
         self.polls += 1;
@@ -183,8 +185,8 @@ impl<L: LaneMemory> Inbox<L> {
         }
     }
 
-    /// The next lane in which something has arrived. `None` also when unaccepted lanes have been announced: look at them
-    /// first. So it is when somebody has called.
+    /// The next lane with a packet. Also `None` if there are unaccepted lanes or calls: the caller handles those
+    /// first.
     #[inline]
     pub fn next(&mut self, bell: &Doorbell) -> Option<u32> {
         self.polls += 1;
@@ -194,7 +196,7 @@ impl<L: LaneMemory> Inbox<L> {
         if bell.announced() {
             self.take_announcements(bell);
             if !self.unaccepted_lanes.is_empty() || bell.called() {
-                return None; // our own lane may be among them
+                return None; // the endpoint's own lane may be among them
             }
         }
         if self.own.is_some_and(|own| self.has_packet(own)) {
@@ -213,7 +215,7 @@ impl<L: LaneMemory> Inbox<L> {
 
     #[inline(always)]
     fn next_active(&mut self) -> Option<u32> {
-        // One lane, most often.
+        // There is often only one lane.
         let first = self.active.get_mut(self.cursor)?;
         if let Some(Some(entry)) = self.lanes.get(first.lane as usize)
             && entry.reader.arrived()
@@ -227,7 +229,7 @@ impl<L: LaneMemory> Inbox<L> {
         if self.active.len() > 1 { self.next_active_after_cursor() } else { None }
     }
 
-    /// The same for all but the one whose turn it is.
+    /// As [`Inbox::next_active`], for all lanes except the one at the cursor.
     fn next_active_after_cursor(&mut self) -> Option<u32> {
         let count = self.active.len();
         let mut at = if self.cursor + 1 == count { 0 } else { self.cursor + 1 };
@@ -289,7 +291,7 @@ impl<L: LaneMemory> Inbox<L> {
         self.active.push(Active { lane, last_arrival: self.polls });
     }
 
-    /// Makes lanes quiet in which nothing has come for long.
+    /// Makes idle lanes quiet.
     #[cold]
     fn demote_idle(&mut self) {
         self.next_sweep = self.polls + self.limits.idle_polls;
@@ -327,14 +329,14 @@ impl<L: LaneMemory> Inbox<L> {
         }
     }
 
-    /// Sleeps until something comes, at most `at_most_ns`.
+    /// Sleeps until something arrives, at most `at_most_ns`.
     pub fn sleep(&mut self, bell: &Doorbell, at_most_ns: u64) {
         let mut episode = self.episode;
         bell.sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.may_have_arrivals(bell));
         self.episode = episode;
     }
 
-    /// Whether something has come, or is announced.
+    /// Whether a lane has a packet, or there is an announcement or call.
     pub fn may_have_arrivals(&self, bell: &Doorbell) -> bool {
         bell.announced()
             || !self.queue.is_empty()
@@ -348,7 +350,7 @@ impl<L: LaneMemory> Inbox<L> {
         self.reader(lane).is_some_and(Reader::arrived)
     }
 
-    /// How many lanes are polled.
+    /// Number of polled lanes.
     pub fn active_lanes(&self) -> usize {
         self.active.len()
     }

@@ -1,101 +1,101 @@
-//! What lies where in a segment, and what an address says. Arithmetic and checks only: no memory is touched here.
+//! The layout of a segment, and the contents of an address. Only arithmetic and checks; no memory is touched here.
 //!
 //! ```text
 //! 0        facts      128 B   written before the segment has a name, then constant
 //! 128      state       64 B   open, closed
-//! 192      bell        64 B   asleep; then summary and calls (64 B) and the bitmap (512 B)
+//! 192      doorbell    64 B   asleep; then summary and calls (64 B) and the bitmap (512 B)
 //! 832      lane queue  64 B   next ticket; then 64 places in the queue, 24 B each
-//! 4096     claims       8 B   for each lane: whose it is
+//! 4096     claims       8 B   for each lane: who holds it
 //! 65536    lane 0             stride: a whole number of pages
 //! ...      lane 1 ...
-//!          a lane:     256 B  state, owner, epoch, asked (64 B), polled (64 B), retired (64 B), together (64 B)
-//!                      then data and credit slots and the two that are set aside, 64 B each
+//!          a lane:     256 B  state, owner, epoch, detach request (64 B), polled (64 B), retired (64 B),
+//!                             cooperative copy (64 B); then data slots, credit slots and two reserved slots, 64 B each
 //! ```
-//! The file is as long as all lanes together but sparse: only lanes that were claimed occupy memory. Whatever a peer
-//! reads here it checks first ([`Facts::parse`]); a peer that lies can thereby confuse nobody but itself.
+//! The file is as long as all lanes together, but sparse: only claimed lanes occupy memory. A peer checks everything
+//! that it reads here ([`Facts::parse`]). So a peer that writes wrong values harms only its own connections.
 
 use super::doorbell::MAX_LANES;
 use crate::{ADDRESS_BYTES, Address, Quota};
 use weir_proto::wire::SLOT_BYTES;
 
-/// Version of everything described here.
+/// Version of this layout.
 pub const LAYOUT_VERSION: u32 = 5;
 const MAGIC: [u8; 8] = *b"weir-shm";
-/// Length of the constant part.
+/// Length of the constant part. Unit: bytes.
 pub const FACTS_BYTES: usize = 128;
-/// Where the lanes begin: a multiple of the page size of every machine that we know.
+/// Where the lanes begin: a multiple of the page size of every supported machine. Unit: bytes.
 pub const LANES_OFFSET: u64 = 65536;
-/// The first part of the header. Unit: bytes.
+/// Length of the first part of the header. Unit: bytes.
 pub const HEADER_BYTES: usize = 4096;
-/// The claim words behind it. Unit: bytes.
+/// Length of the claim words behind it. Unit: bytes.
 pub const CLAIMS_BYTES: usize = MAX_LANES as usize * 8;
-/// Claim words in a part of 4096 bytes: memory for them is found part by part.
+/// Claim words in one part of 4096 bytes. Memory is reserved part by part.
 pub const CLAIMS_PER_PART: u32 = 512;
-/// What precedes the slots in a lane.
+/// Length of the header of a lane, before its slots. Unit: bytes.
 pub const LANE_HEADER_BYTES: usize = 256;
-/// Slots of a lane beside those for data and credit: for the last packet of a stay, and to be left out after an early wrap (`ring.rs`).
+/// Slots of a lane beside those for data and credit: one for `Detach`, one that an early wrap skips (`ring.rs`).
 const RESERVED_SLOTS: u32 = 2;
 /// Bound on the slots of a lane, so that no arithmetic below overflows.
 pub const MAX_LANE_SLOTS: u32 = 1 << 20;
 
 /// `state` of a segment.
 pub mod segment_state {
-    /// In use.
+    /// The owner uses it.
     pub const OPEN: u32 = 1;
-    /// Closed in good order.
+    /// The owner has closed it.
     pub const CLOSED: u32 = 2;
 }
 
 /// `state` of a lane.
 pub mod lane_state {
-    /// Claimed, its memory is there, its owner is named.
+    /// Claimed; its memory is reserved and its owner is named.
     pub const READY: u32 = 1;
-    /// Not read any more.
+    /// The reader does not read it any more.
     pub const REFUSED: u32 = 2;
-    /// Not written any more, since its writer has given its reader up.
+    /// The writer has given up its reader and writes no more.
     pub const ABANDONED: u32 = 3;
 }
 
-/// Why bytes are not a segment or an address of ours.
+/// Why bytes are not a valid segment or address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// No segment at all.
+    /// Not a segment.
     #[error("not a weir segment")]
     Magic,
-    /// Of another version.
+    /// A segment of another version.
     #[error("segment layout version {have}, this is version {LAYOUT_VERSION}")]
     Version {
-        /// What it is.
+        /// The version that was found.
         have: u32,
     },
     /// A number in the header is out of its range.
     #[error("segment header: {field} is {have}, allowed are {allowed}")]
     Field {
-        /// Which.
+        /// The name of the number.
         field: &'static str,
-        /// What it is.
+        /// Its value.
         have: u64,
-        /// What it may be.
+        /// The allowed values.
         allowed: &'static str,
     },
 }
 
-/// The shape of all lanes of a segment.
+/// The shape of the lanes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Data slots of a lane.
     pub data_slots: u32,
     /// Lanes with a smaller number have one data slot more.
     pub rest_lanes: u32,
-    /// Data slots of a lane that its sender owns from the beginning; 0: all.
+    /// Data slots of a lane that its sender owns from the start. 0: all.
     pub start_slots: u32,
-    /// Slots for explicit credit packets.
+    /// Slots for credit packets.
     pub credit_slots: u32,
-    /// How many lanes there can be.
+    /// Number of lanes.
     pub max_lanes: u32,
-    /// Senders claim by looking (no credits).
+    /// No credits: senders count free slots.
     pub conditional: bool,
-    /// Distance of lanes. Unit: bytes.
+    /// Distance between lanes. Unit: bytes.
     pub stride: u64,
 }
 
@@ -128,10 +128,10 @@ impl Shape {
         Ok(Shape { data_slots, rest_lanes, start_slots: 0, credit_slots, max_lanes, conditional, stride })
     }
 
-    /// The same lanes, of which senders own only `start_slots` data slots from the beginning; 0: all.
+    /// The same lanes, of which senders own only `start_slots` data slots from the start. 0: all.
     ///
     /// # Errors
-    /// [`LayoutError::Field`] if these are more than there are.
+    /// [`LayoutError::Field`] if `start_slots` exceeds the data slots.
     pub fn with_start_slots(self, start_slots: u32) -> Result<Shape, LayoutError> {
         if start_slots > self.data_slots {
             let (field, have) = ("starting slots", start_slots.into());
@@ -140,12 +140,12 @@ impl Shape {
         Ok(Shape { start_slots, ..self })
     }
 
-    /// Slots of the ring of `lane`, with those set aside.
+    /// Slots of the ring of `lane`, including the reserved ones.
     pub fn lane_slots(&self, lane: u32) -> u32 {
         self.data_slots + u32::from(lane < self.rest_lanes) + self.credit_slots + RESERVED_SLOTS
     }
 
-    /// What the owner of `lane` owns. Without credits every slot is a data slot.
+    /// The slots that the owner of `lane` can own. Without credits every slot is a data slot.
     pub fn quota(&self, lane: u32) -> Quota {
         let slots = self.lane_slots(lane) - RESERVED_SLOTS;
         if self.conditional {
@@ -170,15 +170,15 @@ impl Shape {
 /// The constant part of a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Process that owns it.
+    /// Process of the owner.
     pub pid: u32,
-    /// The process's pid namespace (inode of `/proc/self/ns/pid`), 0 if not known.
+    /// The process's pid namespace (inode of `/proc/self/ns/pid`). 0: not known.
     pub pid_namespace: u64,
-    /// The segment's random number, also in its name.
+    /// The segment's random number, also part of its name.
     pub id: u64,
-    /// Random key: who has it belongs to the job.
+    /// Random key. Knowing it proves that a peer belongs to the job.
     pub key: [u8; 16],
-    /// Senders must pay for full fences, since the owner cannot.
+    /// Senders must execute full fences, because the owner cannot use `membarrier`.
     pub full_fences: bool,
     /// The lanes.
     pub shape: Shape,
@@ -197,7 +197,7 @@ fn take_u64(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Facts {
-    /// As bytes. Native byte order: shared memory stays in one machine.
+    /// The facts as bytes, in native byte order, because shared memory stays within one machine.
     pub fn bytes(&self) -> [u8; FACTS_BYTES] {
         let mut bytes = [0; FACTS_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
@@ -218,7 +218,7 @@ impl Facts {
         bytes
     }
 
-    /// From bytes that a peer wrote, and the length of its file; every number is checked.
+    /// Parses bytes that a peer wrote, with the length of its file. Checks every number.
     ///
     /// # Errors
     /// [`LayoutError`].
@@ -267,7 +267,7 @@ impl Facts {
 const ADDRESS_VERSION: u8 = 1;
 const ADDRESS_KIND_SHM: u8 = 1;
 
-/// What an address of this link says: version, kind, 6 zero bytes, segment (8 bytes), key (16 bytes).
+/// The contents of an address of this link: version, kind, 6 zero bytes, segment (8 bytes), key (16 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentAddress {
     /// The segment's number.
@@ -277,7 +277,7 @@ pub struct SegmentAddress {
 }
 
 impl SegmentAddress {
-    /// As an address.
+    /// The address as bytes.
     pub fn address(&self) -> Address {
         let mut bytes = [0; ADDRESS_BYTES];
         bytes[0] = ADDRESS_VERSION;
@@ -287,7 +287,7 @@ impl SegmentAddress {
         Address(bytes)
     }
 
-    /// From an address; `None` if it is none of this link and version.
+    /// Parses an address. `None`: it is not of this link and version.
     pub fn parse(address: &Address) -> Option<SegmentAddress> {
         let bytes = &address.0;
         let head = [ADDRESS_VERSION, ADDRESS_KIND_SHM, 0, 0, 0, 0, 0, 0];
@@ -301,7 +301,7 @@ pub fn file_name(uid: u32, id: u64) -> String {
     format!("{}{id:016x}", file_prefix(uid))
 }
 
-/// What the names of all segments of a user begin with.
+/// The beginning of the names of all segments of a user.
 pub fn file_prefix(uid: u32) -> String {
     format!("weir.{uid}.")
 }

@@ -1,9 +1,9 @@
-//! Mapped pieces of segment files, and the typed views into them.
+//! Mapped parts of segment files, and typed views of them.
 //!
-//! A mapping is raw memory that other processes write to as well. Views are of three kinds only: atomics, the constant
-//! facts (copied out before they are looked at), and slot bytes, which go through the ring's protocol. A
-//! process of the same user that ignores the protocol can make us read nonsense, which the ring checks; by truncating
-//! the file it can kill us (SIGBUS), as it could with kill(2).
+//! A mapping is raw memory to which other processes write too. There are only three kinds of views: atomics, the
+//! constant facts (copied before they are checked), and slot bytes, which follow the ring's protocol. A process of
+//! the same user that breaks the protocol can make this process read wrong values, which the ring checks. By
+//! truncating the file it can also kill this process (SIGBUS), as it could with kill(2).
 
 use super::doorbell::Doorbell;
 use super::lane_queue::LaneQueue;
@@ -24,8 +24,8 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; what is written through it is atomics or follows
-// the ring's protocol.
+// SAFETY: the mapping belongs to the process, not to a thread. All accesses through it are atomic or follow the
+// ring's protocol.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -34,9 +34,9 @@ impl Mapping {
     /// Maps `bytes` bytes of `file` from `offset` (a multiple of the page size), shared, for reading and writing.
     ///
     /// # Errors
-    /// What mmap says.
+    /// The error of mmap.
     pub fn new(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Mapping> {
-        // SAFETY: a fresh range is asked for; nothing of ours is replaced. The result is checked.
+        // SAFETY: the kernel chooses a fresh range, so nothing of this process is replaced. The result is checked.
         let base = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
@@ -56,22 +56,22 @@ impl Mapping {
     }
 
     /// # Panics
-    /// If the range is not inside: a bug of ours, since all offsets come from checked facts.
+    /// If the range is not inside the mapping. That is a bug, because all offsets come from checked facts.
     fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the mapping");
-        // SAFETY: inside the mapping, just checked.
+        // SAFETY: the range is inside the mapping, as just checked.
         unsafe { self.base.add(offset) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, made in `new`; every view holds an `Arc` of it, so none is left.
+        // SAFETY: this mapping was made in `new`. Every view holds an `Arc` of it, so no view is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// The changing part of a segment's header, as it lies at byte 128.
+/// The changing part of a segment's header, from byte 128 on.
 #[repr(C)]
 #[derive(Debug)]
 pub struct HeaderWords {
@@ -91,24 +91,24 @@ const _: () = assert!(!NATIVE || WORDS_OFFSET + size_of::<HeaderWords>() <= HEAD
 const _: () = assert!(!NATIVE || size_of::<LaneHeader>() <= LANE_HEADER_BYTES);
 
 impl MappedHeader {
-    /// `mapping` begins with the header.
+    /// The header at the start of `mapping`.
     pub fn new(mapping: Arc<Mapping>) -> MappedHeader {
         mapping.at(0, HEADER_BYTES + CLAIMS_BYTES);
         MappedHeader { mapping }
     }
 
     fn words(&self) -> &HeaderWords {
-        // SAFETY: inside the mapping (checked in `new`), aligned (pages are), made of atomics only, for which every
-        // bit pattern is a value; it lives as long as the `Arc` that `self` holds.
+        // SAFETY: the words are inside the mapping (checked in `new`), aligned (pages are) and all atomics, for which
+        // every bit pattern is a value. They live as long as the `Arc` that `self` holds.
         unsafe { self.mapping.at(WORDS_OFFSET, size_of::<HeaderWords>()).cast::<HeaderWords>().as_ref() }
     }
 
-    /// Whether the owner has closed it in good order.
+    /// Whether the owner has closed the segment.
     pub fn is_closed(&self) -> bool {
         self.words().state.0.load(Ordering::Acquire) == segment_state::CLOSED
     }
 
-    /// Sets the state (the owner's alone).
+    /// Sets the state. Only the owner calls this.
     pub fn set_state(&self, state: u32) {
         self.words().state.0.store(state, Ordering::Release);
     }
@@ -118,13 +118,13 @@ impl MappedHeader {
         &self.words().lane_queue
     }
 
-    /// The claim words of the first `lanes` lanes. There must be memory behind them.
+    /// The claim words of the first `lanes` lanes. Their memory must be reserved.
     pub fn claims(&self, lanes: u32) -> &[AtomicU64] {
         let bytes = lanes as usize * size_of::<u64>();
         assert!(NATIVE && bytes <= CLAIMS_BYTES, "{lanes} claim words");
         let first = self.mapping.at(HEADER_BYTES, bytes).cast::<AtomicU64>();
-        // SAFETY: inside the mapping, just checked; aligned (the header's parts are pages); atomics, for which every bit
-        // pattern is a value; the mapping lives as long as the `Arc` that `self` holds.
+        // SAFETY: the words are inside the mapping (just checked), aligned (the header's parts are pages) and
+        // atomics, for which every bit pattern is a value. The mapping lives as long as the `Arc` that `self` holds.
         unsafe { core::slice::from_raw_parts(first.as_ptr(), lanes as usize) }
     }
 }
@@ -138,14 +138,14 @@ impl Deref for MappedHeader {
     }
 }
 
-/// What precedes the slots of a lane.
+/// The header of a lane, before its slots.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LaneHeader {
     state: AtomicU32,
     owner: [AtomicU32; 8],
     epoch: AtomicU32,
-    /// 1 once the reader has asked the owner to leave.
+    /// 1 after the reader has asked the owner to detach.
     detach_requested: AtomicU32,
     control: Line<LaneControl>,
 }
@@ -159,7 +159,7 @@ pub struct MappedLane {
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: a pointer into a mapping that it keeps, which is `Send` and `Sync` itself.
+// SAFETY: a pointer into a mapping that the value keeps, and which is `Send` and `Sync` itself.
 unsafe impl Send for MappedLane {}
 
 impl MappedLane {
@@ -172,7 +172,7 @@ impl MappedLane {
 
     #[inline]
     fn header(&self) -> &LaneHeader {
-        // SAFETY: checked in `new`: inside the mapping and aligned. Atomics only.
+        // SAFETY: `new` checked that the header is inside the mapping and aligned. It holds atomics only.
         unsafe { self.base.cast::<LaneHeader>().as_ref() }
     }
 
@@ -181,7 +181,7 @@ impl MappedLane {
         self.header().state.load(Ordering::Acquire)
     }
 
-    /// Sets the state; everything written before is seen by who sees it.
+    /// Sets the state. Who sees it also sees everything that was written before.
     pub fn set_state(&self, state: u32) {
         self.header().state.store(state, Ordering::Release);
     }
@@ -202,27 +202,27 @@ impl MappedLane {
         }
     }
 
-    /// Number of the stay; written before the lane is made ready.
+    /// Number of the lease, written before the lane is ready.
     pub fn epoch(&self) -> u16 {
         self.header().epoch.load(Ordering::Relaxed) as u16
     }
 
-    /// Numbers the stay.
+    /// Sets the number of the lease.
     pub fn set_epoch(&self, epoch: u16) {
         self.header().epoch.store(epoch.into(), Ordering::Relaxed);
     }
 
-    /// The reader asks the owner to leave.
+    /// Asks the owner to detach.
     pub fn request_detach(&self) {
         self.header().detach_requested.store(1, Ordering::Release);
     }
 
-    /// Whether the owner is asked to leave. Tells once.
+    /// Whether the owner is asked to detach. Returns true once per request.
     pub fn take_detach_request(&self) -> bool {
         self.header().detach_requested.swap(0, Ordering::AcqRel) == 1
     }
 
-    /// Makes the lane as good as new, if its last owner has left: all its slots were retired. `wipe`: they may not have been.
+    /// Resets a lane whose last owner has left and whose slots are all retired. `wipe`: they may not be retired.
     pub fn reset(&self, wipe: bool) {
         let header = self.header();
         for word in [&header.state, &header.epoch, &header.detach_requested, &header.control.0.polled.0] {
@@ -235,7 +235,7 @@ impl MappedLane {
     }
 }
 
-// SAFETY: `new` has checked that header and slots lie inside the mapping, which `self` keeps.
+// SAFETY: `new` checked that header and slots are inside the mapping, which `self` keeps.
 unsafe impl LaneMemory for MappedLane {
     #[inline]
     fn slots(&self) -> u32 {
@@ -250,14 +250,15 @@ unsafe impl LaneMemory for MappedLane {
     #[inline]
     fn word(&self, slot: u32) -> &AtomicU32 {
         debug_assert!(slot < self.slots);
-        // SAFETY: `slot < slots` (the ring's cursor wraps there), so inside; slots begin at cache lines.
+        // SAFETY: `slot < slots` (the ring's cursor wraps there), so the word is inside the mapping. Slots begin at
+        // cache lines.
         unsafe { self.base.add(LANE_HEADER_BYTES + slot as usize * SLOT_BYTES).cast::<AtomicU32>().as_ref() }
     }
 
     #[inline]
     unsafe fn write(&self, at: usize, from: *const u8, bytes: usize) {
-        // SAFETY: the caller's promise: the range is inside the slots and ours; `from` is readable. They do not overlap
-        // unless the program sends from our own mapping, whose address it does not know.
+        // SAFETY: the caller promises that the range is inside the slots and its own, and that `from` is readable.
+        // They cannot overlap: the program does not know the address of this mapping, so it cannot send from it.
         unsafe {
             let to = self.base.add(LANE_HEADER_BYTES + at).as_ptr();
             core::ptr::copy_nonoverlapping(from, to, bytes);
@@ -266,8 +267,8 @@ unsafe impl LaneMemory for MappedLane {
 
     #[inline]
     unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize) {
-        // SAFETY: the caller's promise, as in `write`. If the writer breaks the protocol and writes meanwhile we copy
-        // a mixture; it is then a copy of ours that is checked or handed to the program as payload.
+        // SAFETY: the caller's promise, as in `write`. If the writer breaks the protocol and writes meanwhile, the
+        // copy is a mixture. It is then checked, or handed to the program as payload.
         unsafe {
             let from = self.base.add(LANE_HEADER_BYTES + at).as_ptr();
             core::ptr::copy_nonoverlapping(from, to, bytes);

@@ -1,11 +1,10 @@
 //! A sender's side of one mailbox: its lane and the doorbell.
 //!
-//! It does not know credits. A message of one slot costs: 60 bytes and one word written to the lane, one load of
-//! the lane's `polled`, one load of the mailbox's `asleep` (both shared and seldom written, so cached here): no
-//! locked instruction, no system call, nothing allocated.
+//! It does not know credits. A message of one slot writes 60 bytes and one word to the lane. It loads the lane's
+//! `polled` and the mailbox's `asleep`, which are shared, rarely written and so cached here. There is no locked
+//! instruction, no system call and no allocation.
 //!
-//! The steps, each a point at which a sender may be stopped or killed for good: body, head, publish, send back, announce
-//! lane, announce summary, wake. `tests` stops it after every one.
+//! A sender may be stopped or killed after each step of [`SendStep`]. Tests stop it after every one.
 
 use super::doorbell::{Doorbell, WokenEpisode};
 use super::ring::{LaneMemory, Writer};
@@ -25,7 +24,8 @@ pub struct Outbox<L, B> {
 }
 
 impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
-    /// For lane number `lane`, whose memory is `memory`. `full_fences`: one of the two sides has no membarrier.
+    /// An outbox for lane number `lane` with its `memory`. `full_fences`: one of the two sides cannot use
+    /// `membarrier`.
     pub fn new(lane: u32, memory: L, bell: B, full_fences: bool) -> Outbox<L, B> {
         Outbox { writer: Writer::new(memory), bell, woken: WokenEpisode::default(), lane, full_fences }
     }
@@ -38,7 +38,7 @@ impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
         self.ring();
     }
 
-    /// Tells the reader that something has changed in our lane, if it does not look by itself.
+    /// Announces a change in the lane if the reader does not poll it, and wakes the reader if it sleeps.
     #[inline(always)]
     pub fn ring(&mut self) {
         light_fence(self.full_fences);
@@ -55,7 +55,7 @@ impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
         light_fence(self.full_fences); // between the summary and `asleep`
     }
 
-    /// Our lane.
+    /// The lane's memory.
     pub fn lane(&self) -> &L {
         self.writer.lane()
     }
@@ -66,14 +66,14 @@ impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
     }
 }
 
-/// The points between which a sender may be stopped, in order.
+/// The steps of sending, in order.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendStep {
     Body,
     Head,
     Publish,
-    /// Does something only if the packet has wrapped early; then it is seen from here on.
+    /// Changes something only after an early wrap: from this step on the reader can see the packet.
     PublishEarlyWrap,
     AnnounceLane,
     AnnounceSummary,
