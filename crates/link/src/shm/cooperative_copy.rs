@@ -1,48 +1,48 @@
-//! Two that copy one message together: the receiver of a large message, and its sender, if that waits in the library.
+//! Cooperative copy: the receiver of a large message and its sender copy it together, if the sender waits in the
+//! library.
 //!
-//! One core copies a megabyte from a buffer in another core's cache in some 90 us; two that begin at either's convenience
-//! take half as long. So the receiver lays the copy open in its sender's lane, in pieces, and both take pieces until there
-//! are none: the receiver reads from the sender's memory, the sender writes to the receiver's. It is an offer: a sender that
-//! computes or sleeps takes none, and the receiver copies everything, as it would without.
+//! Two cores copy a message faster than one. So the receiver offers the copy in its sender's lane, in pieces. Both
+//! take pieces until none is left. The receiver reads from the sender's memory, and the sender writes to the
+//! receiver's. A sender that computes or sleeps takes no pieces, and the receiver copies everything.
 //!
 //! ```text
-//!                                          turn: copy, pieces, taken    helped
-//! R: offer(0x7f00 -> 0x5500, 256 KiB)                 7, 8, 0             0
-//! R: takes two pieces, reads them                     7, 8, 2             0
-//! S: takes one, writes it                             7, 8, 3             1
-//! ...                                                 7, 8, 8             3
-//! R: took five itself, and three are written: everything is there
+//!                                          progress: copy, pieces, taken    helped
+//! R: offer(0x7f00 -> 0x5500, 256 KiB)                     7, 8, 0             0
+//! R: takes two pieces, reads them                         7, 8, 2             0
+//! S: takes one, writes it                                 7, 8, 3             1
+//! ...                                                     7, 8, 8             3
+//! R: took five itself, and three are written: complete
 //! ```
-//! Whoever has taken pieces finishes them, so the receiver waits for a sender that is stopped with some: its other peers
-//! do not (the copy is left pending). If the sender is dead, its pieces are lost like the message. What cannot be written (the
-//! kernel forbids that direction) is named, and read by the receiver.
+//! Each side finishes the pieces that it has taken. If the sender is stopped with some, the copy stays pending, and
+//! the receiver serves its other peers meanwhile. If the sender dies, its pieces are lost like the message. If the
+//! kernel forbids the sender to write, it returns its pieces and the receiver reads them.
 //!
-//! **Why a sender never writes too late.** `from`, `to` and `bytes` change only while all pieces of the last copy are taken.
-//! To take pieces is to change `progress` from what it was before they were read; so who succeeds has read those of a copy that
-//! still waits for the pieces just taken, and whose buffers are in use until these are done.
+//! **A sender never writes too late.** `from`, `to` and `bytes` change only while all pieces of the previous copy are
+//! taken. To take pieces is to exchange the value of `progress` that was read before them. So a sender that succeeds
+//! has read the addresses of a copy that still waits for these pieces. Its buffers are in use until they are done.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A piece, unless there would be too many. Unit: bytes.
+/// Least size of a piece. Very large copies have larger pieces, so that their number stays bounded. Unit: bytes.
 const PIECE_BYTES: u64 = 32 << 10;
 const MAX_PIECES_PER_COPY: u64 = u16::MAX as u64;
 const PAGE_BYTES: u64 = 4096;
 
-/// The words of a lane by which its reader and its writer share a copy.
+/// The words of a lane by which its reader and writer share a copy.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct CooperativeCopy {
     progress: AtomicU64,
     /// Pieces that the sender has written.
     helped: AtomicU32,
-    /// Pieces that it could not write: the first (16 bits), how many (16 bits).
+    /// Pieces that the sender could not write: the first (16 bits), their number (16 bits).
     refused: AtomicU32,
     from: AtomicU64,
     to: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// `progress`: which copy, in how many pieces, of which so many are taken.
+/// The contents of `progress`: number of the copy, number of its pieces, number of those taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     copy: u32,
@@ -59,7 +59,7 @@ impl Progress {
         Progress { copy: (word >> 32) as u32, pieces: (word >> 16) as u16, taken: word as u16 }
     }
 
-    /// How many pieces to take: fewer towards the end, so that nobody waits long for the other.
+    /// How many pieces to take. Fewer towards the end, so that neither side waits long for the other.
     fn share(self) -> u16 {
         ((self.pieces - self.taken) / 4).max(1)
     }
@@ -68,9 +68,9 @@ impl Progress {
 /// A part of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins. Unit: bytes.
+    /// Offset in the copy. Unit: bytes.
     pub offset: u64,
-    /// Its length. Unit: bytes.
+    /// Length. Unit: bytes.
     pub bytes: u64,
     pieces: u16,
 }
@@ -87,28 +87,29 @@ impl Part {
     }
 }
 
-/// The reader's side of a copy that it has laid open.
+/// The reader's side of a copy that it offers.
 #[derive(Debug)]
 pub struct Offer {
     bytes: u64,
     pieces: u16,
-    /// Pieces that we took, or took over.
+    /// Pieces that the reader took, or took over.
     own: u16,
 }
 
-/// How a copy stands of which all pieces are taken.
+/// The state of a copy whose pieces are all taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyState {
-    /// The other side is at its pieces.
+    /// The sender still copies its pieces.
     HelperBusy,
-    /// The other side could not copy this: it is ours now.
+    /// The sender could not copy this part. The reader must.
     Refused(Part),
-    /// Everything is there.
+    /// All bytes are copied.
     Complete,
 }
 
 impl CooperativeCopy {
-    /// Lays open a copy of `bytes` bytes from address `from` of the lane's writer to `to` of its reader. The last one is done.
+    /// Offers a copy of `bytes` bytes from address `from` of the lane's writer to `to` of its reader. The previous
+    /// copy must be complete.
     pub fn offer(&self, from: u64, to: u64, bytes: u64) -> Offer {
         let copy = Progress::of(self.progress.load(Ordering::Relaxed)).copy.wrapping_add(1);
         let pieces = Part::count(bytes);
@@ -121,9 +122,9 @@ impl CooperativeCopy {
         Offer { bytes, pieces, own: 0 }
     }
 
-    /// Takes the next pieces for us; `None`: all are taken.
+    /// Takes the next pieces for the reader. `None`: all are taken.
     pub fn take(&self, offer: &mut Offer) -> Option<Part> {
-        // A peer that sets words back does not keep us here for ever.
+        // A peer that resets words cannot keep the reader here for ever.
         if offer.own >= offer.pieces {
             return None;
         }
@@ -148,7 +149,7 @@ impl CooperativeCopy {
         }
     }
 
-    /// How it stands, all pieces being taken.
+    /// The state of a copy whose pieces are all taken.
     pub fn state(&self, offer: &mut Offer) -> CopyState {
         if u32::from(offer.own) + self.helped.load(Ordering::Acquire) >= u32::from(offer.pieces) {
             return CopyState::Complete;
@@ -169,19 +170,20 @@ impl CooperativeCopy {
         progress.taken < progress.pieces
     }
 
-    /// The writer's side: takes pieces and copies them by `copy(from, to, bytes)`, which says whether it could. Returns that;
-    /// `None`: there was nothing to take.
+    /// The sender's side: takes pieces and copies them by `copy(from, to, bytes)`, which returns whether it could.
+    /// Returns that result. `None`: there was nothing to take.
     pub fn help(&self, copy: impl FnOnce(u64, u64, u64) -> bool) -> Option<bool> {
         let word = self.progress.load(Ordering::Acquire);
         let progress = Progress::of(word);
-        // Who could not write before cannot now; the place to say so is taken.
+        // A sender that could not write before cannot write now. The word that reports it is in use.
         if progress.taken >= progress.pieces || self.refused.load(Ordering::Relaxed) != 0 {
             return None;
         }
         let [from, to, bytes] = [&self.from, &self.to, &self.bytes].map(|word| word.load(Ordering::Relaxed));
         let share = progress.share();
         let next = Progress { taken: progress.taken + share, ..progress };
-        // Only from the word that we saw before we read the rest. Release: the loads above are not later than this.
+        // The exchange succeeds only if `progress` still has the value read before the other words. Release: the
+        // loads above cannot move behind it.
         self.progress.compare_exchange(word, next.word(), Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let part = Part::of(progress.taken, share, bytes);
         let copied = copy(from.wrapping_add(part.offset), to.wrapping_add(part.offset), part.bytes);

@@ -1,35 +1,35 @@
-//! Cross-memory attach: copying straight between our memory and that of another process of this user.
+//! Cross-memory attach: direct copies between this process and another process of the same user.
 //!
-//! It does not know rendezvous or regions: the address was checked by whoever named it. A copy:
+//! It does not know rendezvous or regions. The caller has checked the address. An example:
 //! ```text
-//! Get of 5 GiB into three pieces: process_vm_readv, at most 1 GiB and 1024 pieces a call, until all is there
+//! Get of 5 GiB into three pieces: process_vm_readv, at most 1 GiB and 1024 pieces a call, until all is copied
 //! ```
-//! A short count is not an error (the kernel stops at a bad page, or for a signal): the rest is asked for again, and
-//! a bad address then shows as `EFAULT`. A process id can be reused once the peer is dead; the kernel then
-//! checks only that the new process is of the same user. The engine learns of deaths within a second, and
-//! process ids go round far more slowly.
+//! A short count is not an error: the kernel stops at a bad page, or for a signal. The next call asks for the rest,
+//! and a bad address then shows as `EFAULT`. The kernel can reuse the process id of a dead peer. It then checks only
+//! that the new process has the same user. The engine learns of deaths within a second, and process ids repeat far
+//! more slowly.
 
 use crate::memory::UserMemory;
 use std::io;
 use weir_proto::{CopyFault, Direction};
 
-/// Bound on the pieces of one call; the kernel's own (`UIO_MAXIOV`).
+/// Bound on the pieces of one call, which is the kernel's own (`UIO_MAXIOV`).
 const MAX_PIECES: usize = 1024;
 /// Bound on the length of one call, below the kernel's of 2^31 less a page. Unit: bytes.
 const MAX_CALL_BYTES: u64 = 1 << 30;
 
-/// Lets other processes of this user copy from and to this one where the Yama security module restricts that to
-/// descendants (`ptrace_scope` 1, as on Ubuntu). Without Yama this does nothing. With it, a process of the same user could
-/// trace us too, as it could without Yama.
+/// Allows other processes of this user to copy from and to this one. The Yama security module can restrict this to
+/// descendants (`ptrace_scope` 1, as on Ubuntu). Without Yama this does nothing. With Yama, processes of the same
+/// user can then also trace this one, as they could without Yama.
 pub fn allow_other_processes() {
-    // SAFETY: this prctl takes integers and changes nothing but who may attach to us.
+    // SAFETY: this prctl takes integers, and changes only who may attach to this process.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
 /// Copies `bytes` bytes between `memory` at `offset` and `address` in process `pid`.
 ///
 /// # Errors
-/// [`CopyFault`]; what was copied before stays.
+/// [`CopyFault`]. Bytes copied before the error stay.
 pub fn copy_across(
     pid: u32,
     direction: Direction,
@@ -43,7 +43,7 @@ pub fn copy_across(
     if let Some(start) = memory.contiguous_address()
         && bytes <= MAX_CALL_BYTES
     {
-        // Most often: one piece, one call. The range is checked as the loop below would.
+        // The common case: one piece, one call. This checks the range, as the loop below does.
         memory.for_each_stretch(offset, bytes, |_, _| ());
         let piece =
             libc::iovec { iov_base: (start + offset as usize) as *mut libc::c_void, iov_len: bytes as usize };
@@ -58,7 +58,7 @@ pub fn copy_across(
     Ok(())
 }
 
-/// Lists the pieces of the range, at most [`MAX_PIECES`]; returns how many bytes they have.
+/// Lists the pieces of the range, at most [`MAX_PIECES`]. Returns the number of their bytes.
 fn gather(memory: &UserMemory, offset: u64, bytes: u64, pieces: &mut Vec<libc::iovec>) -> u64 {
     pieces.clear();
     let mut total = 0;
@@ -81,8 +81,8 @@ fn transfer_once(
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes as usize };
     let pid = pid as libc::pid_t;
     let count = pieces.len() as libc::c_ulong;
-    // SAFETY: the lists live across the call. Pieces that are written to are the program's memory, valid for this by the promise
-    // behind `UserMemory`; those that are read, and the remote range, are the kernel's to check.
+    // SAFETY: the lists outlive the call. Pieces that are written to belong to the program and are valid by the
+    // promise behind `UserMemory`. The kernel checks the pieces that are read, and the remote range.
     let moved = unsafe {
         match direction {
             Direction::Get => libc::process_vm_readv(pid, pieces.as_ptr(), count, &raw const remote, 1, 0),
@@ -91,7 +91,7 @@ fn transfer_once(
     };
     match moved {
         1.. => Ok(moved as u64),
-        0 => Err(CopyFault::BadAddress), // nothing moved and nothing said: do not go round for ever
+        0 => Err(CopyFault::BadAddress), // no progress without an error: avoid an endless loop
         _ => match io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR) => Ok(0),
             Some(libc::ESRCH) => Err(CopyFault::Gone),
@@ -101,8 +101,8 @@ fn transfer_once(
     }
 }
 
-/// Copies `bytes` bytes from our address `from` to `to` in process `pid`. Both are the other process's word: the kernel checks
-/// them, and what is not ours to read is an error. Returns whether everything was copied.
+/// Copies `bytes` bytes from address `from` of this process to `to` in process `pid`. The other process names both
+/// addresses, and the kernel checks them. Returns whether all bytes were copied.
 pub fn write_across(pid: u32, from: u64, to: u64, bytes: u64) -> bool {
     let mut done = 0;
     while done < bytes {
@@ -117,14 +117,14 @@ pub fn write_across(pid: u32, from: u64, to: u64, bytes: u64) -> bool {
     true
 }
 
-/// Copies inside this process.
+/// Copies within this process.
 pub fn copy_inside(direction: Direction, address: u64, memory: &UserMemory, offset: u64, bytes: u64) {
     let mut at = address as usize;
     memory.for_each_stretch(offset, bytes, |here, length| {
         let there = at as *mut u8;
-        // SAFETY: `here` is the program's memory by the promise behind `UserMemory`; `there` is memory that another
-        // endpoint of this process has named for this operation, under the same promise to that endpoint. They
-        // may overlap, so `copy`.
+        // SAFETY: `here` belongs to the program, by the promise behind `UserMemory`. `there` was named for this
+        // operation by another endpoint of this process, under the same promise. They may overlap, so this uses
+        // `copy`.
         unsafe {
             match direction {
                 Direction::Get => core::ptr::copy(there, here, length),

@@ -1,4 +1,5 @@
-//! Lanes on the heap: the same ring code over memory that the model checker and Miri can watch. Tests only.
+//! Lanes on the heap, for tests: the model checker and Miri can watch their memory, and the ring code is the real
+//! one.
 
 use super::ring::{LaneControl, LaneMemory};
 use super::sync::{AtomicU32, Ordering, Watched};
@@ -18,7 +19,7 @@ pub struct HeapLane {
     slots: Box<[HeapSlot]>,
 }
 
-// SAFETY: the protocol gives `rest` of a slot to one side at a time; that it does is what the tests check.
+// SAFETY: the protocol gives `rest` of a slot to one side at a time. The tests check that it does.
 unsafe impl Sync for HeapLane {}
 // SAFETY: plain memory, owned.
 unsafe impl Send for HeapLane {}
@@ -30,7 +31,7 @@ impl HeapLane {
         HeapLane { control: LaneControl::default(), slots: (0..slots).map(slot).collect() }
     }
 
-    /// Calls `visit(slot, byte in the slot, bytes done before, bytes)`, split at words and slots.
+    /// Calls `visit(slot, byte in the slot, bytes done before, bytes)` for each part, split at words and slots.
     fn parts(&self, at: usize, bytes: usize, mut visit: impl FnMut(&HeapSlot, usize, usize, usize)) {
         let mut done = 0;
         while done < bytes {
@@ -43,7 +44,7 @@ impl HeapLane {
     }
 }
 
-// SAFETY: words and slots are those of `self.slots`; indexing checks the range.
+// SAFETY: words and slots are those of `self.slots`. Indexing checks the range.
 unsafe impl LaneMemory for super::sync::Arc<HeapLane> {
     fn slots(&self) -> u32 {
         self.slots.len() as u32
@@ -56,14 +57,14 @@ unsafe impl LaneMemory for super::sync::Arc<HeapLane> {
     }
     unsafe fn write(&self, at: usize, from: *const u8, bytes: usize) {
         self.parts(at, bytes, |slot, byte, done, here| {
-            // SAFETY: the caller's promise: `from` has `bytes` bytes.
+            // SAFETY: the caller promises that `from` has `bytes` bytes.
             let part = unsafe { core::slice::from_raw_parts(from.add(done), here) };
             if byte < WORD {
                 let mut word = slot.word.load(Ordering::Relaxed).to_le_bytes();
                 word[byte..byte + here].copy_from_slice(part);
                 slot.word.store(u32::from_le_bytes(word), Ordering::Relaxed);
             } else {
-                // SAFETY: the caller owns the slot; under loom the access itself is checked for races.
+                // SAFETY: the caller owns the slot. Loom checks the access for races.
                 slot.rest.with_mut(|rest| unsafe {
                     (&mut *rest)[byte - WORD..byte - WORD + here].copy_from_slice(part);
                 });
@@ -72,13 +73,13 @@ unsafe impl LaneMemory for super::sync::Arc<HeapLane> {
     }
     unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize) {
         self.parts(at, bytes, |slot, byte, done, here| {
-            // SAFETY: the caller's promise: `to` has `bytes` bytes.
+            // SAFETY: the caller promises that `to` has `bytes` bytes.
             let part = unsafe { core::slice::from_raw_parts_mut(to.add(done), here) };
             if byte < WORD {
                 let word = slot.word.load(Ordering::Relaxed).to_le_bytes();
                 part.copy_from_slice(&word[byte..byte + here]);
             } else {
-                // SAFETY: the slot is published and not retired; under loom the access is checked.
+                // SAFETY: the slot is published and not retired. Loom checks the access for races.
                 slot.rest.with(|rest| unsafe {
                     part.copy_from_slice(&(&*rest)[byte - WORD..byte - WORD + here]);
                 });

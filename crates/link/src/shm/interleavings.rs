@@ -1,7 +1,8 @@
-//! Every interleaving (under loom; otherwise many runs) of the ring, the announcements and the sleep.
+//! Tests of every interleaving of the ring, the announcements, the sleep, the claims and the cooperative copy.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-link --release loom`. A lost packet or wake-up shows as a deadlock, which
-//! loom reports; a slot read while it is written as a race. The lanes are on the heap, the code is the real one.
+//! `make test-loom` runs them under loom, which tries every interleaving. Otherwise each test runs many times. Loom
+//! reports a lost packet or wake-up as a deadlock, and a slot that is read while it is written as a race. The lanes
+//! are on the heap; all other code is the real one.
 
 use super::cooperative_copy::{CooperativeCopy, CopyState};
 use super::doorbell::{Doorbell, Episode, call};
@@ -42,7 +43,7 @@ fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
     bytes
 }
 
-/// A mailbox of two lanes, with limits so tight that every poll demotes.
+/// A mailbox of two lanes.
 fn mailbox(limits: PollLimits) -> (Arc<Doorbell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
     let bell = Arc::new(Doorbell::default());
     let mut inbox = Inbox::new(limits);
@@ -75,8 +76,8 @@ fn receive_all(bell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [V
     }
 }
 
-/// Messages of these sizes through a ring of so many slots, two of which are set aside, whose writer looks after each `early_wrap_slots`
-/// whether it can begin again.
+/// Sends messages of these sizes through a ring of `slots` slots, two of them reserved. The writer checks every
+/// `early_wrap_slots` slots whether it can wrap early.
 fn send_through_short_ring(slots: u32, early_wrap_slots: u32, sizes: &'static [usize]) {
     explore(4, move || {
         let lane = Arc::new(HeapLane::new(slots));
@@ -156,7 +157,7 @@ fn loom_a_full_active_set_loses_no_packet() {
     two_senders(2, ONE_POLLED, [2, 1]);
 }
 
-/// One sender stops for good after each step; the other one is heard, whatever the reader was doing.
+/// One sender stops for good after each step. The reader receives from the other one in any case.
 #[test]
 fn loom_a_stopped_sender_delays_nobody() {
     for last in SendStep::ALL {
@@ -187,20 +188,20 @@ fn loom_a_stopped_sender_delays_nobody() {
     }
 }
 
-/// The newcomers are numbered from here.
+/// Number of the first newcomer.
 const FIRST: u64 = 7;
 
-/// A mailbox of one lane, of which only who holds it matters.
+/// A mailbox of one lane, for tests of who holds it.
 #[derive(Default)]
 struct OneLane {
     bell: Doorbell,
-    /// The newcomers' own.
+    /// The doorbells of the newcomers.
     bells: [Doorbell; 2],
     lane_queue: LaneQueue,
     claims: [AtomicU64; 1],
-    /// Who has left.
+    /// The sender that has left, or 0.
     left: AtomicU64,
-    /// Written by the holder; two holders at a time would be a race.
+    /// Written by the holder. Two holders at the same time would be a race.
     slots: Slots,
 }
 
@@ -210,11 +211,11 @@ impl Default for Slots {
         Slots(Watched::new(0))
     }
 }
-// SAFETY: only the holder of the lane touches it, which is what the test checks.
+// SAFETY: only the holder of the lane touches it, which the test checks.
 unsafe impl Sync for Slots {}
 
 impl OneLane {
-    /// Comes as a sender does, asleep while it waits.
+    /// Attaches as a sender does, and sleeps while it waits.
     fn come(&self, id: u64) {
         if !self.lane_queue.has_waiters() && lane_queue::claim(&self.claims, id).is_some() {
             return;
@@ -234,9 +235,9 @@ impl OneLane {
 
     /// Holds the lane for a moment.
     fn stay(&self, id: u64) {
-        // SAFETY: under loom the access is checked.
+        // SAFETY: loom checks the access for races.
         self.slots.0.with_mut(|slots| unsafe { *slots = id });
-        self.left.swap(id, Ordering::Release); // a plain store could be taken for an older one by loom
+        self.left.swap(id, Ordering::Release); // loom could let the reader miss a plain store
         self.bell.call_about(call::AS_SENDER); // stands for the announcement of the last packet
     }
 
@@ -248,7 +249,7 @@ impl OneLane {
         }
     }
 
-    /// The owner, until so many have left.
+    /// Acts as the owner until `stays` senders have left.
     fn own(&self, stays: u32) {
         let (mut ended, mut episode) = (0, Episode::default());
         while ended < stays {
@@ -260,7 +261,7 @@ impl OneLane {
                 self.bell.sleep(&mut episode, false, FOR_EVER_NS, || self.bell.called());
                 continue;
             }
-            // SAFETY: as above: whoever has left writes no more.
+            // SAFETY: as above. A sender that has left writes no more.
             self.slots.0.with(|slots| assert_eq!(unsafe { *slots }, left));
             assert_eq!(self.claims[0].swap(0, Ordering::AcqRel), left);
             self.serve();
@@ -288,8 +289,8 @@ fn loom_a_lane_has_one_holder_and_every_newcomer_gets_it() {
     });
 }
 
-/// A newcomer is stopped with a place and no ticket, or with a ticket and a lane that it does not take; once it is found
-/// dead, its lane is the other's.
+/// A newcomer stops with a place and no ticket, or with a ticket and a lane that it does not use. When the owner
+/// clears it as dead, the other newcomer gets the lane.
 #[test]
 fn loom_a_stopped_newcomer_delays_the_other_only_until_it_is_cleared() {
     for halfway in [true, false] {
@@ -314,7 +315,7 @@ fn loom_a_stopped_newcomer_delays_the_other_only_until_it_is_cleared() {
             };
             stopped.join().unwrap();
             lane.serve();
-            // Found dead: what it holds is named.
+            // The owner finds the newcomer dead and clears the words that name it.
             for (place, _) in lane.lane_queue.occupants().filter(|&(_, id)| id == 7).collect::<Vec<_>>() {
                 lane.lane_queue.free_place(place);
             }
@@ -326,8 +327,8 @@ fn loom_a_stopped_newcomer_delays_the_other_only_until_it_is_cleared() {
     }
 }
 
-/// Two copies one after the other of two pieces each, with a helper that looks a few times. A piece is a watched cell: copied
-/// by both at a time, or read by the receiver while the helper still writes, is a race.
+/// Two copies of two pieces, one after the other, with a helper that looks twice. Each piece is a watched cell. It is
+/// a race if both sides copy it, or if the receiver reads it while the helper writes it.
 #[test]
 fn loom_two_sides_copy_each_piece_once() {
     const PIECE: u64 = 32 << 10;
@@ -339,7 +340,7 @@ fn loom_two_sides_copy_each_piece_once() {
             thread::spawn(move || {
                 for _ in 0..2 {
                     cooperative_copy.help(|from, to, bytes| {
-                        // Of one copy, not a mixture of two.
+                        // Both addresses are of one copy, not a mixture of two.
                         assert_eq!((from, bytes), (to, PIECE));
                         pieces.copy((to as u32 / PIECE as u32) as usize, (to >> 32) as u8);
                         true
@@ -355,7 +356,7 @@ fn loom_two_sides_copy_each_piece_once() {
             while cooperative_copy.state(&mut offer) != CopyState::Complete {
                 yield_now();
             }
-            // SAFETY: all copying has ended; loom checks that.
+            // SAFETY: all copying has ended, which loom checks.
             pieces.0.iter().for_each(|piece| piece.with(|byte| assert_eq!(unsafe { *byte }, round as u8)));
         }
         helper.join().unwrap();
@@ -364,14 +365,14 @@ fn loom_two_sides_copy_each_piece_once() {
 
 struct Pieces([Watched<u8>; 2]);
 
-// SAFETY: each piece is copied by whoever took it; that is what the test checks.
+// SAFETY: only the side that took a piece copies it, which the test checks.
 unsafe impl Sync for Pieces {}
-// SAFETY: plain memory, owned.
+// SAFETY: plain memory, owned by the value.
 unsafe impl Send for Pieces {}
 
 impl Pieces {
     fn copy(&self, piece: usize, mark: u8) {
-        // SAFETY: whoever took the piece is alone with it.
+        // SAFETY: the side that took the piece has it alone.
         self.0[piece].with_mut(|byte| unsafe { *byte = mark });
     }
 }

@@ -1,4 +1,5 @@
-//! Senders killed after each step of sending, in real segments and with real signals.
+//! Tests of senders that are killed after each step of sending, attaching and detaching, in real segments with real
+//! signals.
 
 use super::outbox::SendStep;
 use super::{ShmLink, ShmOptions};
@@ -81,12 +82,13 @@ fn a_sender_killed_at_any_step_of_a_packet_that_wraps_early_delays_nobody() {
     }
 }
 
-/// The victim sends `earlier` packets, waits until they are read if it is to, then sends one of `bytes` bytes up to step `last`, and is killed.
+/// A victim sends `earlier` packets. If `read_before`, it waits until they are read. Then it sends a packet of
+/// `bytes` bytes up to step `last`, and is killed.
 fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before: bool) {
     let mut reader = open(dir);
     let mut other = open(dir);
     let address = reader.address();
-    // SAFETY: the child sends and kills itself; it returns to nothing of the parent's.
+    // SAFETY: the child sends and kills itself. It never returns into the parent's code.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut victim = open(dir);
@@ -94,7 +96,7 @@ fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before
             (0..earlier).for_each(|mark| send(&mut victim, 60, mark));
             let mut payload = vec![0xdd; bytes as usize];
             if let Some(outbox) = &mut victim.outboxes[0] {
-                // Then the next packet wraps early.
+                // After this the next packet wraps early.
                 let slots = if read_before { 2 * u64::from(earlier) } else { 0 };
                 while outbox.lane().control().retired.0.load(Ordering::Acquire) < slots {
                     std::thread::yield_now();
@@ -189,30 +191,30 @@ fn a_stopped_sender_does_not_prevent_another_from_waking_the_reader() {
     }
 }
 
-/// Where a newcomer can be killed on its way into a mailbox whose lanes are all taken, or not.
+/// Steps of attaching at which a newcomer can be killed. From `Placed` on, all lanes of the mailbox are held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum AttachStep {
-    /// It has claimed a free lane, and nothing else.
+    /// It has claimed a free lane.
     Claimed,
-    /// It has reserved and mapped its memory.
+    /// It has reserved and mapped the lane's memory.
     Mapped,
-    /// It has named itself there.
+    /// It has written its address there.
     Named,
-    /// The lane is ready, but not announced.
+    /// It has set the lane ready, but not announced it.
     Ready,
-    /// It has a place in the queue, and no ticket.
+    /// It has a place in the queue, but no ticket.
     Placed,
-    /// It has a ticket, and has called nobody.
+    /// It has a ticket, but has not called the owner.
     Waiting,
-    /// It has called.
+    /// It has called the owner.
     Called,
-    /// It has been given a lane, and has not looked.
+    /// The owner has assigned a lane to it, and it has not read the answer.
     Answered,
-    /// It has taken its lane and given its place back.
+    /// It has read the answer and returned its place.
     Taken,
 }
 
-/// Does what a newcomer does, up to `last`. The mailbox's lanes are all taken from `Placed` on.
+/// Does what a newcomer does, up to `last`.
 fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) {
     let target = super::layout::SegmentAddress::parse(address).expect("an address");
     let segment = super::segment::PeerSegment::open(&link.dir, &target).expect("a mailbox");
@@ -246,7 +248,7 @@ fn attach_until(link: &mut ShmLink, address: &crate::Address, last: AttachStep) 
     }
 }
 
-/// Lets `holder` leave if it is asked to, and frees its lane.
+/// Lets `holder` detach if it is asked to, and frees its lane.
 fn detach_if_requested(reader: &mut ShmLink, holder: &mut ShmLink) {
     if let Some(Arrival::DetachRequested { by }) = holder.poll() {
         holder.transmit(by, &weir_proto::Packet::new(weir_proto::Body::Detach, 0), None);
@@ -280,7 +282,7 @@ fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
             let Some(Arrival::Attached { lane, .. }) = reader.poll() else { panic!("no attachment") };
             reader.accept(lane, Peer(1));
         }
-        // SAFETY: the child does some steps and kills itself; it returns to nothing of the parent's.
+        // SAFETY: the child attaches and kills itself. It never returns into the parent's code.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut victim = open(dir.path());
@@ -295,7 +297,7 @@ fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
             (unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child).then_some(())
         });
         assert!(libc::WIFSIGNALED(status), "{last:?}: the victim came so far");
-        // Somebody else gets the lane, within a look or two.
+        // Another sender gets the lane after a check or two.
         let mut looked = std::time::Instant::now();
         let lease = wait_for("the lane", || {
             detach_if_requested(&mut reader, &mut holder);
@@ -303,7 +305,7 @@ fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
                 looked = std::time::Instant::now();
                 reader.maintain(u64::MAX);
                 for peer in reader.overdue_peers() {
-                    // What a driver does: looks, and gives the dead up.
+                    // As a driver does: check liveness, and forget the dead.
                     assert_eq!(reader.liveness(&reader.peers[&peer].address.expect("known")), Liveness::Dead);
                     reader.forget(peer);
                 }

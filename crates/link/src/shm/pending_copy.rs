@@ -1,7 +1,7 @@
-//! Copies straight from another process's memory, which that process may help with ([`super::cooperative_copy`]).
+//! Copies from another process's memory, which that process may help with ([`super::cooperative_copy`]).
 //!
-//! A copy is left pending only while the helper is at its last pieces. The helper is no slower than we are unless somebody
-//! stops it, so first we look for a while, and then let the engine look.
+//! A copy stays pending only while the helper copies its last pieces. The helper is about as fast as the receiver
+//! unless something stops it. So the receiver polls for a while, and then leaves the copy to the engine.
 
 use super::cooperative_copy::{CooperativeCopy, CopyState, Offer, Part};
 use super::mapping::MappedLane;
@@ -13,12 +13,12 @@ use crate::{CopyStatus, Link};
 use std::time::{Duration, Instant};
 use weir_proto::{CopyFault, Direction, Peer};
 
-/// How often we look whether the peer has copied its last pieces before we do something else: some 20 us.
+/// Polls for the helper's last pieces before the copy becomes pending: some 20 us.
 const POLLS: u32 = 500;
-/// Bound on waiting for a helper that lives when its peer is given up.
+/// Bound on waiting for a running helper after its peer was forgotten.
 const HELPER_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A copy that we make together with the peer, for what is left of it.
+/// The rest of a copy that the receiver makes together with the peer.
 #[derive(Debug)]
 pub(super) struct PendingCopy {
     lane: MappedLane,
@@ -28,12 +28,12 @@ pub(super) struct PendingCopy {
     memory: UserMemory,
     offset: u64,
     result: Result<(), CopyFault>,
-    /// Nobody copies any more.
+    /// Nothing is copied any more.
     ended: bool,
 }
 
 impl PendingCopy {
-    /// Reads a part, unless one could not be read.
+    /// Reads a part, unless an earlier one could not be read.
     fn read(&mut self, Part { offset, bytes, .. }: Part) {
         if self.result.is_ok() {
             let (from, to) = (self.address.wrapping_add(offset), self.offset + offset);
@@ -41,7 +41,7 @@ impl PendingCopy {
         }
     }
 
-    /// How it has ended, if it has: nobody copies any more.
+    /// The result, once nothing is copied any more. `None`: the helper still copies.
     pub fn result(&mut self) -> Option<Result<(), CopyFault>> {
         while !self.ended {
             match self.lane.control().copy.0.state(&mut self.offer) {
@@ -55,13 +55,13 @@ impl PendingCopy {
 }
 
 impl ShmLink {
-    /// Looked at after a copy: the peer says so before its program may use the buffer again, so if it has not said so by now,
-    /// what we have copied is what it announced. One that has left us says so in our lane there.
+    /// Checks after a copy that the source was valid. A peer that gives this endpoint up says so in a lane before its
+    /// program may reuse the buffer. So without such a sign the copied bytes are those that the peer announced.
     pub(super) fn check_source_valid(&self, peer: Peer) -> Result<(), CopyFault> {
         if self.abandoned(peer) || self.is_refused(peer) { Err(CopyFault::Gone) } else { Ok(()) }
     }
 
-    /// Copies from `address` in process `pid`, of which `peer` may take pieces.
+    /// Copies from `address` in process `pid`. `peer` may take pieces of the copy.
     pub(super) fn copy_cooperatively(
         &mut self,
         peer: Peer,
@@ -74,7 +74,7 @@ impl ShmLink {
         let lane = self.peers.get(&peer).and_then(|entry| entry.lane);
         let reader = lane.and_then(|lane| self.inbox.reader(lane));
         let start = memory.contiguous_address();
-        // One at a time in each lane, into buffers of one piece.
+        // One cooperative copy at a time in each lane, and only into contiguous buffers.
         let (Some(reader), Some(start), false) = (reader, start, self.pending_copies.contains_key(&peer))
         else {
             cross_memory::copy_across(pid, Direction::Get, address, memory, offset, bytes)?;
@@ -110,7 +110,8 @@ impl ShmLink {
             .is_some()
     }
 
-    /// Whoever was to copy pieces into our memory for `peer` has done so, or is dead, or takes very long.
+    /// Waits until the helper of `peer` writes no more to this endpoint's memory: it is done, dead, or
+    /// [`HELPER_TIMEOUT`] is over.
     pub(super) fn finish_pending_copy(&mut self, peer: Peer) {
         let Some(mut copy) = self.pending_copies.remove(&peer) else { return };
         let deadline = Instant::now() + HELPER_TIMEOUT;

@@ -1,9 +1,9 @@
-//! The ring of one lane: one writer, one reader, packets that fill a slot or a run of slots.
+//! The ring of one lane: one writer, one reader, and packets that fill a slot or a run of slots.
 //!
-//! What it does not know: whether there is room (the writer owns credits, or has looked at `retired`), who
-//! else writes to the mailbox, how the reader learns where to look ([`super::doorbell`], [`super::inbox`]).
+//! It does not know whether slots are free: the writer owns credits, or has read `retired`. It does not know who else
+//! writes to the mailbox, or how the reader learns where to look ([`super::doorbell`], [`super::inbox`]).
 //!
-//! A worked exchange, on a lane of 4 slots; `w` is the first word of a slot, 0 means empty:
+//! An example on a lane of 4 slots. `w` is the first word of a slot; 0 means empty:
 //! ```text
 //!                                   slot 0   slot 1   slot 2   slot 3
 //! fresh                             w=0      w=0      w=0      w=0
@@ -11,43 +11,49 @@
 //! writer: packet of 2 slots at 1             w=2      (payload)
 //! reader: reads 0, zeroes it        w=0
 //! reader: reads 1..3, zeroes both   w=0      w=0      w=0
-//!         gives 3 credits back
+//!         returns 3 credits
 //! writer: packet of 3 at 3          (pay)    (load)            w=4    the run wraps
 //! ```
 //!
-//! **Why a stale word is never taken for a packet.** Only the head of a run has a publish word; in the other slots of
-//! the run the same four bytes are payload, of any value. So the sequence number alone decides nothing. What
-//! does is this invariant: *a slot that the writer may fill holds zero in its first word.* It holds at
-//! the start (a new file is zero) and the reader restores it: it zeroes the first word of every slot it
-//! retires, before it gives the credit back. The order is kept across the two processes: the zero stores come before
-//! the credit return in the reader's program; that return is itself a packet, published with Release and
-//! read with Acquire (without credits: the `retired` word, stored with Release, loaded with Acquire), and
-//! the writer refills the slot after reading it. The reader, in turn, looks at the first word of position `p`
-//! only when everything before `p` is retired, so it looks at a slot that is empty or whose head is at `p`: the
-//! writer fills slots in order, and a run that covers the slot as a body would start before `p`.
+//! # A stale word is never taken for a packet
+//! Only the head of a run has a publish word. In the other slots of the run the same four bytes are payload, of any
+//! value. So the sequence number alone proves nothing. The proof is this invariant: *a slot that the writer may fill
+//! holds zero in its first word.*
+//! - It holds at the start, because a new file is zero.
+//! - The reader restores it: it zeroes the first word of every slot that it retires, before it returns the credit.
+//! - The other process sees these stores in order. The credit return is itself a packet, published with Release and
+//!   read with Acquire. Without credits the `retired` word has this role, with Release and Acquire. The writer
+//!   refills the slot after it has read one of them.
+//! - The reader reads the first word of position `p` only when everything before `p` is retired. The writer fills
+//!   slots in order, and a run that covers this slot as a body would start before `p`. So the slot is empty, or its
+//!   head is at `p`.
 //!
-//! The word is `position mod 2^31 + 1`. A zero test finds packets; that the word is the expected one is a
-//! check of input (a writer out of step is malformed), so that two positions that share a word
-//! need no care: they are never both possible in one slot without the zero between.
+//! The word is `position mod 2^31 + 1`. The reader finds packets by testing for 0. Then it checks that the word is
+//! the expected one; otherwise the writer is malformed. Two positions can share a word. They never meet in one slot,
+//! because the slot holds zero in between.
 //!
-//! **A long ring that stays in the cache.** A lane is as long as a sender may ever need, and whoever sends little would still pass through all of it,
-//! and through each core's cache. So a writer that is some way into the ring ([`EARLY_WRAP_SLOTS`]) and finds everything retired
-//! *wraps early*: its next packet is at slot 0, and when that is published, the slot where it would have been gets the word [`EARLY_WRAP`],
-//! which sends the reader there too. It counts for no position. Until the reader has seen it the writer may not touch it, and need not:
-//! in the lap that follows both leave that slot out, wherever a run crosses it. So a ring has one slot more than can be unread.
+//! # Early wrap
+//! A lane is as long as a sender may ever need. A sender of few messages would still pass through all of it, and so
+//! through the caches of both cores. So after [`EARLY_WRAP_SLOTS`] slots the writer checks whether everything is
+//! retired. If so, it *wraps early*: it writes its next packet at slot 0 and publishes it there. Then it writes the
+//! word [`EARLY_WRAP`] to the slot where the packet would have been, which sends the reader to slot 0.
+//!
+//! That slot has no position. The writer must not touch it until the reader has seen the word. It need not: in the
+//! next lap both skip the slot, even inside a run. So a ring has one slot more than can be unread.
 //! ```text
 //!                                   slot 0   slot 1   slot 2   slot 3
 //! all retired, both at slot 2       w=0      w=0      w=0      w=0
 //! writer: packet of 1 at position 2 w=3               WRAP
-//! writer: packet of 2 at position 3          w=4               (load)    slot 2 is left out
+//! writer: packet of 2 at position 3          w=4               (load)    slot 2 is skipped
 //! reader: at slot 2: WRAP, zeroes   w=3      w=4      w=0
-//!         goes on at slot 0         w=0      w=4
+//!         continues at slot 0       w=0      w=4
 //! reader: reads 3..5                w=0      w=0      w=0      w=0
 //! ```
 //!
-//! **Data and credit packets share the ring.** At most the quota of data slots (I1) and the credit slots (I2) are ever
-//! unread, one slot is set aside for the last packet of the stay (`Leave`), and one is left out after an early wrap: their sum is the
-//! length of the ring; the order in which the kinds come does not matter.
+//! # Data and credit packets share the ring
+//! At most the quota of data slots (I1) and the credit slots (I2) are unread at any time. One slot is reserved for
+//! the last packet of a lease (`Detach`), and an early wrap skips one. The ring has as many slots as these together.
+//! The order of the kinds does not matter.
 
 use super::cooperative_copy::CooperativeCopy;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
@@ -55,41 +61,41 @@ use crate::memory::UserMemory;
 use weir_proto::wire::{self, SLOT_BYTES};
 use weir_proto::{Geometry, Packet};
 
-/// What a slot holds here.
+/// The slot sizes of this link.
 pub const GEOMETRY: Geometry = Geometry::SHARED_MEMORY;
-/// The most payload that any packet carries: that with the shortest header. Unit: bytes.
+/// The most payload of a packet: that of the kind with the shortest header. Unit: bytes.
 const MAX_PAYLOAD_BYTES: u32 = GEOMETRY.max_packet_slots * GEOMETRY.slot_bytes - GEOMETRY.more_header_bytes;
 
-/// What a slot holds from which the writer has gone back to slot 0. No publish word is that large.
+/// The first word of a slot from which the writer has wrapped early. No publish word is that large.
 const EARLY_WRAP: u32 = u32::MAX;
-/// After so many slots a writer looks whether everything is retired and it can begin again at slot 0. A look, and a slot that sends the reader back,
-/// are a line each that crosses.
+/// After so many slots the writer checks whether it can wrap early. The check and the wrap each move one cache line
+/// between the cores.
 pub const EARLY_WRAP_SLOTS: u32 = if cfg!(test) { 2 } else { 256 };
-/// No slot.
+/// Not a slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// A cache line of its own.
+/// A value in a cache line of its own.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Line<T>(pub T);
 
-/// The words of a lane that change while it is in use; the reader writes the first two.
+/// The words of a lane that change while it is in use. The reader writes the first two.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct LaneControl {
-    /// 1 while the reader looks at the lane by itself, so that its writer need not announce.
+    /// 1 while the reader polls the lane, so that the writer need not announce.
     pub polled: Line<AtomicU32>,
-    /// Slots retired since the beginning.
+    /// Slots retired since the start of the lease.
     pub retired: Line<AtomicU64>,
-    /// The copy that both sides make together.
+    /// The cooperative copy of the lane's reader and writer.
     pub copy: Line<CooperativeCopy>,
 }
 
 /// The memory of one lane: mapped, or on the heap for tests and the model checker.
 ///
 /// # Safety
-/// `word(slot)` must be the first four bytes of slot `slot < slots()`, and `write` and `read` must touch only the
-/// `64 * slots()` bytes of the slots.
+/// `word(slot)` must be the first four bytes of slot `slot < slots()`. `write` and `read` must touch only the `64 *
+/// slots()` bytes of the slots.
 pub unsafe trait LaneMemory {
     /// Length of the ring. Unit: slots.
     fn slots(&self) -> u32;
@@ -100,28 +106,29 @@ pub unsafe trait LaneMemory {
     /// Copies `bytes` bytes from `from` to byte `at` of the slots.
     ///
     /// # Safety
-    /// `from` is readable; the range lies inside the slots; the caller is the lane's writer and owns them.
+    /// `from` is readable. The range is inside the slots. The caller is the lane's writer and owns them.
     unsafe fn write(&self, at: usize, from: *const u8, bytes: usize);
     /// Copies `bytes` bytes from byte `at` of the slots to `to`.
     ///
     /// # Safety
-    /// `to` is writable; the range lies inside the slots; the caller is the lane's reader and has seen them published.
+    /// `to` is writable. The range is inside the slots. The caller is the lane's reader and has seen them published.
     unsafe fn read(&self, at: usize, to: *mut u8, bytes: usize);
 }
 
-/// [`Geometry::packet_slots`] of a packet whose header is known to have `header_bytes`: every header fits in one slot.
+/// [`Geometry::packet_slots`] of a packet with `header_bytes`, knowing that every header fits in one slot.
 #[inline]
 fn slots_of(packet: &Packet, header_bytes: u32) -> u32 {
     (header_bytes + packet.payload_bytes).div_ceil(SLOT_BYTES as u32).max(1)
 }
 
-/// What the head of a run at `position` publishes.
+/// The publish word of a run whose head is at `position`.
 #[inline]
 pub fn publish_word(position: u64) -> u32 {
     (position as u32 & (u32::MAX >> 1)) + 1
 }
 
-/// Where we are in a ring: the position, its slot without a division, and a slot ahead of it, or [`NO_SLOT`], that is left out in this lap.
+/// A point in a ring: its position, its slot (which avoids a division), and a slot ahead that this lap skips, or
+/// [`NO_SLOT`].
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     position: u64,
@@ -142,12 +149,14 @@ impl Cursor {
         self.slot = if slot >= slots { slot - slots } else { slot };
     }
 
-    /// Goes on at slot 0 and leaves this one out. One that was left out before is free: everything is retired.
+    /// Continues at slot 0 and skips the current slot in the next lap. Everything is retired, so a slot skipped
+    /// before is free again.
     fn wrap_early(&mut self) {
         (self.skipped_slot, self.slot) = (self.slot, 0);
     }
 
-    /// Calls `visit(slot, count)` for each stretch of the slots of a run of `run_slots` from here that follow its head.
+    /// Calls `visit(slot, count)` for each contiguous part of the slots behind the head of a run of `run_slots`
+    /// slots.
     #[inline]
     fn for_each_stretch(self, run_slots: u32, slots: u32, mut visit: impl FnMut(u32, u32)) {
         let (mut at, mut left) = (self.slot + 1, run_slots - 1);
@@ -162,7 +171,8 @@ impl Cursor {
     }
 }
 
-/// Calls `visit(byte of the slots, bytes)` for each stretch of the `bytes` bytes behind the head of the run at `cursor`.
+/// Calls `visit(byte of the slots, bytes)` for each contiguous part of the `bytes` bytes behind the head of the run
+/// at `cursor`.
 #[inline]
 fn for_each_body_part(cursor: Cursor, bytes: u32, slots: u32, mut visit: impl FnMut(usize, usize)) {
     let mut left = bytes as usize;
@@ -173,18 +183,18 @@ fn for_each_body_part(cursor: Cursor, bytes: u32, slots: u32, mut visit: impl Fn
     });
 }
 
-/// The sending side of a ring.
+/// The writing side of a ring.
 #[derive(Debug)]
 pub struct Writer<L> {
     lane: L,
     at: Cursor,
-    /// `slots + retired` as counted by the last `room`, but for the two slots set aside.
+    /// `slots + retired` at the last call of `newly_free_slots`, without the two reserved slots.
     slots_counted: u64,
-    /// The position at which it looks next whether it can wrap early.
+    /// Position of the next check for an early wrap.
     next_wrap_check: u64,
-    /// How far it then is, at least. Unit: slots.
+    /// Least distance between two checks. Unit: slots.
     early_wrap_slots: u32,
-    /// The slot from which the packet in hand has wrapped early, or [`NO_SLOT`].
+    /// The slot from which the current packet has wrapped early, or [`NO_SLOT`].
     early_wrap_slot: u32,
 }
 
@@ -194,7 +204,7 @@ impl<L: LaneMemory> Writer<L> {
         Writer::with_early_wrap_slots(lane, EARLY_WRAP_SLOTS)
     }
 
-    /// The same, with something else than [`EARLY_WRAP_SLOTS`].
+    /// As [`Writer::new`], with another number than [`EARLY_WRAP_SLOTS`].
     pub fn with_early_wrap_slots(lane: L, early_wrap_slots: u32) -> Writer<L> {
         let next_wrap_check =
             if early_wrap_slots < lane.slots() { u64::from(early_wrap_slots) } else { u64::MAX };
@@ -208,16 +218,17 @@ impl<L: LaneMemory> Writer<L> {
         }
     }
 
-    /// The memory.
+    /// The lane's memory.
     #[inline]
     pub fn lane(&self) -> &L {
         &self.lane
     }
 
-    /// Writes a packet up to the point of publishing it: payload in the run's body, then the head. Returns the slots it fills.
+    /// Writes a packet except for its publish word: payload in the run's body, then the head. Returns the slots that
+    /// it fills.
     ///
     /// # Panics
-    /// If the packet does not fit in the lane or names payload that is not there: bugs of the machine.
+    /// If the packet does not fit in the lane, or its payload is missing. Both are bugs of the machine.
     #[inline(always)]
     pub fn fill(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>) -> u32 {
         let (slots, in_head) = self.begin(packet);
@@ -228,7 +239,7 @@ impl<L: LaneMemory> Writer<L> {
         slots
     }
 
-    /// How many slots the packet fills and how many bytes of its payload are in the head.
+    /// The slots that the packet fills, and the bytes of its payload that are in the head.
     #[inline(always)]
     pub fn begin(&mut self, packet: &Packet) -> (u32, u32) {
         if self.at.position >= self.next_wrap_check {
@@ -255,7 +266,7 @@ impl<L: LaneMemory> Writer<L> {
     #[inline(never)]
     fn try_early_wrap(&mut self) {
         self.next_wrap_check = self.at.position + u64::from(self.early_wrap_slots);
-        // Acquire: as in `room`.
+        // Acquire: as in `newly_free_slots`.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
         if retired == self.at.position && self.at.slot > 0 {
             self.early_wrap_slot = self.at.slot;
@@ -263,7 +274,8 @@ impl<L: LaneMemory> Writer<L> {
         }
     }
 
-    /// Writes the payload, of `payload_bytes` bytes, behind the first `in_head` bytes into the slots after the head.
+    /// Writes the payload behind its first `in_head` bytes into the slots after the head. The whole payload has
+    /// `payload_bytes` bytes.
     #[inline(never)]
     pub fn fill_body(&mut self, payload_bytes: u32, payload: Option<(&UserMemory, u64)>, in_head: u32) {
         let Some((memory, offset)) = payload else { return };
@@ -271,8 +283,8 @@ impl<L: LaneMemory> Writer<L> {
         let mut from_byte = offset + u64::from(in_head);
         for_each_body_part(self.at, left, self.lane.slots(), |mut at, bytes| {
             memory.for_each_stretch(from_byte, bytes as u64, |from, bytes| {
-                // SAFETY: the stretch is readable by the promise behind `UserMemory`; `begin` has checked that the run
-                // fits in the lane, so that each part lies inside the slots; the run is ours by credit.
+                // SAFETY: the part is readable by the promise behind `UserMemory`. `begin` has checked that the run
+                // fits in the lane, so each part is inside the slots. Credit makes the run the writer's own.
                 unsafe { self.lane.write(at, from, bytes) };
                 at += bytes;
             });
@@ -280,14 +292,14 @@ impl<L: LaneMemory> Writer<L> {
         });
     }
 
-    /// Writes the head, with the first `in_head` bytes of the payload, except for its first word.
+    /// Writes the head without its first word, with the first `in_head` bytes of the payload.
     #[inline(always)]
     pub fn fill_head(&mut self, packet: &Packet, payload: Option<(&UserMemory, u64)>, in_head: u32) {
         let at = self.at.slot as usize * SLOT_BYTES;
         match wire::eager_words(packet) {
             Some((first, words)) => {
-                // SAFETY: bytes 4 to 48 of a slot of the ring; ours by credit, and the reader looks at nothing but the first
-                // word until that is published.
+                // SAFETY: bytes 4 to 48 of a slot of the ring. Credit makes the slot the writer's own. The reader
+                // reads only the first word until that is published.
                 unsafe {
                     self.lane.write(at + 4, first.to_le_bytes().as_ptr(), 4);
                     for (place, word) in words.iter().enumerate() {
@@ -301,25 +313,25 @@ impl<L: LaneMemory> Writer<L> {
             let (memory, offset) = payload.expect("a packet with payload bytes comes with its payload");
             let mut to = at + GEOMETRY.header_bytes(&packet.body) as usize;
             memory.for_each_stretch(offset, u64::from(in_head), |from, bytes| {
-                // SAFETY: the stretch is readable by the promise behind `UserMemory`; `in_head` bytes fit behind the
-                // header in the slot, which is ours as above.
+                // SAFETY: the part is readable by the promise behind `UserMemory`. `in_head` bytes fit behind the
+                // header in the slot, which is the writer's own as above.
                 unsafe { self.lane.write(to, from, bytes) };
                 to += bytes;
             });
         }
     }
 
-    /// Writes the header of a packet of any kind except for its first word.
+    /// Writes the header of a packet of any kind, without its first word.
     #[inline(never)]
     fn fill_header(&mut self, packet: &Packet) {
         let mut head = [0; SLOT_BYTES];
         wire::encode(packet, &mut head);
         let at = self.at.slot as usize * SLOT_BYTES + 4;
-        // SAFETY: 60 bytes behind the first word of a slot of the ring; ours as in `fill_head`.
+        // SAFETY: 60 bytes behind the first word of a slot of the ring, which is the writer's own as in `fill_head`.
         unsafe { self.lane.write(at, head.as_ptr().add(4), SLOT_BYTES - 4) };
     }
 
-    /// Publishes the packet of `slots` slots that has been filled in and moves on.
+    /// Publishes the filled packet of `slots` slots and advances.
     #[inline]
     pub fn publish(&mut self, slots: u32) {
         self.publish_word();
@@ -329,40 +341,40 @@ impl<L: LaneMemory> Writer<L> {
         self.advance(slots);
     }
 
-    /// The first part of [`Writer::publish`].
+    /// First part of [`Writer::publish`].
     #[inline(always)]
     pub(super) fn publish_word(&mut self) {
-        // Release: whoever sees the word sees the run.
+        // Release: a reader that sees the word sees the run.
         self.lane.word(self.at.slot).store(publish_word(self.at.position), Ordering::Release);
     }
 
-    /// The last part of [`Writer::publish`].
+    /// Last part of [`Writer::publish`].
     #[inline(always)]
     pub(super) fn advance(&mut self, slots: u32) {
         self.at.advance(slots, self.lane.slots());
     }
 
-    /// Whether the packet in hand has wrapped early.
+    /// Whether the current packet has wrapped early.
     #[cfg(test)]
     pub(super) fn wraps_early(&self) -> bool {
         self.early_wrap_slot != NO_SLOT
     }
 
-    /// Sends the reader to slot 0, where the packet is that was just published: then only can that be seen.
+    /// Sends the reader to slot 0, where the packet was published just before. Only then can the reader see the
+    /// packet.
     #[cold]
     #[inline(never)]
     pub(super) fn publish_early_wrap(&mut self) {
-        // Release: whoever follows finds the packet.
+        // Release: a reader that follows finds the packet.
         self.lane.word(self.early_wrap_slot).store(EARLY_WRAP, Ordering::Release);
         self.early_wrap_slot = NO_SLOT;
     }
 
-    /// Slots that have become free since the last call; the first call counts the whole lane but the two slots that are set aside, for
-    /// the last packet and for an early wrap. A reader that claims to have
-    /// retired what was never written is believed nothing.
+    /// Slots that have become free since the last call. The first call counts the whole lane except the two reserved
+    /// slots. If the reader claims to have retired slots that were never written, the result is 0.
     pub fn newly_free_slots(&mut self) -> u32 {
         let slots = u64::from(self.lane.slots()) - 2;
-        // Acquire: the zeroes that the reader left in the slots come before what we write into them.
+        // Acquire: the reader's zeroes in the slots come before what the writer writes there.
         let retired = self.lane.control().retired.0.load(Ordering::Acquire);
         if retired > self.at.position {
             return 0;
@@ -374,10 +386,10 @@ impl<L: LaneMemory> Writer<L> {
     }
 }
 
-/// The head of a packet, copied out of shared memory before anything in it is looked at.
+/// The first slot of a packet, copied from shared memory before any check.
 pub type Head = [u8; SLOT_BYTES];
 
-/// What the checked header says about the run. Nothing looks at the head in shared memory again.
+/// The checked facts of a run. Nothing reads its head in shared memory again.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     payload_bytes: u32,
@@ -385,11 +397,11 @@ pub struct Found {
     slots: u32,
 }
 
-/// The lane holds something that is no packet.
+/// The lane holds something that is not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedPacket;
 
-/// The receiving side of a ring.
+/// The reading side of a ring.
 #[derive(Debug)]
 pub struct Reader<L> {
     lane: L,
@@ -402,25 +414,25 @@ impl<L: LaneMemory> Reader<L> {
         Reader { lane, at: Cursor::START }
     }
 
-    /// The memory.
+    /// The lane's memory.
     #[inline]
     pub fn lane(&self) -> &L {
         &self.lane
     }
 
-    /// Slots retired since the beginning.
+    /// Slots retired since the start of the lease.
     pub fn position(&self) -> u64 {
         self.at.position
     }
 
-    /// Whether something has been published.
+    /// Whether a packet is published.
     #[inline]
     pub fn arrived(&self) -> bool {
         self.lane.word(self.at.slot).load(Ordering::Acquire) != 0
     }
 
-    /// Copies the head of the packet at the head of the lane to `head` and checks the copy, whose header goes to `packet`; after
-    /// [`Reader::arrived`].
+    /// Copies the first slot of the next packet to `head` and checks the copy. The header goes to `packet`. Call this
+    /// after [`Reader::arrived`].
     ///
     /// # Errors
     /// [`MalformedPacket`]: out of sequence, not decodable, or longer than a packet or the lane can be.
@@ -429,7 +441,7 @@ impl<L: LaneMemory> Reader<L> {
         if self.lane.word(self.at.slot).load(Ordering::Acquire) != publish_word(self.at.position) {
             self.follow_early_wrap()?;
         }
-        // SAFETY: one whole slot of the ring, published (the Acquire load above).
+        // SAFETY: one whole slot of the ring, which is published (the Acquire load above).
         unsafe { self.lane.read(self.at.slot as usize * SLOT_BYTES, head.as_mut_ptr(), SLOT_BYTES) };
         wire::decode_into(head, MAX_PAYLOAD_BYTES, packet).map_err(|_| MalformedPacket)?;
         let header_bytes = GEOMETRY.header_bytes(&packet.body);
@@ -440,7 +452,7 @@ impl<L: LaneMemory> Reader<L> {
         Ok(Found { payload_bytes: packet.payload_bytes, header_bytes, slots })
     }
 
-    /// Wraps early, as the writer did before what it has published.
+    /// Follows an early wrap of the writer to slot 0.
     #[cold]
     #[inline(never)]
     fn follow_early_wrap(&mut self) -> Result<(), MalformedPacket> {
@@ -454,11 +466,11 @@ impl<L: LaneMemory> Reader<L> {
         published.then_some(()).ok_or(MalformedPacket)
     }
 
-    /// Copies the first `bytes` payload bytes of the packet at the head of the lane to `memory`; `head` and `found` are
-    /// what [`Reader::read_head`] gave.
+    /// Copies the first `bytes` payload bytes of the current packet to `memory`. `head` and `found` come from
+    /// [`Reader::read_head`].
     ///
     /// # Panics
-    /// If the packet has fewer, or the memory.
+    /// If the packet or the memory has fewer bytes.
     #[inline(always)]
     pub fn copy_payload(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
         assert!(
@@ -481,8 +493,8 @@ impl<L: LaneMemory> Reader<L> {
         let mut to_byte = offset;
         for_each_body_part(self.at, bytes as u32, self.lane.slots(), |mut at, bytes| {
             memory.for_each_stretch(to_byte, bytes as u64, |to, bytes| {
-                // SAFETY: the stretch is writable by the promise behind `UserMemory`; the range is inside the run,
-                // whose length `look` checked against the lane; it was published with its head.
+                // SAFETY: the part is writable by the promise behind `UserMemory`. The range is inside the run, whose
+                // length `read_head` checked against the lane. The body was published with its head.
                 unsafe { self.lane.read(at, to, bytes) };
                 at += bytes;
             });
@@ -490,7 +502,7 @@ impl<L: LaneMemory> Reader<L> {
         });
     }
 
-    /// Zeroes the first words of the slots of a run, all but the first.
+    /// Zeroes the first words of the slots of a run behind its head.
     fn clear_body_words(&self, run_slots: u32) {
         self.at.for_each_stretch(run_slots, self.lane.slots(), |first, count| {
             for slot in first..first + count {
@@ -499,7 +511,7 @@ impl<L: LaneMemory> Reader<L> {
         });
     }
 
-    /// Frees the slots of `found`, the packet at the head of the lane.
+    /// Frees the slots of `found`, the current packet.
     #[inline(always)]
     pub fn retire(&mut self, found: &Found) {
         let slots = self.lane.slots();
@@ -508,7 +520,7 @@ impl<L: LaneMemory> Reader<L> {
             self.clear_body_words(found.slots);
         }
         self.at.advance(found.slots, slots);
-        // Release: the zeroes come first. A plain store to a line that only writers without credit read.
+        // Release: the zeroes come first. This is a plain store to a line that only writers without credits read.
         self.lane.control().retired.0.store(self.at.position, Ordering::Release);
     }
 }
@@ -559,7 +571,7 @@ mod tests {
 
     #[test]
     fn payload_that_looks_like_a_publish_word_is_not_one() {
-        // Two slots of body; every word of the payload is the publish word of a position to come.
+        // Two slots of body. Every word of the payload is the publish word of a later position.
         let (mut writer, mut reader) = pair(5);
         for position in 0..1_000_u64 {
             let next = publish_word(position * 3 + 3 + 1);
@@ -570,8 +582,8 @@ mod tests {
         }
     }
 
-    /// As a reader retires nothing, one packet, or everything between two packets of the writer, for all lengths of rings, distances and
-    /// lengths of runs that matter.
+    /// Between two packets of the writer the reader retires nothing, one packet or everything. This runs for all
+    /// relevant lengths of rings and runs, and distances between checks.
     #[test]
     fn early_wraps_lose_no_packet_and_reuse_no_unread_slot() {
         let mut wraps = 0;
@@ -587,7 +599,7 @@ mod tests {
                 let filled = slots_of(&eager(bytes.len() as u32), 48);
                 if unread_slots + filled < slots {
                     let before = writer.at.slot;
-                    send(&mut writer, &bytes); // `begin` asserts that the slots are its own
+                    send(&mut writer, &bytes); // `begin` asserts that the writer owns the slots
                     wraps += u32::from(writer.at.skipped_slot == before);
                     unread.push_back(bytes);
                     unread_slots += filled;
@@ -664,7 +676,7 @@ mod tests {
         assert_eq!(writer.newly_free_slots(), 0);
         receive(&mut reader);
         assert_eq!(writer.newly_free_slots(), 2);
-        reader.lane.control().retired.0.store(1 << 40, Ordering::Release); // a lie
+        reader.lane.control().retired.0.store(1 << 40, Ordering::Release); // a wrong value
         assert_eq!(writer.newly_free_slots(), 0);
     }
 

@@ -1,21 +1,21 @@
-//! Segment files: making one, finding a peer's, telling whether its owner lives, cleaning up.
+//! Segment files: making one, finding a peer's, telling whether its owner runs, and removing files of dead processes.
 //!
-//! It does not know packets or lanes' contents. A segment's life:
+//! It does not know packets or the contents of lanes. The life of a segment:
 //! ```text
-//! owner: unnamed file, lock, format, then a name      so it is complete and locked when anybody can find it
+//! owner: unnamed file, lock, contents, then a name    so it is complete and locked when a peer can find it
 //! peer:  opens the name, checks the facts and the key, maps, closes the file again
-//! peer:  lives?  the lock is held -> alive;  not held -> state says closed, or it died: remove the name
-//! owner: state closed, removes the name, closes the file (the lock goes)
+//! peer:  alive?  the lock is held -> alive;  not held -> the state says closed, or the owner died: remove the name
+//! owner: state closed, removes the name, closes the file, which releases the lock
 //! ```
-//! **The lock** is a POSIX record lock (`F_SETLK`): the kernel drops it when the process ends, however it ends, and a
-//! forked child does not inherit it, so that a child that lives on does not pass for its parent. Its well-known trap: closing
-//! *any* descriptor of the file in the owning process drops it too. Therefore this process never opens a
-//! segment of its own by name: [`own`] is the list of them, and every function here that opens a file looks
-//! there first (a name is in the list before it exists and leaves it after it is gone). Two copies of this
-//! crate in one process would not know of each other's segments; there must be one.
+//! **The lock** is a POSIX record lock (`F_SETLK`). The kernel releases it when the process ends, in any way. A
+//! forked child does not inherit it, so a child that outlives its parent does not make the parent look alive. But
+//! closing *any* descriptor of the file in the owning process releases it too. So a process never opens its own
+//! segments by name. [`own`] finds them in a list, and every function here that opens a file asks that list first. A
+//! segment is in the list from before its name exists until after the name is removed. Two copies of this crate in
+//! one process would not know each other's segments, so there must be only one.
 //!
-//! **Forks.** A child has the parent's list in its memory, but nothing in it is the child's. The list is marked with
-//! the process it belongs to; in any other process it counts as empty, and nothing is unlinked or closed there.
+//! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
+//! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
 
 use super::lane_queue;
 use super::layout::{
@@ -34,13 +34,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once};
 
-/// What was tried when the operating system refused.
+/// An action that the operating system refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{action}: {source}")]
 pub struct SystemError {
-    /// What.
+    /// The action, for example "locking the segment /dev/shm/weir.1000.0000000000000001".
     pub action: String,
-    /// Why not.
+    /// The reason.
     pub source: io::Error,
 }
 
@@ -61,14 +61,14 @@ pub struct OwnSegment {
     path: PathBuf,
 }
 
-/// The segments of one process, for those who must not open them again.
+/// The segments of one process, which it must not open again.
 struct Registry {
     pid: u32,
     segments: Mutex<Vec<Arc<OwnSegment>>>,
 }
 
-/// The registry of this process or, in a child that has not needed one yet, of its parent. Never freed: a small
-/// structure for each process.
+/// The registry of this process. In a forked child that has not used it yet: of its parent. It is small and never
+/// freed.
 static REGISTRY: AtomicPtr<Registry> = AtomicPtr::new(core::ptr::null_mut());
 static AT_EXIT: Once = Once::new();
 
@@ -76,19 +76,19 @@ fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
     let pid = std::process::id();
     let mut found = REGISTRY.load(Ordering::Acquire);
     loop {
-        // SAFETY: null or made by `Box::into_raw` below and never freed.
+        // SAFETY: null, or made by `Box::into_raw` below and never freed.
         if let Some(registry) = unsafe { found.as_ref() }
             && registry.pid == pid
         {
             return registry.segments.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        // First use, or we are a forked child. The parent's list stays as it is: not ours to close, and its lock may
-        // have been held by a thread that does not exist here.
+        // First use, or this is a forked child. The parent's list stays as it is: its segments are not this process's
+        // to close, and a thread that does not exist here may have held its lock.
         let fresh = Box::into_raw(Box::new(Registry { pid, segments: Mutex::new(Vec::new()) }));
         match REGISTRY.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => found = fresh,
             Err(now) => {
-                // SAFETY: made above, seen by nobody else.
+                // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
                 found = now;
             }
@@ -96,14 +96,15 @@ fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
     }
 }
 
-/// The segment `id`, if it is one of this process.
+/// The segment `id`, if this process owns it.
 pub fn own(id: u64) -> Option<Arc<OwnSegment>> {
     registry().iter().find(|own| own.facts.id == id).cloned()
 }
 
-/// At the end of a process that has not closed everything: the names go; the state stays open, so that peers report a death.
+/// Runs when a process ends without closing all segments. It removes the names but leaves the state open, so that
+/// peers report a death.
 extern "C" fn remove_names_at_exit() {
-    // SAFETY: null or made by `Box::into_raw` in `registry` and never freed.
+    // SAFETY: null, or made by `Box::into_raw` in `registry` and never freed.
     let Some(registry) = (unsafe { REGISTRY.load(Ordering::Acquire).as_ref() }) else { return };
     if registry.pid == std::process::id()
         && let Ok(segments) = registry.segments.try_lock()
@@ -118,7 +119,7 @@ impl OwnSegment {
     /// Makes a segment of `shape` in `dir`.
     ///
     /// # Errors
-    /// [`SystemError`]; nothing is left behind.
+    /// [`SystemError`]. Nothing is left behind.
     pub fn create(dir: &Path, shape: Shape, full_fences: bool) -> Result<Arc<OwnSegment>, SystemError> {
         AT_EXIT.call_once(|| {
             // SAFETY: the hook takes no arguments, does not unwind and lives as long as this library's code.
@@ -130,7 +131,7 @@ impl OwnSegment {
         let facts = Facts {
             pid: std::process::id(),
             pid_namespace: pid_namespace(),
-            id: u64::from_ne_bytes(*id).max(1), // 0 is nobody's claim
+            id: u64::from_ne_bytes(*id).max(1), // 0 in a claim word means free
             key: std::array::from_fn(|i| key[i / 8][i % 8]),
             full_fences,
             shape,
@@ -138,7 +139,7 @@ impl OwnSegment {
         let path = dir.join(file_name(uid(), facts.id));
         let (file, temporary) = unnamed_file(dir, &path)?;
         let made = OwnSegment::initialise(file, facts, &path).and_then(|own| {
-            // On the list before the name exists.
+            // The list must contain the segment before its name exists.
             registry().push(Arc::clone(&own));
             let named = match &temporary {
                 None => give_name(own.file.as_fd(), &path),
@@ -168,22 +169,22 @@ impl OwnSegment {
         Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned() }))
     }
 
-    /// Its constant facts.
+    /// The constant facts.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its header.
+    /// The header.
     pub fn header(&self) -> MappedHeader {
         MappedHeader::new(Arc::clone(&self.mapping))
     }
 
-    /// Makes sure that there is memory behind `lane`, and gives it.
+    /// Reserves memory for `lane` and returns the lane.
     ///
     /// # Errors
     /// No space left.
@@ -194,7 +195,7 @@ impl OwnSegment {
         Ok(MappedLane::new(&self.mapping, offset as usize, shape.lane_slots(lane)))
     }
 
-    /// Makes sure that there is memory behind the claim words of the first `lanes` lanes.
+    /// Reserves memory for the claim words of the first `lanes` lanes.
     ///
     /// # Errors
     /// No space left.
@@ -206,9 +207,9 @@ impl OwnSegment {
         Ok(())
     }
 
-    /// Makes `lane` as good as new and gives its memory back. Only if its owner writes no more, dead or gone: a
-    /// living one would get SIGBUS when memory is short, and the next owner of the lane would find what it writes.
-    /// `keep`: the owner has left in good order and the lane will be used again at once, so the memory stays.
+    /// Resets `lane` and releases its memory. The lane's owner must have left or died. A running owner would get a
+    /// SIGBUS when memory is short, and the next owner would find what it writes. `keep`: the owner has detached and
+    /// the lane is used again at once, so the memory stays.
     pub fn reset_lane(&self, lane: u32, keep: bool) {
         let shape = &self.facts.shape;
         let offset = shape.lane_offset(lane);
@@ -217,7 +218,7 @@ impl OwnSegment {
             view.reset(false);
             return;
         }
-        // SAFETY: an open file and a range inside it. Views of the lane stay mapped; they read zero from now on.
+        // SAFETY: an open file and a range inside it. Views of the lane stay mapped and read zero from now on.
         let punched = unsafe {
             libc::fallocate(
                 self.file.as_raw_fd(),
@@ -227,23 +228,23 @@ impl OwnSegment {
             )
         };
         if punched != 0 {
-            view.reset(true); // a file system without holes
+            view.reset(true); // the file system cannot release parts of a file
         }
     }
 
-    /// Bytes that the file occupies.
+    /// Memory that the file occupies. Unit: bytes.
     pub fn touched_bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |metadata| metadata.blocks() * 512)
     }
 
-    /// Closes in good order. In a forked child nothing happens.
+    /// Closes the segment. In a forked child this does nothing.
     pub fn close(&self) {
         if self.facts.pid != std::process::id() {
             return;
         }
         self.header().set_state(segment_state::CLOSED);
         let _ = std::fs::remove_file(&self.path);
-        self.deregister(); // after the name is gone
+        self.deregister(); // only after the name is gone
     }
 
     fn deregister(&self) {
@@ -251,7 +252,7 @@ impl OwnSegment {
     }
 }
 
-/// A peer's segment, or our own seen as a peer's.
+/// A peer's segment, or a segment of this process used like a peer's.
 #[derive(Clone, Debug)]
 pub struct PeerSegment {
     facts: Facts,
@@ -262,18 +263,18 @@ pub struct PeerSegment {
 /// Why a peer's segment cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// No such file.
+    /// There is no such file.
     Missing,
     /// Its process has ended.
     Dead,
-    /// Closed in good order.
+    /// Its owner has closed it.
     Closed,
-    /// Not ours: another user's, another version, another key, or nonsense.
+    /// The file belongs to another user or another version, has another key, or is not a segment.
     Foreign,
 }
 
 impl PeerSegment {
-    /// Finds the segment of a living peer at `target` in `dir`. A dead one's name is removed.
+    /// Opens the segment of a running peer at `target` in `dir`. Removes the name if the peer is dead.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -291,7 +292,7 @@ impl PeerSegment {
         Ok(segment)
     }
 
-    /// Finds the segment at `target` in `dir`, as long as it has a name and whether or not its owner lives.
+    /// Opens the segment at `target` in `dir` if it has a name, whether or not its owner runs.
     ///
     /// # Errors
     /// [`Unavailable::Missing`], [`Unavailable::Foreign`].
@@ -299,7 +300,7 @@ impl PeerSegment {
         PeerSegment::find(dir, target).map(|(segment, _)| segment)
     }
 
-    /// The segment, and its file if it is not one of this process.
+    /// The segment. With its file, if another process owns it.
     fn find(dir: &Path, target: &SegmentAddress) -> Result<(PeerSegment, Option<File>), Unavailable> {
         if let Some(own) = own(target.id) {
             if own.facts.key != target.key {
@@ -318,17 +319,18 @@ impl PeerSegment {
         Ok((PeerSegment { facts, header, path }, Some(file)))
     }
 
-    /// Its checked facts.
+    /// The checked facts.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// Its header.
+    /// The header.
     pub fn header(&self) -> &MappedHeader {
         &self.header
     }
 
-    /// Takes a free lane for the segment `id`, with memory behind every claim word that is looked at.
+    /// Claims a free lane for the segment `id`. Reserves memory for every claim word that it reads. `None`: all lanes
+    /// are held.
     ///
     /// # Errors
     /// No space left, or the segment is gone.
@@ -353,7 +355,7 @@ impl PeerSegment {
         Ok(None)
     }
 
-    /// Makes sure that there is memory behind `lane`, and maps it.
+    /// Reserves memory for `lane` and maps it.
     ///
     /// # Errors
     /// No space left, or the segment is gone.
@@ -369,7 +371,8 @@ impl PeerSegment {
     }
 }
 
-/// Whether the endpoint at `target` lives; `known` is its header if we have it mapped. A dead one's name is removed.
+/// Whether the endpoint at `target` runs. `known` is its header, if it is mapped. Removes the name if the endpoint is
+/// dead.
 pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader>) -> Liveness {
     let state = |header: Option<&MappedHeader>, otherwise| {
         if header.is_some_and(MappedHeader::is_closed) { Liveness::Closed } else { otherwise }
@@ -382,7 +385,7 @@ pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader
     }
     let path = dir.join(file_name(uid(), target.id));
     let Ok(file) = open_existing(&path, false) else {
-        // If it was mapped it was there, and an orderly end would show in its header.
+        // A mapped header shows that the file existed, and would show that the owner closed it.
         let without_name = if known.is_some() { Liveness::Dead } else { Liveness::Unknown };
         return state(known, without_name);
     };
@@ -396,7 +399,7 @@ pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader
     if closed { Liveness::Closed } else { Liveness::Dead }
 }
 
-/// The header of the segment `id`, if it is there: to call its owner.
+/// Opens the header of the segment `id`, to call its owner. `None`: there is none.
 pub fn open_header(dir: &Path, id: u64) -> Option<MappedHeader> {
     if let Some(own) = own(id) {
         return Some(own.header());
@@ -407,22 +410,22 @@ pub fn open_header(dir: &Path, id: u64) -> Option<MappedHeader> {
     Some(MappedHeader::new(Arc::new(mapping)))
 }
 
-/// Whether the owner of the segment `id` lives and has not closed it: whether it may still write somewhere.
+/// Whether the owner of the segment `id` runs and has not closed it. Only then may it still write to a lane.
 pub fn is_open_and_alive(dir: &Path, id: u64) -> bool {
     own(id).is_some()
         || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
 }
 
-/// Where a part of the claim words lies, and its length. Unit: bytes.
+/// Offset and length of a part of the claim words. Unit: bytes.
 fn claims_part(part: u32) -> (u64, u64) {
     let bytes = u64::from(CLAIMS_PER_PART) * 8;
     (HEADER_BYTES as u64 + u64::from(part) * bytes, bytes)
 }
 
-/// Removes the segments in `dir` that this user's ended processes have left, and unfinished ones. Returns their paths.
+/// Removes segments in `dir` that ended processes of this user have left, also unfinished ones. Returns their paths.
 ///
 /// # Errors
-/// If the directory cannot be read.
+/// The directory cannot be read.
 pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut removed = segments_of_others(dir)?;
     removed.retain(|path| {
@@ -432,16 +435,16 @@ pub fn cleanup(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-/// The segments that other processes of this user have in `dir`, with the process id that each was made by.
+/// The segments that other processes of this user have in `dir`, with the process id of their makers.
 ///
 /// # Errors
-/// If the directory cannot be read.
+/// The directory cannot be read.
 pub fn owners(dir: &Path) -> io::Result<Vec<(PathBuf, u32)>> {
     let owner = |path: &Path| Some(read_facts(&open_existing(path, false).ok()?)?.pid);
     Ok(segments_of_others(dir)?.into_iter().filter_map(|path| owner(&path).map(|pid| (path, pid))).collect())
 }
 
-/// What in `dir` is named as a segment of this user, finished or not, and is none of this process.
+/// Files in `dir` that have the name of a segment of this user, finished or not, and that this process does not own.
 fn segments_of_others(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let prefix = file_prefix(uid());
     let mut others = Vec::new();
@@ -462,7 +465,7 @@ fn segments_of_others(dir: &Path) -> io::Result<Vec<PathBuf>> {
 
 const TEMPORARY: &str = ".new";
 
-/// A new file without a name; or, where the file system has no such thing, with a temporary one.
+/// A new file without a name. With a temporary name, if the file system cannot make unnamed files.
 fn unnamed_file(dir: &Path, path: &Path) -> Result<(File, Option<PathBuf>), SystemError> {
     let mut options = File::options();
     options.read(true).write(true).mode(0o600);
@@ -482,14 +485,14 @@ fn unnamed_file(dir: &Path, path: &Path) -> Result<(File, Option<PathBuf>), Syst
 fn give_name(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let from = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let to = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: two NUL-terminated strings that live across the call.
+    // SAFETY: two NUL-terminated strings that outlive the call.
     checked(unsafe {
         libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW)
     })?;
     Ok(())
 }
 
-/// Opens a file that this process does not own: a regular one of our user.
+/// Opens a file that this process does not own. It must be a regular file of this user.
 fn open_existing(path: &Path, write: bool) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let file = File::options().read(true).write(write).custom_flags(flags).open(path)?;
@@ -508,7 +511,7 @@ fn read_facts(file: &File) -> Option<Facts> {
 }
 
 fn whole_file(kind: libc::c_int) -> libc::flock {
-    // SAFETY: `flock` is a structure of integers, for which zero is a value.
+    // SAFETY: `flock` is a structure of integers, for which zero is a valid value.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
@@ -517,12 +520,12 @@ fn whole_file(kind: libc::c_int) -> libc::flock {
 
 fn lock(file: &File) -> io::Result<()> {
     let lock = whole_file(libc::F_WRLCK);
-    // SAFETY: an open file and a structure that lives across the call.
+    // SAFETY: an open file and a structure that outlives the call.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) })?;
     Ok(())
 }
 
-/// Whether another process holds the lock. When in doubt it does.
+/// Whether another process holds the lock. True if the kernel cannot tell.
 fn is_locked(file: &File) -> bool {
     let mut lock = whole_file(libc::F_WRLCK);
     // SAFETY: as above; the kernel writes to the structure.
@@ -530,10 +533,10 @@ fn is_locked(file: &File) -> bool {
     result < 0 || lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// How large the file system is in which `dir` lies. Unit: bytes. `None`: it cannot be asked.
+/// Size of the file system that contains `dir`. Unit: bytes. `None`: the kernel does not tell.
 pub fn file_system_bytes(dir: &Path) -> Option<u64> {
     let path = CString::new(dir.as_os_str().as_bytes()).ok()?;
-    // SAFETY: a structure of integers, for which zero is a value; the path is a string.
+    // SAFETY: a structure of integers, for which zero is a valid value. The path is a NUL-terminated string.
     unsafe {
         let mut status: libc::statfs = core::mem::zeroed();
         (libc::statfs(path.as_ptr(), &raw mut status) == 0)
@@ -541,11 +544,11 @@ pub fn file_system_bytes(dir: &Path) -> Option<u64> {
     }
 }
 
-/// Reserves memory, so that its lack is an error here and not a SIGBUS later. A file system that cannot reserve
-/// is taken as it is.
+/// Reserves memory, so that a lack of it is an error here and not a SIGBUS later. A file system that cannot reserve
+/// is accepted as it is.
 fn allocate(file: BorrowedFd<'_>, offset: u64, bytes: u64) -> io::Result<()> {
     loop {
-        // SAFETY: an open file; no memory of ours is involved.
+        // SAFETY: an open file. No memory of this process is involved.
         let result =
             unsafe { libc::fallocate(file.as_raw_fd(), 0, offset as libc::off_t, bytes as libc::off_t) };
         match checked(result) {
@@ -589,7 +592,7 @@ fn uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// The pid namespace of this process, 0 if not known.
+/// The pid namespace of this process. 0: not known.
 pub fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }

@@ -1,20 +1,17 @@
-//! Atomics, fences and the futex, as the machine has them and as the model checker has them.
+//! Atomics, fences and the futex: the real ones, and those of the model checker.
 //!
-//! The mailbox has two places where a writer and the reader each store one word and then look at the other's
-//! (Dekker's pattern): published slot against `polled`, published slot against `asleep`. Somebody must pay for a
-//! full fence there. Here the reader pays, since it goes idle rarely and senders send often: the sender has only
-//! a [`light_fence`] (for the compiler), the reader a [`heavy_fence`], which is membarrier: it returns after every
-//! running thread of every registered process has passed a full fence. Either the sender's fence comes before
-//! that point, then the reader sees its slot; or after, then the sender sees the reader's word.
+//! In two places of the mailbox the writer and the reader each store one word and then read the other's (Dekker's
+//! pattern). They are the published slot with `polled`, and the published slot with `asleep`. One side must execute a
+//! full fence there. The reader does, because it rarely becomes idle and senders send often. The sender has only a
+//! [`light_fence`], which costs nothing at run time. The reader has a [`heavy_fence`], which is `membarrier`. It
+//! returns after every running thread of every registered process has passed a full fence. If the sender's fence
+//! comes before that point, the reader sees its slot. Otherwise the sender sees the reader's word.
 //!
-//! Cost, measured on the 2-core VM this was written on (Linux 6.18, nested KVM; example `costs`): membarrier global
-//! expedited takes 0.17 us while no other registered process runs, and 17 us (median; 24 us at p99) while one
-//! spins on the other core, since it then interrupts that core, which is dear in a nested VM. A store with a SeqCst
-//! fence takes 7 ns, the light fence nothing. So a reader should go idle seldom, and spin some 20 us before it sleeps.
+//! A heavy fence interrupts cores that run registered processes. So a reader should rarely become idle, and poll for
+//! a while before it sleeps. The example `costs` measures both fences.
 //!
-//! This is the only file that knows `cfg(loom)`. Under loom both fences are SeqCst fences: the model then checks
-//! the protocol on the assumption that membarrier and a compiler fence pair like two full fences, which is
-//! what membarrier(2) promises.
+//! Only this file knows `cfg(loom)`. Under loom both fences are SeqCst fences. So the model assumes that `membarrier`
+//! and a compiler fence together order like two full fences, which membarrier(2) promises.
 
 #[cfg(loom)]
 pub use modelled::*;
@@ -29,9 +26,9 @@ mod native {
     #[cfg(test)]
     pub use std::{sync::Arc, thread};
 
-    /// Words are words: layouts may be asserted.
+    /// Atomics have the size of their values, so layouts can be asserted.
     pub const NATIVE: bool = true;
-    /// Words of the arrival bitmap, of 64 lanes each; one summary bit per word.
+    /// Words of the announcement bitmap, of 64 lanes each. The summary has one bit for each.
     pub const BITMAP_WORDS: usize = 64;
     /// Places in the queue for a lane.
     pub const LANE_QUEUE_PLACES: usize = 64;
@@ -42,12 +39,12 @@ mod native {
     const MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
 
     fn membarrier(command: i32) -> bool {
-        // SAFETY: membarrier takes three integers and touches no memory of ours.
+        // SAFETY: membarrier takes three integers and touches no memory of this process.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
-    /// Registers this process as one whose threads other processes' heavy fences reach. `false`: the kernel
-    /// has no membarrier, or forbids it.
+    /// Registers this process, so that the heavy fences of other processes reach its threads. `false`: the kernel has
+    /// no `membarrier`, or forbids it.
     pub fn register_across_processes() -> bool {
         membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
     }
@@ -57,8 +54,8 @@ mod native {
         membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
     }
 
-    /// A full fence on every running thread of every registered process. `false`: only on this thread. `full`: the other
-    /// side pays itself, so that a fence here is enough.
+    /// A full fence on every running thread of every registered process. `false`: only on this thread. `full`: the
+    /// other side executes full fences itself, so that a fence on this thread suffices.
     #[cold]
     pub fn heavy_fence(full: bool) -> bool {
         fence(Ordering::SeqCst);
@@ -72,7 +69,7 @@ mod native {
         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
-    /// The other half of a heavy fence. `full`: one side has no membarrier, so we pay ourselves.
+    /// The counterpart of a heavy fence. `full`: one side cannot use `membarrier`, so this is a full fence.
     #[inline(always)]
     pub fn light_fence(full: bool) {
         if full { fence(Ordering::SeqCst) } else { compiler_fence(Ordering::SeqCst) }
@@ -96,8 +93,8 @@ mod native {
                 tv_sec: (at_most_ns / 1_000_000_000).min(i64::MAX as u64) as libc::time_t,
                 tv_nsec: (at_most_ns % 1_000_000_000) as libc::c_long,
             };
-            // SAFETY: the word and the timeout live across the call; the kernel only reads them. Not the
-            // private kind, since wakers are other processes.
+            // SAFETY: the word and the timeout outlive the call, and the kernel only reads them. The futex is not of
+            // the private kind, because wakers are other processes.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
@@ -111,7 +108,7 @@ mod native {
             }
         }
 
-        /// Wakes whoever sleeps.
+        /// Wakes a sleeper.
         pub fn wake(&self) {
             // SAFETY: the kernel uses the address as a key only.
             unsafe {
@@ -128,12 +125,12 @@ mod native {
         }
     }
 
-    /// Takes a lock; a panic of an earlier holder does not matter to what we guard.
+    /// Takes a lock. A panic of an earlier holder does not harm the guarded values.
     pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A number for the calling thread, never used by another one.
+    /// A number for the calling thread. No other thread ever has it.
     #[inline]
     pub fn this_thread() -> u64 {
         use core::cell::Cell;
@@ -147,18 +144,18 @@ mod native {
         })
     }
 
-    /// Gives the core away.
+    /// Yields the core.
     pub fn yield_now() {
         std::thread::yield_now();
     }
 
-    /// Tells the core that we spin.
+    /// Tells the core that this is a spin loop.
     #[inline]
     pub fn spin_hint() {
         core::hint::spin_loop();
     }
 
-    /// Plain memory of a slot on the heap; the model checker watches accesses to it.
+    /// Plain memory of a slot on the heap. The model checker watches accesses to it.
     #[cfg(test)]
     #[derive(Debug)]
     pub struct Watched<T>(core::cell::UnsafeCell<T>);
@@ -179,7 +176,7 @@ mod native {
         }
     }
 
-    /// Runs a concurrent test often, for want of a model checker (that is `--cfg loom`).
+    /// Runs a concurrent test often. Under `--cfg loom` the model checker runs it instead.
     #[cfg(test)]
     pub fn explore(_preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
         for _ in 0..if cfg!(miri) { 3 } else { 300 } {
@@ -222,7 +219,7 @@ mod modelled {
         fence(Ordering::SeqCst);
     }
 
-    /// A futex that never times out, so that a lost wake-up is a deadlock, which loom reports.
+    /// A futex that never times out. A lost wake-up is then a deadlock, which loom reports.
     #[derive(Debug)]
     pub struct Futex {
         word: AtomicU32,
@@ -242,7 +239,7 @@ mod modelled {
         }
         pub fn wait(&self, expected: u32, _at_most_ns: u64) {
             let guard = self.mutex.lock().unwrap();
-            // The kernel reads the word under its own lock, with full fences: the newest value.
+            // The kernel reads the word under its own lock, with full fences. So it reads the newest value.
             if self.word.fetch_add(0, Ordering::AcqRel) == expected {
                 drop(self.sleepers.wait(guard).unwrap());
             }
