@@ -1,8 +1,8 @@
-//! What the mailbox costs on this machine: `cargo run --release -p weir-link --example costs`.
+//! Measures what the mailbox costs on this machine: `cargo run --release -p weir-link --example costs`.
 //!
-//! Expected: a message of 8 bytes about 10 ns to send and 10 ns to receive on one core; a round trip between two
-//! cores a few cache misses (0.2 to 0.6 us); a heavy fence the price of a system call when nothing of ours runs on the
-//! other core, that of an interrupt there otherwise (1 us, in nested VMs 20 us: then look at p90).
+//! Expect this: sending and receiving a message of 8 bytes takes some 10 ns each on one core. A round trip between
+//! two cores takes a few cache misses. A heavy fence costs a system call if no other process of weir runs. Otherwise
+//! it costs an interrupt of the other core, which is expensive in nested virtual machines.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Instant;
@@ -43,7 +43,7 @@ fn ns_each(what: &str, count: u32, mut run: impl FnMut()) {
     println!("{what:<60} {best:8.1} ns");
 }
 
-/// Times single calls: half of them take at most the first number, nine of ten at most the second.
+/// Measures single calls. Prints the median and the times that 10 % and 90 % of the calls do not exceed.
 fn ns_single(what: &str, count: u32, mut run: impl FnMut()) {
     let mut times: Vec<u128> = (0..count)
         .map(|_| {
@@ -73,11 +73,12 @@ fn receive(link: &mut dyn Link, memory: &UserMemory) -> bool {
 }
 
 fn membarrier() {
-    // SAFETY: three integers; no memory is touched.
+    // SAFETY: takes three integers. No memory is touched.
     unsafe { libc::syscall(libc::SYS_membarrier, 1 << 1, 0, 0) };
 }
 
-/// One endpoint of the ping-pong; `first` begins. Returns the best time of a hundred round trips.
+/// One endpoint of the ping-pong. `first`: it begins. Returns the best mean round trip of a hundred. Unit:
+/// nanoseconds.
 fn ping_pong(link: &mut dyn Link, rounds: u32, bytes: u32, first: bool) -> f64 {
     let mut buffer = vec![0_u8; bytes as usize];
     // SAFETY: the buffer outlives the view.
@@ -163,11 +164,11 @@ fn main() {
                 std::hint::spin_loop();
             }
         });
-        std::thread::sleep(std::time::Duration::from_millis(50)); // until it runs
+        std::thread::sleep(std::time::Duration::from_millis(50)); // until the other thread runs
         ns_single("membarrier, other core busy in this process", rounds / 10, membarrier);
         stop.store(true, Ordering::Relaxed);
     });
-    // The alternative layout: every sender advances one cursor. Two of them at it:
+    // For comparison with a mailbox whose senders share one cursor: two cores advance the same word.
     let (cursor, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -189,7 +190,7 @@ fn main() {
     ns_each("biased lock: enter and leave, shared mode", rounds, || {
         *std::hint::black_box(shared.enter()) += 1
     });
-    // SAFETY: one guard at a time.
+    // SAFETY: there is one guard at a time.
     let serialised = unsafe { BiasedLock::serialised(0_u64) };
     ns_each("biased lock: enter and leave, serialised mode", rounds, || {
         *std::hint::black_box(serialised.enter()) += 1

@@ -1,22 +1,22 @@
-//! Who runs the machine: ownership of a value that one thread uses nearly always, and others seldom or never.
+//! A biased lock: a lock for a value that one thread uses almost always and other threads rarely.
 //!
-//! It does not know what the value is. An MPI library calls from one thread most often, and promises nothing; a lock would
-//! cost two locked instructions for every call. So ownership is biased to a thread:
+//! It does not know what the value is. An MPI library usually calls from one thread but does not promise it. An
+//! ordinary lock would cost two locked instructions for every call. So the lock is biased to one thread:
 //! ```text
-//! thread A, at home:   its `busy` = 1, light fence, still mine? -> in;  leaving: busy = 0
-//! thread B, seldom:    lock; owner = nobody; heavy fence; waits until A's busy is 0;
-//!                      owner = B from now on; unlock
-//! A, next time:        its `busy` = 1, light fence, not mine -> busy = 0, and does as B did
+//! thread A, the owner:   its `busy` = 1, light fence, still the owner? -> has the value;  leaving: busy = 0
+//! thread B, rarely:      locks; no owner; heavy fence; waits until A's busy is 0;
+//!                        B is the owner from now on; unlocks
+//! A, next time:          its `busy` = 1, light fence, not the owner -> busy = 0, and does as B did
 //! ```
-//! Either A's store of `busy` is before B's heavy fence, then B sees it and waits; or after, then A sees that it
-//! is no longer the owner. Each tenure has a `busy` word of its own, never used again: a former owner that
-//! wakes up late writes to a word that nobody looks at any more.
+//! If A stores `busy` before B's heavy fence, B sees it and waits. Otherwise A sees that it is not the owner any
+//! more. Each ownership has its own `busy` word, which is never used again. So a former owner that resumes late
+//! writes to a word that nobody reads.
 //!
-//! After [`MAX_BIASES`] changes the threads evidently share: then it is an ordinary lock for good. The same from the beginning where
-//! the kernel has no membarrier.
+//! After [`MAX_BIASES`] changes of ownership the threads evidently share the value. Then the biased lock becomes an
+//! ordinary lock for good. Where the kernel has no `membarrier`, it is one from the start.
 //!
-//! A guard may be held while sleeping, but then another thread waits as long. Entering again while a guard of
-//! the same thread lives is a bug and panics (as a lock it may block instead: never do it).
+//! A caller may hold a guard while it sleeps; other threads then wait as long. A thread must not enter again while it
+//! holds a guard. That panics, or blocks for ever once this is an ordinary lock.
 
 use crate::shm::sync::{
     AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, heavy_fence_inside, light_fence, lock,
@@ -26,16 +26,16 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-/// How often ownership moves before it becomes a lock.
+/// Changes of ownership after which this becomes an ordinary lock.
 pub const MAX_BIASES: usize = if crate::shm::sync::NATIVE { 16 } else { 2 };
-/// `owner` while it is nobody's.
+/// `current` while no thread owns the value.
 const UNBIASED: usize = usize::MAX;
-/// `owner` when it has become a lock.
+/// `current` once this is an ordinary lock.
 const PLAIN_LOCK: usize = usize::MAX - 1;
-/// Looks at a busy owner before the core is given away.
+/// Polls of a busy owner before the waiting thread yields its core.
 const SPINS: u32 = 100;
 
-/// How the callers behave.
+/// Promise of the callers about threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Serialised,
@@ -49,36 +49,36 @@ struct Bias {
     busy: AtomicU32,
 }
 
-/// A value with an owner.
+/// A value behind a biased lock.
 #[derive(Debug)]
 pub struct BiasedLock<T> {
     mode: Mode,
-    /// Number of the current tenure, or [`UNBIASED`], or [`PLAIN_LOCK`].
+    /// Number of the current ownership, or [`UNBIASED`], or [`PLAIN_LOCK`].
     current: AtomicUsize,
     biases: Box<[Bias]>,
-    /// Held while ownership moves, and by every user once it is a lock. The tenures used up.
+    /// Number of ownerships used up. Locked while the ownership changes, and by every user of an ordinary lock.
     used: Mutex<usize>,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `enter` gives out one guard at a time over all threads (module text), or, when serialised, the maker
-// has promised as much; so sharing an owner is moving the value.
+// SAFETY: `enter` gives out one guard at a time over all threads (see the text of the module). For a serialised lock
+// the caller has promised it. So sharing the lock is moving the value.
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 // SAFETY: nothing here belongs to a thread.
 unsafe impl<T: Send> Send for BiasedLock<T> {}
 
 impl<T> BiasedLock<T> {
-    /// For callers on any threads (`FI_THREAD_SAFE`).
+    /// For callers on any thread (`FI_THREAD_SAFE`).
     pub fn shared(value: T) -> BiasedLock<T> {
         let current = if register_inside() { UNBIASED } else { PLAIN_LOCK };
         BiasedLock::new(value, Mode::Shared, current)
     }
 
-    /// For callers that never call at the same time (`FI_THREAD_DOMAIN`): entering costs nothing.
+    /// For callers that never call at the same time (`FI_THREAD_DOMAIN`). Entering then costs nothing.
     ///
     /// # Safety
-    /// At no time may two guards live, on whatever threads; and what one thread did must happen before what the
-    /// next one does (as it does if the callers hold a lock).
+    /// No two guards may exist at the same time, on any threads. The actions of one thread must happen before
+    /// those of the next one, as they do if the callers hold a lock.
     pub unsafe fn serialised(value: T) -> BiasedLock<T> {
         BiasedLock::new(value, Mode::Serialised, UNBIASED)
     }
@@ -95,10 +95,10 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// Takes the value; other threads wait until the guard is gone.
+    /// Takes the value. Other threads wait until the guard is dropped.
     ///
     /// # Panics
-    /// If this thread has a guard already.
+    /// If this thread already holds a guard. An ordinary lock may block instead.
     #[inline]
     pub fn enter(&self) -> Guard<'_, T> {
         if self.mode == Mode::Serialised {
@@ -112,8 +112,8 @@ impl<T> BiasedLock<T> {
             assert!(bias.busy.load(Ordering::Relaxed) == 0, "entered twice by one thread");
             bias.busy.store(1, Ordering::Relaxed);
             light_fence(false);
-            // Acquire: our own store or that of the thread that made us the owner; not needed for the value,
-            // which only we have touched since then, but it keeps the accesses below.
+            // Acquire: pairs with the store of the thread that made this one the owner. The value does not need it,
+            // since only this thread has used it since. But the accesses below must not move before this load.
             if self.current.load(Ordering::Acquire) == number {
                 return self.guard(Release::Busy(&bias.busy));
             }
@@ -131,14 +131,14 @@ impl<T> BiasedLock<T> {
         }
         self.current.store(UNBIASED, Ordering::Relaxed);
         if let Some(bias) = self.biases.get(number) {
-            // Registered in `shared`; a kernel that forbids it later leaves no safe way on, nor does a forked child
-            // in which it was forgotten, which registering again mends.
+            // `shared` has registered this process. A forked child is not registered, so it registers again. If the
+            // kernel forbids `membarrier` later, there is no safe way to continue.
             assert!(
                 heavy_fence_inside() || (register_inside() && heavy_fence_inside()),
                 "membarrier was allowed and is no longer"
             );
             let mut spins = 0;
-            // Acquire: what the owner did in there happens before what we do.
+            // Acquire: what the owner did with the value happens before what this thread does.
             while bias.busy.load(Ordering::Acquire) != 0 {
                 spins += 1;
                 if spins < SPINS { spin_hint() } else { yield_now() }
@@ -174,7 +174,7 @@ enum Release<'a> {
     Lock(MutexGuard<'a, usize>),
 }
 
-/// Leave to use the value.
+/// Access to the value until it is dropped.
 pub struct Guard<'a, T> {
     lock: &'a BiasedLock<T>,
     release: Release<'a>,
@@ -185,7 +185,8 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: one guard lives at a time (module text; the promise of `serialised`), and we borrow from it.
+        // SAFETY: there is one guard at a time (see the text of the module, and the promise of `serialised`), and the
+        // reference borrows from it.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -202,7 +203,7 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if let Release::Busy(busy) = self.release {
-            // Release: what we did happens before what the next owner does.
+            // Release: what this thread did happens before what the next owner does.
             busy.store(0, Ordering::Release);
         }
     }
@@ -218,7 +219,7 @@ mod tests {
         explore(3, || {
             let lock = Arc::new(BiasedLock::shared(crate::shm::sync::Watched::new(0_u32)));
             let add = |lock: &BiasedLock<crate::shm::sync::Watched<u32>>| {
-                // SAFETY: the guard is ours alone; under loom a race is found out.
+                // SAFETY: there is one guard at a time. Loom reports a race.
                 lock.enter().with_mut(|value| unsafe { *value += 1 });
             };
             let other = {
@@ -261,7 +262,7 @@ mod tests {
                 scope.spawn(|| *lock.enter() += 1);
             });
         }
-        assert_eq!(lock.current.load(Ordering::Relaxed), 5); // six tenures
+        assert_eq!(lock.current.load(Ordering::Relaxed), 5); // the sixth ownership; they count from 0
         for _ in 0..20 {
             *lock.enter() += 1;
             std::thread::scope(|scope| {
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_serialised_lock_gives_access_without_locking() {
-        // SAFETY: one guard at a time below.
+        // SAFETY: there is one guard at a time below.
         let lock = unsafe { BiasedLock::serialised(1) };
         *lock.enter() += 1;
         assert_eq!(*lock.enter(), 2);

@@ -1,11 +1,11 @@
-//! Cores: how many this process may use, giving one away, and staying on one.
+//! Cores: how many this process may use, how a thread yields its core, and how it stays on one.
 //!
-//! How long an endpoint may spin depends on whether the ranks of the node have a core each; where the launcher binds ranks, that is
-//! more than one of them sees here (`oversubscription.rs` of the engine).
+//! How long an endpoint may spin depends on whether every rank of the node has a core. Where the launcher binds
+//! ranks, one rank does not see all cores here. `oversubscription.rs` of the engine handles this.
 
 use std::io;
 
-/// Cores that this process may run on, at least 1. A launcher that binds ranks shows here.
+/// Number of cores that this process may run on, at least 1. A launcher that binds ranks reduces it.
 pub fn available() -> usize {
     allowed().map_or(1, |cores| cores.len().max(1))
 }
@@ -13,9 +13,9 @@ pub fn available() -> usize {
 /// Numbers of the cores that the calling thread may run on.
 ///
 /// # Errors
-/// What sched_getaffinity says.
+/// The error of sched_getaffinity.
 pub fn allowed() -> io::Result<Vec<usize>> {
-    // SAFETY: `cpu_set_t` is an array of integers, for which zero is a value.
+    // SAFETY: `cpu_set_t` is an array of integers, for which zero is a valid value.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes at most the given size into the set.
     if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
@@ -26,7 +26,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok(cores.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
 }
 
-/// Number of cores in a list of the kernel's, as `0-3,8`. `None`: it is no such list.
+/// Number of cores in a list in the kernel's format, such as `0-3,8`. `None`: the text is not such a list.
 pub fn count(list: &str) -> Option<usize> {
     let ranges = list.trim().split(',').map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -39,7 +39,7 @@ pub fn count(list: &str) -> Option<usize> {
 /// Binds the calling thread to one core.
 ///
 /// # Errors
-/// What sched_setaffinity says, most often that the core is not allowed.
+/// The error of sched_setaffinity, usually that the core is not allowed.
 pub fn pin(core: usize) -> io::Result<()> {
     if core >= libc::CPU_SETSIZE as usize {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -55,14 +55,15 @@ pub fn pin(core: usize) -> io::Result<()> {
     }
 }
 
-/// What tells the calling thread from all others of this process that live.
+/// A number that no other running thread of this process has.
 #[inline(always)]
 pub fn this_thread() -> usize {
     #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
     {
         let thread;
-        // SAFETY: reads the first word of the thread control block, which holds the block's own address (System V ABI, "ELF
-        // Handling For Thread-Local Storage", 3.4.6). A thread-local variable of a shared library would be a call.
+        // SAFETY: reads the first word of the thread control block, which holds the block's own address. Source:
+        // System V ABI, "ELF Handling For Thread-Local Storage", 3.4.6. A thread-local variable of a shared library
+        // would cost a call.
         unsafe {
             core::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(pure, readonly, nostack, preserves_flags));
         }
@@ -75,11 +76,11 @@ pub fn this_thread() -> usize {
     }
 }
 
-/// Whether [`ticks`] tells anything.
+/// Whether [`ticks`] counts.
 pub const TICKS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// A count that goes up at a constant rate, for distances of microseconds on one core; cheaper than a clock. Unit: of the processor,
-/// a nanosecond has 2 to 4.
+/// A counter with a constant rate, for intervals of microseconds on one core. Cheaper than a clock. Unit: ticks of
+/// the processor, 2 to 4 per nanosecond. Always 0 where [`TICKS`] is false.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -91,7 +92,7 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// Lets another thread or process have the core.
+/// Yields the core to another thread or process.
 pub fn yield_now() {
     std::thread::yield_now();
 }

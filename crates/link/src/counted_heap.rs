@@ -1,22 +1,23 @@
-//! A heap that counts what each thread has of it, for measurements: the system's own, and one addition for each call.
+//! A heap that counts the memory of each thread, for measurements. It adds one addition to each call of the system's
+//! heap.
 //!
 //! ```text
 //! #[global_allocator] static HEAP: CountedHeap = CountedHeap;
 //! let before = in_use_bytes(); let engine = Engine::open(..); in_use_bytes() - before
 //! ```
-//! What one thread allocates and another frees is counted with the one and taken off the other.
+//! If one thread allocates memory and another frees it, the first counts it and the second subtracts it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local!(static IN_USE_BYTES: Cell<i64> = const { Cell::new(0) });
 
-/// The system's heap, counted by thread.
+/// The system's heap, counted for each thread.
 #[derive(Debug)]
 pub struct CountedHeap;
 
-/// What the calling thread has allocated and not freed, if the program's heap is a [`CountedHeap`]. Unit: bytes, as asked
-/// for: what the system's heap adds for itself is not counted.
+/// Memory that the calling thread has allocated and not freed, if the program's heap is a [`CountedHeap`]. Without
+/// the overhead of the system's heap. Unit: bytes.
 pub fn in_use_bytes() -> i64 {
     IN_USE_BYTES.with(Cell::get)
 }
@@ -26,8 +27,8 @@ fn count(bytes: i64) {
     let _ = IN_USE_BYTES.try_with(|in_use| in_use.set(in_use.get() + bytes));
 }
 
-// SAFETY: every call goes to the system's heap with the arguments given; counting allocates nothing (the counter is
-// constant-initialised, and has no destructor).
+// SAFETY: every call goes to the system's heap with the arguments given. Counting allocates nothing: the counter is
+// constant-initialised and has no destructor.
 unsafe impl GlobalAlloc for CountedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);

@@ -1,8 +1,8 @@
-//! Counters in a file: written by plain stores while the process runs, readable after it was killed.
+//! Counters in a file: plain stores write them while the process runs, and they stay readable after it was killed.
 //!
-//! It does not know what is counted. The file: magic, version, how many words of metadata and of counters; then
-//! those. A rank stores into its page at every change that it wants seen; `weir run` opens the pages of all
-//! ranks at the end, also of those that got SIGKILL, since the page cache outlives the process.
+//! It does not know what is counted. The file holds a magic number, a version, the numbers of words of metadata and
+//! of counters, then the metadata and the counters. A rank stores changes into its page. `weir run` opens the pages
+//! of all ranks at the end. The page cache outlives a process, so this includes ranks that got SIGKILL.
 
 use crate::shm::sync::{AtomicU64, Ordering};
 use std::fs::File;
@@ -34,7 +34,7 @@ impl CounterPage {
     /// Makes (or replaces) the file with `count` counters at 0. It appears at `path` complete.
     ///
     /// # Errors
-    /// What the operating system says, lack of space among it.
+    /// More than [`MAX_WORDS`] words, or an error of the operating system, for example lack of space.
     pub fn create(path: &Path, version: u64, metadata: &[u64], count: usize) -> io::Result<CounterPage> {
         let first = FIXED_WORDS + metadata.len();
         let words = first + count;
@@ -63,7 +63,7 @@ impl CounterPage {
         let first = FIXED_WORDS + metadata.len();
         let words = first + count;
         let fixed = [MAGIC, version, metadata.len() as u64, count as u64];
-        // Written, not only sized: the space is there, so that no store can fail.
+        // Writing, not only sizing the file, reserves the space. So no store can fail later.
         let mut bytes: Vec<u8> = fixed.iter().chain(metadata).flat_map(|word| word.to_le_bytes()).collect();
         bytes.resize(words * 8, 0);
         io::Write::write_all(&mut &*file, &bytes)?;
@@ -87,11 +87,11 @@ impl CounterPage {
     /// Sets counter `index`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such counter.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
         assert!(index < self.words - self.first, "counter {index} of {}", self.words - self.first);
-        // SAFETY: inside the mapping (just checked), aligned, and only ever accessed as atomics.
+        // SAFETY: inside the mapping (just checked), aligned, and only accessed as atomics.
         let word = unsafe { self.base.add(self.first + index).cast::<AtomicU64>().as_ref() };
         word.store(value.to_le(), Ordering::Relaxed);
     }
@@ -99,27 +99,27 @@ impl CounterPage {
 
 impl Drop for CounterPage {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length; no reference into it is left.
+        // SAFETY: this mapping has this length, and no reference into it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * 8) };
     }
 }
 
-/// What a page said when it was read.
+/// The contents of a page when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSnapshot {
     /// Version of the meaning of the counters.
     pub version: u64,
-    /// Whatever the writer put there (rank, process, ...).
+    /// The writer's metadata (rank, process, ...).
     pub metadata: Vec<u64>,
     /// The counters.
     pub counters: Vec<u64>,
 }
 
 impl CounterSnapshot {
-    /// Reads a page, of a living process or of one that has ended.
+    /// Reads a page, of a running process or of one that has ended.
     ///
     /// # Errors
-    /// If it cannot be read or is no page of counters (`InvalidData`).
+    /// The file cannot be read, or is not a page of counters (`InvalidData`).
     pub fn open(path: &Path) -> io::Result<CounterSnapshot> {
         let bytes = std::fs::read(path)?;
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -143,7 +143,7 @@ mod tests {
     fn counters_are_readable_after_the_process_is_killed() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("rank3");
-        // SAFETY: the child only stores to a mapping and waits; it never returns into the test harness.
+        // SAFETY: the child only stores to a mapping and kills itself. It never returns into the test harness.
         match unsafe { libc::fork() } {
             0 => {
                 if let Ok(page) = CounterPage::create(&path, 2, &[3, 99], 4) {

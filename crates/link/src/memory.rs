@@ -1,5 +1,6 @@
-//! The program's memory, as the program named it: addresses and lengths that it keeps valid until the
-//! operation completes. Making one is the caller's promise (`unsafe`); using it is then safe.
+//! Views of memory that belongs to the program: addresses and lengths that stay valid until the operation completes.
+//!
+//! Making a view is `unsafe`, because the caller promises that the memory stays valid. Using a view is then safe.
 
 /// One contiguous piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +9,7 @@ struct Piece {
     bytes: usize,
 }
 
-/// Buffer of one operation: one piece most often, several for scattered ones.
+/// The buffer of one operation: usually one piece, several for scattered buffers.
 #[derive(Clone, Debug)]
 pub struct UserMemory {
     first: Piece,
@@ -17,20 +18,20 @@ pub struct UserMemory {
 }
 
 impl UserMemory {
-    /// No memory at all, for zero-length messages.
+    /// No memory, for messages of length 0.
     pub const EMPTY: UserMemory = UserMemory { first: Piece { address: 0, bytes: 0 }, rest: None, bytes: 0 };
 
     /// A contiguous buffer.
     ///
     /// # Safety
-    /// `bytes` bytes from `address` must stay valid for the accesses of the operation (reads for a send,
-    /// writes for a receive) until the value and its clones are gone, on whatever thread uses it.
+    /// `bytes` bytes from `address` must stay valid for the accesses of the operation (reads for a send, writes for a
+    /// receive). They must be valid on every thread until the value and its clones are dropped.
     #[inline]
     pub unsafe fn contiguous(address: *mut u8, bytes: usize) -> UserMemory {
         UserMemory { first: Piece { address: address as usize, bytes }, rest: None, bytes: bytes as u64 }
     }
 
-    /// A scattered buffer: the pieces one after the other.
+    /// A scattered buffer of several pieces, in this order.
     ///
     /// # Safety
     /// As for [`UserMemory::contiguous`], for each piece.
@@ -54,7 +55,7 @@ impl UserMemory {
         for part in parts {
             part.for_each_stretch(0, part.bytes, |address, bytes| pieces.push((address, bytes)));
         }
-        // SAFETY: the promise behind each part covers its pieces; it now covers the whole.
+        // SAFETY: the promises behind the parts cover all pieces of the whole.
         unsafe { UserMemory::scattered(pieces) }
     }
 
@@ -70,7 +71,7 @@ impl UserMemory {
         self.rest.is_none().then_some(self.first.address)
     }
 
-    /// Calls `visit(address, bytes)` for each contiguous stretch of `[offset, offset + bytes)`, in order.
+    /// Calls `visit(address, bytes)` for each contiguous part of `[offset, offset + bytes)`, in order.
     ///
     /// # Panics
     /// If the range is not inside the buffer.
@@ -82,7 +83,7 @@ impl UserMemory {
             self.bytes
         );
         let Some(rest) = self.rest.as_deref() else {
-            // One piece, as long as the whole.
+            // A single piece is as long as the whole buffer.
             if bytes > 0 {
                 visit((self.first.address + offset as usize) as *mut u8, bytes as usize);
             }
@@ -110,9 +111,9 @@ impl UserMemory {
     pub fn write(&self, offset: u64, from: &[u8]) {
         let mut done = 0;
         self.for_each_stretch(offset, from.len() as u64, |to, bytes| {
-            // SAFETY: whoever made this value promised that its pieces are writable while it lives; the stretch
-            // lies inside one piece, and `from` is a live slice of at least `done + bytes` bytes. The two
-            // may not overlap, since `from` is borrowed from safe Rust and the pieces are the program's.
+            // SAFETY: the maker of this value promised that its pieces are writable while it exists. The part is
+            // inside one piece, and `from` is a live slice of at least `done + bytes` bytes. They do not
+            // overlap, because `from` is borrowed from safe Rust and the pieces are the program's.
             unsafe { core::ptr::copy(from.as_ptr().add(done), to, bytes) };
             done += bytes;
         });
@@ -122,8 +123,8 @@ impl UserMemory {
     pub fn copy_to(&self, offset: u64, bytes: u64, into: &UserMemory, into_offset: u64) {
         let mut done = 0;
         self.for_each_stretch(offset, bytes, |from, length| {
-            // SAFETY: as in `write`: readable by the promise behind this value. The bytes may be the program's, which
-            // does not write to them while an operation reads them.
+            // SAFETY: as in `write`: readable by the promise behind this value. The program does not write to the
+            // bytes while an operation reads them.
             let stretch = unsafe { core::slice::from_raw_parts(from, length) };
             into.write(into_offset + done, stretch);
             done += length as u64;
@@ -142,19 +143,19 @@ impl UserMemory {
     }
 }
 
-/// Memory of our own that can be named like the program's: bounce buffers, unexpected messages.
+/// Memory that weir owns and names like the program's: bounce buffers and unexpected buffers.
 #[derive(Debug)]
 pub struct OwnedMemory {
-    // `Box<[u8]>` behind a raw pointer, so that views do not alias a Rust reference.
+    // A `Box<[u8]>` behind a raw pointer, so that views do not alias a Rust reference.
     address: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: the allocation belongs to this value alone; it is not tied to a thread.
+// SAFETY: the allocation belongs to this value alone, not to a thread.
 unsafe impl Send for OwnedMemory {}
 
 impl OwnedMemory {
-    /// A buffer of `bytes` bytes; not initialised by us beyond what the allocator gives (zeroes).
+    /// A buffer of `bytes` bytes, all zero.
     pub fn new(bytes: usize) -> OwnedMemory {
         let boxed: Box<[u8]> = vec![0; bytes].into_boxed_slice();
         OwnedMemory { address: Box::into_raw(boxed).cast(), bytes }
@@ -163,7 +164,7 @@ impl OwnedMemory {
     /// A buffer with the contents of `memory`.
     pub fn copy_of(memory: &UserMemory) -> OwnedMemory {
         let owned = OwnedMemory::new(memory.bytes() as usize);
-        // SAFETY: the allocation is ours alone here and as long as its length says.
+        // SAFETY: this value alone has the allocation, which is as long as its length says.
         let bytes = unsafe { core::slice::from_raw_parts_mut(owned.address, owned.bytes) };
         memory.read(0, bytes);
         owned
@@ -172,34 +173,35 @@ impl OwnedMemory {
     /// Copies the first `bytes` bytes to `memory` at `offset`.
     pub fn copy_to(&self, memory: &UserMemory, offset: u64, bytes: u64) {
         assert!(bytes <= self.bytes as u64, "{bytes} bytes of a buffer of {}", self.bytes);
-        // SAFETY: inside the allocation by the assertion; nobody writes to it while `self` is borrowed, since views
-        // are used only by the one owner of the endpoint.
+        // SAFETY: inside the allocation by the assertion. Nobody writes to it while `self` is borrowed, because only
+        // the owner of the endpoint uses views.
         let from = unsafe { core::slice::from_raw_parts(self.address, bytes as usize) };
         memory.write(offset, from);
     }
 
-    /// A part of the buffer as operation memory. The same rule as for [`OwnedMemory::view`].
+    /// A part of the buffer as a view. The rule of [`OwnedMemory::view`] applies.
     ///
     /// # Panics
     /// If the range is not inside the buffer.
     #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> UserMemory {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "{offset}+{bytes} of {}", self.bytes);
-        // SAFETY: inside the allocation, which lives as long as `self`; the documented rule is that views die first.
+        // SAFETY: inside the allocation, which lives as long as `self`. By the documented rule views are dropped
+        // first.
         unsafe { UserMemory::contiguous(self.address.add(offset), bytes) }
     }
 
-    /// The buffer as operation memory. The view must not be used after `self` is dropped: callers keep both
-    /// in one structure and drop the view first.
+    /// The buffer as a view. The view must not be used after `self` is dropped. So callers keep both in one structure
+    /// and drop the view first.
     pub fn view(&self) -> UserMemory {
-        // SAFETY: the allocation lives as long as `self`; the documented rule is that views die first.
+        // SAFETY: the allocation lives as long as `self`. By the documented rule views are dropped first.
         unsafe { UserMemory::contiguous(self.address, self.bytes) }
     }
 }
 
 impl Drop for OwnedMemory {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` in `new` with the same length, dropped once.
+        // SAFETY: made by `Box::into_raw` in `new` with the same length, and dropped once.
         drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.address, self.bytes)) });
     }
 }

@@ -1,16 +1,17 @@
-//! Large allocations straight from the kernel, and straight back to it.
+//! An allocator that gets large blocks directly from the kernel and returns them to it.
 //!
-//! A C library's heap keeps what is freed in its middle, and raises its own threshold for giving memory back with every
-//! large block that is freed. What weir grows in a burst (tables, kept and retained payload) is to be gone after it. So
-//! allocations of [`LARGE_BYTES`] and more are mappings of their own; the others are the C library's as ever.
+//! A C library's heap keeps freed memory between blocks in use. It also raises its own limit for returning memory
+//! with every large block that is freed. The memory of weir's bursts (tables, unexpected buffers, bounce buffers)
+//! must be gone after the burst. So each allocation of [`LARGE_BYTES`] or more is a mapping of its own. The C library
+//! allocates all others.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 
-/// From this size on an allocation is a mapping. Unit: bytes.
+/// An allocation of this size or more is a mapping. Unit: bytes.
 pub const LARGE_BYTES: usize = 1 << 15;
 
-/// To be a plug-in's global allocator.
+/// The global allocator of a plug-in.
 #[derive(Debug, Default)]
 pub struct PageAllocator;
 
@@ -18,8 +19,8 @@ fn is_large(bytes: usize, align: usize) -> bool {
     bytes >= LARGE_BYTES && align <= 4096
 }
 
-// SAFETY: the blocks of either kind are those of `System` or of the kernel, which are apart and stay valid until given back;
-// size and alignment of the layout, which say which kind it is, are the same when a block is given back.
+// SAFETY: each block is either `System`'s or a mapping, and stays valid until it is freed. The layout decides which
+// of the two, and it is the same when the block is freed.
 unsafe impl GlobalAlloc for PageAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout.size(), layout.align()) {
@@ -31,7 +32,7 @@ unsafe impl GlobalAlloc for PageAllocator {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout.size(), layout.align()) {
-            return map(layout.size()); // zero, and not touched yet
+            return map(layout.size()); // fresh mappings are zero
         }
         // SAFETY: as in `alloc`.
         unsafe { System.alloc_zeroed(layout) }
@@ -52,7 +53,7 @@ unsafe impl GlobalAlloc for PageAllocator {
             // SAFETY: as in `alloc`; the block is `System`'s and stays so.
             (false, false) => unsafe { System.realloc(block, layout, bytes) },
             (true, true) => {
-                // SAFETY: the block is a mapping of the old length; the kernel moves its pages if need be.
+                // SAFETY: the block is a mapping of the old length. The kernel may move its pages.
                 let moved = unsafe { libc::mremap(block.cast(), layout.size(), bytes, libc::MREMAP_MAYMOVE) };
                 if moved == libc::MAP_FAILED { null_mut() } else { moved.cast() }
             }
@@ -64,7 +65,7 @@ unsafe impl GlobalAlloc for PageAllocator {
                 };
                 if !new.is_null() {
                     let both = layout.size().min(to.size());
-                    // SAFETY: two live blocks of at least this length; the old one is given back once.
+                    // SAFETY: two valid blocks of at least this length. The old one is freed once.
                     unsafe {
                         core::ptr::copy_nonoverlapping(block, new, both);
                         self.dealloc(block, layout);
@@ -78,7 +79,7 @@ unsafe impl GlobalAlloc for PageAllocator {
 
 fn map(bytes: usize) -> *mut u8 {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping anywhere; nothing that exists is touched.
+    // SAFETY: a new mapping anywhere. Existing memory is not touched.
     let at = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
     if at == libc::MAP_FAILED { null_mut() } else { at.cast() }
 }
@@ -98,7 +99,7 @@ mod tests {
     fn realloc_across_the_size_limit_keeps_the_contents() {
         let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
         let sizes = [100, 40_000, 5_000_000, LARGE_BYTES, LARGE_BYTES - 1, 10, 1 << 20, 60];
-        // SAFETY: each block is used within its length and given back once, with the layout it has then.
+        // SAFETY: each block is used within its length and freed once, with its current layout.
         unsafe {
             let mut block = PageAllocator.alloc(layout(sizes[0]));
             fill(block, 0, sizes[0]);
@@ -123,7 +124,7 @@ mod tests {
         };
         const BYTES: usize = 64 << 20;
         let layout = Layout::from_size_align(BYTES, 16).unwrap();
-        // SAFETY: used within its length, given back once.
+        // SAFETY: used within its length, freed once.
         unsafe {
             let block = PageAllocator.alloc_zeroed(layout);
             assert!((0..BYTES).step_by(4096).all(|at| block.add(at).read() == 0));

@@ -1,21 +1,22 @@
-//! Yields that are of no use: those of an MPI library after a read that has found what it waits for.
+//! Skips redundant yields: those of an MPI library after a read that has found what the library waits for.
 //!
-//! MPICH, while it waits, calls `sched_yield` after each pass over its sources of messages, and before it looks what the pass has
-//! brought. So each receive that waits gives the core away once although its message is there. With a core for every rank that is
-//! half a microsecond of a half round trip of one (a system call that does nothing); with more ranks than cores it is a whole turn
-//! of all others. (Open MPI yields only after passes that have found nothing; Intel MPI over weir is neither faster nor slower.)
+//! While MPICH waits, it calls `sched_yield` after each pass over its sources of messages, before it looks at the
+//! results of the pass. So each waiting receive yields the core once although its message is there. With a core for
+//! every rank this costs a useless system call for each message. With more ranks than cores, all other ranks run
+//! before this one continues.
 //!
-//! A provider cannot say to its caller that there is no need. So [`intercept`] points the entry for `sched_yield` in the tables by which
-//! MPI libraries call others (their global offset tables) to a function here, as UCX does with those that free
-//! memory. After each read of ours the driver says whether a yield would be of use ([`skip_next_yield`]); the first one on that
-//! thread returns at once if not. All others reach the system.
+//! A provider cannot tell its caller that a yield is redundant. So [`intercept`] changes the entry for `sched_yield`
+//! in the tables by which MPI libraries call other libraries (their global offset tables). It then leads to a
+//! function here. UCX does the same with functions that free memory. After each read the driver says whether a yield
+//! would be redundant ([`skip_next_yield`]). If so, the first yield of that thread returns at once. All others reach
+//! the system.
 //! ```text
-//! read     a completion; next_is_needless(true)
-//! MPICH    sched_yield -> give_way: returns at once, and the mark is gone
-//! MPICH    its request is complete: back to the program
+//! read     a completion; skip_next_yield(true)
+//! MPICH    sched_yield -> yield_unless_skipped: returns at once, and clears the mark
+//! MPICH    its request is complete: returns to the program
 //! ```
-//! Nothing depends on it: where no entry is found or it cannot be written, all yields are real. The library that we are
-//! in must stay loaded (`-z nodelete`).
+//! Correctness does not depend on it. Where no entry is found or writable, all yields are real. The library that
+//! contains this code must stay loaded (`-z nodelete`).
 
 use crate::cores::{this_thread, ticks};
 use core::ffi::c_int;
@@ -24,91 +25,92 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use plt_rs::elf64::DynRela;
 use plt_rs::{DynamicLibrary, LoadedLibrary};
 
-/// What the files of MPI libraries are called.
+/// Beginning of the file names of MPI libraries.
 const MPI_LIBRARIES: &str = "libmpi";
-/// `PT_GNU_RELRO`, the type of a program header: what the loader has made read-only.
+/// `PT_GNU_RELRO`, the type of a program header for memory that the loader has made read-only.
 const PT_GNU_RELRO: u32 = 0x6474_e552;
-/// Relocations of words that hold a function's address and nothing else: `GLOB_DAT` and `JUMP_SLOT`. Source: the processors'
+/// Relocations of words that hold only the address of a function: `GLOB_DAT` and `JUMP_SLOT`. Source: the processors'
 /// supplements to the System V ABI.
 const FUNCTION_WORDS: [u32; 2] = if cfg!(target_arch = "aarch64") { [1025, 1026] } else { [6, 7] };
 
-/// The thread whose next yield is of no use; 0: nobody's. Lost or late marks cost or spare a yield. Alone in its lines: every read
-/// of every thread looks at it.
+/// The thread whose next yield is redundant. 0: none. A lost or late mark costs or saves one yield. It has cache
+/// lines of its own, because every read of every thread loads it.
 #[repr(align(128))]
 struct ThreadMark(AtomicUsize);
 
 static SKIP_NEXT: ThreadMark = ThreadMark(AtomicUsize::new(0));
 
-/// The thread that was the last to yield in earnest.
+/// The thread that made the last real yield.
 static LAST_YIELDER: ThreadMark = ThreadMark(AtomicUsize::new(0));
-/// When that was over. Unit: ticks of the processor ([`crate::cores::ticks`]).
+/// The end of that yield. Unit: ticks of the processor ([`crate::cores::ticks`]).
 static LAST_YIELD_END: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread has ended a read. `needless`: if it yields now, that is of no use.
+/// Call this after each read. `redundant`: a yield of the calling thread would now be redundant.
 #[inline(always)]
-pub fn skip_next_yield(needless: bool) {
-    let thread = if needless { this_thread() } else { 0 };
+pub fn skip_next_yield(redundant: bool) {
+    let thread = if redundant { this_thread() } else { 0 };
     if SKIP_NEXT.0.load(Ordering::Relaxed) != thread {
         SKIP_NEXT.0.store(thread, Ordering::Relaxed);
     }
 }
 
-/// Whether the next yield of the calling thread would be left out.
+/// Whether the next yield of the calling thread would be skipped.
 pub fn skips_next_yield() -> bool {
     SKIP_NEXT.0.load(Ordering::Relaxed) == this_thread()
 }
 
-/// Whether the calling thread comes from a yield in earnest that was over no more than `ticks` of the processor ago: then it waits,
-/// however long ago its last call of us was. Never where the yields of its library do not come here. Two threads that ask
-/// at once may both be told that they do not.
+/// Whether the calling thread has ended a real yield within the last `within_ticks` ticks of the processor. Then it
+/// waits, however long ago its last read was. Always false if the yields of its library do not come here. If two
+/// threads ask at the same time, both may get false.
 pub fn has_just_yielded(within_ticks: u64) -> bool {
     let mine = LAST_YIELDER.0.load(Ordering::Relaxed) == this_thread();
     mine && ticks().wrapping_sub(LAST_YIELD_END.load(Ordering::Relaxed)) <= within_ticks
 }
 
-/// `sched_yield`, except where that is of no use.
+/// `sched_yield`, unless it is redundant.
 extern "C" fn yield_unless_skipped() -> c_int {
     if skips_next_yield() {
         SKIP_NEXT.0.store(0, Ordering::Relaxed);
         return 0;
     }
-    // SAFETY: takes nothing and touches nothing.
+    // SAFETY: takes nothing and touches no memory.
     let status = unsafe { libc::sched_yield() };
     LAST_YIELD_END.store(ticks(), Ordering::Relaxed);
     LAST_YIELDER.0.store(this_thread(), Ordering::Relaxed);
     status
 }
 
-/// Points the entries for `sched_yield` of all MPI libraries that are loaded here. Returns the files of those that have
-/// one. Entries that somebody else has redirected already stay his.
+/// Redirects the entries for `sched_yield` of all loaded MPI libraries. Returns the files of the libraries that have
+/// such an entry. Leaves entries that somebody else has redirected.
 pub fn intercept() -> Vec<String> {
     intercept_in(MPI_LIBRARIES)
 }
 
 fn intercept_in(beginning: &str) -> Vec<String> {
-    /// What the callback is given and gives.
+    /// Input and output of the callback.
     struct Search<'a> {
         beginning: &'a str,
         found: Vec<String>,
     }
 
-    /// Called for the first object; ends the round, since it looks at all of them itself.
+    /// Called for the first object. It looks at all objects itself, and ends the iteration.
     unsafe extern "C" fn look(_: *mut libc::dl_phdr_info, _: usize, search: *mut libc::c_void) -> c_int {
-        // SAFETY: what `intercept_in` has passed, which waits for us and has no other reference.
+        // SAFETY: the pointer is what `intercept_in` has passed. `intercept_in` waits meanwhile, and there is no
+        // other reference.
         let search = unsafe { &mut *search.cast::<Search<'_>>() };
         search.found = redirect_all(search.beginning);
         1
     }
 
     let mut search = Search { beginning, found: Vec::new() };
-    // Inside the round, since the loader holds its lock for it: no library is unloaded while we look at its tables. (The lock is
-    // recursive: those who are called may go round themselves.)
-    // SAFETY: the callback has the wanted type and gets a pointer that is valid until it returns.
+    // The loader holds its lock during the iteration, so no library is unloaded while its tables are read. The lock
+    // is recursive, so the callback may iterate itself.
+    // SAFETY: the callback has the required type and gets a pointer that is valid until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
     search.found
 }
 
-/// [`intercept_in`], while no library can be unloaded.
+/// As [`intercept_in`], while no library can be unloaded.
 fn redirect_all(beginning: &str) -> Vec<String> {
     let is_wanted = |library: &LoadedLibrary| {
         library.name().rsplit('/').next().is_some_and(|file| file.starts_with(beginning))
@@ -125,7 +127,7 @@ fn redirect_all(beginning: &str) -> Vec<String> {
     found
 }
 
-/// The words of a library's tables that hold the address of the function `name`.
+/// The words in a library's tables that hold the address of the function `name`.
 fn entries<'a>(library: &'a DynamicLibrary<'_>, name: &'a str) -> impl Iterator<Item = usize> + use<'a> {
     let tables = [library.addend_relocs(), library.plt_rela()];
     let is_wanted = move |entry: &&DynRela| {
@@ -144,11 +146,12 @@ fn page_bytes() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGE_SIZE) as usize }
 }
 
-/// Where things of a library lie.
+/// The address ranges of a library.
 struct LibraryRanges {
-    /// All of it.
+    /// The whole library.
     loaded: Vec<Range<usize>>,
-    /// What the loader has made read-only: whole pages; what is left at the end stays writable.
+    /// Memory that the loader has made read-only. It protects whole pages only, so a partial page at the end stays
+    /// writable.
     read_only: Vec<Range<usize>>,
 }
 
@@ -169,17 +172,18 @@ impl LibraryRanges {
         }
     }
 
-    /// Writes the address of [`yield_unless_skipped`] into an entry. `false`: it is somebody else's, or could not be made writable.
+    /// Writes the address of [`yield_unless_skipped`] into an entry. `false`: somebody else has redirected it, or it
+    /// cannot be made writable.
     fn redirect(&self, entry: usize) -> bool {
         let is_in = |ranges: &[Range<usize>], address| ranges.iter().any(|range| range.contains(&address));
         if !entry.is_multiple_of(align_of::<usize>()) || !is_in(&self.loaded, entry) {
             return false;
         }
-        // SAFETY: an aligned word of the library's data, which the loader alone writes besides us, in one piece; the library stays
-        // loaded (`intercept_in`).
+        // SAFETY: an aligned word of the library's data. Only the loader writes it besides this function, in one
+        // piece. The library stays loaded (`intercept_in`).
         let word = unsafe { AtomicUsize::from_ptr(entry as *mut usize) };
         let before = word.load(Ordering::Relaxed);
-        // Not looked up yet, so it leads back into the library; or what we would call.
+        // Change it only if it leads into its library (the loader has not resolved it yet) or to the real function.
         if !is_in(&self.loaded, before) && before != libc::sched_yield as *const () as usize {
             return false;
         }
@@ -192,10 +196,10 @@ impl LibraryRanges {
         if read_only && !protect(libc::PROT_READ | libc::PROT_WRITE) {
             return false;
         }
-        // A function of the same type. Other threads may call through it meanwhile: they find the one or the other.
+        // The new function has the same type. Other threads that call meanwhile reach one of the two.
         word.store(yield_unless_skipped as *const () as usize, Ordering::Release);
         if read_only {
-            protect(libc::PROT_READ); // if not, it stays writable, as it is in most libraries
+            protect(libc::PROT_READ); // if this fails, it stays writable, as in most libraries
         }
         true
     }
@@ -207,12 +211,12 @@ mod tests {
     use std::ffi::CString;
     use std::sync::{Mutex, PoisonError};
 
-    /// There is one mark for all.
+    /// All tests share one mark.
     static TEST_LOCK: Mutex<()> = Mutex::new(());
 
     type Function = extern "C" fn() -> c_int;
 
-    /// Compiles and loads a library of its own that yields and asks for the process, and gives the functions that do.
+    /// Compiles and loads a library that calls sched_yield and getpid. Returns its two functions.
     fn library(directory: &std::path::Path, name: &str, flags: &[&str]) -> [Function; 2] {
         let (source, library) = (directory.join("yields.c"), directory.join(name));
         let code = "#include <sched.h>\n#include <unistd.h>\n\
@@ -222,10 +226,10 @@ mod tests {
         compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).args(flags);
         assert!(compiler.status().expect("a compiler, as for Rust itself").success());
         let path = CString::new(library.to_str().expect("a path")).expect("no NUL");
-        // SAFETY: a library without constructors; both strings end with NUL.
+        // SAFETY: a library without constructors. Both strings end with NUL.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
         [c"give", c"ask"].map(|name| {
-            // SAFETY: the handle is that of a library that stays loaded; null would fail the next check.
+            // SAFETY: the handle is of a library that stays loaded. Null fails the next check.
             let function = unsafe { libc::dlsym(handle, name.as_ptr()) };
             assert!(!function.is_null());
             // SAFETY: both functions take nothing and return an int, as the source above says.

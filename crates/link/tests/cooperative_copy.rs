@@ -1,4 +1,4 @@
-//! Copies that two processes make together.
+//! Tests of copies that two processes make together.
 #![allow(missing_docs)]
 
 mod common;
@@ -38,7 +38,7 @@ fn payload(round: u8) -> Vec<u8> {
     (0..BYTES).map(|at| (at / 4096) as u8 ^ (at as u8).wrapping_mul(31) ^ round).collect()
 }
 
-/// A receiver here, and a sender in a forked child that runs `work` with its link once it is connected.
+/// Opens a receiver here, and a sender in a forked child. The child runs `work` with its link once it is connected.
 fn pair(words: &'static Words, work: impl FnOnce(&mut ShmLink)) -> (tempfile::TempDir, ShmLink, i32) {
     let dir = directory();
     let mut receiver = open(dir.path());
@@ -81,7 +81,7 @@ fn a_cooperative_copy_transfers_every_byte() {
     let mut there = payload(1);
     let address = there.as_mut_ptr() as u64;
     let (_dir, mut receiver, child) = pair(words, |sender| help_until_stopped(sender, words));
-    // Helped or not is a matter of chance; some are, or we would not stop.
+    // Whether the sender helps depends on timing. The loop ends only after it has helped.
     let mut rounds = 0;
     while rounds < 20 || words[HELPED].load(SeqCst) == 0 {
         let mut here = vec![0; BYTES + 100];
@@ -163,7 +163,7 @@ fn the_copy_ends_when_the_helper_dies_or_is_forgotten() {
         }
         match receiver.copy(Peer(0), Direction::Get, address, &memory(&mut here), 0, BYTES as u64) {
             Ok(CopyStatus::Done) => assert!(here == there),
-            // It has died with pieces: its peer learns it from the engine, which gives it up.
+            // The sender died with pieces. The engine would notice this and forget the peer.
             Ok(CopyStatus::Pending) if round >= copies / 2 => break,
             Ok(CopyStatus::Pending) => assert_eq!(finish(&mut receiver, Ok(CopyStatus::Pending)), Ok(())),
             Err(fault) => {

@@ -1,4 +1,4 @@
-//! What goes wrong around a mailbox: deaths, forks, forbidden system calls, full memory, with_overwritten_mailbox bytes.
+//! Tests of failures around a mailbox: deaths, forks, forbidden system calls, full memory and overwritten bytes.
 #![allow(missing_docs)]
 
 mod common;
@@ -12,7 +12,7 @@ use weir_link::shm::{ShmLink, ShmOptions, cleanup, owners};
 use weir_link::{Address, Arrival, Link, Liveness};
 use weir_proto::{CopyFault, Direction, Peer, PeerFault};
 
-/// Hands an address to or from a forked child.
+/// Passes an address to or from a forked child.
 fn put(words: &[std::sync::atomic::AtomicU64; 64], at: usize, address: Address) {
     for (word, part) in words[at + 1..].iter().zip(address.0.chunks_exact(8)) {
         word.store(u64::from_ne_bytes(part.try_into().expect("8 bytes")), SeqCst);
@@ -187,7 +187,7 @@ fn a_forked_child_does_not_make_its_dead_parent_look_alive() {
     kill(parent);
     reap(parent);
     assert_eq!(open(dir.path()).liveness(&address), Liveness::Dead);
-    // SAFETY: a process forked above; it is not ours to reap.
+    // SAFETY: a process forked by the child above. Only its parent could reap it.
     unsafe { libc::kill(words[20].load(SeqCst) as i32, libc::SIGKILL) };
 }
 
@@ -216,7 +216,7 @@ fn copies_between_processes_gather_pieces_and_report_bad_addresses() {
         until("the copies", || words[20].load(SeqCst) == 1);
         assert!(there[..100].iter().all(|&byte| byte == 0xee), "put arrived");
     });
-    // a knows b only from its attachment.
+    // a knows b only because b has attached.
     let mut a = open(dir.path());
     put(words, 10, a.address());
     get(words, 0);
@@ -267,7 +267,7 @@ fn a_forbidden_cross_memory_attach_is_reported() {
 #[test]
 fn no_packet_is_lost_without_membarrier() {
     let dir = directory();
-    // Who has none: the receiver from the beginning, the sender, the receiver later.
+    // Without membarrier are: the receiver from the start, the sender, the receiver later.
     for case in 0..3 {
         let words = shared_words();
         let rounds = 2000;
@@ -303,7 +303,7 @@ fn no_packet_is_lost_without_membarrier() {
             let mut a = open(dir.path());
             a.connect(Peer(0), &get(words, 0)).expect("connected");
             for number in 0..rounds {
-                // One at a time, so that the receiver sleeps most often.
+                // One at a time, so that the receiver sleeps most of the time.
                 until("room", || words[20].load(SeqCst) >= number);
                 send(&mut a, Peer(0), number, &[]);
             }
@@ -316,7 +316,7 @@ fn no_packet_is_lost_without_membarrier() {
 fn a_full_file_system_is_an_error_and_not_a_signal() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = std::ffi::CString::new(dir.path().to_str().expect("a name")).expect("no NUL");
-    // Header pages, and two lanes of two pages.
+    // Space for the header pages, and for two lanes of two pages.
     let size = c"size=24k";
     // SAFETY: NUL-terminated strings that live across the call.
     let mounted =
@@ -328,7 +328,7 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     let elsewhere = directory();
     {
         let mut b = open(dir.path());
-        // Senders look for b in its directory, so they have their own (full) mailboxes' directory bound to the same.
+        // b connects to itself, because senders look for segments in their own directory.
         let results: Vec<_> = (0..4)
             .map(|_| {
                 let address = b.address();
@@ -347,12 +347,12 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
     unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
 }
 
-/// A mailbox in another process, so that this one may open its file and write to it.
+/// Makes a mailbox in another process, so that this one may open its file and write to it.
 fn with_overwritten_mailbox(overwrite: impl FnOnce(&std::fs::File), reader: impl FnOnce(&mut ShmLink)) {
     with_overwritten_mailbox_then(overwrite, reader, |_, _| ());
 }
 
-/// The same; `then` gets the sender and the address of the mailbox after `reader` is done.
+/// As [`with_overwritten_mailbox`]. `then` gets the sender and the address of the mailbox after `reader` is done.
 fn with_overwritten_mailbox_then(
     overwrite: impl FnOnce(&std::fs::File),
     reader: impl FnOnce(&mut ShmLink),
@@ -375,7 +375,7 @@ fn with_overwritten_mailbox_then(
     let sender = a.insert(open(dir.path()));
     sender.connect(Peer(0), &address).expect("connected");
     until("the acceptance", || words[20].load(SeqCst) == 1);
-    // Not our own segment: opening and closing it here drops no lock.
+    // The segment of another process, so that closing the file here does not release its lock.
     let own = sender.path().expect("a name").to_owned();
     let path =
         std::fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").path());
@@ -434,7 +434,8 @@ fn an_overwritten_segment_header_is_rejected() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Whatever stands in lane, bitmap and control words: no panic, no endless loop, and at most one verdict per lane.
+    /// Any bytes in lane, bitmap and control words cause no panic, no endless loop, and at most one report for each
+    /// lane.
     #[test]
     fn random_bytes_never_panic(
         bytes in proptest::collection::vec(any::<u8>(), 1..2000),
@@ -445,7 +446,7 @@ proptest! {
             |file| {
                 let mut bytes = bytes;
                 if plausible {
-                    // So that decoding gets further: version, a known kind and flags in every slot.
+                    // Makes slots plausible, so that decoding continues: version, a known kind and flags.
                     for (slot, chunk) in bytes.chunks_mut(64).enumerate() {
                         if let [w0, w1, w2, w3, version, kind, flags0, flags1, ..] = chunk {
                             (*w0, *w1, *w2, *w3) = (slot as u8 + 1, 0, 0, 0);
@@ -454,12 +455,12 @@ proptest! {
                             (*flags0, *flags1) = (*flags0 & 0x3f, 0);
                         }
                         if let Some(high) = chunk.get_mut(26..28) {
-                            high.fill(0); // of the payload length
+                            high.fill(0); // high bytes of the payload length
                         }
                     }
                 }
                 file.write_all_at(&bytes, SLOTS).expect("written");
-                file.write_all_at(&header, 256).expect("written"); // summary, calls, bitmap, queue
+                file.write_all_at(&header, 256).expect("written"); // summary, calls, bitmap, lane queue
             },
             |b| {
                 let mut bytes = vec![0; 5000];

@@ -1,4 +1,4 @@
-//! The shared-memory link through its public face, all endpoints in this process.
+//! Tests of the shared-memory link through its public interface, with all endpoints in this process.
 #![allow(missing_docs)]
 
 mod common;
@@ -45,13 +45,13 @@ fn packets_to_itself_are_received_before_packets_of_others() {
     assert_eq!(accept(&mut a, Peer(1)), b.address());
     send(&mut b, Peer(0), 0, b"polled from now on");
     receive(&mut a);
-    // The first message of all to itself, whose lane is not known yet ...
+    // The first packet to itself, whose lane is not accepted yet ...
     a.connect(Peer(0), &address).expect("connected");
     send(&mut a, Peer(0), 1, b"cause");
     send(&mut b, Peer(0), 2, b"effect");
     assert_eq!(accept(&mut a, Peer(0)), address);
     assert_eq!((receive(&mut a).1, receive(&mut a).1), (1, 2));
-    // ... and all later ones, wherever the round is.
+    // ... and all later ones, at any point of the round robin.
     for round in 0..20 {
         for number in 0..round % 3 {
             send(&mut b, Peer(0), 100 + number, b"before");
@@ -140,7 +140,7 @@ fn late_peers_get_lanes_until_all_are_held() {
     assert_eq!(late.connect(Peer(0), &b.address()), Ok(None), "it waits for its turn");
 }
 
-/// Polls `owner`, in whose mailbox nothing comes, until it has asked `link` to leave; then that leaves.
+/// Polls `owner`, whose mailbox gets no packets, until it asks `link` to detach. Then `link` detaches.
 fn detach_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
     until("a request", || {
         assert!(owner.poll().is_none());
@@ -155,7 +155,7 @@ fn detach_when_asked(link: &mut ShmLink, owner: &mut ShmLink) {
     });
 }
 
-/// The next thing must be the last packet of a stay; releases its lane.
+/// Expects the packet `Detach` and releases the lane.
 fn release(link: &mut ShmLink) -> Peer {
     match wait(link) {
         Arrival::Packet { from, packet } => {
@@ -189,7 +189,7 @@ fn more_senders_than_lanes_get_leases_in_order_of_arrival() {
     for sender in &mut senders[2..] {
         assert_eq!(sender.connect(Peer(0), &address), Ok(None));
     }
-    // b asks those who have had something and whose lanes are empty.
+    // b asks those that have sent something and whose lanes are empty.
     for turn in 2..6_usize {
         detach_when_asked(&mut senders[turn - 2], &mut b);
         assert_eq!(release(&mut b), Peer(turn as u32 - 2));
@@ -205,7 +205,7 @@ fn more_senders_than_lanes_get_leases_in_order_of_arrival() {
         assert_eq!(receive(&mut b), (Peer(turn as u32), turn as u64, b"hello".to_vec()));
         assert!(b.mailbox_bytes() <= full);
     }
-    // The first comes back: it is another stay.
+    // The first sender attaches again with another lease.
     assert_eq!(senders[0].connect(Peer(0), &address), Ok(None));
     detach_when_asked(&mut senders[4], &mut b);
     release(&mut b);
@@ -251,7 +251,7 @@ fn a_full_lane_has_a_slot_for_detach_and_the_next_lease_keeps_the_order() {
             }
             (0..quota.credit_slots).for_each(|_| a.transmit(Peer(0), &Packet::new(Body::Credit, 0), None));
             detach(&mut a, Peer(0));
-            // Its next stay begins before b has read anything of this one.
+            // The next lease begins before b has read anything of this one.
             a.connect(Peer(0), &b.address()).expect("connected").expect("a lane");
             send(&mut a, Peer(0), 1000, &[round]);
             accept(&mut b, Peer(1));
@@ -292,7 +292,7 @@ fn idle_senders_are_asked_to_detach_only_above_the_memory_limit() {
     };
     maintain_for_2_s(&mut b, empty + 4 * lane);
     assert!(senders.iter_mut().all(|sender| sender.poll().is_none()), "nobody is asked");
-    // The third is not idle; of the others the two that have been idle longest make the room.
+    // The third sender is not idle. Of the others, b asks the two that were idle longest.
     send(&mut senders[2], Peer(0), 1, b"busy");
     receive(&mut b);
     maintain_for_2_s(&mut b, empty + 2 * lane);
@@ -319,7 +319,7 @@ fn busy_senders_do_not_starve_others() {
             a
         })
         .collect();
-    // More senders than are polled; all have packets all the time.
+    // There are more senders than polled lanes, and all always have packets.
     let mut received = vec![0_u32; peers as usize];
     for sender in &mut senders {
         (0..60).for_each(|number| send(sender, Peer(0), number, &[]));
@@ -334,7 +334,7 @@ fn busy_senders_do_not_starve_others() {
     for _ in 0..peers * 40 {
         receive(&mut b);
     }
-    // All idle now: the polled set shrinks, and who speaks up is still heard.
+    // All are idle now. The polled set shrinks, and every sender is still received.
     (0..200_000).for_each(|_| assert!(b.poll().is_none()));
     assert!(b.polled_lanes() <= 8, "{}", b.polled_lanes());
     for (number, sender) in senders.iter_mut().enumerate().rev() {
@@ -397,7 +397,7 @@ fn the_end_of_a_peer_that_only_attached_is_known() {
     accept(&mut b, Peer(7));
     drop(a);
     assert_eq!(b.liveness(&address), Liveness::Closed);
-    // Gone before we accepted its lane: closed or dead, who knows.
+    // Gone before b accepted its lane: b cannot know whether it closed or died.
     let mut a = open(dir.path());
     let address = a.address();
     a.connect(Peer(0), &b.address()).expect("connected");
@@ -430,14 +430,14 @@ fn a_second_lane_of_an_address_is_not_read() {
     a.connect(Peer(0), &b.address()).expect("connected");
     accept(&mut b, Peer(7));
     send(&mut a, Peer(0), 1, b"first lane");
-    // Under another number a has no lane yet, as if it had lost what it knew.
+    // Under another peer number a has no lane yet, as if it had lost its peer entry.
     a.connect(Peer(1), &b.address()).expect("connected");
     send(&mut a, Peer(1), 2, b"second lane");
     assert_eq!(receive(&mut b), (Peer(7), 1, b"first lane".to_vec()));
     assert!(b.poll().is_none());
     send(&mut a, Peer(0), 3, b"first lane");
     assert_eq!(receive(&mut b), (Peer(7), 3, b"first lane".to_vec()));
-    // The same before the first one is accepted, and after it was given up.
+    // The same before the first lane is accepted, and after b has forgotten the sender.
     let mut c = open(dir.path());
     c.connect(Peer(0), &b.address()).expect("connected");
     c.connect(Peer(1), &b.address()).expect("connected");
@@ -461,7 +461,7 @@ fn a_forgotten_peer_is_neither_read_nor_written() {
     send(&mut b, Peer(4), 1, b"unsaid");
     assert!(b.poll().is_none());
     assert!(a.poll().is_none());
-    // Who is not read learns it, lest it wait for credit for ever.
+    // A sender that is not read learns this, so that it does not wait for credits for ever.
     assert_eq!(a.liveness(&b.address()), Liveness::Refused);
     let address = b.address();
     drop(b);
@@ -483,6 +483,6 @@ fn a_sender_that_forgets_its_receiver_is_reported_refused_and_copies_fail() {
     assert_eq!(b.liveness(&to_a), Liveness::Alive);
     a.forget(Peer(0));
     assert_eq!(b.copy(Peer(0), Direction::Get, address, &memory, 0, 100), Err(CopyFault::Gone));
-    assert_eq!(b.liveness(&to_a), Liveness::Refused); // though b has never sent anything
+    assert_eq!(b.liveness(&to_a), Liveness::Refused); // although b has never sent anything
     assert_eq!(here, there);
 }

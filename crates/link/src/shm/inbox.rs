@@ -170,9 +170,9 @@ impl<L: LaneMemory> Inbox<L> {
     /// Whether only packets in polled lanes can be next: no announcement, no call, no queued lane, no check for idle
     /// lanes due.
     #[inline]
-    pub fn only_polled_lanes_matter(&self, bell: &Doorbell) -> bool {
+    pub fn only_polled_lanes_matter(&self, doorbell: &Doorbell) -> bool {
         let waiting = self.queue.len() | self.unaccepted_lanes.len();
-        !bell.announced() && waiting == 0 && self.polls < self.next_sweep
+        !doorbell.announced() && waiting == 0 && self.polls < self.next_sweep
     }
 
     /// As [`Inbox::next`], if [`Inbox::only_polled_lanes_matter`].
@@ -188,14 +188,14 @@ impl<L: LaneMemory> Inbox<L> {
     /// The next lane with a packet. Also `None` if there are unaccepted lanes or calls: the caller handles those
     /// first.
     #[inline]
-    pub fn next(&mut self, bell: &Doorbell) -> Option<u32> {
+    pub fn next(&mut self, doorbell: &Doorbell) -> Option<u32> {
         self.polls += 1;
         if self.polls >= self.next_sweep {
             self.demote_idle();
         }
-        if bell.announced() {
-            self.take_announcements(bell);
-            if !self.unaccepted_lanes.is_empty() || bell.called() {
+        if doorbell.announced() {
+            self.take_announcements(doorbell);
+            if !self.unaccepted_lanes.is_empty() || doorbell.called() {
                 return None; // the endpoint's own lane may be among them
             }
         }
@@ -265,8 +265,8 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     #[cold]
-    fn take_announcements(&mut self, bell: &Doorbell) {
-        bell.take(|lane| match self.lanes.get(lane as usize) {
+    fn take_announcements(&mut self, doorbell: &Doorbell) {
+        doorbell.take(|lane| match self.lanes.get(lane as usize) {
             Some(Some(_)) => self.schedule(lane),
             _ => self.unaccepted_lanes.push_back(lane),
         });
@@ -330,15 +330,16 @@ impl<L: LaneMemory> Inbox<L> {
     }
 
     /// Sleeps until something arrives, at most `at_most_ns`.
-    pub fn sleep(&mut self, bell: &Doorbell, at_most_ns: u64) {
+    pub fn sleep(&mut self, doorbell: &Doorbell, at_most_ns: u64) {
         let mut episode = self.episode;
-        bell.sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.may_have_arrivals(bell));
+        doorbell
+            .sleep(&mut episode, self.limits.full_fences, at_most_ns, || self.may_have_arrivals(doorbell));
         self.episode = episode;
     }
 
     /// Whether a lane has a packet, or there is an announcement or call.
-    pub fn may_have_arrivals(&self, bell: &Doorbell) -> bool {
-        bell.announced()
+    pub fn may_have_arrivals(&self, doorbell: &Doorbell) -> bool {
+        doorbell.announced()
             || !self.queue.is_empty()
             || !self.unaccepted_lanes.is_empty()
             || self.own.is_some_and(|own| self.has_packet(own))

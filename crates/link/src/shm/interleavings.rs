@@ -45,14 +45,14 @@ fn look<L: LaneMemory>(reader: &mut Reader<L>) -> Vec<u8> {
 
 /// A mailbox of two lanes.
 fn mailbox(limits: PollLimits) -> (Arc<Doorbell>, Inbox<Arc<HeapLane>>, [Sender; 2]) {
-    let bell = Arc::new(Doorbell::default());
+    let doorbell = Arc::new(Doorbell::default());
     let mut inbox = Inbox::new(limits);
     let outboxes = [0, 1].map(|lane| {
         let memory = Arc::new(HeapLane::new(4));
         inbox.open_lane(lane, Arc::clone(&memory));
-        Outbox::new(lane, memory, Arc::clone(&bell), false)
+        Outbox::new(lane, memory, Arc::clone(&doorbell), false)
     });
-    (bell, inbox, outboxes)
+    (doorbell, inbox, outboxes)
 }
 
 const EAGER_TO_DEMOTE: PollLimits =
@@ -62,16 +62,16 @@ const ONE_POLLED: PollLimits =
 const NEVER_DEMOTE: PollLimits =
     PollLimits { max_active: 2, keep_active: 2, idle_polls: u64::MAX, full_fences: false };
 
-fn receive_all(bell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
+fn receive_all(doorbell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted: [Vec<u8>; 2]) {
     while wanted.iter().any(|marks| !marks.is_empty()) {
-        match inbox.next(bell) {
+        match inbox.next(doorbell) {
             Some(lane) => {
                 let bytes = collect(inbox, lane);
                 assert!(!wanted[lane as usize].is_empty(), "a packet too many");
                 let mark = wanted[lane as usize].remove(0);
                 assert!(bytes.iter().all(|&byte| byte == mark), "in order and whole");
             }
-            None => inbox.sleep(bell, FOR_EVER_NS),
+            None => inbox.sleep(doorbell, FOR_EVER_NS),
         }
     }
 }
@@ -123,14 +123,14 @@ fn loom_the_reader_follows_an_early_wrap_before_the_writer_reuses_the_slot() {
 
 fn two_senders(preemptions: usize, limits: PollLimits, packets: [u8; 2]) {
     explore(preemptions, move || {
-        let (bell, mut inbox, outboxes) = mailbox(limits);
+        let (doorbell, mut inbox, outboxes) = mailbox(limits);
         let mut number = 0;
         let senders = outboxes.map(|mut outbox| {
             let count = packets[number];
             number += 1;
             thread::spawn(move || (1..=count).for_each(|mark| post(&mut outbox, mark, 4)))
         });
-        receive_all(&bell, &mut inbox, packets.map(|count| (1..=count).collect()));
+        receive_all(&doorbell, &mut inbox, packets.map(|count| (1..=count).collect()));
         for sender in senders {
             sender.join().unwrap();
         }
@@ -163,13 +163,13 @@ fn loom_a_stopped_sender_delays_nobody() {
     for last in SendStep::ALL {
         for limits in [EAGER_TO_DEMOTE, NEVER_DEMOTE] {
             explore(2, move || {
-                let (bell, mut inbox, [mut stopped, mut other]) = mailbox(limits);
+                let (doorbell, mut inbox, [mut stopped, mut other]) = mailbox(limits);
                 let first = thread::spawn(move || {
                     stopped.send_until(last, &eager(4), Some((&memory(&mut [9; 4]), 0)));
                 });
                 let second = thread::spawn(move || post(&mut other, 1, 4));
                 loop {
-                    match inbox.next(&bell) {
+                    match inbox.next(&doorbell) {
                         Some(1) => {
                             assert_eq!(collect(&mut inbox, 1), [1; 4]);
                             break;
@@ -178,7 +178,7 @@ fn loom_a_stopped_sender_delays_nobody() {
                             assert!(last >= SendStep::Publish);
                             assert_eq!(collect(&mut inbox, 0), [9; 4], "all of a packet or nothing");
                         }
-                        None => inbox.sleep(&bell, FOR_EVER_NS),
+                        None => inbox.sleep(&doorbell, FOR_EVER_NS),
                     }
                 }
                 first.join().unwrap();
@@ -194,9 +194,9 @@ const FIRST: u64 = 7;
 /// A mailbox of one lane, for tests of who holds it.
 #[derive(Default)]
 struct OneLane {
-    bell: Doorbell,
+    doorbell: Doorbell,
     /// The doorbells of the newcomers.
-    bells: [Doorbell; 2],
+    doorbells: [Doorbell; 2],
     lane_queue: LaneQueue,
     claims: [AtomicU64; 1],
     /// The sender that has left, or 0.
@@ -216,17 +216,17 @@ unsafe impl Sync for Slots {}
 
 impl OneLane {
     /// Attaches as a sender does, and sleeps while it waits.
-    fn come(&self, id: u64) {
+    fn attach(&self, id: u64) {
         if !self.lane_queue.has_waiters() && lane_queue::claim(&self.claims, id).is_some() {
             return;
         }
         let ticket = self.lane_queue.enter(id).expect("a place");
-        self.bell.call_about(call::NEWCOMER);
-        let (bell, mut episode) = (&self.bells[(id - FIRST) as usize], Episode::default());
+        self.doorbell.call_about(call::NEWCOMER);
+        let (doorbell, mut episode) = (&self.doorbells[(id - FIRST) as usize], Episode::default());
         while self.lane_queue.assigned_lane(ticket).is_none() {
-            bell.take_calls();
+            doorbell.take_calls();
             if self.lane_queue.assigned_lane(ticket).is_none() {
-                bell.sleep(&mut episode, false, FOR_EVER_NS, || bell.called());
+                doorbell.sleep(&mut episode, false, FOR_EVER_NS, || doorbell.called());
             }
         }
         self.lane_queue.leave(ticket);
@@ -234,31 +234,31 @@ impl OneLane {
     }
 
     /// Holds the lane for a moment.
-    fn stay(&self, id: u64) {
+    fn hold(&self, id: u64) {
         // SAFETY: loom checks the access for races.
         self.slots.0.with_mut(|slots| unsafe { *slots = id });
         self.left.swap(id, Ordering::Release); // loom could let the reader miss a plain store
-        self.bell.call_about(call::AS_SENDER); // stands for the announcement of the last packet
+        self.doorbell.call_about(call::AS_SENDER); // stands for the announcement of the last packet
     }
 
     fn serve(&self) {
         for waiter in self.lane_queue.waiters() {
             if self.lane_queue.assign_lane(waiter, &self.claims) {
-                self.bells[(waiter.segment - FIRST) as usize].call_about(call::AS_SENDER);
+                self.doorbells[(waiter.segment - FIRST) as usize].call_about(call::AS_SENDER);
             }
         }
     }
 
-    /// Acts as the owner until `stays` senders have left.
-    fn own(&self, stays: u32) {
+    /// Acts as the owner until `leases` senders have left.
+    fn act_as_owner(&self, leases: u32) {
         let (mut ended, mut episode) = (0, Episode::default());
-        while ended < stays {
-            if self.bell.take_calls() & call::NEWCOMER != 0 {
+        while ended < leases {
+            if self.doorbell.take_calls() & call::NEWCOMER != 0 {
                 self.serve();
             }
             let left = self.left.swap(0, Ordering::AcqRel);
             if left == 0 {
-                self.bell.sleep(&mut episode, false, FOR_EVER_NS, || self.bell.called());
+                self.doorbell.sleep(&mut episode, false, FOR_EVER_NS, || self.doorbell.called());
                 continue;
             }
             // SAFETY: as above. A sender that has left writes no more.
@@ -277,11 +277,11 @@ fn loom_a_lane_has_one_holder_and_every_newcomer_gets_it() {
         let senders = [7, 8].map(|id| {
             let lane = Arc::clone(&lane);
             thread::spawn(move || {
-                lane.come(id);
-                lane.stay(id);
+                lane.attach(id);
+                lane.hold(id);
             })
         });
-        lane.own(2);
+        lane.act_as_owner(2);
         for sender in senders {
             sender.join().unwrap();
         }
@@ -309,8 +309,8 @@ fn loom_a_stopped_newcomer_delays_the_other_only_until_it_is_cleared() {
             let other = {
                 let lane = Arc::clone(&lane);
                 thread::spawn(move || {
-                    lane.come(8);
-                    lane.stay(8);
+                    lane.attach(8);
+                    lane.hold(8);
                 })
             };
             stopped.join().unwrap();
@@ -321,7 +321,7 @@ fn loom_a_stopped_newcomer_delays_the_other_only_until_it_is_cleared() {
             }
             lane_queue::unclaim(&lane.claims, 0, 7);
             lane.serve();
-            lane.own(1);
+            lane.act_as_owner(1);
             other.join().unwrap();
         });
     }

@@ -53,7 +53,7 @@ impl OpenLane {
     }
 }
 
-/// What the reader knows about waiting senders.
+/// State of the reader about waiting senders.
 #[derive(Debug, Default)]
 pub(super) struct Reclamation {
     /// Number of senders that wait for a lane, at the last check.
@@ -73,7 +73,7 @@ impl ShmLink {
     /// Handles calls: a newcomer waits here, or a peer wants something from this endpoint as a sender.
     #[cold]
     pub(super) fn handle_calls(&mut self) {
-        let calls = self.bell.take_calls();
+        let calls = self.doorbell.take_calls();
         if calls & call::NEWCOMER != 0 {
             self.assign_free_lanes();
             self.reclaim_for_waiters();

@@ -76,7 +76,7 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub struct HeaderWords {
     state: Line<AtomicU32>,
-    bell: Doorbell,
+    doorbell: Doorbell,
     lane_queue: LaneQueue,
 }
 
@@ -134,7 +134,7 @@ impl Deref for MappedHeader {
     #[inline]
     fn deref(&self) -> &Doorbell {
         // SAFETY: as in `words`; the range was checked in `new`.
-        unsafe { &self.mapping.base.add(WORDS_OFFSET).cast::<HeaderWords>().as_ref().bell }
+        unsafe { &self.mapping.base.add(WORDS_OFFSET).cast::<HeaderWords>().as_ref().doorbell }
     }
 }
 
@@ -181,7 +181,7 @@ impl MappedLane {
         self.header().state.load(Ordering::Acquire)
     }
 
-    /// Sets the state. Who sees it also sees everything that was written before.
+    /// Sets the state. A process that sees it also sees everything written before.
     pub fn set_state(&self, state: u32) {
         self.header().state.store(state, Ordering::Release);
     }

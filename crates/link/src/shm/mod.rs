@@ -126,7 +126,7 @@ struct PendingAttach {
     ticket: Option<Ticket>,
 }
 
-/// What this endpoint stores about a peer, apart from its outbox.
+/// An entry for a peer. Its outbox is in [`ShmLink`].
 #[derive(Debug, Default)]
 struct PeerEntry {
     address: Option<Address>,
@@ -163,7 +163,7 @@ pub struct ShmLink {
     head: Head,
     /// Checked header of the current packet.
     packet: Packet,
-    bell: MappedHeader,
+    doorbell: MappedHeader,
     /// Up to the highest lane that was ever held.
     lanes: Vec<Lane>,
     claimants: HashMap<Address, Claimant>,
@@ -220,7 +220,7 @@ impl ShmLink {
             current: None,
             head: [0; _],
             packet: Packet::new(Body::Credit, 0),
-            bell: own.header(),
+            doorbell: own.header(),
             lanes: Vec::new(),
             claimants: HashMap::new(),
             parked: Vec::new(),
@@ -334,7 +334,7 @@ impl ShmLink {
     fn poll_slow_path(&mut self) -> Option<Next> {
         self.check_waiters();
         loop {
-            if self.bell.called() {
+            if self.doorbell.called() {
                 self.handle_calls();
             }
             if let Some(by) = self.detach_requests.pop_front() {
@@ -346,10 +346,10 @@ impl ShmLink {
                 }
             }
             // This also takes the announcements, including those of unaccepted lanes.
-            if let Some(lane) = self.inbox.next(&self.bell) {
+            if let Some(lane) = self.inbox.next(&self.doorbell) {
                 return Some(Next::Lane(lane));
             }
-            if !self.inbox.has_unaccepted_lanes() && !self.bell.called() {
+            if !self.inbox.has_unaccepted_lanes() && !self.doorbell.called() {
                 return None;
             }
         }
@@ -527,7 +527,7 @@ impl Link for ShmLink {
         assert!(self.current.is_none(), "poll before the last packet was retired");
         let fast = self.reclamation.has_no_waiters()
             && self.detach_requests.is_empty()
-            && self.inbox.only_polled_lanes_matter(&self.bell);
+            && self.inbox.only_polled_lanes_matter(&self.doorbell);
         let lane = if fast {
             self.inbox.next_polled()?
         } else {
@@ -556,7 +556,7 @@ impl Link for ShmLink {
 
     #[inline]
     fn may_have_arrivals(&self) -> bool {
-        !self.detach_requests.is_empty() || self.inbox.may_have_arrivals(&self.bell)
+        !self.detach_requests.is_empty() || self.inbox.may_have_arrivals(&self.doorbell)
     }
 
     fn accept(&mut self, lane: u32, peer: Peer) {
@@ -704,7 +704,7 @@ impl Link for ShmLink {
     }
 
     fn sleep(&mut self, at_most_ns: u64) {
-        self.inbox.sleep(&self.bell, at_most_ns);
+        self.inbox.sleep(&self.doorbell, at_most_ns);
     }
 
     fn process(&self, peer: Peer) -> Option<u32> {

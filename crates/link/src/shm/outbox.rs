@@ -4,7 +4,7 @@
 //! `polled` and the mailbox's `asleep`, which are shared, rarely written and so cached here. There is no locked
 //! instruction, no system call and no allocation.
 //!
-//! A sender may be stopped or killed after each step of [`SendStep`]. Tests stop it after every one.
+//! A sender may be stopped or killed after each step of `SendStep`. Tests stop it after every one.
 
 use super::doorbell::{Doorbell, WokenEpisode};
 use super::ring::{LaneMemory, Writer};
@@ -17,7 +17,7 @@ use weir_proto::Packet;
 #[derive(Debug)]
 pub struct Outbox<L, B> {
     writer: Writer<L>,
-    bell: B,
+    doorbell: B,
     woken: WokenEpisode,
     lane: u32,
     full_fences: bool,
@@ -26,8 +26,8 @@ pub struct Outbox<L, B> {
 impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
     /// An outbox for lane number `lane` with its `memory`. `full_fences`: one of the two sides cannot use
     /// `membarrier`.
-    pub fn new(lane: u32, memory: L, bell: B, full_fences: bool) -> Outbox<L, B> {
-        Outbox { writer: Writer::new(memory), bell, woken: WokenEpisode::default(), lane, full_fences }
+    pub fn new(lane: u32, memory: L, doorbell: B, full_fences: bool) -> Outbox<L, B> {
+        Outbox { writer: Writer::new(memory), doorbell, woken: WokenEpisode::default(), lane, full_fences }
     }
 
     /// Sends `packet`. The caller owns the slots.
@@ -45,13 +45,13 @@ impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
         if self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0 {
             self.announce();
         }
-        self.bell.wake(&mut self.woken);
+        self.doorbell.wake(&mut self.woken);
     }
 
     #[cold]
     fn announce(&mut self) {
-        self.bell.announce_lane(self.lane);
-        self.bell.announce_summary(self.lane);
+        self.doorbell.announce_lane(self.lane);
+        self.doorbell.announce_summary(self.lane);
         light_fence(self.full_fences); // between the summary and `asleep`
     }
 
@@ -115,14 +115,14 @@ impl<L: LaneMemory, B: Deref<Target = Doorbell>> Outbox<L, B> {
                     light_fence(self.full_fences);
                     quiet = self.writer.lane().control().polled.0.load(Ordering::Relaxed) == 0;
                 }
-                SendStep::AnnounceLane if quiet => self.bell.announce_lane(self.lane),
+                SendStep::AnnounceLane if quiet => self.doorbell.announce_lane(self.lane),
                 SendStep::AnnounceSummary if quiet => {
-                    self.bell.announce_summary(self.lane);
+                    self.doorbell.announce_summary(self.lane);
                     light_fence(self.full_fences);
                 }
                 SendStep::AnnounceLane | SendStep::AnnounceSummary => {}
-                SendStep::MarkWoken => call = self.bell.mark_woken_only(&mut self.woken),
-                SendStep::Call if call => self.bell.wake_futex_only(),
+                SendStep::MarkWoken => call = self.doorbell.mark_woken_only(&mut self.woken),
+                SendStep::Call if call => self.doorbell.wake_futex_only(),
                 SendStep::Call => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What the tests of the shared-memory link share.
+//! Helpers that the tests of the shared-memory link share.
 #![allow(dead_code, missing_docs, reason = "each test file uses a part")]
 
 use std::path::Path;
@@ -26,7 +26,7 @@ pub fn open(dir: &Path) -> ShmLink {
     ShmLink::open(&options(dir)).expect("a mailbox")
 }
 
-/// Segments want a tmpfs; so do the tests.
+/// A directory on a tmpfs, as segments require.
 pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm")
 }
@@ -53,7 +53,7 @@ pub fn send(link: &mut ShmLink, to: Peer, tag: u64, bytes: &[u8]) {
     link.transmit(to, &eager(bytes.len() as u32, tag), Some((&memory(&mut copy), 0)));
 }
 
-/// Polls until something comes, for some seconds at most.
+/// Polls until something arrives. Panics after 20 s.
 pub fn wait(link: &mut ShmLink) -> Arrival {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while std::time::Instant::now() < end {
@@ -65,7 +65,7 @@ pub fn wait(link: &mut ShmLink) -> Arrival {
     panic!("nothing came for 20 s");
 }
 
-/// The next packet: who sent it, its tag and payload.
+/// Expects a packet. Returns its sender, tag and payload.
 pub fn receive(link: &mut ShmLink) -> (Peer, u64, Vec<u8>) {
     match wait(link) {
         Arrival::Packet { from, packet } => {
@@ -78,7 +78,7 @@ pub fn receive(link: &mut ShmLink) -> (Peer, u64, Vec<u8>) {
     }
 }
 
-/// The next thing must be an attachment; accepts it as `peer`.
+/// Expects a new lane and accepts it as `peer`.
 pub fn accept(link: &mut ShmLink, peer: Peer) -> Address {
     match wait(link) {
         Arrival::Attached { lane, address, .. } => {
@@ -89,21 +89,21 @@ pub fn accept(link: &mut ShmLink, peer: Peer) -> Address {
     }
 }
 
-/// What a sender that got its lane at once owns.
+/// The quota of a sender that got its lane at once.
 pub fn quota(connected: Result<Option<LaneLease>, PeerFault>) -> Quota {
     connected.expect("connected").expect("a lane").quota
 }
 
-/// The last packet of a stay.
+/// Sends `Detach` and ends the lease.
 pub fn detach(link: &mut ShmLink, to: Peer) {
     link.transmit(to, &Packet::new(Body::Detach, 0), None);
     link.disconnect(to);
 }
 
-/// Runs `child` in a forked process, which then ends without running anything of the parent's.
+/// Runs `child` in a forked process. The process then ends without running any code of the parent.
 pub fn fork(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child runs the closure and `_exit`s; the test harness's other threads do not exist there, and nothing
-    // in the closures takes a lock that those may have held.
+    // SAFETY: the child runs the closure and then `_exit`. The other threads of the test harness do not exist there,
+    // and no closure takes a lock that they may have held.
     match unsafe { libc::fork() } {
         0 => {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
@@ -125,9 +125,9 @@ pub fn reap(pid: i32) -> i32 {
     status
 }
 
-/// Whether a forked child has ended; it can still be reaped.
+/// Whether a forked child has ended. It can still be reaped.
 pub fn ended(pid: i32) -> bool {
-    // SAFETY: for `siginfo_t` zero is a value; it lives across the call, which leaves the child waitable.
+    // SAFETY: zero is a valid `siginfo_t`. It outlives the call, which leaves the child waitable.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -137,11 +137,11 @@ pub fn ended(pid: i32) -> bool {
 }
 
 pub fn kill(pid: i32) {
-    // SAFETY: a child that we have forked and not reaped.
+    // SAFETY: this process has forked the child and not reaped it.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
 }
 
-/// An anonymous mapping that forked children share, for telling each other things.
+/// An anonymous mapping that forked children share, to pass values.
 pub fn shared_words() -> &'static [std::sync::atomic::AtomicU64; 64] {
     // SAFETY: a fresh shared mapping of zeroes, never unmapped, made of atomics.
     unsafe {
@@ -166,7 +166,7 @@ pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// From now on `system_call` fails with EPERM in this process. For children only: it cannot be undone.
+/// Makes `system_calls` fail with EPERM in this process. It cannot be undone, so only children call it.
 pub fn forbid(system_calls: &[libc::c_long]) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -179,7 +179,7 @@ pub fn forbid(system_calls: &[libc::c_long]) {
     }
     program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the program and its description live across the calls; the kernel checks them.
+    // SAFETY: the program and its description outlive the calls, and the kernel checks them.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
