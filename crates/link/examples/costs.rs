@@ -153,7 +153,7 @@ fn main() {
         word.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     });
-    ns_each("locked or on an uncontended word", rounds, || {
+    ns_each("locked OR on an uncontended word", rounds, || {
         word.fetch_or(1, Ordering::Release);
     });
     ns_single("membarrier, other core idle", rounds / 10, membarrier);
@@ -183,7 +183,7 @@ fn main() {
                 std::hint::black_box(cursor.fetch_add(1, Ordering::AcqRel));
             })
         };
-        ns_single("100 times fetch_add on a word that another core advances too", rounds / 10, hundred);
+        ns_single("100 fetch_add on a word that another core changes too", rounds / 10, hundred);
         stop.store(true, Ordering::Relaxed);
     });
     let shared = BiasedLock::shared(0_u64);

@@ -109,7 +109,7 @@ impl<T> BiasedLock<T> {
         if let Some(bias) = self.biases.get(number)
             && bias.thread.load(Ordering::Relaxed) == thread
         {
-            assert!(bias.busy.load(Ordering::Relaxed) == 0, "entered twice by one thread");
+            assert!(bias.busy.load(Ordering::Relaxed) == 0, "a thread entered the lock twice");
             bias.busy.store(1, Ordering::Relaxed);
             light_fence(false);
             // Acquire: pairs with the store of the thread that made this one the owner. The value does not need it,
@@ -135,7 +135,7 @@ impl<T> BiasedLock<T> {
             // kernel forbids `membarrier` later, there is no safe way to continue.
             assert!(
                 heavy_fence_inside() || (register_inside() && heavy_fence_inside()),
-                "membarrier was allowed and is no longer"
+                "the kernel now forbids membarrier, which it allowed when the lock was made"
             );
             let mut spins = 0;
             // Acquire: what the owner did with the value happens before what this thread does.
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "entered twice")]
+    #[should_panic(expected = "entered the lock twice")]
     fn entering_twice_in_one_thread_panics() {
         let lock = BiasedLock::shared(());
         let _guard = lock.enter();

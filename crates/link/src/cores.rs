@@ -42,7 +42,9 @@ pub fn count(list: &str) -> Option<usize> {
 /// The error of sched_setaffinity, usually that the core is not allowed.
 pub fn pin(core: usize) -> io::Result<()> {
     if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::ErrorKind::InvalidInput.into());
+        let most = libc::CPU_SETSIZE - 1;
+        let error = format!("cannot bind to core {core}; allowed: 0 to {most}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
     }
     // SAFETY: as in `allowed`.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };

@@ -41,7 +41,7 @@ impl CounterPage {
         if words > MAX_WORDS {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("{words} words, at most {MAX_WORDS}"),
+                format!("cannot make a counter page of {words} words; allowed: at most {MAX_WORDS}"),
             ));
         }
         let mut temporary = path.as_os_str().to_owned();
@@ -90,7 +90,11 @@ impl CounterPage {
     /// If there is no such counter.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
-        assert!(index < self.words - self.first, "counter {index} of {}", self.words - self.first);
+        assert!(
+            index < self.words - self.first,
+            "no counter {index}: the page has {}",
+            self.words - self.first
+        );
         // SAFETY: inside the mapping (just checked), aligned, and only accessed as atomics.
         let word = unsafe { self.base.add(self.first + index).cast::<AtomicU64>().as_ref() };
         word.store(value.to_le(), Ordering::Relaxed);
@@ -123,7 +127,12 @@ impl CounterSnapshot {
     pub fn open(path: &Path) -> io::Result<CounterSnapshot> {
         let bytes = std::fs::read(path)?;
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: no counters", path.display()));
+        let bad = || {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: not a counter page of weir", path.display()),
+            )
+        };
         let [MAGIC, version, metadata, counters, rest @ ..] = words.as_slice() else { return Err(bad()) };
         let metadata = usize::try_from(*metadata).map_err(|_| bad())?;
         let counters = usize::try_from(*counters).map_err(|_| bad())?;
@@ -185,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "counter 4 of 4")]
+    #[should_panic(expected = "no counter 4: the page has 4")]
     fn storing_beyond_the_last_counter_panics() {
         let dir = tempfile::tempdir().expect("a directory");
         CounterPage::create(&dir.path().join("page"), 1, &[], 4).expect("a page").store(4, 0);

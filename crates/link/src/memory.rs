@@ -79,7 +79,7 @@ impl UserMemory {
     pub fn for_each_stretch(&self, offset: u64, bytes: u64, mut visit: impl FnMut(*mut u8, usize)) {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
-            "range {offset}+{bytes} outside a buffer of {} bytes",
+            "{bytes} bytes at {offset} are outside a buffer of {} bytes",
             self.bytes
         );
         let Some(rest) = self.rest.as_deref() else {
@@ -172,7 +172,7 @@ impl OwnedMemory {
 
     /// Copies the first `bytes` bytes to `memory` at `offset`.
     pub fn copy_to(&self, memory: &UserMemory, offset: u64, bytes: u64) {
-        assert!(bytes <= self.bytes as u64, "{bytes} bytes of a buffer of {}", self.bytes);
+        assert!(bytes <= self.bytes as u64, "{bytes} bytes are outside a buffer of {} bytes", self.bytes);
         // SAFETY: inside the allocation by the assertion. Nobody writes to it while `self` is borrowed, because only
         // the owner of the endpoint uses views.
         let from = unsafe { core::slice::from_raw_parts(self.address, bytes as usize) };
@@ -185,7 +185,11 @@ impl OwnedMemory {
     /// If the range is not inside the buffer.
     #[inline]
     pub fn part(&self, offset: usize, bytes: usize) -> UserMemory {
-        assert!(offset <= self.bytes && bytes <= self.bytes - offset, "{offset}+{bytes} of {}", self.bytes);
+        assert!(
+            offset <= self.bytes && bytes <= self.bytes - offset,
+            "{bytes} bytes at {offset} are outside a buffer of {} bytes",
+            self.bytes
+        );
         // SAFETY: inside the allocation, which lives as long as `self`. By the documented rule views are dropped
         // first.
         unsafe { UserMemory::contiguous(self.address.add(offset), bytes) }

@@ -224,7 +224,7 @@ mod tests {
         std::fs::write(&source, code).expect("a file");
         let mut compiler = std::process::Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).args(flags);
-        assert!(compiler.status().expect("a compiler, as for Rust itself").success());
+        assert!(compiler.status().expect("a C compiler").success());
         let path = CString::new(library.to_str().expect("a path")).expect("no NUL");
         // SAFETY: a library without constructors. Both strings end with NUL.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
@@ -250,7 +250,7 @@ mod tests {
             let [give, ask] = library(directory.path(), name, &flags);
             skip_next_yield(true);
             assert_eq!(give(), 0);
-            assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: not yet");
+            assert_ne!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: not intercepted yet");
             let mappings = |name: &str| {
                 let all = std::fs::read_to_string("/proc/self/maps").expect("our own mappings");
                 let own = all.lines().filter(|line| line.ends_with(name));
@@ -258,12 +258,12 @@ mod tests {
             };
             let before = mappings(name);
             let found = intercept_in(name);
-            assert_eq!(mappings(name), before, "{name}: what was read-only is so again");
+            assert_eq!(mappings(name), before, "{name}: read-only pages are read-only again");
             assert_eq!(found.len(), 1, "{name}: {found:?}");
             assert_eq!(give(), 0);
-            assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: left out");
+            assert_eq!(SKIP_NEXT.0.load(Ordering::Relaxed), 0, "{name}: skipped");
             assert_eq!(give(), 0);
-            assert_eq!(ask(), std::process::id() as c_int, "{name}: other entries are still filled in");
+            assert_eq!(ask(), std::process::id() as c_int, "{name}: the loader still resolves other entries");
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
         const LONG: u64 = 100_000_000_000;
         let _alone = TEST_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         yield_unless_skipped();
-        let other = || assert!(!has_just_yielded(LONG), "that was another thread");
+        let other = || assert!(!has_just_yielded(LONG), "another thread yielded");
         std::thread::spawn(other).join().expect("no panic");
         assert!(has_just_yielded(LONG));
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -299,7 +299,7 @@ mod tests {
         std::thread::spawn(|| {
             skip_next_yield(true);
             yield_unless_skipped();
-            assert!(!has_just_yielded(LONG), "it was left out");
+            assert!(!has_just_yielded(LONG), "the yield was skipped");
         })
         .join()
         .expect("no panic");

@@ -91,10 +91,10 @@ fn a_cooperative_copy_transfers_every_byte() {
         assert!(here[100..100 + bytes as usize] == there[..bytes as usize], "round {rounds}");
         assert!(
             here[..100].iter().chain(&here[100 + bytes as usize..]).all(|&byte| byte == 0),
-            "no more than asked for"
+            "bytes outside the range are unchanged"
         );
         rounds += 1;
-        assert!(rounds < 5000, "nobody ever helped");
+        assert!(rounds < 5000, "the sender never helped");
     }
     words[STOP].store(1, SeqCst);
     assert_eq!(reap(child), 0);
@@ -130,7 +130,7 @@ fn the_receiver_reads_the_pieces_that_the_helper_may_not_write() {
         assert_eq!(finish(&mut receiver, copied), Ok(()));
         assert!(here == there);
         rounds += 1;
-        assert!(rounds < 5000, "nobody ever tried to help");
+        assert!(rounds < 5000, "the sender never tried to help");
     }
     words[STOP].store(1, SeqCst);
     assert_eq!(reap(child), 0);

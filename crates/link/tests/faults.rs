@@ -48,12 +48,12 @@ fn a_killed_receiver_is_found_dead_and_its_segment_is_removed() {
     assert_eq!(a.liveness(&address), Liveness::Alive);
     kill(child);
     reap(child);
-    send(&mut a, Peer(0), 0, b"to the dead");
+    send(&mut a, Peer(0), 0, b"to a dead peer");
     assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Died));
     assert_eq!(a.liveness(&address), Liveness::Dead);
     assert_eq!(late.connect(Peer(0), &address), Err(PeerFault::Unreachable), "the name is gone");
-    assert_eq!(late.liveness(&address), Liveness::Unknown, "it never saw more than a name");
-    assert_eq!(a.liveness(&address), Liveness::Dead, "it had it mapped");
+    assert_eq!(late.liveness(&address), Liveness::Unknown, "it never mapped the segment");
+    assert_eq!(a.liveness(&address), Liveness::Dead, "it has mapped the segment");
     let mut bytes = [0; 8];
     let gone = a.copy(Peer(0), Direction::Get, 4096, &memory(&mut bytes), 0, 8);
     assert_eq!(gone, Err(CopyFault::Gone));
@@ -110,7 +110,10 @@ fn cleanup_removes_only_files_of_dead_processes() {
         let owners = owners(dir.path()).expect("a directory");
         owners.into_iter().map(|(_, pid)| pid as i32).collect::<Vec<_>>()
     };
-    assert!(pids().len() == 4 && pids().contains(&stranger), "ours is not among them");
+    assert!(
+        pids().len() == 4 && pids().contains(&stranger),
+        "the segment of this process is not in the list"
+    );
     let removed = cleanup(dir.path()).expect("a directory");
     assert_eq!(pids(), [stranger]);
     assert_eq!(removed.len(), 4, "{removed:?}");
@@ -121,7 +124,7 @@ fn cleanup_removes_only_files_of_dead_processes() {
     assert_eq!(
         probe.liveness(&living.address()),
         Liveness::Alive,
-        "cleaning up has not dropped our own lock"
+        "the cleanup has not released the lock of this process"
     );
     assert_eq!(probe.liveness(&get(words, 0)), Liveness::Alive);
     kill(stranger);
@@ -338,7 +341,7 @@ fn a_full_file_system_is_an_error_and_not_a_signal() {
         assert_eq!(results[..2], [Ok(()), Ok(())]);
         assert_eq!(results[2], Err(PeerFault::Unreachable));
         let error = ShmLink::open(&options(dir.path())).expect_err("no space").to_string();
-        assert!(error.contains("finding memory for"), "{error}");
+        assert!(error.contains("cannot reserve memory for"), "{error}");
         assert!(error.contains("No space left"), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 1, "nothing is left behind");
     }
@@ -404,7 +407,7 @@ fn a_malformed_packet_closes_its_lane() {
                 assert!(matches!(wait(b), Arrival::Malformed { from: Peer(3) }));
                 (0..100).for_each(|_| assert!(b.poll().is_none(), "its lane is not read any more"));
             },
-            |a, address| assert_eq!(a.liveness(address), Liveness::Refused, "its sender can know"),
+            |a, address| assert_eq!(a.liveness(address), Liveness::Refused, "its sender learns it"),
         );
     }
 }
@@ -476,7 +479,7 @@ proptest! {
                             malformed += 1;
                         }
                         Some(Arrival::Attached { lane, .. }) => b.accept(lane, Peer(9)),
-                        Some(Arrival::DetachRequested { .. }) => panic!("it is nowhere"),
+                        Some(Arrival::DetachRequested { .. }) => panic!("this endpoint holds no lane"),
                         None => {}
                     }
                 }

@@ -133,11 +133,11 @@ fn late_peers_get_lanes_until_all_are_held() {
         accept(&mut b, Peer(number));
         send(&mut a, Peer(0), number.into(), b"hello");
         assert_eq!(receive(&mut b), (Peer(number), number.into(), b"hello".to_vec()));
-        assert_eq!(b.mailbox_bytes(), empty + u64::from(number + 1) * 8192, "memory follows peers");
+        assert_eq!(b.mailbox_bytes(), empty + u64::from(number + 1) * 8192, "memory grows with the senders");
         senders.push(a);
     }
     let mut late = open(dir.path());
-    assert_eq!(late.connect(Peer(0), &b.address()), Ok(None), "it waits for its turn");
+    assert_eq!(late.connect(Peer(0), &b.address()), Ok(None), "it waits in the queue");
 }
 
 /// Polls `owner`, whose mailbox gets no packets, until it asks `link` to detach. Then `link` detaches.
@@ -354,10 +354,14 @@ fn addresses_with_a_wrong_key_name_or_version_are_rejected() {
     }
     let conditional = ShmOptions { max_lanes: 5000, ..options(dir.path()) };
     let error = ShmLink::open(&conditional).expect_err("too many lanes").to_string();
-    assert_eq!(error, "segment header: lanes is 5000, allowed are 1 to 4096");
+    assert_eq!(error, "cannot make a mailbox: lanes is 5000; allowed: 1 to 4096");
     let nowhere = ShmOptions { dir: "/nonexistent".into(), ..options(dir.path()) };
     let error = ShmLink::open(&nowhere).expect_err("no directory").to_string();
-    assert_eq!(error, "creating a segment in /nonexistent: No such file or directory (os error 2)");
+    assert_eq!(
+        error,
+        "cannot create a segment in /nonexistent: No such file or directory (os error 2); \
+         set FI_WEIR_SHM_DIR to an existing directory that you may write to"
+    );
 }
 
 #[test]
@@ -379,12 +383,16 @@ fn peers_see_a_closed_mailbox_and_may_still_send_to_it() {
     assert_eq!(a.liveness(&b.address()), Liveness::Alive);
     b.close();
     assert_eq!(a.liveness(&b.address()), Liveness::Closed);
-    send(&mut a, Peer(0), 0, b"into the void");
+    send(&mut a, Peer(0), 0, b"to a closed mailbox");
     b.close();
     drop(b);
-    send(&mut a, Peer(0), 0, b"into the void");
+    send(&mut a, Peer(0), 0, b"to a closed mailbox");
     drop(a);
-    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "names are gone");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("a directory").count(),
+        0,
+        "no segment has a name any more"
+    );
 }
 
 #[test]

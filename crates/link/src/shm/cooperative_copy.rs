@@ -236,14 +236,14 @@ mod tests {
             false
         };
         assert_eq!(cooperative_copy.help(seen), Some(false));
-        assert_eq!(cooperative_copy.help(|_, _, _| panic!("once is enough")), None);
+        assert_eq!(cooperative_copy.help(|_, _, _| panic!("the helper tried again after a refusal")), None);
         while cooperative_copy.take(&mut offer).is_some() {}
         let CopyState::Refused(part) = cooperative_copy.state(&mut offer) else {
-            panic!("the refused pieces are told")
+            panic!("the refused pieces are not reported")
         };
         assert_eq!((part.offset, part.bytes), (2 * PIECE_BYTES, PIECE_BYTES));
         assert_eq!(cooperative_copy.state(&mut offer), CopyState::Complete);
-        assert_eq!(cooperative_copy.help(|_, _, _| panic!("nothing is left")), None);
+        assert_eq!(cooperative_copy.help(|_, _, _| panic!("the helper copied after the end")), None);
     }
 
     #[test]
@@ -260,7 +260,9 @@ mod tests {
         assert!(taken <= 32, "{taken}");
         cooperative_copy.refused.store(u32::MAX, Ordering::Relaxed);
         offer.own = 0;
-        let CopyState::Refused(part) = cooperative_copy.state(&mut offer) else { panic!("told") };
+        let CopyState::Refused(part) = cooperative_copy.state(&mut offer) else {
+            panic!("the refused pieces are not reported")
+        };
         assert!(part.offset + part.bytes <= 1 << 20, "{part:?}");
     }
 }

@@ -67,7 +67,7 @@ fn receive_all(doorbell: &Doorbell, inbox: &mut Inbox<Arc<HeapLane>>, mut wanted
         match inbox.next(doorbell) {
             Some(lane) => {
                 let bytes = collect(inbox, lane);
-                assert!(!wanted[lane as usize].is_empty(), "a packet too many");
+                assert!(!wanted[lane as usize].is_empty(), "an additional packet");
                 let mark = wanted[lane as usize].remove(0);
                 assert!(bytes.iter().all(|&byte| byte == mark), "in order and whole");
             }
@@ -176,7 +176,7 @@ fn loom_a_stopped_sender_delays_nobody() {
                         }
                         Some(_) => {
                             assert!(last >= SendStep::Publish);
-                            assert_eq!(collect(&mut inbox, 0), [9; 4], "all of a packet or nothing");
+                            assert_eq!(collect(&mut inbox, 0), [9; 4], "a whole packet or none");
                         }
                         None => inbox.sleep(&doorbell, FOR_EVER_NS),
                     }
@@ -230,7 +230,7 @@ impl OneLane {
             }
         }
         self.lane_queue.leave(ticket);
-        assert_eq!(self.claims[0].load(Ordering::Acquire), id, "given to us");
+        assert_eq!(self.claims[0].load(Ordering::Acquire), id, "assigned to this newcomer");
     }
 
     /// Holds the lane for a moment.

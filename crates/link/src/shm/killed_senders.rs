@@ -71,7 +71,11 @@ fn a_killed_sender_leaves_no_partial_packet_and_is_reported_dead() {
             killed_after(dir.path(), last, bytes, earlier, false);
         }
     }
-    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "names of the dead are gone");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("a directory").count(),
+        0,
+        "no dead process leaves a name"
+    );
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn killed_after(dir: &Path, last: SendStep, bytes: u32, earlier: u8, read_before
     assert_eq!(reader.liveness(&other.address()), Liveness::Alive);
     let before = reader.mailbox_bytes();
     reader.forget(Peer(1));
-    assert_eq!(reader.mailbox_bytes(), before - reader.shape.stride, "its memory is given back");
+    assert_eq!(reader.mailbox_bytes(), before - reader.shape.stride, "the lane returns its memory");
 }
 
 #[test]
@@ -187,7 +191,7 @@ fn a_stopped_sender_does_not_prevent_another_from_waking_the_reader() {
             send(o, 8, 1);
             sleeper.join().expect("no panic");
         });
-        assert!(started.elapsed().as_secs() < 5, "stopped after {last:?}: slept on");
+        assert!(started.elapsed().as_secs() < 5, "stopped after {last:?}: the reader was not woken");
     }
 }
 
@@ -296,7 +300,7 @@ fn a_newcomer_killed_at_any_step_of_attaching_keeps_no_lane() {
             // SAFETY: our own child.
             (unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child).then_some(())
         });
-        assert!(libc::WIFSIGNALED(status), "{last:?}: the victim came so far");
+        assert!(libc::WIFSIGNALED(status), "{last:?}: the victim reached this step");
         // Another sender gets the lane after a check or two.
         let mut looked = std::time::Instant::now();
         let lease = wait_for("the lane", || {
@@ -377,7 +381,7 @@ fn a_sender_killed_at_any_step_of_detaching_keeps_no_lane() {
         assert_eq!(
             received,
             1 + u32::from(last >= SendStep::Publish),
-            "{last:?}: what it sent while it lived is read"
+            "{last:?}: packets sent before the death are read"
         );
     }
 }

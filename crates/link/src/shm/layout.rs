@@ -60,16 +60,18 @@ pub mod lane_state {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Not a segment.
-    #[error("not a weir segment")]
+    #[error("not a segment of weir")]
     Magic,
     /// A segment of another version.
-    #[error("segment layout version {have}, this is version {LAYOUT_VERSION}")]
+    #[error(
+        "the segment has layout version {have}; this process uses {LAYOUT_VERSION}: run one version of weir"
+    )]
     Version {
         /// The version that was found.
         have: u32,
     },
     /// A number in the header is out of its range.
-    #[error("segment header: {field} is {have}, allowed are {allowed}")]
+    #[error("{field} is {have}; allowed: {allowed}")]
     Field {
         /// The name of the number.
         field: &'static str,
@@ -248,10 +250,10 @@ impl Facts {
         )?
         .with_start_slots(take_u32(bytes, 80))?;
         if take_u64(bytes, 72) != shape.stride {
-            return field("lane stride", take_u64(bytes, 72), "what follows from the slots");
+            return field("lane stride", take_u64(bytes, 72), "the bytes of its slots, rounded up to pages");
         }
         if file_bytes < shape.segment_bytes() {
-            return field("file length", file_bytes, "at least header and lanes");
+            return field("file length", file_bytes, "at least the header and all lanes");
         }
         Ok(Facts {
             pid: take_u32(bytes, 16),

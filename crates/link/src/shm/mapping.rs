@@ -52,13 +52,17 @@ impl Mapping {
         }
         NonNull::new(base.cast())
             .map(|base| Mapping { base, bytes })
-            .ok_or_else(|| io::Error::other("mmap gave address 0"))
+            .ok_or_else(|| io::Error::other("mmap returned address 0"))
     }
 
     /// # Panics
     /// If the range is not inside the mapping. That is a bug, because all offsets come from checked facts.
     fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
-        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "outside the mapping");
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "{bytes} bytes at {offset} are outside a mapping of {} bytes",
+            self.bytes
+        );
         // SAFETY: the range is inside the mapping, as just checked.
         unsafe { self.base.add(offset) }
     }
@@ -121,7 +125,7 @@ impl MappedHeader {
     /// The claim words of the first `lanes` lanes. Their memory must be reserved.
     pub fn claims(&self, lanes: u32) -> &[AtomicU64] {
         let bytes = lanes as usize * size_of::<u64>();
-        assert!(NATIVE && bytes <= CLAIMS_BYTES, "{lanes} claim words");
+        assert!(NATIVE && bytes <= CLAIMS_BYTES, "{lanes} claim words; the header has {}", CLAIMS_BYTES / 8);
         let first = self.mapping.at(HEADER_BYTES, bytes).cast::<AtomicU64>();
         // SAFETY: the words are inside the mapping (just checked), aligned (the header's parts are pages) and
         // atomics, for which every bit pattern is a value. The mapping lives as long as the `Arc` that `self` holds.
@@ -166,7 +170,7 @@ impl MappedLane {
     /// The lane of `slots` slots at `offset` in `mapping`.
     pub fn new(mapping: &Arc<Mapping>, offset: usize, slots: u32) -> MappedLane {
         let base = mapping.at(offset, LANE_HEADER_BYTES + slots as usize * SLOT_BYTES);
-        assert!(base.as_ptr().addr().is_multiple_of(64), "lanes begin at cache lines");
+        assert!(base.as_ptr().addr().is_multiple_of(64), "lane at byte {offset} is not aligned to 64 bytes");
         MappedLane { base, slots, _mapping: Arc::clone(mapping) }
     }
 

@@ -87,7 +87,7 @@ pub struct ShmOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ShmError {
     /// A setting is out of range.
-    #[error(transparent)]
+    #[error("cannot make a mailbox: {0}")]
     Setting(#[from] LayoutError),
     /// A system call failed.
     #[error(transparent)]
@@ -524,7 +524,7 @@ impl Link for ShmLink {
 
     #[inline(always)]
     fn poll_in_place(&mut self) -> Option<Polled> {
-        assert!(self.current.is_none(), "poll before the last packet was retired");
+        assert!(self.current.is_none(), "poll was called before the last packet was retired");
         let fast = self.reclamation.has_no_waiters()
             && self.detach_requests.is_empty()
             && self.inbox.only_polled_lanes_matter(&self.doorbell);

@@ -249,13 +249,13 @@ impl<L: LaneMemory> Writer<L> {
         let slots = slots_of(packet, header_bytes);
         assert!(
             slots < self.lane.slots() && slots <= GEOMETRY.max_packet_slots,
-            "a packet of {slots} slots in a lane of {}",
+            "a packet of {slots} slots does not fit in a lane of {}",
             self.lane.slots()
         );
         debug_assert!(
             self.at.position + u64::from(slots)
                 < self.lane.control().retired.0.load(Ordering::Acquire) + u64::from(self.lane.slots()),
-            "slots of position {} are not ours: the machine sent without credit or room",
+            "the writer does not own the slots at position {}: the machine sent without credits or free slots",
             self.at.position
         );
         (slots, packet.payload_bytes.min(SLOT_BYTES as u32 - header_bytes))
@@ -475,7 +475,7 @@ impl<L: LaneMemory> Reader<L> {
     pub fn copy_payload(&self, head: &Head, found: &Found, memory: &UserMemory, offset: u64, bytes: u64) {
         assert!(
             bytes <= u64::from(found.payload_bytes),
-            "{bytes} bytes wanted of a packet with {}",
+            "cannot copy {bytes} bytes of a packet with {} payload bytes",
             found.payload_bytes
         );
         let header_bytes = found.header_bytes as usize;
@@ -638,13 +638,13 @@ mod tests {
         let look =
             |reader: &mut Reader<Arc<HeapLane>>| reader.read_head(&mut [0; SLOT_BYTES], &mut credit()).err();
         writer.lane.word(0).store(EARLY_WRAP, Ordering::Release);
-        assert_eq!(look(&mut reader), Some(MalformedPacket), "from slot 0 to slot 0");
+        assert_eq!(look(&mut reader), Some(MalformedPacket), "a wrap from slot 0");
         writer.lane.word(0).store(0, Ordering::Release);
         send(&mut writer, &[1]);
         receive(&mut reader);
         writer.lane.word(1).store(EARLY_WRAP, Ordering::Release);
-        assert_eq!(look(&mut reader), Some(MalformedPacket), "to an empty slot");
-        assert_eq!(look(&mut reader), Some(MalformedPacket), "and so it stays");
+        assert_eq!(look(&mut reader), Some(MalformedPacket), "a wrap to an empty slot");
+        assert_eq!(look(&mut reader), Some(MalformedPacket), "the lane stays malformed");
     }
 
     #[test]

@@ -36,12 +36,25 @@ use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 /// An action that the operating system refused.
 #[derive(Debug, thiserror::Error)]
-#[error("{action}: {source}")]
+#[error("cannot {action}: {source}{}", advice(source))]
 pub struct SystemError {
-    /// The action, for example "locking the segment /dev/shm/weir.1000.0000000000000001".
+    /// The action, for example "lock the segment /dev/shm/weir.1000.0000000000000001".
     pub action: String,
     /// The reason.
     pub source: io::Error,
+}
+
+/// What the user can do about an error of the operating system.
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => {
+            "; free space there, or set FI_WEIR_SHM_DIR to a larger tmpfs"
+        }
+        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::EROFS) => {
+            "; set FI_WEIR_SHM_DIR to an existing directory that you may write to"
+        }
+        _ => "",
+    }
 }
 
 fn attempt<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SystemError> {
@@ -126,7 +139,7 @@ impl OwnSegment {
             unsafe { libc::atexit(remove_names_at_exit) };
         });
         let mut random = [0; 24];
-        attempt(|| "random numbers".into(), fill_random(&mut random))?;
+        attempt(|| "get random numbers from the kernel".into(), fill_random(&mut random))?;
         let [id, key @ ..] = random.as_chunks::<8>().0 else { unreachable!("24 bytes are three words") };
         let facts = Facts {
             pid: std::process::id(),
@@ -145,7 +158,7 @@ impl OwnSegment {
                 None => give_name(own.file.as_fd(), &path),
                 Some(temporary) => std::fs::rename(temporary, &path),
             };
-            let named = attempt(|| format!("naming {}", path.display()), named);
+            let named = attempt(|| format!("name the segment {}", path.display()), named);
             named.inspect_err(|_| own.deregister()).map(|()| own)
         });
         if let (Err(_), Some(temporary)) = (&made, &temporary) {
@@ -156,15 +169,15 @@ impl OwnSegment {
 
     fn initialise(file: File, facts: Facts, path: &Path) -> Result<Arc<OwnSegment>, SystemError> {
         let what = |verb: &str| format!("{verb} the segment {}", path.display());
-        attempt(|| what("locking"), lock(&file))?;
-        attempt(|| what("sizing"), file.set_len(facts.shape.segment_bytes()))?;
+        attempt(|| what("lock"), lock(&file))?;
+        attempt(|| what("set the size of"), file.set_len(facts.shape.segment_bytes()))?;
         attempt(
-            || what("finding memory for"),
+            || what("reserve memory for"),
             allocate(file.as_fd(), 0, HEADER_BYTES as u64 + claims_part(0).1),
         )?;
-        attempt(|| what("writing"), file.write_all_at(&facts.bytes(), 0))?;
+        attempt(|| what("write"), file.write_all_at(&facts.bytes(), 0))?;
         let bytes = facts.shape.segment_bytes() as usize;
-        let mapping = Arc::new(attempt(|| what("mapping"), Mapping::new(file.as_fd(), 0, bytes))?);
+        let mapping = Arc::new(attempt(|| what("map"), Mapping::new(file.as_fd(), 0, bytes))?);
         MappedHeader::new(Arc::clone(&mapping)).set_state(segment_state::OPEN);
         Ok(Arc::new(OwnSegment { file, mapping, facts, path: path.to_owned() }))
     }
@@ -479,7 +492,7 @@ fn unnamed_file(dir: &Path, path: &Path) -> Result<(File, Option<PathBuf>), Syst
     temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
     let file = options.create_new(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW).open(&temporary);
-    attempt(|| format!("creating a segment in {}", dir.display()), file).map(|file| (file, Some(temporary)))
+    attempt(|| format!("create a segment in {}", dir.display()), file).map(|file| (file, Some(temporary)))
 }
 
 fn give_name(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
@@ -500,7 +513,7 @@ fn open_existing(path: &Path, write: bool) -> io::Result<File> {
     if metadata.is_file() && metadata.uid() == uid() {
         Ok(file)
     } else {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a file of this user"))
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, "not a regular file of this user"))
     }
 }
 
@@ -583,7 +596,10 @@ pub fn page_bytes() -> u64 {
     // SAFETY: sysconf reads a constant.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let bytes = u64::try_from(bytes).unwrap_or(4096);
-    assert!(LANES_OFFSET.is_multiple_of(bytes), "pages of {bytes} bytes are not supported");
+    assert!(
+        LANES_OFFSET.is_multiple_of(bytes),
+        "pages of {bytes} bytes are not supported: {LANES_OFFSET} must be a multiple"
+    );
     bytes
 }
 
