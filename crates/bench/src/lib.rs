@@ -35,20 +35,27 @@ use weir_output::Failure;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Without the name of a benchmark, everything is compared with everything: weir, MPICH's own shared memory, libfabric's shm and tcp \
-and UCX, all under the same MPICH, and Open MPI and Intel MPI as they are, if they are found. Each round goes through all \
-of them for each measure, beginning with another one each time. The tables have the median of the rounds, the least and the \
-greatest, and the ratio to weir's median; where spreads overlap, the difference is within noise. Then come weir's targets: \
-reached or missed if that is so for every combination of samples. DIR/bench.html shows the same with figures.
+Without the name of a benchmark, this compares all transports on this host. weir, MPICH's own shared memory, \
+libfabric's shm and tcp, and UCX run under the same MPICH. Open MPI and Intel MPI run as they are, if they are found.
 
-Each job that has ended is a line in DIR/samples.jsonl; the same command goes on where an interrupted one stopped. After a complete \
-run it begins anew. What fails or does not end in time is told, and not tried again in that run.
+Each round goes through all transports for each measure, and begins with another one each time. The tables show the \
+median of the rounds, the least and the greatest value, and the ratio to weir's median. If the ranges of two \
+transports overlap, the difference is within noise. Then come weir's targets. A target is reached or missed only if \
+all combinations of samples agree. DIR/bench.html shows the same with figures.
 
-Needs an MPICH with libfabric, UCX and mpicc (pip install mpich) and a C compiler. Settings of weir are taken from the environment \
-(see `weir settings`). With everything expect some 20 minutes on a quiet machine, with --quick five; do nothing else on it.
+A finished job is a line in DIR/samples.jsonl. The same command resumes an interrupted one. After a complete run it \
+begins anew. A job that fails or times out is reported, and not repeated in that run.
 
-Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out (but for flood \
-and incast, which others need not survive); 2, 126 and 127 as for `weir run`. Targets do not count.
+It needs an MPICH with libfabric, UCX and mpicc (pip install mpich), and a C compiler. weir's settings come from the \
+environment (see `weir settings`). All of it takes some 20 minutes on an idle machine, and five with --quick. Other \
+work on the machine changes the results.
+
+Exit status:
+  0      everything was measured, whether targets are reached or not
+  1      a transport is missing, failed or timed out; other transports may fail in flood and incast
+  2      a wrong option or setting
+  126    the program is not executable
+  127    a program was not found
 
 Examples:
   weir bench --quick
@@ -65,17 +72,17 @@ pub struct BenchArguments {
 /// Benchmarks.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Half round trip, message rate and barrier over weir and over the other transports, under the same MPICH.
+    /// Compare half round trip, message rate and barrier over weir and other transports, under the same MPICH.
     Pingpong(pingpong::PingpongArguments),
-    /// What a flood of unexpected messages does to its receiver's memory, over weir and over the other transports.
+    /// Measure a receiver's memory in a flood of unexpected messages, over weir and other transports.
     Flood(flood::FloodArguments),
-    /// What a receiver occupies for 1K to 256K peers, idle and with 64 active ones, beside the published formulae.
+    /// Measure a receiver's memory for 1K to 256K peers, beside the published formulae.
     Memory(memory::MemoryArguments),
-    /// Half round trips through the engine itself, without an MPI, beside what a cache line takes from core to core.
+    /// Measure half round trips of weir's engine without an MPI, beside the time of a cache line from core to core.
     Native(native::NativeArguments),
-    /// What one flow-control scheme costs over another: instructions for a message, and time in paired runs.
+    /// Compare two flow-control schemes: instructions for a message, and time in paired runs.
     Overhead(overhead::OverheadArguments),
-    /// What the simulator takes: events, packets, hops and messages per second, memory, beside what it has to keep to.
+    /// Measure the simulator: events, packets, hops and messages per second, and memory, beside its targets.
     Sim(sim::SimArguments),
     /// List transports, measures and cases.
     List,

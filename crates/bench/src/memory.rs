@@ -32,12 +32,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Options of `weir bench memory`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Static and dynamic are the published formulae for n peers, 4n + 2 + 4096n and 150n + 1024n bytes (Prades, thesis), with a \
-buffer of 64 and of 16 slots for every peer, active or not. weir's lane is as large as the settings say \
-(FI_WEIR_FLOW, FI_WEIR_MAILBOX_SLOTS; by default 1024 slots in 68 KiB for this many ranks, with static credits 256 in 20 KiB), but only active \
-peers have one.
+The published formulae for n peers are 4n + 2 + 4096n bytes for static credits and 150n + 1024n for dynamic ones \
+(Prades, thesis). They include a buffer of 64 or 16 slots for every peer, active or not. In weir only active peers \
+have a lane, whose size depends on FI_WEIR_FLOW and FI_WEIR_MAILBOX_SLOTS. For this many ranks the default is 1024 \
+slots in 68 KiB; with static credits it is 256 slots in 20 KiB.
 
-Exit status: 0 if everything was measured.")]
+Exit status:
+  0      everything was measured
+  1      a measurement failed")]
 pub struct MemoryArguments {
     /// Numbers of peers.
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18],

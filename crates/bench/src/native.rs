@@ -32,15 +32,19 @@ const MIN_ROUNDS: usize = 3;
 /// Options of `weir bench native`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Two processes, each on a core of its own, send a message back and forth without an MPI and without libfabric: what is measured is \
-weir's engine. Beside it stands what a word takes that one core writes and the other reads, which no message in shared memory can \
-undercut, and what one core takes to copy as many bytes within its own memory: by itself, and by the kernel (process_vm_readv, as \
-long messages are copied). Where both sides copy a message at once it may take less than one copy. The table has the median of the \
-rounds, the least and the greatest.
+Two processes, each on a core of its own, send a message back and forth through weir's engine, without an MPI and \
+without libfabric.
 
-Settings of weir are taken from the environment (see `weir settings`).
+The table shows the median of the rounds, the least and the greatest value, and for comparison:
+  of a cache line   ratio to the time in which one core sees a word that another writes; no message is faster
+  one copy          time in which one core copies as many bytes in its own memory; a cooperative copy can be faster
+  by the kernel     the same with process_vm_readv
 
-Exit status: 0 if everything was measured, whatever the target says; 1 if not (for instance with one core).")]
+weir's settings come from the environment (see `weir settings`).
+
+Exit status:
+  0      everything was measured, whether the target is reached or not
+  1      a measurement failed, for instance with one core")]
 pub struct NativeArguments {
     /// Message sizes. Unit: bytes.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 2048, 65536, 1 << 20], value_parser = clap::value_parser!(u64).range(0..=1 << 30))]

@@ -32,13 +32,13 @@ enum Command {
     Run(run::RunArguments),
     /// Check what works on this host, and say what to change where something does not.
     Doctor(doctor::DoctorArguments),
-    /// Measure weir side by side with the other transports of this machine.
+    /// Compare weir with all other transports on this host.
     Bench(weir_bench::BenchArguments),
     /// Measure what is best on this host, and keep it for `weir run`.
     Tune(tune::TuneArguments),
     /// Repeat published experiments in the simulator, and compare point by point.
     Reproduce(reproduce::ReproduceArguments),
-    /// Fit the modelled networks to published times, and say what is left over.
+    /// Fit the modelled networks to published times, and report residuals.
     #[command(subcommand)]
     Calibrate(calibrate::CalibrateCommand),
     /// Run the worlds of a plan in the simulator.

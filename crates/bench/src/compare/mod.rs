@@ -52,7 +52,7 @@ pub struct CompareArguments {
     /// Rounds; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// Only these (`weir bench list` names them).
+    /// Only these transports (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
     /// Only these measures.
@@ -62,16 +62,16 @@ pub struct CompareArguments {
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8, 16],
         value_parser = clap::value_parser!(u32).range(2..=1024))]
     ranks: Vec<u32>,
-    /// Short measurements, to see that everything works: 2 rounds, 0.05 s for a value.
+    /// Short measurements: 2 rounds, 0.05 s for a value.
     #[arg(long)]
     quick: bool,
     /// Where samples and the page go.
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
-    /// Begin anew, even if the same command was interrupted before.
+    /// Do not resume an interrupted run.
     #[arg(long)]
     fresh: bool,
-    /// Bound on one job; it is ended and reported as timed out then; 60, or 20 with --quick. Unit: seconds.
+    /// Limit of one job, after which it is ended and reported as timed out; 60, or 20 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
     /// The MPICH to use, as for `weir run`.

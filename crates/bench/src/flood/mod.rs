@@ -41,39 +41,46 @@ const DEFAULT_BUDGET_BYTES: u64 = 16 << 20;
 /// Options of `weir bench flood`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Senders send to a receiver that waits for a tag which is sent last: everything before it is unexpected, and somebody has to \
-keep it. The table shows for each case by how much the receiver's memory (RssAnon + RssShmem) grew after MPI_Init at most, \
-whether that is within weir's bound (1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B for each unmatched message), the sum over all \
-ranks (with the program's own buffers, those of up to 16,384 non-blocking sends a rank), the time, and how it compares to the fastest of MPICH's own transports that finished: the mean ratio in pairs of \
-one repetition, and the interval that holds the true one with 95 % confidence.
+Senders send to a receiver that waits for a tag which is sent last. All messages before it are unexpected, and some \
+process has to hold them.
 
-A flood leans on buffering that MPI does not promise. That a transport does not finish it is a result, and it is not tried again; \
-with all cases and transports, expect half an hour or more for those. A job is ended before less than 1 GiB of memory is left.
+The table shows for each case:
+  receiver grew by           most growth of its memory (RssAnon + RssShmem) after MPI_Init
+  within bound               whether that is at most 1.05 x FI_WEIR_UNEXPECTED_BUDGET + 64 B for each unmatched message
+  all ranks grew by          the same, summed over all ranks, with the program's own buffers
+  x fastest of MPICH's own   ratio to the time of the fastest of MPICH's own transports that finished, and its interval
+                             of 95 % confidence
 
-Needs an MPICH with libfabric, UCX and mpicc (pip install mpich) and a C compiler. Open MPI and Intel MPI are compared as \
-they are, if they are found. Settings of weir are taken from the environment (see `weir settings`).
+MPI does not promise the buffering that a flood needs. So a transport that does not finish is a result, and is not \
+tried again. All cases and transports take half an hour or more. A job is ended before less than 1 GiB of memory is \
+left.
 
-Exit status: 0 if weir finished every case within its memory bound in every repetition; 1 if not. Times do not count.
+It needs an MPICH with libfabric, UCX and mpicc (pip install mpich), and a C compiler. Open MPI and Intel MPI run as \
+they are, if they are found. weir's settings come from the environment (see `weir settings`).
+
+Exit status:
+  0      weir finished every case within its bound, in every repetition
+  1      it did not, or a measurement failed
 
 Examples:
   weir bench flood --quick
   weir bench flood --figure flood.svg
   weir bench flood --cases 1x100000x2048,3x100000x8-blocking --only weir,mpich-shm --repeat 10")]
 pub struct FloodArguments {
-    /// Cases, as SENDERSxMESSAGESxBYTES or with -blocking or -nonblocking at the end; without it, both. Messages are each
-    /// sender's.
+    /// Cases: SENDERSxMESSAGESxBYTES, with -blocking or -nonblocking at the end, or both if neither. MESSAGES is for each
+    /// sender.
     #[arg(long, value_name = "CASE", value_delimiter = ',', conflicts_with = "quick")]
     cases: Vec<Choice>,
-    /// Only these (`weir bench list` names them).
+    /// Only these transports (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
-    /// Small floods, to see in a few minutes that everything works: 2 repetitions, 10 s for a job.
+    /// Small floods: a few minutes, 2 repetitions, 10 s for a job.
     #[arg(long)]
     quick: bool,
     /// Repetitions; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
-    /// Bound on one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
+    /// Limit of one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
     /// The MPICH to use, as for `weir run`.

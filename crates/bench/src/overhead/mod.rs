@@ -42,23 +42,29 @@ pub enum Part {
 /// Options of `weir bench overhead`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Instructions: messages of 8 B and of 2 KiB go from one endpoint to another, always the same way (credits then return in packets \
-of their own) or back and forth (they return with messages), with the receive posted before; counted are the instructions \
-of each side in weir, without libfabric and MPI. The limit holds for the sum of both sides. Needs valgrind.
+Instructions: messages of 8 B and of 2 KiB go from one endpoint to another, one way or back and forth, and the \
+receive is posted before. One way, credits return in credit packets; back and forth, they return with messages. The \
+instructions of weir are counted at both ends, without libfabric and MPI. The limit holds for the sum of both ends. \
+This part needs valgrind.
 
-Time: each pair runs IMB-MPI1 under MPICH on 2 ranks with one scheme and with the other, one right after the other, in turns \
-beginning with either. A run measures every size 6 times, of which the fastest counts: the others were disturbed by something. \
-A pair's overhead is the mean over benchmarks and sizes of the ratio of their times (by logarithm); \
-the table has the mean over all pairs and the interval that holds the true one with 95 % confidence (Student's t). The verdict: \
-passed, if the whole interval keeps the limit and is no wider than it; failed, if the whole interval is beyond the limit; else \
-not resolved, and more pairs or a quieter machine are needed. Needs an MPICH with libfabric (pip install mpich) and IMB-MPI1 (pip \
-install impi-rt).
+Time: each pair runs IMB-MPI1 under MPICH on 2 ranks, with one scheme right after the other. Pairs begin with either \
+scheme in turn. A run measures each size 6 times, and the fastest counts. A pair's overhead is the geometric mean of \
+the ratios of times, over benchmarks and sizes. The table shows the mean over all pairs and its interval of 95 % \
+confidence (Student's t). This part needs an MPICH with libfabric (pip install mpich) and IMB-MPI1 (pip install \
+impi-rt).
 
-All other settings of weir are taken from the environment and hold for both schemes (see `weir settings`).
+Verdict of the time:
+  passed         the interval is within the limit, and no wider than the limit
+  failed         the interval is beyond the limit
+  not resolved   anything else; use more pairs or an idle machine
 
-Exit status: 0 if everything that was asked for passed, 1 if something failed, was not resolved or could not be measured.")]
+All other settings of weir come from the environment and hold for both schemes (see `weir settings`).
+
+Exit status:
+  0      everything passed
+  1      something failed, was not resolved or could not be measured")]
 pub struct OverheadArguments {
-    /// The scheme whose cost is asked for; by default weir's default.
+    /// The scheme whose cost is measured. Default: weir's default.
     #[arg(long, value_name = "SCHEME")]
     flow: Option<String>,
     /// The scheme that it is compared with.
@@ -73,10 +79,10 @@ pub struct OverheadArguments {
     /// Message sizes of the timed runs. Unit: bytes.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 64, 512, 2048, 8192, 65536])]
     sizes: Vec<u64>,
-    /// Most instructions more. Unit: percent.
+    /// Limit of additional instructions. Unit: percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
     limit_instructions: f64,
-    /// Most time more. Unit: percent.
+    /// Limit of additional time. Unit: percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     limit_time: f64,
     /// The MPICH to use, as for `weir run`.

@@ -30,14 +30,18 @@ use weir_output::Failure;
 /// Options of `weir bench pingpong`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each cell of the table has the median of the rounds, the least and the greatest, and the ratio to weir's median. Where the \
-spread of a transport overlaps with weir's, the difference is marked as within noise.
+Each cell of the table has the median of the rounds, the least and the greatest value, and the ratio to weir's \
+median. If the range of a transport overlaps with weir's, the difference is marked as within noise.
 
-Needs an MPICH with libfabric and UCX (pip install mpich) and IMB-MPI1 (pip install impi-rt): by default those of weir's \
-own environments. Settings of weir are taken from the environment (see `weir settings`).
+It needs an MPICH with libfabric and UCX (pip install mpich), and IMB-MPI1 (pip install impi-rt). The default is \
+weir's own environments. weir's settings come from the environment (see `weir settings`).
 
-Exit status: 0 if everything that was asked for was measured, 1 if a transport is missing, failed or timed out; 2, 126 and \
-127 as for `weir run`.")]
+Exit status:
+  0      everything was measured
+  1      a transport is missing, failed or timed out
+  2      a wrong option or setting
+  126    a program is not executable
+  127    a program was not found")]
 pub struct PingpongArguments {
     /// Ranks of the barrier.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]
@@ -60,7 +64,7 @@ pub struct PingpongArguments {
     /// IMB-MPI1, if it is not in PATH or in weir's own environments.
     #[arg(long, value_name = "FILE")]
     imb: Option<String>,
-    /// Bound on one job; it is ended and reported as timed out then. Unit: seconds.
+    /// Limit of one job, after which it is ended and reported as timed out. Unit: seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Write a record with all samples as JSON to FILE, or to standard output.

@@ -24,16 +24,20 @@ use worlds::Done;
 /// Options of `weir bench sim`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A hop is a packet on one wire; on the ideal network a packet has one, with both its ends, and on LogGOPS a message. There is no flow control in \
-messages-windowed, messages-at-once, messages-loggops, neighbours, neighbours-long and barrier, static credits in the other worlds. The cases bare-... are networks alone, without machines and programs. Seconds are processor time of one core. Peak memory \
-is the whole process's, divided by ranks in the column beside it. With --quick the worlds are small (64 ranks, mostly) and nothing is judged.
+A hop is a packet on one wire. On the ideal network a packet has one hop, on LogGOPS a message has one. The cases \
+bare-... run networks alone, without machines and programs. The cases messages-..., neighbours, neighbours-long and \
+barrier have no flow control, all others have static credits. Seconds are processor time of one core. Peak memory is \
+that of the whole process; the column beside it divides it by the ranks. With --quick the worlds are small and \
+nothing is judged.
 
-Exit status: 0 if everything that was asked for keeps to its targets, 1 if something does not or could not be measured.")]
+Exit status:
+  0      all cases reach their targets
+  1      a case does not, or could not be measured")]
 pub struct SimArguments {
     /// Only these cases.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     only: Vec<Case>,
-    /// Worlds that are over in a moment.
+    /// Small worlds, which take a second.
     #[arg(long)]
     quick: bool,
     /// Write a record as JSON to FILE, or to standard output.

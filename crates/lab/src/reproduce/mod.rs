@@ -31,14 +31,18 @@ use weir_sim::plan::{Plan, Record};
 /// Options of `weir reproduce`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Runs the plans of published experiments, evaluates their points, and writes DIR/reproduce.html and DIR/points.json. Worlds \
-that are recorded in DIR are not run again. `weir reproduce list` lists the experiments.
+This runs the plans of published experiments, judges their points, and writes DIR/reproduce.html and DIR/points.json. \
+Worlds that are recorded in DIR are not run again. `weir reproduce list` lists the experiments.
 
-A point holds, holds if a parameter lies in a range, or does not hold. The ranges come from a sweep: each parameter that was \
-assumed, not fitted, is changed in the small worlds of --quick, one parameter at a time. --no-sweep skips that.
+A point holds, holds if a parameter lies in a range, or does not hold. The ranges come from a sweep of the assumed \
+parameters: those that no published time fits. It changes one parameter at a time in the small worlds of --quick. \
+--no-sweep skips it.
 
-Exit status: 0 if everything ran, whether points hold or not; 1 if a world did not end (what did is on the page), or with \
---strict if a point does not hold; 130 or 143 if it was interrupted (SIGINT, SIGTERM).
+Exit status:
+  0      everything ran, whether points hold or not
+  1      a world did not end (the page shows the others), or a point does not hold with --strict
+  130    interrupted (SIGINT)
+  143    terminated (SIGTERM)
 
 Examples:
   weir reproduce E1.2 --quick
@@ -52,7 +56,7 @@ pub struct ReproduceArguments {
     /// Fail if a point does not hold.
     #[arg(long)]
     strict: bool,
-    /// Do not sweep the assumed parameters; a point that holds is not said to hold for other values.
+    /// Do not sweep the assumed parameters. Then no verdict reads "holds if".
     #[arg(long)]
     no_sweep: bool,
 }

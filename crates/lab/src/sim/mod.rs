@@ -17,12 +17,17 @@ use weir_sim::plan::Record;
 /// Options of `weir sim`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A plan says which worlds to run: networks, schemes, buffers, workloads (docs/experiments.md). The worlds' cost in packets is \
-printed before they run. What they took is printed, and drawn on a page: DIR/NAME.html for NAME.toml. Each finished world is a line in DIR/worlds.jsonl; worlds that are there are not run again, so an \
-interrupted run goes on where it was.
+A plan says which worlds to run: networks, schemes, buffers, workloads. The page Write a plan of the documentation \
+explains it. Before the worlds run, the command prints how many packets they will send. Afterwards it prints a table \
+and writes a page, DIR/NAME.html for NAME.toml. Each finished world is a line in DIR/worlds.jsonl and is not run \
+again. So the same command resumes an interrupted run.
 
-Exit status: 0 if every world ended; 2 if the plan makes no sense; 130 or 143 if it was interrupted (SIGINT, SIGTERM); 1 \
-otherwise.
+Exit status:
+  0      every world ended
+  1      a world did not end, or a failure of the system
+  2      the plan is not valid
+  130    interrupted (SIGINT)
+  143    terminated (SIGTERM)
 
 Examples:
   weir sim experiments/e1.2.toml --quick
@@ -33,7 +38,8 @@ pub struct SimArguments {
     plan: PathBuf,
     #[command(flatten)]
     how: ExecutionOptions,
-    /// Only worlds whose keys begin so, without a page; keys are in DIR/worlds.jsonl, and named if a world does not end.
+    /// Run only worlds whose keys begin with KEY, and write no page. Keys are in DIR/worlds.jsonl; an error about a world
+    /// names its key.
     #[arg(long, value_name = "KEY")]
     only: Option<String>,
     /// Write the plan's records as JSON to FILE, or to standard output.
@@ -44,13 +50,13 @@ pub struct SimArguments {
 /// Options that `weir sim` and `weir reproduce` share.
 #[derive(Args, Debug)]
 pub struct ExecutionOptions {
-    /// The quick variant: small worlds, to see in seconds what a plan is about.
+    /// Run the quick variant of the plan: small worlds, which take seconds.
     #[arg(long)]
     pub quick: bool,
     /// Number of worlds that run at a time, each on a thread. Default: the number of cores, or fewer if memory does not suffice.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Where records (and pages) go.
+    /// Directory of records and pages.
     #[arg(long, value_name = "DIR", default_value = places::OUT)]
     pub out: PathBuf,
     /// No progress bar.
