@@ -1,4 +1,5 @@
-//! Collectives by name: the messages and bytes that the algorithm's source states. And what libraries choose.
+//! Collective algorithms send the messages and bytes that their sources state. Libraries choose the right
+//! algorithm.
 
 mod support;
 
@@ -14,27 +15,27 @@ use weir_sim::workload::Workload;
 /// A call of a collective on a group.
 type Call = fn(Group) -> Pin<Box<dyn Future<Output = ()>>>;
 
-/// Names a call.
+/// Makes a [`Call`] from a method of [`Group`].
 macro_rules! call {
     ($method:ident($($argument:expr),*)) => {
         (|group| Box::pin(async move { group.$method($($argument),*).await })) as Call
     };
 }
 
-/// What is sent, by rank: messages and bytes.
+/// Messages and bytes that each rank sends, by rank.
 fn sent(n: u32, call: Call) -> Vec<(u64, u64)> {
     let report = run_programs(n, Scheme::Unlimited, |rank| -> Program { call(Group::all(&rank)) });
     report.counters.iter().map(|c| (c.messages_sent, c.bytes_sent)).collect()
 }
 
-/// By all ranks together.
+/// The same, summed over all ranks.
 fn total(n: u32, call: Call) -> (u64, u64) {
     sent(n, call).iter().fold((0, 0), |(messages, bytes), rank| (messages + rank.0, bytes + rank.1))
 }
 
 const SIZES: [u32; 7] = [1, 2, 3, 5, 8, 11, 16];
 
-/// Rounds that halve or double: `ceil(log2 n)`.
+/// Number of rounds that halve or double: `ceil(log2 n)`.
 fn rounds(n: u32) -> u64 {
     u64::from(n.next_power_of_two().ilog2())
 }
@@ -68,7 +69,7 @@ fn rooted_collectives_send_one_message_per_tree_edge() {
         // Along a tree a block travels once for each bit of its number.
         assert_eq!(total(n, call!(scatter_binomial(0, 4800))), (others, hops(n) * 4800));
         assert_eq!(total(n, call!(gather_binomial(0, 4800))), (others, hops(n) * 4800));
-        // Everybody gets all of it, in two halves of three segments at most.
+        // Each member gets all of the message, in two halves of at most three segments.
         if n >= 3 {
             assert_eq!(total(n, call!(broadcast_split_binary(0, 4800, 1000))), (4 * others, edges.1));
         }
@@ -121,7 +122,7 @@ fn long_broadcasts_and_reductions_move_parts() {
             (members * rounds + others, others * 4800 + tree_bytes)
         );
     }
-    // Among five, rank 0 gives its vector to rank 1, which hands it the result.
+    // With five members, rank 0 gives its vector to rank 1, which returns the result.
     let (messages, bytes) = total(5, call!(reduce_halving(0, 4800)));
     assert_eq!((messages, bytes), (1 + 4 * 2 + 3 + 1, 4800 + 3 * 4800 + 4800 + 4800));
 }
@@ -130,7 +131,7 @@ fn long_broadcasts_and_reductions_move_parts() {
 fn symmetric_collectives_send_one_message_per_round() {
     for n in SIZES {
         let (members, others) = (u64::from(n), u64::from(n) - 1);
-        // Beyond a power of two, a member gives its vector to a neighbour and gets the result.
+        // A member beyond the largest power of two gives its vector to a neighbour and gets the result.
         let power = 1_u64 << n.ilog2();
         let (rest, doublings) = (members - power, u64::from(n.ilog2()));
         let folded = (2 * rest + power * doublings, 2 * rest + power * doublings);
@@ -147,7 +148,7 @@ fn symmetric_collectives_send_one_message_per_round() {
         if rest == 0 {
             assert_eq!(bytes, others * 4800);
         }
-        // Everybody gets a block from everybody.
+        // Each member gets a block from each other member.
         let all = members * others * 4800;
         assert_eq!(total(n, call!(allgather_ring(4800))), (members * others, all));
         assert_eq!(total(n, call!(allgather_bruck(4800))), (members * rounds(n), all));
@@ -169,7 +170,7 @@ fn symmetric_collectives_send_one_message_per_round() {
 
 #[test]
 fn libraries_choose_by_length_and_ranks() {
-    /// What a call of a library sends is what the algorithm sends that it has to choose.
+    /// Checks that the call of a library sends what `algorithm` sends.
     fn chosen(workload: &Workload, n: u32, algorithm: Call) {
         let report = support::run(workload, n, Scheme::Unlimited);
         let starts = start_messages(n.into()) / u64::from(n);

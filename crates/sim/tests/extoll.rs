@@ -1,4 +1,4 @@
-//! The EXTOLL model: times add up, links are shared, a full mailbox stops its senders and nothing is lost.
+//! The EXTOLL model: times add up, links are shared, a full mailbox stops its senders, and no packet is lost.
 
 use std::num::NonZeroU32;
 
@@ -72,7 +72,7 @@ fn packet_latency_is_the_sum_of_ends_and_hops() {
 
 #[test]
 fn the_slowest_stage_limits_the_rate() {
-    // 1000 packets of 37 to a message; the processor needs 100 ns for each, everything else less.
+    // 1000 packets in messages of 37. The processor needs 100 ns for each, all other stages less.
     let time = |cost| {
         let report = run(parameters([3, 1, 1], 1), Scheme::Unlimited, cost, |rank| {
             from_first_to_last(rank, 100, 2048)
@@ -104,7 +104,7 @@ fn ranks_of_a_node_share_injection_fairly() {
 
 #[test]
 fn a_full_mailbox_blocks_other_traffic_and_loses_nothing() {
-    // Rank 3 (second node) sleeps while rank 0 floods it; rank 1 wants to reach rank 2, its neighbour's neighbour.
+    // Rank 3 (second node) sleeps while rank 0 floods it. Rank 1 wants to reach rank 2, two nodes away.
     let program = |rank: Rank| async move {
         match rank.rank() {
             0 => rank.wait_all((0..40).map(|_| rank.isend(3, 0, 2048)).collect::<Vec<_>>()).await,
@@ -151,19 +151,19 @@ fn alltoall_on_a_congested_mesh_is_deterministic() {
     assert!(first.counters.iter().all(|c| c.packets_sent > 35 * 37));
 }
 
-/// A world that nobody watches takes ways that a checked one does not: packets are not looked at when they arrive, and machines
-/// hear of some before their time. Nothing that can be seen may differ.
+/// An unchecked world has shortcuts that a checked world has not: packets are not inspected on arrival, and
+/// machines process some before their time. The results must be equal.
 #[test]
 fn checked_and_unchecked_worlds_are_identical() {
     let program = |rank: Rank| async move {
         let group = Group::all(&rank);
         group.alltoall_linear(2048, 0).await;
-        // Long waits fill mailboxes with what nobody has asked for, and by remote gets.
+        // Long waits fill mailboxes with unexpected messages and start remote gets.
         rank.compute(u64::from(rank.rank() % 3) * 400_000 * NS);
         group.alltoall_linear(1500, 0).await;
         group.alltoall_linear(5000, 4).await;
         for index in 0..40 {
-            // Somebody looks at mailboxes while they are emptied.
+            // Reads the mailboxes while they are emptied.
             if rank.rank() == 0 {
                 let slots = rank.credits(1 + index % (rank.size() - 1)).await;
                 rank.record_of_series("slots", index, slots as f64);
@@ -186,7 +186,7 @@ fn checked_and_unchecked_worlds_are_identical() {
             let world = world(parameters([3, 2, 1], 2), scheme, COST, program);
             world.checked(checked).run().expect("ends")
         };
-        // There trains arrive as such, and stand side by side.
+        // On the ideal network whole trains arrive, interleaved.
         let side_by_side = |checked| {
             let network = Ideal::with_geometry(1000 * NS, 100, Geometry::EXTOLL);
             let plan = Plan::new(12, scheme, 60, COST);

@@ -1,4 +1,4 @@
-//! Random worlds, by seed: every network, every scheme, random programs, faults of links and of ranks.
+//! Random worlds by seed: all networks, all schemes, random programs, faults of links and of ranks.
 //!
 //! `WEIR_SEED=7f3a cargo test -p weir-sim --test faults NAME` runs one world again; `WEIR_WORLDS=10000` runs more.
 
@@ -45,14 +45,14 @@ const COST: Cost = Cost {
     call_jitter_ps: 0,
 };
 
-/// How ranks fail in a world.
+/// Faults of ranks in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
-    /// Not at all.
+    /// None.
     NoFaults,
-    /// They are slow or pause, so nothing is lost.
+    /// Ranks are slow or pause. Nothing is lost.
     Late,
-    /// Some crash, and senders give up receivers that are not ready.
+    /// Some ranks crash, and senders may give up receivers that are not ready.
     MayCrash,
 }
 
@@ -64,13 +64,13 @@ struct Message {
     bytes: u64,
 }
 
-/// Rounds of messages; each rank begins all its sends and receives of a round in some order and waits for them. What
-/// is sent to a rank is received by it, from anybody or not.
+/// Rounds of messages. Each rank begins all its sends and receives of a round in some order and waits for
+/// them. A rank receives all messages sent to it, by sender or from any rank.
 struct Script {
     rounds: Vec<Vec<Message>>,
-    /// By rank: its receives name their senders.
+    /// By rank: whether its receives name their senders.
     directed: Vec<bool>,
-    /// Between rounds there is a collective of all.
+    /// Whether a collective of all ranks separates the rounds.
     collectives: bool,
     seed: u64,
 }
@@ -79,7 +79,8 @@ const LONGEST: u64 = 6000;
 
 impl Script {
     fn draw(rng: &mut Rng, ranks: u32, may_crash: bool) -> Script {
-        // Who gets an error may not take what is announced, so that its sender would wait: here nobody announces, or all name.
+        // A receive that fails may leave an announced message without receive, whose sender would wait. So
+        // either no message is announced, or all receives name their senders.
         let rounds = (0..rng.u32(1..4)).map(|round| {
             let message = |_| Message {
                 from: rng.u32(..ranks),
@@ -131,7 +132,7 @@ impl Script {
     }
 }
 
-/// A world to run: everything drawn.
+/// A world with everything that was drawn for it.
 struct Drawn {
     plan: Plan,
     network: u8,
@@ -224,7 +225,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
             Faults::draw(rng.u64(..), ranks, horizon_ps, crashes)
         }
     };
-    // Back-pressure with credits only: without them full mailboxes can stop each other, which is what credits are for.
+    // Back-pressure only with credits. Without credits, full mailboxes can block each other.
     let lanes = ranks * (quota_slots + credit_slots + 1);
     Drawn {
         plan,
@@ -237,7 +238,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
     }
 }
 
-/// What came of it: the report, and the errors that programs have got.
+/// The report, and the number of errors that programs got.
 type RunResult = Result<(Report, u64), Stuck>;
 
 fn run_on<N: Network>(
@@ -253,7 +254,7 @@ fn run_on<N: Network>(
     let world = if drawn.faults == Faults::default() {
         world
     } else {
-        world.with_faults(&drawn.faults).expect("faults of ranks that there are")
+        world.with_faults(&drawn.faults).expect("valid faults of ranks")
     };
     let report = prepare(world.checked(true)).run()?;
     let errors = *errors.borrow();
@@ -296,7 +297,8 @@ fn run(drawn: &Drawn, mutant: Option<weir_proto::flow::Mutant>) -> RunResult {
     }
 }
 
-/// Runs a world twice. Returns its report and the programs' errors, or why it failed and the line that runs it again.
+/// Runs a world twice. Returns its report and the errors of its programs, or the reason of a failure with the
+/// command that repeats it.
 fn world(
     name: &str,
     seed: u64,
@@ -331,7 +333,7 @@ fn seeds(default_worlds: u64) -> Vec<u64> {
     (0..worlds.unwrap_or(default_worlds)).collect()
 }
 
-/// Runs worlds, and counts what they went through.
+/// Runs several worlds and counts the events in them.
 fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str, u64> {
     let mut seen = BTreeMap::new();
     for seed in seeds(default_worlds) {
@@ -359,7 +361,7 @@ fn worlds(name: &str, kind: Ranks, default_worlds: u64) -> BTreeMap<&'static str
     seen
 }
 
-/// None of them may be vacuous, unless a single world is run again.
+/// Checks that each of these events happened, so that no test is vacuous. Skipped when one world is repeated.
 fn assert_seen(seen: &BTreeMap<&'static str, u64>, what: &[&str]) {
     let alone = std::env::var("WEIR_SEED").is_ok();
     assert!(alone || what.iter().all(|what| seen[what] > 10), "{seen:?}");
@@ -404,11 +406,11 @@ fn injected_bugs_are_found_with_a_repeat_command() {
         let line = format!("again: WEIR_SEED={seed:x} cargo test -p weir-sim --test faults {name}");
         assert_eq!(why.lines().last(), Some(line.as_str()));
         assert_eq!(failing(seed), Some((seed, why)), "the same world fails in the same way");
-        assert!(world(name, seed, Ranks::NoFaults, None).is_ok(), "the right rule does not");
+        assert!(world(name, seed, Ranks::NoFaults, None).is_ok(), "the right rule passes");
     }
 }
 
-/// A plan of two ranks for tests by hand.
+/// A world of two ranks for hand-written tests.
 fn pair(scheme: Scheme) -> Plan {
     let plan = draw(0, Ranks::NoFaults).plan;
     let config = Config {
@@ -472,7 +474,7 @@ fn faults_that_links_cannot_repair_are_rejected() {
 
 #[test]
 fn a_lost_packet_is_retransmitted_and_later_packets_wait() {
-    // Half of the packets are lost at first: messages of 37 packets still arrive whole and in order.
+    // Half of the packets are lost at first. Messages of 37 packets still arrive whole and in order.
     let extoll = extoll::Parameters {
         mesh: Mesh { size: [2, 1, 1] },
         ranks_per_node: 1,
@@ -503,7 +505,7 @@ fn a_lost_packet_is_retransmitted_and_later_packets_wait() {
 fn slow_and_paused_ranks_delay_the_run() {
     let time = |faults: Faults| {
         let world = World::new(pair(STATIC), ideal(), program(50, 8));
-        world.with_faults(&faults).expect("possible").run().expect("ends").finished_at
+        world.with_faults(&faults).expect("valid faults").run().expect("ends").finished_at
     };
     let sound = time(Faults::default());
     let slow = time(Faults { slow: vec![Slow { rank: 1, percent: 1000 }], ..Faults::default() });
@@ -515,7 +517,7 @@ fn slow_and_paused_ranks_delay_the_run() {
 
 #[test]
 fn a_crash_is_reported_and_fails_operations_on_the_dead_rank() {
-    // Rank 1 crashes at 30 us; rank 0 waits for its message, and then sends to it. The others go on.
+    // Rank 1 crashes at 30 us. Rank 0 waits for its message, and then sends to it. The other ranks continue.
     let seen = Rc::new(RefCell::new(Vec::new()));
     let noted = Rc::clone(&seen);
     let program = move |rank: Rank| -> Program {
@@ -545,18 +547,18 @@ fn a_crash_is_reported_and_fails_operations_on_the_dead_rank() {
     let faults =
         Faults { crashes: vec![Crash { rank: 1, at: 30 * US }], notice_ps: 50 * US, ..Faults::default() };
     let plan = Plan { ranks: 4, ..pair(STATIC) };
-    let world = World::new(plan, ideal(), program).with_faults(&faults).expect("possible");
-    let report = world.run().expect("nobody hangs");
+    let world = World::new(plan, ideal(), program).with_faults(&faults).expect("valid faults");
+    let report = world.run().expect("no rank hangs");
     let died = Some(weir_proto::PeerFault::Died);
     assert_eq!(*seen.borrow(), [(80 * US, died, died)]);
     assert_eq!(report.finished[1], 30 * US);
 }
 
-/// A network that keeps to nothing: it loses a packet, or holds one back while others pass.
+/// A broken network: loses a packet, or delays one while others pass.
 struct UnreliableNetwork {
     inner: Ideal,
     arrivals: u32,
-    /// The packet that it is about, and by how much it is late; `None`: it is lost.
+    /// Index of the affected packet, and its delay; `None`: it is lost.
     victim: u32,
     late_ps: Option<u64>,
 }
@@ -607,7 +609,8 @@ fn a_network_that_loses_or_reorders_is_detected() {
         World::new(pair(Scheme::Unlimited), network, program(10, 8)).checked(true).run()
     };
     assert!(run(99, None).is_ok());
-    // The last message is lost: its receiver waits. One in between: what comes instead is not the next.
+    // If the last message is lost, its receiver waits. If one before it is lost, the next packet is out of
+    // order.
     assert!(matches!(run(10, None), Err(Stuck::Deadlock { waiting: 1, first: 1, .. })));
     for late_ps in [None, Some(10 * US)] {
         let Err(Stuck::InvariantViolated { what, .. }) = run(3, late_ps) else { panic!("not noticed") };
@@ -620,7 +623,7 @@ fn a_message_left_at_the_end_is_detected() {
     let stuck = World::new(pair(STATIC), ideal(), |rank| -> Program {
         Box::pin(async move {
             if rank.rank() == 0 {
-                rank.send(1, 0, 8).await; // and nobody receives it
+                rank.send(1, 0, 8).await; // no rank receives it
             }
         })
     });

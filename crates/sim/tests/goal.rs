@@ -1,4 +1,4 @@
-//! GOAL schedules: the finishing times of LogGOPSim, and what is refused.
+//! GOAL schedules finish at the times of LogGOPSim, and invalid ones are rejected.
 
 use weir_proto::Scheme;
 use weir_sim::goal::Schedule;
@@ -35,8 +35,10 @@ fn schedules_finish_at_loggopsims_times() {
     }
 }
 
-/// By LogGOPSim's rules. Rank 1 begins at 4,000 ns to take what lets it work (5,000 ns, from 30,070 on) and then send. What rank 2 sent at 1,000 is
-/// taken (1,542 ns) before the work, what it sent at 6,000 behind that, and what it sent at 31,000, when the work has begun, behind the send.
+/// The rules of LogGOPSim. At 4,000 ns rank 1 begins to receive what lets it compute (5,000 ns, from 30,070
+/// on) and then send. The message that rank 2 sent at 1,000 is received (1,542 ns) before the computation,
+/// the one from 6,000 after it. The message from 31,000 comes after the start of the computation, so it is
+/// received after the send.
 #[test]
 fn the_operation_ready_first_runs_first() {
     let finishes = |sent_after: u64| {
@@ -69,7 +71,8 @@ fn the_operation_ready_first_runs_first() {
     assert_eq!([1_000, 6_000, 31_000].map(finishes), [later, later, end_of_work + behind_it]);
 }
 
-/// The NIC takes the second send at 1,594 ns (`g` and 99 bytes), 94 after the processor is free: the work goes first, and the message is there at 25,500.
+/// The NIC takes the second send at 1,594 ns (`g` and 99 bytes), 94 ns after the processor is free. So the
+/// computation goes first, and the message arrives at 25,500.
 #[test]
 fn computation_precedes_a_send_that_waits_for_the_nic() {
     let schedule = "num_ranks 2
@@ -150,7 +153,7 @@ fn a_receive_smaller_than_its_message_is_rejected() {
             "num_ranks 2\nrank 0 {{\nl1: send 800b to 1\nl2: send 8b to 1\n}}\nrank 1 {{\n{receives}}}"
         ))
     };
-    // Which of two is for which message nobody knows before it runs.
+    // Before the run it is unknown which of the two receives gets which message.
     assert!(schedule("l1: recv 8b from 0\nl2: recv 800b from 0\n").is_ok());
     assert!(schedule("l1: recv 2000b from 0\nl2: recv 800b from 0\n").is_ok());
     assert_eq!(
@@ -182,7 +185,7 @@ fn a_deadlocked_schedule_is_rejected() {
     ] {
         schedule(one, other).expect("ends");
     }
-    // At the limits, and one rank that receives what it has sent before.
+    // Values at their limits, and one rank that receives its own messages.
     let one = "num_ranks 1\nrank 0 {\nl1: calc 1000000000000\nl2: send 1099511627776b to 0\nl3: recv 1099511627776b from 0\n";
     Schedule::parse(&format!("{one}l3 irequires l2\n}}")).expect("ends");
     let refused = Schedule::parse(&format!("{one}l2 requires l3\n}}")).expect_err("a circle");

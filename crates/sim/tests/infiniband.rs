@@ -1,5 +1,5 @@
-//! The InfiniBand model: times add up, links are shared, reads need no processor of their owner, and a receiver that is not ready
-//! says so.
+//! The InfiniBand model: times add up, links are shared, remote reads need no processor of the owner, and a
+//! receiver that is not ready answers with a NAK.
 
 use weir_proto::Scheme;
 use weir_proto::flow::hardware::WITHOUT_LIMIT;
@@ -22,7 +22,7 @@ fn plan(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> Plan {
     plan
 }
 
-/// Twice: the same plan is the same run.
+/// Runs the plan twice and checks that both runs are equal.
 fn run<F>(parameters: Parameters, plan: Plan, program: impl Fn(Rank) -> F) -> Report
 where
     F: Future<Output = ()> + 'static,
@@ -55,7 +55,7 @@ fn message_latency_is_the_sum_of_ends_links_and_switches() {
         let report = run(parameters, plan, |rank| from_first_to_last(rank, 1, 4));
         let bytes = 4 + 48;
         let ends = 2 * (300 * NS + bytes * 1000) + (2900 + 1700) * NS;
-        // Cut through: the packet's length on the wire counts once.
+        // Cut-through: the length of the packet counts once.
         let expected = ends + links * 200 * NS + (bytes + 26) * 1000;
         assert_eq!(report.finished_at, expected, "{tree:?}");
         assert_eq!(report.packet_hops, links + 2);
@@ -82,7 +82,7 @@ fn four_byte_latency_is_that_of_the_2003_cluster() {
 
 #[test]
 fn the_bus_limits_large_messages_and_remote_reads_need_no_target_processor() {
-    // The owner of the memory computes all the while; 1 MB in packets of 2 KB.
+    // The owner of the memory computes all the time. 1 MB in packets of 2 KB.
     let report = run(CLUSTER, plan(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
         if rank.rank() == 0 {
             let send = rank.isend(1, 0, 1 << 20);
@@ -97,13 +97,13 @@ fn the_bus_limits_large_messages_and_remote_reads_need_no_target_processor() {
     let took = report.finished[1];
     assert!(took > least && took < least + 40 * US, "{took} ps, the bus alone {least}");
     assert_eq!(report.counters[1].cross_memory_bytes, 1 << 20);
-    // Request and answers: memory, adapter, switch, adapter, memory.
+    // Request and answers pass memory, adapter, switch, adapter and memory.
     assert!(report.packet_hops >= 4 * (packets + 1));
 }
 
 #[test]
 fn link_credits_apply_back_pressure() {
-    // Seven to one: the receiver's link and bus carry everything, whatever the buffers in between.
+    // Seven senders, one receiver: the receiver's link and bus carry everything, for any number of buffers.
     let time = |buffer_packets| {
         let parameters = Parameters { buffer_packets, ..CLUSTER };
         let report = run(parameters, plan(8, Scheme::Unlimited, 1, Cost::FREE), |rank| async move {
@@ -129,7 +129,7 @@ fn link_credits_apply_back_pressure() {
 
 #[test]
 fn traffic_on_another_path_is_not_delayed() {
-    // Two leaves of four; 0 floods 4, while 1 talks to 5 through another spine.
+    // Two leaves of four hosts. Rank 0 floods rank 4, while rank 1 sends to rank 5 through another spine.
     let parameters = Parameters { tree: FatTree { arity: 4, levels: 2 }, ..CLUSTER };
     let program = |flood: bool| {
         move |rank: Rank| async move {
@@ -157,7 +157,7 @@ fn traffic_on_another_path_is_not_delayed() {
 
 #[test]
 fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
-    // One buffer; the receiver computes for 100 us, then takes one message after the other.
+    // One buffer. The receiver computes for 100 us, then receives one message after the other.
     let program = |rank: Rank| async move {
         if rank.rank() == 0 {
             let sends: Vec<_> = (0..3).map(|_| rank.isend(1, 0, 4)).collect();
@@ -173,12 +173,14 @@ fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
     let scheme = Scheme::Hardware { rnr_timer_ns: timer_ns, rnr_retries: WITHOUT_LIMIT };
     let report = run(CLUSTER, plan(2, scheme, 1, Cost::FREE), program);
     let sender = &report.counters[0];
-    // The second is refused when it arrives (about 5 us), and 30 us and a round trip later, again and again until 100 us.
+    // The second message is refused when it arrives (about 5 us), and again every 30 us and a round trip,
+    // until 100 us.
     let bytes = 4 + 48;
     let there = 2 * (300 * NS + bytes * 1000) + 4600 * NS + 2 * 200 * NS + (bytes + 26) * 1000;
     let back = InfiniBand::new(CLUSTER).one_way_ps(1, 0);
     let round = there + back + timer_ns * 1000;
-    // The processor of the receiver is free at 100 us; attempts of the second message arrive at `there` + k rounds.
+    // The processor of the receiver is free at 100 us. Attempts of the second message arrive at `there` + k
+    // rounds.
     let refused = (100 * US - there).div_ceil(round);
     assert_eq!(sender.rnr_naks, sender.rnr_retries, "every refusal is tried again");
     assert!(
@@ -192,7 +194,8 @@ fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
 
 #[test]
 fn rnr_retries_need_no_processor() {
-    // The sender posts two messages and computes for 10 ms; the receiver has one buffer and takes both long before that.
+    // The sender posts two messages and computes for 10 ms. The receiver has one buffer and receives both
+    // long before that.
     let report = run(CLUSTER, plan(2, UNHURRIED, 1, COST_2003), |rank| async move {
         if rank.rank() == 0 {
             let sends: Vec<_> = (0..2).map(|_| rank.isend(1, 0, 4)).collect();

@@ -1,4 +1,4 @@
-//! The NAS patterns: messages and bytes as the benchmarks' sources have them, and as Liu & Panda counted them.
+//! NAS kernels send the messages and bytes of the benchmarks' sources, and the message counts of Liu & Panda.
 
 mod support;
 
@@ -8,7 +8,7 @@ use weir_proto::Scheme;
 use weir_sim::workload::Workload;
 use weir_sim::world::Plan;
 
-/// What one iteration sends: messages and bytes of all ranks, the barrier before it not included.
+/// Messages and bytes of one iteration, summed over all ranks, without the barrier before it.
 fn iteration(kernel: &str, class: &str, ranks: u32) -> (u64, u64) {
     let (once, twice) =
         (support::traffic(&nas(kernel, class, 1), ranks), support::traffic(&nas(kernel, class, 2), ranks));
@@ -17,7 +17,8 @@ fn iteration(kernel: &str, class: &str, ranks: u32) -> (u64, u64) {
 
 #[test]
 fn integer_sort_adds_up_buckets_and_exchanges_keys() {
-    // 512 buckets and 5 places: 2068 B, long enough for halving and doubling; counts by Bruck; 65,536 keys.
+    // 512 buckets and 5 places: 2068 B, long enough for recursive halving. Key counts use Bruck's algorithm.
+    // 65,536 keys.
     let (buckets, counts, keys) = ((48, 2 * 7 * 2068), (24, 8 * 12 * 4), (56, 56 * 65_536 / 64 * 4));
     assert_eq!(iteration("is", "S", 8), (buckets.0 + counts.0 + keys.0, buckets.1 + counts.1 + keys.1));
 }
@@ -33,7 +34,7 @@ fn lu_sends_edges_plane_by_plane() {
     // 4 x 2 ranks, 10 edges between them, two sweeps over 10 inner planes; then all edges in both directions.
     let (messages, bytes) = iteration("lu", "S", 8);
     assert_eq!(messages, 2 * 10 * 10 + 2 * 10);
-    // Inner points: 2 + 3 + 3 + 2 along x, 5 of 6 along y. Faces: whole, twelve planes deep, two layers.
+    // Inner points: 2 + 3 + 3 + 2 along x, 5 of 6 along y. Faces: all points, twelve planes, two layers.
     let plane = 5 * 8 * (10 + 6 * 5);
     let layers = 2 * 2 * 5 * 8 * 12 * (4 * 3 + 6 * 6);
     assert_eq!(bytes, 2 * 10 * plane + layers);
@@ -41,21 +42,22 @@ fn lu_sends_edges_plane_by_plane() {
 
 #[test]
 fn conjugate_gradient_sums_along_rows_and_transposes() {
-    // 2 x 4 ranks: sums take two exchanges; four ranks are their own transposed. Pieces are 350 numbers.
+    // 2 x 4 ranks. A sum takes two exchanges. Four ranks are their own transposed rank. Pieces are 350
+    // numbers.
     let (pieces, transposed) = (26 * 2 * 8, 26 * 4);
     let (one, two) = ((1 + 25 * 2 + 1) * 2 * 8, 2 * 8);
     assert_eq!(
         iteration("cg", "S", 8),
         (pieces + transposed + one + two, (pieces + transposed) * 2800 + one * 8 + two * 16)
     );
-    // 4 x 4 ranks: four on the diagonal.
+    // 4 x 4 ranks, of which four are on the diagonal.
     let (messages, _) = iteration("cg", "S", 16);
     assert_eq!(messages, 16 * (26 * 2 + 52 * 2 + 2) + 26 * 12);
 }
 
 #[test]
 fn multigrid_exchanges_six_faces_of_every_grid() {
-    // 32^3 on 2 x 2 x 2: levels 1 to 5; each has as many exchanges as operations.
+    // 32^3 points on 2 x 2 x 2 ranks: levels 1 to 5, each with one exchange per operation.
     let exchanges = [(5, 3), (4, 3), (3, 3), (2, 3), (1, 2)];
     let messages: u64 = exchanges.iter().map(|&(_, times)| times * 6 * 8).sum();
     let face_bytes = |level: u32| {
@@ -69,7 +71,7 @@ fn multigrid_exchanges_six_faces_of_every_grid() {
 
 #[test]
 fn multipartition_solvers_sweep_along_diagonals() {
-    // 4 x 4 ranks, cells of 3^3: six faces, then three stages forwards and back along each axis.
+    // 4 x 4 ranks, cells of 3^3: six faces, then three stages forwards and backwards along each axis.
     let (faces, each_way) = (6 * 16, 3 * 3 * 16);
     let face_bytes = 3 * 2 * 5 * 8 * 9;
     let bytes = |numbers| faces * face_bytes + each_way * 8 * 9 * numbers;
@@ -77,8 +79,8 @@ fn multipartition_solvers_sweep_along_diagonals() {
     assert_eq!(iteration("sp", "S", 16), (faces + 2 * each_way, bytes(22 + 10)));
 }
 
-/// MPI messages as a process of MVAPICH sends them: a long one takes a request and an end from the sender, and an answer from
-/// the receiver.
+/// MPI messages of each process as MVAPICH sends them. A long message takes a request and an end from the
+/// sender, and an answer from the receiver.
 fn protocol_messages(workload: &Workload, ranks: u32) -> Vec<u64> {
     const LONG: u64 = 2048;
     let journals = journal::simulated(workload, ranks, Scheme::Unlimited);
@@ -91,9 +93,10 @@ fn protocol_messages(workload: &Workload, ranks: u32) -> Vec<u64> {
 
 #[test]
 fn message_counts_match_liu_and_panda() {
-    // Their table for class A, "#Total Msg". They ran BT and SP on 16 processes; their two rows fit if they are exchanged (SP has
-    // twice as many steps with as many messages). CG is that of a rank which is its own transposed, such as rank 0; LU that
-    // of one inside the grid. One iteration is counted here; ours end without what start-up and verification send.
+    // "#Total Msg" of their table for class A. They ran BT and SP on 16 processes. Their rows of BT and SP
+    // fit if they are exchanged, because SP has twice as many steps with as many messages each. The CG row is
+    // that of a rank that is its own transposed rank, such as rank 0. The LU row is that of a rank inside the
+    // grid. We count one iteration; start-up and verification are not part of the model.
     let per_iteration = |kernel, ranks| {
         let (once, twice) =
             (protocol_messages(&nas(kernel, "A", 1), ranks), protocol_messages(&nas(kernel, "A", 2), ranks));
@@ -149,7 +152,7 @@ fn imbalance_divides_the_work_by_seed_and_keeps_the_messages() {
     let uneven = [1, 2, 3].map(|seed| finished(20, seed));
     for (ms, sent) in uneven {
         assert_eq!(sent, messages);
-        // The slowest of eight ranks decides: it has up to 20 % more than the mean, which takes 10 ms.
+        // The slowest of eight ranks decides. It has up to 20 % more work than the mean, which takes 10 ms.
         assert!(ms > even_ms + 0.2 && ms < even_ms + 2.1, "{ms} ms after {even_ms} ms");
     }
     assert_eq!(uneven[0], finished(20, 1));

@@ -1,4 +1,4 @@
-//! The same programs in the simulator and on the real engine: the same messages, the same results, and all end.
+//! Programs send and receive the same messages in the simulator and on the real engine, and end in both.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{SCHEMES, journal, real};
 use weir_proto::Scheme;
 use weir_sim::workload::Workload;
 
-/// Runs a workload both ways and compares what each rank did, message by message.
+/// Runs a workload both ways and compares each rank message by message.
 fn compare(workload: &Workload, ranks: u32, scheme: Scheme) {
     let simulated = journal::simulated(workload, ranks, scheme);
     let real = real::run(ranks, scheme, |rank| workload.program(rank));
@@ -25,7 +25,8 @@ fn compare(workload: &Workload, ranks: u32, scheme: Scheme) {
 fn programs_behave_the_same_on_the_real_engine() {
     let (catalogue, mut compared) = (catalogue(), 0);
     for (number, workload) in catalogue.iter().enumerate() {
-        // Ranks and schemes take turns, so that each meets much of the catalogue.
+        // Each workload gets other numbers of ranks and other schemes, so that all combinations are covered
+        // in part.
         let ranks =
             [8, 5, 4, 7, 6].into_iter().cycle().skip(number).take(5).find(|&n| workload.check(n).is_ok());
         if let Some(ranks) = ranks {

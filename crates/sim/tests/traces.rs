@@ -1,6 +1,8 @@
-//! Trace hashes of small worlds, kept in a file: a change that is not meant to change the model changes none of them.
+//! Compares the trace hashes of small worlds with a file. A change that does not affect the model changes no
+//! hash.
 //!
-//! If a change of the model is meant, write the file anew: `WEIR_WRITE_TRACES=1 cargo test -p weir-sim --test traces`.
+//! This command writes the file again after an intended change of the model:
+//! `WEIR_WRITE_TRACES=1 cargo test -p weir-sim --test traces`.
 
 use std::fmt::Write as _;
 use std::path::Path;

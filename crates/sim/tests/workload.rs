@@ -1,4 +1,5 @@
-//! Workloads: the messages and bytes that their sources state, an end under every scheme, and what is refused.
+//! Workloads send the messages and bytes of their sources, end under every scheme, and reject invalid
+//! parameters.
 
 mod support;
 
@@ -7,7 +8,7 @@ use support::{SCHEMES, recorded, run, run_with, start_messages, traffic, workloa
 use weir_proto::Scheme;
 use weir_sim::workload::{Workload, measure};
 
-/// The `part`-th half of the catalogue: two tests share the work, and the cores.
+/// Runs half `part` of the catalogue. Two tests share the work, so that they use two cores.
 fn ends_everywhere(part: usize) {
     for workload in catalogue().into_iter().skip(part).step_by(2) {
         let allowed = [1, 2, 3, 8, 16].into_iter().filter(|&ranks| workload.check(ranks).is_ok());
@@ -36,7 +37,7 @@ fn odd_workloads_end_under_every_scheme_and_record_their_measures() {
 
 #[test]
 fn three_slots_per_sender_are_enough() {
-    // A message of 2 KB takes 37: every sender stops and goes.
+    // A message of 2 KB takes 37 slots, so every sender has to wait for credits.
     let schemes = SCHEMES.into_iter().filter(|scheme| scheme.grants());
     let mut schemes = schemes.cycle();
     for workload in catalogue() {
@@ -51,7 +52,7 @@ fn three_slots_per_sender_are_enough() {
 
 #[test]
 fn the_half_round_trip_is_the_price_of_a_message() {
-    // 8 B: 0.2 us to call, 1 us and 100 ps a byte on the wire, 0.05 us to take it.
+    // 8 B: 0.2 us for the call, 1 us and 100 ps per byte on the wire, 0.05 us to retrieve the packet.
     let pairs = workload(
         "[multi_pingpong]\nmessage_bytes = 8\npairs = 3\npartner_distance_ranks = 4\nround_trips = 10\nwarmup_round_trips = 2",
     );
@@ -85,7 +86,7 @@ fn alltoall_sends_the_messages_of_its_algorithm() {
         let (n, rounds) = (u64::from(n), u64::from(n.next_power_of_two().ilog2()));
         assert_eq!(messages("linear"), (3 * n * (n - 1), 3 * n * (n - 1) * 100));
         assert_eq!(messages("pairwise"), (3 * n * (n - 1), 3 * n * (n - 1) * 100));
-        // Each of the other blocks travels once for each bit of its distance.
+        // Each other block travels once for each bit of its distance.
         let travels: u64 = (0..n).map(|block| u64::from(block.count_ones())).sum();
         assert_eq!(messages("bruck"), (3 * n * rounds, 3 * n * travels * 100));
     }
@@ -96,7 +97,7 @@ fn groups_exchange_while_other_ranks_wait() {
     let toml = "[alltoall_groups]\nmessage_bytes = 100\ngroup_ranks = 4\ngroups = 2\ncalls = 3";
     let workload = workload(toml);
     let (messages, bytes) = traffic(&workload, 16);
-    // Two groups of four with two barriers each, then one barrier of all.
+    // Two groups of four with two barriers each, then one barrier of all ranks.
     assert_eq!(messages, 2 * (3 * 4 * 3 + start_messages(4)) + start_messages(16) / 2);
     assert_eq!(bytes, 2 * 3 * 4 * 3 * 100);
     let report = run(&workload, 16, Scheme::Static { piggyback: false });
@@ -127,7 +128,7 @@ fn phases_note_the_credits_of_rank_0_for_each_group() {
     }
     assert!(recorded(&report, measure::CREDITS[3][0]).is_empty());
 
-    // With dynamic credits the two that talk to each other gain what the others lose.
+    // With dynamic credits the two active ranks gain what the others lose.
     let toml = "[alltoall_phases]\nmessage_bytes = 2048\ngroup_ends = [2, 8]\n\
                 phases = [{ ranks = 8, calls = 3 }, { ranks = 2, calls = 30 }]";
     let report = run(&support::workload(toml), 8, Scheme::Dynamic { piggyback: false });
@@ -174,7 +175,8 @@ fn bandwidth_sends_windows_and_one_answer_each() {
         let report = run(&bandwidth, 3, Scheme::Unlimited);
         let (rank, rate) = recorded(&report, measure::MESSAGES_PER_S)[0];
         assert_eq!(rank, 0);
-        // 0.2 us to call, 10 packets of 40 ns: at most 1.67 million; the last of 20 and the answer cost 2 us more.
+        // 0.2 us for the call, 10 packets of 40 ns: at most 1.67 million. The last of 20 messages and the
+        // answer take 2 us more.
         assert!((1.2e6..1.67e6).contains(&rate), "{rate}");
         let (_, bytes) = recorded(&report, measure::BANDWIDTH_BYTES_PER_S)[0];
         assert!((bytes / rate - 512.0).abs() < 1e-6);
@@ -204,7 +206,8 @@ fn neighbours_exchange_faces() {
         let (messages, bytes) = traffic(&workload(&toml(periodic)), 8);
         (messages - start_messages(8), bytes)
     };
-    // Along x 3 of 4 pairs in each of 2 rows, along y one pair in each of 4 columns; twice as many messages as pairs.
+    // Along x there are 3 of 4 pairs in each of 2 rows, along y one pair in each of 4 columns. Each pair
+    // sends two messages.
     assert_eq!(steps(false), (3 * 2 * (6 + 4), 3 * 2 * (6 * 10 + 4 * 1000)));
     assert_eq!(steps(true), (3 * 2 * (8 + 8), 3 * 2 * (8 * 10 + 8 * 1000)));
     let report = run(&workload(&toml(true)), 8, Scheme::Unlimited);
@@ -219,7 +222,7 @@ fn invalid_workloads_are_rejected_with_the_allowed_values() {
         refused("[alltoall]\nalgorithm = 'bruck'\nmessage_bytes = 1\ncalls = 0", 4),
         "calls is 0; allowed: 1 to 1000000000"
     );
-    // With those before them more than a `u32` holds.
+    // The product with the fields before it exceeds a `u32`.
     for (toml, said) in [
         (
             "[latency]\nmessage_bytes = 8\nround_trips = 4294967295\nwarmup_round_trips = 1",

@@ -1,4 +1,4 @@
-//! Worlds: programs run to their end, the same plan twice is the same run, and nothing is lost on the way.
+//! Worlds: programs run to their end, the same plan gives the same run, and no message is lost.
 
 use std::rc::Rc;
 
@@ -112,7 +112,8 @@ fn call_jitter_makes_seeds_different_worlds() {
 
 #[test]
 fn message_latency_is_the_sum_of_its_costs() {
-    // One 8 B message: call, one packet, wire, taken, copied, matched. The receive was posted long before.
+    // One message of 8 B: call, one packet, wire, retrieval, copy, matching. The receive was posted long
+    // before.
     let report = run(plan(2, STATIC), |rank| async move {
         if rank.rank() == 0 {
             rank.compute(10 * US);
@@ -152,7 +153,8 @@ fn a_message_waits_for_the_next_poll_of_its_receiver() {
 
 #[test]
 fn credits_slow_a_sender_only_when_they_run_out() {
-    // 2 KB are 37 packets: a quota of 60 with two credit slots lets them pass in a steady flow (5.4), one of 20 does not.
+    // 2 KB are 37 packets. A quota of 60 with two credit slots lets them pass without waiting (thesis, 5.4),
+    // a quota of 20 does not.
     let time = |scheme, quota_slots| {
         let plan = Plan { quota_slots, ..plan(2, scheme) };
         let report = run(plan, |rank| async move {
@@ -181,7 +183,7 @@ fn a_deadlocked_program_is_detected() {
     assert_eq!(stuck.unwrap_err(), Stuck::Deadlock { at_ns: 300, waiting: 1, first: 1 });
 }
 
-/// Each of these times is one that a plan may have.
+/// A plan may state each of these times.
 #[test]
 fn virtual_time_overflow_is_an_error() {
     for others in [1, 2] {

@@ -1,4 +1,4 @@
-//! Every workload in small, as a plan would name it.
+//! Small variants of every workload, as plans name them.
 
 use weir_sim::workload::Workload;
 
@@ -26,7 +26,7 @@ pub const CATALOGUE: &[&str] = &[
     "[neighbours]\ngrid = [4, 2, 2]\nperiodic = false\nface_bytes = [512, 1024, 2048]\nsteps = 3\ncompute_ns = 5000",
 ];
 
-/// Of the Intel MPI Benchmarks, those with a message.
+/// The Intel MPI Benchmarks that send messages.
 pub const IMB: &[&str] = &[
     "ping_pong",
     "ping_ping",
@@ -46,21 +46,21 @@ pub const IMB: &[&str] = &[
     "alltoallv",
 ];
 
-/// One of them.
+/// One Intel MPI Benchmark.
 pub fn imb(benchmark: &str, library: &str, message_bytes: u64, calls: u32) -> Workload {
     super::workload(&format!(
         "[imb]\nbenchmark = '{benchmark}'\nlibrary = '{library}'\nmessage_bytes = {message_bytes}\ncalls = {calls}"
     ))
 }
 
-/// A NAS benchmark.
+/// One NAS kernel.
 pub fn nas(kernel: &str, class: &str, iterations: u32) -> Workload {
     super::workload(&format!(
         "[nas]\nkernel = '{kernel}'\nclass = '{class}'\nlibrary = 'mpich'\niteration_compute_ns = 20000\niterations = {iterations}"
     ))
 }
 
-/// All of it; long messages too, so that every algorithm of every library has its turn.
+/// All workloads. Long messages are part of it, so that every algorithm of every library runs.
 pub fn catalogue() -> Vec<Workload> {
     let mut all: Vec<Workload> = CATALOGUE.iter().map(|toml| super::workload(toml)).collect();
     for library in ["mpich", "open_mpi"] {

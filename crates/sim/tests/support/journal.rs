@@ -1,4 +1,4 @@
-//! What a rank does, written down from outside, whoever drives it.
+//! Journals: what each rank sends, receives and records, noted independently of its driver.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use weir_proto::Scheme;
 use weir_sim::program::{self, Call, Handle, Program, Rank, Shared, Status};
 use weir_sim::workload::Workload;
 
-/// What one rank did.
+/// The journal of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Journal {
-    /// To whom, tag, bytes; in the order of the calls.
+    /// Receiver, tag and bytes of each send, in the order of the calls.
     pub sends: Vec<(u32, u64, u64)>,
-    /// What each receive got, in the order in which they were posted.
+    /// Result of each receive, in the order in which they were posted.
     pub receives: Vec<Option<Status>>,
-    /// Names of what was recorded.
+    /// Names of recorded measures.
     pub records: Vec<&'static str>,
 }
 
 impl Journal {
-    /// Returns the place of its result.
+    /// Adds a receive. Returns the index of its result.
     pub fn begin_receive(&mut self) -> usize {
         self.receives.push(None);
         self.receives.len() - 1
@@ -30,7 +30,7 @@ impl Journal {
     }
 }
 
-/// Runs a workload in the simulator. Returns what each rank did.
+/// Runs a workload in the simulator. Returns the journal of each rank.
 pub fn simulated(workload: &Workload, ranks: u32, scheme: Scheme) -> Vec<Journal> {
     let journals: Vec<_> = (0..ranks).map(|_| Rc::new(RefCell::new(Journal::default()))).collect();
     super::run_programs(ranks, scheme, |rank| -> Program {
@@ -40,12 +40,12 @@ pub fn simulated(workload: &Workload, ranks: u32, scheme: Scheme) -> Vec<Journal
     journals.iter().map(|journal| journal.take()).collect()
 }
 
-/// Hands on the calls of a workload's program to `rank` and notes them.
+/// Runs the program of a workload, passes its calls on to `rank` and notes them.
 async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>) {
     let shared = Shared::new(rank.rank(), rank.size());
     let mut program = workload.program(Rank::new(&shared));
     rank.use_wait_any();
-    // By the outer handle: the inner one, and the place of a receive's result.
+    // By outer handle: the inner handle, and the index of a receive's result.
     let mut open = Vec::new();
     let mut under_way = 0;
     let mut now_ps = 0; // clocks differ anyway; this one runs
@@ -94,7 +94,7 @@ async fn observed(rank: Rank, workload: Workload, journal: Rc<RefCell<Journal>>)
     }
 }
 
-/// An operation's handle for the program, and the place of its result.
+/// The program's handle of an operation, and the index of its result.
 type Open = Option<(Handle, Option<usize>)>;
 
 fn begin(open: &mut Vec<Open>, outer: Handle, inner: Handle, receive: Option<usize>) {

@@ -1,4 +1,4 @@
-//! Worlds for tests of workloads, and what programs do, written down from outside.
+//! Helpers for tests of workloads: worlds, and observation of their programs.
 #![allow(dead_code)] // each test file uses its part
 
 pub mod catalogue;
@@ -26,7 +26,7 @@ pub const SCHEMES: [Scheme; 8] = [
     Scheme::Dynamic { piggyback: true },
 ];
 
-/// A workload as plans name it.
+/// Parses a workload as in a plan.
 pub fn workload(toml: &str) -> Workload {
     toml::from_str(toml).unwrap_or_else(|error| panic!("{toml}: {error}"))
 }
@@ -34,7 +34,7 @@ pub fn workload(toml: &str) -> Workload {
 pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
     let cost =
         Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
-    // With dynamic credits it is the most that a sender can ever own.
+    // With dynamic credits, the quota is the most that a sender can ever own.
     let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
     let plan = Plan::new(ranks, scheme, quota_slots, cost);
     let region = DataRegion {
@@ -60,7 +60,7 @@ fn run_plan(plan: Plan, program: impl Fn(Rank) -> Program) -> Report {
     })
 }
 
-/// Runs a workload to its end and looks whether everything that was sent was received.
+/// Runs a workload to its end and checks that all messages were received.
 pub fn run(workload: &Workload, ranks: u32, scheme: Scheme) -> Report {
     run_with(workload, plan(ranks, scheme))
 }
@@ -77,19 +77,19 @@ pub fn run_with(workload: &Workload, plan: Plan) -> Report {
     report
 }
 
-/// Messages and bytes that a workload sends in all.
+/// Messages and bytes that a workload sends, summed over ranks.
 pub fn traffic(workload: &Workload, ranks: u32) -> (u64, u64) {
     let report = run(workload, ranks, Scheme::Unlimited);
     let counters = &report.counters;
     (counters.iter().map(|c| c.messages_sent).sum(), counters.iter().map(|c| c.bytes_sent).sum())
 }
 
-/// What a rank recorded under `name`, by rank.
+/// The values that ranks recorded under `name`, with their ranks.
 pub fn recorded(report: &Report, name: &str) -> Vec<(u32, f64)> {
     report.records.iter().filter(|r| r.name == name).map(|r| (r.rank, r.value)).collect()
 }
 
-/// Two barriers by dissemination among `n`: what precedes timed calls.
+/// Messages of two dissemination barriers among `n` ranks, which precede timed calls.
 pub fn start_messages(n: u64) -> u64 {
     2 * n * u64::from(n.next_power_of_two().ilog2())
 }

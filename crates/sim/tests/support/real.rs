@@ -1,4 +1,4 @@
-//! The same programs over the real engine: a thread for each rank, mailboxes in a private directory.
+//! Runs programs on the real engine: one thread for each rank, mailboxes in a private directory.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,10 +12,10 @@ use weir_sim::program::{self, Call, Handle, Program, Rank, Shared, Status};
 
 use super::journal::Journal;
 
-/// A run that has not ended by then never will.
+/// Bound of a run; a longer one never ends.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs `program` on every one of `ranks` ranks to its end. Returns what each did, by rank.
+/// Runs `program` on each of `ranks` ranks to its end. Returns the journals by rank.
 pub fn run(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program + Sync) -> Vec<Journal> {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let settings =
@@ -42,10 +42,10 @@ pub fn run(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program + Sync)
     journals
 }
 
-/// An operation under way.
+/// A pending operation.
 struct Open {
     handle: Handle,
-    /// Which of the journal's receives; `None`: a send.
+    /// Index of a receive in the journal; `None` for a send.
     receive: Option<usize>,
     memory: OwnedMemory,
 }
@@ -58,7 +58,7 @@ struct Driver {
     open: Vec<Option<Open>>,
     journal: Journal,
     begun: Instant,
-    /// Something has ended since the program ran last.
+    /// Whether an operation has completed since the program last ran.
     has_completions: bool,
 }
 
@@ -143,7 +143,7 @@ impl Driver {
                 let receive = Some(self.journal.begin_receive());
                 self.open.push(Some(Open { handle, receive, memory }));
             }
-            // Real time passes for virtual time, and nobody progresses meanwhile.
+            // Real time passes instead of virtual time, without progress of the engine.
             Call::Compute { ps, handle } => {
                 let (begun, work) = (Instant::now(), Duration::from_nanos(ps / 1000));
                 while begun.elapsed() < work {
@@ -194,7 +194,7 @@ impl Driver {
     }
 }
 
-/// What a message holds: known from where it comes from and its tag.
+/// Content of a message, determined by its source and tag.
 fn contents(source: u32, tag: u64, bytes: u64) -> Vec<u8> {
     let seed = source.wrapping_mul(31).wrapping_add(tag as u32) as u8;
     (0..bytes).map(|place| seed.wrapping_add(place as u8)).collect()
