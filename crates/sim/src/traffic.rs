@@ -12,7 +12,7 @@
 
 use crate::Picoseconds;
 use crate::network::{
-    Hold, Injection, Network, Output, Outputs, Reminder, ScheduledOutput, Segment, TrainId,
+    Hold, Injection, Network, Output, Outputs, Reminder, ScheduledOutput, TrainId, TrainPart,
 };
 use crate::queue::Queue;
 use crate::trace::Trace;
@@ -117,7 +117,7 @@ impl Traffic {
             scheduled = outputs.take(0, scheduled);
             for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
                 let event = match output {
-                    Output::Arrived(Segment { to, count, .. }) => Event::Arrived { to, count },
+                    Output::Arrived(TrainPart { to, count, .. }) => Event::Arrived { to, count },
                     Output::Released { rank } => Event::Send(rank),
                     Output::GetDone { .. } => unreachable!("nobody reads memory"),
                 };

@@ -18,7 +18,7 @@ use weir_proto::Geometry;
 
 use super::mesh::{DIRECTIONS, Mesh, PackedRouting};
 use super::packet_queue::{PacketIndex, PacketQueue, Packets};
-use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
+use super::{Hold, Injection, Network, Output, Outputs, TrainId, TrainPart};
 use crate::Picoseconds;
 
 /// Parameters.
@@ -307,8 +307,8 @@ impl Extoll {
         self.mailbox_room[to as usize] -= 1;
         let done = now + self.parameters.eject_packet_ps;
         *free_at = done;
-        let segment = Segment { train, to, first: index, count: 1, spacing_ps: 0 };
-        outputs.push(done + self.parameters.ends_ps, Output::Arrived(segment));
+        let part = TrainPart { train, to, first: index, count: 1, spacing_ps: 0 };
+        outputs.push(done + self.parameters.ends_ps, Output::Arrived(part));
         holds
     }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_proto::Geometry;
 
-use super::{Hold, Injection, Network, Output, Outputs, ScheduledOutput, Segment};
+use super::{Hold, Injection, Network, Output, Outputs, ScheduledOutput, TrainPart};
 use crate::Picoseconds;
 use crate::queue::Sequence;
 
@@ -150,7 +150,7 @@ impl<N: Network> Faulty<N> {
         let mut scheduled = outputs.take(before, std::mem::take(&mut self.scheduled));
         for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
             match output {
-                Output::Arrived(segment) => self.arrived(at, sequence, segment, outputs),
+                Output::Arrived(part) => self.arrived(at, sequence, part, outputs),
                 Output::GetDone { .. } => {
                     let late_ps = self.jitter_ps() + self.delay_ps();
                     outputs.push_with_sequence(at + late_ps, sequence, output);
@@ -166,14 +166,14 @@ impl<N: Network> Faulty<N> {
         &mut self,
         at: Picoseconds,
         sequence: Sequence,
-        segment: Segment,
+        part: TrainPart,
         outputs: &mut Outputs<N::Event>,
     ) {
-        let Segment { train, first, count, spacing_ps, .. } = segment;
+        let TrainPart { train, first, count, spacing_ps, .. } = part;
         let pair = self.pairs[train.0 as usize];
         let earliest = self.last.get(&pair).copied().unwrap_or(0);
         // Packets that no repair separates arrive as one part.
-        let mut run = Segment { count: 0, ..segment };
+        let mut run = TrainPart { count: 0, ..part };
         let mut run_at = (at + self.jitter_ps()).max(earliest);
         let mut next_at = run_at;
         for index in first..first + count {
@@ -184,7 +184,7 @@ impl<N: Network> Faulty<N> {
                 }
                 run_at = next_at + delay_ps;
                 next_at = run_at;
-                run = Segment { first: index, count: 0, ..segment };
+                run = TrainPart { first: index, count: 0, ..part };
             }
             run.count += 1;
             next_at += spacing_ps;

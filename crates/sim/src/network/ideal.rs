@@ -6,7 +6,7 @@
 
 use weir_proto::Geometry;
 
-use super::{Hold, Injection, Network, Output, Outputs, Segment};
+use super::{Hold, Injection, Network, Output, Outputs, TrainPart};
 use crate::Picoseconds;
 
 /// The network with its parameters.
@@ -88,12 +88,12 @@ impl Network for Ideal {
         self.packets += u64::from(packets);
         let packet_ps = payload_bytes / u64::from(packets) * self.byte_ps;
         let spacing_ps = spacing_ps.max(packet_ps);
-        let segment = Segment { train, to, first: 0, count: packets, spacing_ps };
+        let part = TrainPart { train, to, first: 0, count: packets, spacing_ps };
         let mut at = now + self.latency_ps + packet_ps;
         if self.byte_ps > 0 {
             at = self.in_order(now, at, u64::from(packets - 1) * spacing_ps, (from, to));
         }
-        outputs.push(at, Output::Arrived(segment));
+        outputs.push(at, Output::Arrived(part));
         Hold::Until(now + injection.spacing_ps * u64::from(packets))
     }
 

@@ -23,7 +23,7 @@ use weir_proto::Geometry;
 
 use super::fat_tree::{End, FatTree};
 use super::packet_queue::{PacketIndex, PacketQueue, Packets};
-use super::{Hold, Injection, Network, Output, Outputs, Segment, TrainId};
+use super::{Hold, Injection, Network, Output, Outputs, TrainId, TrainPart};
 use crate::Picoseconds;
 use crate::cost::Cost;
 use channel::{Channel, Leads, Moment};
@@ -450,8 +450,8 @@ impl InfiniBand {
         let sequence = outputs.draw();
         match packet.what {
             PacketKind::Train { train, rank } => {
-                let segment = Segment { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
-                outputs.push_with_sequence(at + send_ps + receive_ps, sequence, Output::Arrived(segment));
+                let part = TrainPart { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
+                outputs.push_with_sequence(at + send_ps + receive_ps, sequence, Output::Arrived(part));
             }
             PacketKind::Request { get } => {
                 outputs.remind_with_sequence(at + read_ps, sequence, Event::Answer(get));

@@ -7,7 +7,7 @@
 use weir_proto::Geometry;
 
 use super::ideal::WHOLE_MESSAGES;
-use super::{Hold, Injection, Network, Output, Outputs, Segment};
+use super::{Hold, Injection, Network, Output, Outputs, TrainPart};
 use crate::cost::Cost;
 use crate::{Picoseconds, TIME_LIMIT};
 
@@ -88,8 +88,8 @@ impl Network for LogGops {
         let inwards = &mut self.inwards[to as usize];
         let arrival = (start + overhead_ps + latency_ps).max(*inwards);
         *inwards = (arrival + gap_ps + bytes_ps).min(TIME_LIMIT);
-        let segment = Segment { train, to, first: 0, count: 1, spacing_ps: 0 };
-        outputs.push(arrival, Output::Arrived(segment));
+        let part = TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 };
+        outputs.push(arrival, Output::Arrived(part));
         Hold::Until(now)
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Packets that leave one sender for one destination back to back travel as a *train*. A train needs one
 //! event per hop, as long as nothing separates its packets. A network that separates them reports the parts
-//! as [`Segment`]s.
+//! as [`TrainPart`]s.
 
 pub mod extoll;
 pub mod fat_tree;
@@ -46,7 +46,7 @@ pub struct Injection {
 /// Packets of a train that arrive one after the other. The packets of a train, and of a pair of ranks, arrive
 /// in the order in which they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct TrainPart {
     /// Their train.
     pub train: TrainId,
     /// Receiving rank.
@@ -63,7 +63,7 @@ pub struct Segment {
 #[derive(Clone, Copy, Debug)]
 pub enum Output {
     /// The first packet of a part stands in the mailbox.
-    Arrived(Segment),
+    Arrived(TrainPart),
     /// A sender that was held ([`Hold::UntilReleased`]) may resume.
     Released {
         /// Its rank.

@@ -21,7 +21,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use weir_proto::{Body, Packet, Scheme};
 
 use super::Plan;
-use crate::network::Segment;
+use crate::network::TrainPart;
 use crate::trace::Trace;
 
 /// Hash function for pairs of ranks. Mixing is enough, because no result depends on the order of a map.
@@ -300,8 +300,8 @@ impl Checks {
     }
 
     /// A part of a train has arrived before earlier packets of the train, or again.
-    pub fn out_of_order(&mut self, segment: Segment) {
-        self.fail(|| format!("I5: {segment:?} is not what its train has next"));
+    pub fn out_of_order(&mut self, part: TrainPart) {
+        self.fail(|| format!("I5: {part:?} is not what its train has next"));
     }
 
     /// The slots of a packet are free.

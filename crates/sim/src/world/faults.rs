@@ -259,10 +259,10 @@ impl<N: Network> World<N> {
     }
 
     /// Drops packets for a crashed rank.
-    pub(super) fn drop_packets(&mut self, now: Picoseconds, segment: crate::network::Segment) {
-        for _ in 0..segment.count {
-            self.flights.discard(segment.train);
-            self.network.taken(now, segment.to, &mut self.outputs);
+    pub(super) fn drop_packets(&mut self, now: Picoseconds, part: crate::network::TrainPart) {
+        for _ in 0..part.count {
+            self.flights.discard(part.train);
+            self.network.taken(now, part.to, &mut self.outputs);
         }
         self.take_outputs();
     }

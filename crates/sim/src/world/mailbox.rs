@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::Picoseconds;
-use crate::network::{Segment, TrainId};
+use crate::network::{TrainId, TrainPart};
 
 /// With its other fields a chunk fills two cache lines. Most mailboxes hold few packets.
 const CHUNK_BYTES: usize = 123;
@@ -214,7 +214,7 @@ impl Arrived {
 
 /// The rest of a part of a train.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct RestOfPart {
     train: TrainId,
     /// Index of its next packet; `None`: the next packet of the train.
     next: Option<u32>,
@@ -229,32 +229,32 @@ pub(super) struct Mailbox {
     /// These packets came before all in the heap.
     arrived: Arrived,
     /// Allocated at first use, so that an empty mailbox is small.
-    segments: Option<Box<Segments>>,
+    parts: Option<Box<IncomingParts>>,
     slots: u32,
     peak_slots: u32,
 }
 
 /// Parts of trains whose packets arrive one after the other.
 #[derive(Debug, Default)]
-struct Segments {
+struct IncomingParts {
     /// The next packet of each part: time of arrival, order of the parts, index of the part.
     heads: BinaryHeap<Reverse<(Picoseconds, u64, u32)>>,
-    standing: Vec<Standing>,
+    rests: Vec<RestOfPart>,
     free: Vec<u32>,
     order: u64,
 }
 
-impl Segments {
+impl IncomingParts {
     /// The first packet of a part has arrived.
-    fn begin(&mut self, now: Picoseconds, standing: Standing) {
+    fn begin(&mut self, now: Picoseconds, rest: RestOfPart) {
         let index = match self.free.pop() {
             Some(index) => {
-                self.standing[index as usize] = standing;
+                self.rests[index as usize] = rest;
                 index
             }
             None => {
-                self.standing.push(standing);
-                self.standing.len() as u32 - 1
+                self.rests.push(rest);
+                self.rests.len() as u32 - 1
             }
         };
         self.heads.push(Reverse((now, self.order, index)));
@@ -265,7 +265,7 @@ impl Segments {
     #[inline]
     fn peek(&self, now: Picoseconds) -> Option<TrainId> {
         let &Reverse((at, _, index)) = self.heads.peek()?;
-        (at <= now).then(|| self.standing[index as usize].train)
+        (at <= now).then(|| self.rests[index as usize].train)
     }
 
     #[inline]
@@ -274,16 +274,16 @@ impl Segments {
         if at > now {
             return None;
         }
-        let standing = &mut self.standing[index as usize];
-        let packet = (standing.train, standing.next);
-        standing.next = standing.next.map(|next| next + 1);
-        standing.count -= 1;
-        if standing.count == 0 {
+        let rest = &mut self.rests[index as usize];
+        let packet = (rest.train, rest.next);
+        rest.next = rest.next.map(|next| next + 1);
+        rest.count -= 1;
+        if rest.count == 0 {
             self.heads.pop();
             self.free.push(index);
         } else {
             // The next packet of the same part is usually still the earliest.
-            let next_at = at + standing.spacing_ps;
+            let next_at = at + rest.spacing_ps;
             *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
         }
         Some(packet)
@@ -293,32 +293,32 @@ impl Segments {
 impl Mailbox {
     /// The next packet of a train has arrived, or its next packets begin to arrive.
     #[inline]
-    pub fn arrive(&mut self, now: Picoseconds, segment: Segment, chunks: &mut Chunks) {
-        let stand = self.segments.as_ref().is_some_and(|segments| !segments.heads.is_empty());
-        if segment.count > 1 || stand {
-            return self.stand(now, segment, None);
+    pub fn arrive(&mut self, now: Picoseconds, part: TrainPart, chunks: &mut Chunks) {
+        let has_parts = self.parts.as_ref().is_some_and(|parts| !parts.heads.is_empty());
+        if part.count > 1 || has_parts {
+            return self.add_part(now, part, None);
         }
         self.slots += 1;
         self.peak_slots = self.peak_slots.max(self.slots);
-        self.arrived.push(segment.train, chunks);
+        self.arrived.push(part.train, chunks);
     }
 
     /// The same for worlds that track which packet of a train arrives.
-    pub fn arrive_by_number(&mut self, now: Picoseconds, segment: Segment) {
-        self.stand(now, segment, Some(segment.first));
+    pub fn arrive_tracked(&mut self, now: Picoseconds, part: TrainPart) {
+        self.add_part(now, part, Some(part.first));
     }
 
-    fn stand(&mut self, now: Picoseconds, segment: Segment, next: Option<u32>) {
-        let Segment { train, count, spacing_ps, .. } = segment;
+    fn add_part(&mut self, now: Picoseconds, part: TrainPart, next: Option<u32>) {
+        let TrainPart { train, count, spacing_ps, .. } = part;
         self.slots += count;
         self.peak_slots = self.peak_slots.max(self.slots);
-        let standing = Standing { train, next, count, spacing_ps };
-        self.segments.get_or_insert_default().begin(now, standing);
+        let rest = RestOfPart { train, next, count, spacing_ps };
+        self.parts.get_or_insert_default().begin(now, rest);
     }
 
     /// Whether [`Mailbox::peek`] returns packets.
     #[inline]
-    pub fn stands_in_order(&self) -> bool {
+    pub fn has_packets_in_order(&self) -> bool {
         !self.arrived.is_empty()
     }
 
@@ -339,14 +339,14 @@ impl Mailbox {
     /// The train of the next packet, if that is part of the heap and has arrived by `now`. Later arrivals do
     /// not change it.
     #[inline]
-    pub fn peek_segment(&self, now: Picoseconds) -> Option<TrainId> {
-        self.segments.as_ref().filter(|_| self.arrived.is_empty())?.peek(now)
+    pub fn peek_part(&self, now: Picoseconds) -> Option<TrainId> {
+        self.parts.as_ref().filter(|_| self.arrived.is_empty())?.peek(now)
     }
 
-    /// Removes the packet of [`Mailbox::peek_segment`], as [`Mailbox::set_aside`] does.
+    /// Removes the packet of [`Mailbox::peek_part`], as [`Mailbox::set_aside`] does.
     #[inline]
-    pub fn set_aside_of_segment(&mut self, now: Picoseconds) {
-        let taken = self.segments.as_mut().and_then(|segments| segments.take(now));
+    pub fn set_aside_of_part(&mut self, now: Picoseconds) {
+        let taken = self.parts.as_mut().and_then(|parts| parts.take(now));
         assert!(matches!(taken, Some((_, None))), "it was seen, and is the next of its train");
     }
 
@@ -362,7 +362,7 @@ impl Mailbox {
         if !self.arrived.is_empty() {
             return Some(0);
         }
-        self.segments.as_ref()?.heads.peek().map(|&Reverse((at, ..))| at)
+        self.parts.as_ref()?.heads.peek().map(|&Reverse((at, ..))| at)
     }
 
     /// Retrieves the next packet, if it has arrived by `now`. Returns its train, and its index if it is not
@@ -375,7 +375,7 @@ impl Mailbox {
             self.slots -= 1;
             return Some((train, None));
         }
-        let taken = self.segments.as_mut()?.take(now);
+        let taken = self.parts.as_mut()?.take(now);
         self.slots -= u32::from(taken.is_some());
         taken
     }
@@ -389,8 +389,8 @@ impl Mailbox {
 mod tests {
     use super::*;
 
-    fn segment(train: u32, first: u32, count: u32, spacing_ps: Picoseconds) -> Segment {
-        Segment { train: TrainId(train), to: 0, first, count, spacing_ps }
+    fn part(train: u32, first: u32, count: u32, spacing_ps: Picoseconds) -> TrainPart {
+        TrainPart { train: TrainId(train), to: 0, first, count, spacing_ps }
     }
 
     #[test]
@@ -399,16 +399,16 @@ mod tests {
         let (mut seen, chunk_packets) = ([TrainId(0); 150], Chunk::empty(false).places());
         // Uses recycled chunks, and fills the last chunk.
         for index in 0..400 {
-            mailbox.arrive(5, segment(index, 0, 1, 0), &mut chunks);
+            mailbox.arrive(5, part(index, 0, 1, 0), &mut chunks);
         }
         while mailbox.take(5, &mut chunks).is_some() {}
         for index in 0..3 * chunk_packets {
-            mailbox.arrive(6, segment(index, 0, 1, 0), &mut chunks);
+            mailbox.arrive(6, part(index, 0, 1, 0), &mut chunks);
         }
         assert_eq!(mailbox.peek(&chunks, &mut seen), 3 * chunk_packets as usize);
         while mailbox.take(6, &mut chunks).is_some() {}
         for index in 0..150 {
-            mailbox.arrive(10, segment(index, 0, 1, 0), &mut chunks);
+            mailbox.arrive(10, part(index, 0, 1, 0), &mut chunks);
         }
         for first in 0..150 {
             let count = mailbox.peek(&chunks, &mut seen);
@@ -417,18 +417,18 @@ mod tests {
             mailbox.set_aside(&mut chunks);
         }
         assert_eq!(mailbox.next_at(), None);
-        mailbox.arrive(10, segment(0, 0, 1, 0), &mut chunks);
+        mailbox.arrive(10, part(0, 0, 1, 0), &mut chunks);
         assert_eq!(mailbox.slots, 151, "their slots are filled until they leave");
         (0..150).for_each(|_| mailbox.leave());
-        mailbox.arrive(20, segment(7, 0, 3, 15), &mut chunks);
+        mailbox.arrive(20, part(7, 0, 3, 15), &mut chunks);
         // Other packets may come before the second of these three, so only the first is seen.
         assert_eq!((mailbox.slots, mailbox.peek(&chunks, &mut seen)), (4, 1));
-        assert_eq!(mailbox.peek_segment(100), None, "one stands before them");
+        assert_eq!(mailbox.peek_part(100), None, "one stands before them");
         assert!(mailbox.take(20, &mut chunks).is_some());
-        mailbox.arrive(30, segment(8, 0, 2, 1), &mut chunks);
+        mailbox.arrive(30, part(8, 0, 2, 1), &mut chunks);
         let mut next = |now| {
-            let train = mailbox.peek_segment(now).map(|train| train.0);
-            train.inspect(|_| mailbox.set_aside_of_segment(now))
+            let train = mailbox.peek_part(now).map(|train| train.0);
+            train.inspect(|_| mailbox.set_aside_of_part(now))
         };
         assert_eq!((next(19), next(34), next(34), next(34)), (None, Some(7), Some(8), Some(8)));
         assert_eq!((next(34), next(50), next(50), next(99)), (None, Some(7), Some(7), None));
@@ -446,7 +446,7 @@ mod tests {
         };
         for rounds in 0..3 {
             for index in 0..1000 {
-                mailbox.arrive(10, segment(number(index), 0, 1, 0), &mut chunks);
+                mailbox.arrive(10, part(number(index), 0, 1, 0), &mut chunks);
             }
             let mut seen = [TrainId(0); 1000];
             for index in 0..1000 {
@@ -466,10 +466,10 @@ mod tests {
     fn packets_are_retrieved_in_order_of_arrival() {
         let (mut mailbox, mut chunks) = (Mailbox::default(), Chunks::default());
         for index in 0..200 {
-            mailbox.arrive(10, segment(index % 3, index / 3, 1, 0), &mut chunks);
+            mailbox.arrive(10, part(index % 3, index / 3, 1, 0), &mut chunks);
         }
-        mailbox.arrive_by_number(20, segment(7, 0, 3, 15)); // at 20, 35, 50
-        mailbox.arrive(30, segment(8, 0, 1, 0), &mut chunks);
+        mailbox.arrive_tracked(20, part(7, 0, 3, 15)); // at 20, 35, 50
+        mailbox.arrive(30, part(8, 0, 1, 0), &mut chunks);
         for index in 0..200 {
             assert_eq!(mailbox.next_at(), Some(0));
             assert_eq!(mailbox.take(40, &mut chunks), Some((TrainId(index % 3), None)));

@@ -29,7 +29,7 @@ use weir_proto::{Config, Counters, DataRegion, Endpoint, Geometry, PeerFault, Sc
 
 use crate::cost::Cost;
 use crate::network::infiniband;
-use crate::network::{Network, Output, Outputs, Reminder, ScheduledOutput, Segment, TrainId};
+use crate::network::{Network, Output, Outputs, Reminder, ScheduledOutput, TrainId, TrainPart};
 use crate::program::{Program, Rank};
 use crate::queue::Queue;
 use crate::trace::Trace;
@@ -190,7 +190,7 @@ enum Event<E> {
     /// The next packet of a train has arrived, in a world that does not track which packet it is.
     Arrived { train: TrainId, to: u32 },
     /// The first packet of the part with this index has arrived.
-    SegmentArrived(u32),
+    PartArrived(u32),
     /// The network releases a held rank.
     Released(u32),
     /// A remote get has ended.
@@ -219,8 +219,8 @@ pub struct World<N: Network> {
     /// Packets in the mailboxes.
     chunks: Chunks,
     /// Parts of trains that will arrive. Events name them by index, because events must be small.
-    segments: Vec<Segment>,
-    free_segments: Vec<u32>,
+    parts: Vec<TrainPart>,
+    free_parts: Vec<u32>,
     /// Work that ranks leave for the world; empty between steps.
     left: rank_state::DeferredWork,
     /// No other rank influences what a sender does next: the network never holds it, and the scheme grants
@@ -270,8 +270,8 @@ impl<N: Network> World<N> {
             rank_states,
             flights: Flights::default(),
             chunks: Chunks::default(),
-            segments: Vec::new(),
-            free_segments: Vec::new(),
+            parts: Vec::new(),
+            free_parts: Vec::new(),
             left: rank_state::DeferredWork::default(),
             sends_never_wait,
             looks_ahead: lookahead::supports_lookahead(&plan.config),
@@ -306,7 +306,7 @@ impl<N: Network> World<N> {
                 Event::Step(rank) => self.step(now, rank),
                 Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
                     let count = self.flights.injection(train).packets;
-                    self.was_attempt(train); // the train number becomes free
+                    self.take_attempt(train); // the train number becomes free
                     (0..count).for_each(|_| self.flights.discard(train));
                 }
                 Event::Inject(train) => self.inject(now, train),
@@ -315,15 +315,15 @@ impl<N: Network> World<N> {
                     self.take_outputs();
                 }
                 Event::Arrived { train, to } => {
-                    self.arrived(now, Segment { train, to, first: 0, count: 1, spacing_ps: 0 });
+                    self.arrived(now, TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
                 }
-                Event::SegmentArrived(index) => {
-                    self.free_segments.push(index);
-                    let segment = self.segments[index as usize];
-                    if self.was_attempt(segment.train) {
-                        self.attempt_arrived(now, segment.train);
+                Event::PartArrived(index) => {
+                    self.free_parts.push(index);
+                    let part = self.parts[index as usize];
+                    if self.take_attempt(part.train) {
+                        self.attempt_arrived(now, part.train);
                     } else {
-                        self.segment_arrived(now, segment);
+                        self.part_arrived(now, part);
                     }
                 }
                 Event::Released(rank) => {
@@ -473,32 +473,32 @@ impl<N: Network> World<N> {
     }
 
     #[inline]
-    fn arrived(&mut self, now: Picoseconds, segment: Segment) {
-        self.rank_states[segment.to as usize].mailbox.arrive(now, segment, &mut self.chunks);
-        self.wake(now, segment.to);
+    fn arrived(&mut self, now: Picoseconds, part: TrainPart) {
+        self.rank_states[part.to as usize].mailbox.arrive(now, part, &mut self.chunks);
+        self.wake(now, part.to);
     }
 
-    fn segment_arrived(&mut self, now: Picoseconds, segment: Segment) {
+    fn part_arrived(&mut self, now: Picoseconds, part: TrainPart) {
         if let Some(checks) = &mut self.checks
-            && !self.flights.arrive(segment.train, segment.first, segment.count)
+            && !self.flights.arrive(part.train, part.first, part.count)
         {
-            checks.out_of_order(segment);
+            checks.out_of_order(part);
         }
-        if !self.by_number() {
-            return self.arrived(now, segment);
+        if !self.tracks_packets() {
+            return self.arrived(now, part);
         }
-        if self.has_crashed(segment.to) {
-            return self.drop_packets(now, segment);
+        if self.has_crashed(part.to) {
+            return self.drop_packets(now, part);
         }
-        self.rank_states[segment.to as usize].mailbox.arrive_by_number(now, segment);
-        self.wake(now, segment.to);
+        self.rank_states[part.to as usize].mailbox.arrive_tracked(now, part);
+        self.wake(now, part.to);
     }
 
     /// Whether the world tracks which packet of a train arrives, and when. It does so where ranks may be
     /// lost, because only packets that had arrived by then count. Otherwise the world reads nothing of a
     /// train before its packets are retrieved, except for external checks.
     #[inline]
-    fn by_number(&self) -> bool {
+    fn tracks_packets(&self) -> bool {
         self.posted_buffers.is_some() || self.may_lose()
     }
 
@@ -523,7 +523,7 @@ impl<N: Network> World<N> {
         let mut scheduled = self.outputs.take(0, std::mem::take(&mut self.scheduled));
         for ScheduledOutput { at, sequence, output } in scheduled.drain(..) {
             let event = match output {
-                Output::Arrived(segment) => self.arrival(segment),
+                Output::Arrived(part) => self.arrival(part),
                 Output::Released { rank } => Event::Released(rank),
                 Output::GetDone { to, number } => Event::GetDone { to, number },
             };
@@ -534,16 +534,16 @@ impl<N: Network> World<N> {
 
     /// The event of an arrival.
     #[inline]
-    fn arrival(&mut self, segment: Segment) -> Event<N::Event> {
-        if segment.count == 1 && self.checks.is_none() && !self.by_number() {
-            return Event::Arrived { train: segment.train, to: segment.to };
+    fn arrival(&mut self, part: TrainPart) -> Event<N::Event> {
+        if part.count == 1 && self.checks.is_none() && !self.tracks_packets() {
+            return Event::Arrived { train: part.train, to: part.to };
         }
-        let index = self.free_segments.pop().unwrap_or_else(|| {
-            self.segments.push(segment);
-            self.segments.len() as u32 - 1
+        let index = self.free_parts.pop().unwrap_or_else(|| {
+            self.parts.push(part);
+            self.parts.len() as u32 - 1
         });
-        self.segments[index as usize] = segment;
-        Event::SegmentArrived(index)
+        self.parts[index as usize] = part;
+        Event::PartArrived(index)
     }
 
     /// One step of the processor of `rank`.
@@ -650,7 +650,7 @@ impl<N: Network> World<N> {
         self.left.attaches = attaches;
         if let Some(train) = already_arrived {
             let to = self.flights.destination(train);
-            let arrival = self.arrival(Segment { train, to, first: 0, count: 1, spacing_ps: 0 });
+            let arrival = self.arrival(TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
             self.schedule(now, arrival);
         }
         for (handle, peer) in self.left.readings.drain(..) {

@@ -123,7 +123,7 @@ impl<N: Network> World<N> {
 
     /// Whether the train is an attempt; if so, it no longer is one.
     #[inline]
-    pub(super) fn was_attempt(&mut self, train: TrainId) -> bool {
+    pub(super) fn take_attempt(&mut self, train: TrainId) -> bool {
         self.posted_buffers.as_mut().is_some_and(|posted_buffers| posted_buffers.attempts.remove(&train.0))
     }
 

@@ -107,9 +107,9 @@ impl EventPerPacket {
         network.channels[channel as usize].free_at = free_at;
         if let (Leads::Out, PacketKind::Train { train, rank }) = (leads, what) {
             network.packets.remove(place);
-            let segment = Segment { train, to: rank, first: index, count: 1, spacing_ps: 0 };
+            let part = TrainPart { train, to: rank, first: index, count: 1, spacing_ps: 0 };
             let at = free_at + parameters.send_ps + parameters.receive_ps;
-            outputs.push(at, Output::Arrived(segment));
+            outputs.push(at, Output::Arrived(part));
             return free_at;
         }
         let to_host = network.next_channel(leads, to) == to * HOST_CHANNELS + OUT;

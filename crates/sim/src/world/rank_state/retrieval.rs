@@ -46,7 +46,7 @@ impl RankState {
         }
         let mut next = [TrainId(0)];
         let train = match self.mailbox.peek(context.chunks, &mut next) {
-            0 => self.mailbox.peek_segment(self.free_at)?,
+            0 => self.mailbox.peek_part(self.free_at)?,
             _ => next[0],
         };
         Some(context.flights.called_at(train))
@@ -154,8 +154,8 @@ impl RankState {
         }
         // The next action of the program, and the end of a get, are unknown before their time.
         if context.looks_ahead && self.gets == 0 && self.phase != Phase::Running {
-            if !self.mailbox.stands_in_order() {
-                self.look_into_segments(context);
+            if !self.mailbox.has_packets_in_order() {
+                self.look_ahead_in_parts(context);
             } else if !self.lookahead.take_message() {
                 self.look_ahead(context);
             }
@@ -203,14 +203,14 @@ impl RankState {
     }
 
     /// The same where several trains arrive interleaved.
-    fn look_into_segments(&mut self, context: &mut StepContext<'_>) {
+    fn look_ahead_in_parts(&mut self, context: &mut StepContext<'_>) {
         for _ in 0..lookahead::MAX_PACKETS {
-            let Some(train) = self.mailbox.peek_segment(self.free_at) else { break };
+            let Some(train) = self.mailbox.peek_part(self.free_at) else { break };
             if context.flights.peer(train).is_none() {
                 break; // its message has not begun
             }
             let Some(goes_on) = self.process_early(train, context) else { break };
-            self.mailbox.set_aside_of_segment(self.free_at);
+            self.mailbox.set_aside_of_part(self.free_at);
             if !goes_on {
                 break;
             }
