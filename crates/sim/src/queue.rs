@@ -70,7 +70,7 @@ pub struct Queue<E> {
     buckets: Vec<Vec<Entry<E>>>,
     /// The events of the current time, and how many of them were popped.
     present: Vec<Entry<E>>,
-    taken: usize,
+    popped: usize,
 }
 
 impl<E: Copy> Default for Queue<E> {
@@ -91,7 +91,7 @@ impl<E: Copy> Queue<E> {
             occupied: [0; LEVELS],
             buckets: (0..LEVELS * DIGITS).map(|_| Vec::new()).collect(),
             present: Vec::new(),
-            taken: 0,
+            popped: 0,
         }
     }
 
@@ -128,7 +128,7 @@ impl<E: Copy> Queue<E> {
         if at == self.now {
             self.present.push(entry);
             if late {
-                order(&mut self.present[self.taken..]);
+                order(&mut self.present[self.popped..]);
             }
         } else {
             self.file(entry);
@@ -138,11 +138,11 @@ impl<E: Copy> Queue<E> {
     /// Removes the earliest event. Of equal times, the one with the earliest sequence number.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Sequence, E)> {
-        if self.taken == self.present.len() && !self.advance() {
+        if self.popped == self.present.len() && !self.advance() {
             return None;
         }
-        let Entry { at, sequence, event } = self.present[self.taken];
-        self.taken += 1;
+        let Entry { at, sequence, event } = self.present[self.popped];
+        self.popped += 1;
         self.count -= 1;
         Some((at, sequence, event))
     }
@@ -168,7 +168,7 @@ impl<E: Copy> Queue<E> {
         if self.present.capacity() > MAX_KEPT {
             self.present = Vec::new();
         }
-        self.taken = 0;
+        self.popped = 0;
         let Some(level) = self.lowest_level() else { return false };
         let digit = self.occupied[level].trailing_zeros() as usize;
         self.occupied[level] &= self.occupied[level] - 1;

@@ -105,7 +105,7 @@ impl Traffic {
                     carried.finished_at = now;
                     trace.note(now);
                     trace.note(u64::from(to) << 32 | u64::from(count));
-                    (0..count).for_each(|_| network.taken(now, to, &mut outputs));
+                    (0..count).for_each(|_| network.retrieved(now, to, &mut outputs));
                 }
             }
             for Reminder { at, sequence, event } in outputs.reminders() {

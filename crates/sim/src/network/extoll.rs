@@ -387,11 +387,11 @@ impl Network for Extoll {
         hold
     }
 
-    fn taken(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<Event>) {
+    fn retrieved(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<Event>) {
         let Some(slots) = self.parameters.mailbox_slots else { return };
         let room = &mut self.mailbox_room[rank as usize];
         *room += 1;
-        assert!(*room <= slots, "rank {rank} has taken a packet that never came");
+        assert!(*room <= slots, "rank {rank} has retrieved a packet that never came");
         if *room == 1 {
             let way_out = self.node(rank) * PORTS + OUT;
             self.channels[way_out as usize].ready_at = self.first_ready(way_out);

@@ -214,8 +214,8 @@ impl<N: Network> Network for Faulty<N> {
         self.pass(outputs, |inner, outputs| inner.inject(now, injection, outputs))
     }
 
-    fn taken(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<N::Event>) {
-        self.pass(outputs, |inner, outputs| inner.taken(now, rank, outputs));
+    fn retrieved(&mut self, now: Picoseconds, rank: u32, outputs: &mut Outputs<N::Event>) {
+        self.pass(outputs, |inner, outputs| inner.retrieved(now, rank, outputs));
     }
 
     fn get(

@@ -233,7 +233,7 @@ pub trait Network {
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<Self::Event>) -> Hold;
 
     /// Rank `rank` has retrieved a packet from its mailbox.
-    fn taken(&mut self, _now: Picoseconds, _rank: u32, _outputs: &mut Outputs<Self::Event>) {}
+    fn retrieved(&mut self, _now: Picoseconds, _rank: u32, _outputs: &mut Outputs<Self::Event>) {}
 
     /// Copies `bytes` bytes from rank `from`'s memory to that of `to`, without help of `from`'s processor.
     fn get(

@@ -272,7 +272,7 @@ impl Checks {
     }
 
     /// A packet is retrieved.
-    pub fn taken(&mut self, from: u32, to: u32, packet: &Packet) {
+    pub fn retrieved(&mut self, from: u32, to: u32, packet: &Packet) {
         if self.is_excluded(from, to) {
             return;
         }

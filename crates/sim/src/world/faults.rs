@@ -240,10 +240,10 @@ impl<N: Network> World<N> {
         rank_state.crash(now);
         // Also packets that are about to enter the mailbox; each is retrieved when it arrives.
         while let Some((train, _)) =
-            self.rank_states[rank as usize].mailbox.take(Picoseconds::MAX, &mut self.chunks)
+            self.rank_states[rank as usize].mailbox.retrieve(Picoseconds::MAX, &mut self.chunks)
         {
             self.flights.discard(train);
-            self.network.taken(now, rank, &mut self.outputs);
+            self.network.retrieved(now, rank, &mut self.outputs);
         }
         self.take_outputs();
         for other in (0..self.plan.ranks).filter(|&other| other != rank) {
@@ -262,7 +262,7 @@ impl<N: Network> World<N> {
     pub(super) fn drop_packets(&mut self, now: Picoseconds, part: crate::network::TrainPart) {
         for _ in 0..part.count {
             self.flights.discard(part.train);
-            self.network.taken(now, part.to, &mut self.outputs);
+            self.network.retrieved(now, part.to, &mut self.outputs);
         }
         self.take_outputs();
     }

@@ -92,7 +92,7 @@ struct Train {
     /// The receiver's number of the sender, if known; [`UNKNOWN`] otherwise.
     peer: u32,
     /// Packets that the receiver has retrieved.
-    taken: u32,
+    retrieved: u32,
 }
 
 const UNKNOWN: u32 = u32::MAX;
@@ -172,7 +172,7 @@ impl Train {
 
 /// A retrieved packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct RetrievedPacket {
     pub from: u32,
     /// The receiver's number of the sender.
     pub peer: Peer,
@@ -226,7 +226,7 @@ impl Flights {
             spacing_ps,
             called_at,
             peer: UNKNOWN,
-            taken: 0,
+            retrieved: 0,
         };
         match self.free.pop() {
             Some(index) => {
@@ -299,31 +299,37 @@ impl Flights {
 
     /// The next packet of a train with a known sender. The packet stays in the train.
     #[inline]
-    pub fn next(&self, id: TrainId) -> Taken {
+    pub fn next(&self, id: TrainId) -> RetrievedPacket {
         let train = &self.trains[id.0 as usize];
-        let packet = train.packet(train.taken);
-        Taken { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at }
+        let packet = train.packet(train.retrieved);
+        RetrievedPacket { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at }
     }
 
     /// Retrieves packet `index` of a train, or the next one. `peer` returns the receiver's number of a rank.
     #[inline]
-    pub fn take(&mut self, id: TrainId, index: Option<u32>, peer: impl FnOnce(u32) -> Peer) -> Taken {
+    pub fn retrieve(
+        &mut self,
+        id: TrainId,
+        index: Option<u32>,
+        peer: impl FnOnce(u32) -> Peer,
+    ) -> RetrievedPacket {
         let train = &mut self.trains[id.0 as usize];
         if train.peer == UNKNOWN {
             train.peer = peer(train.from).0;
         }
-        let packet = train.packet(index.unwrap_or(train.taken));
-        let taken = Taken { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at };
+        let packet = train.packet(index.unwrap_or(train.retrieved));
+        let retrieved =
+            RetrievedPacket { from: train.from, peer: Peer(train.peer), packet, called_at: train.called_at };
         self.discard(id);
-        taken
+        retrieved
     }
 
     /// Removes one packet from a train.
     #[inline]
     pub fn discard(&mut self, id: TrainId) {
         let train = &mut self.trains[id.0 as usize];
-        train.taken += 1;
-        if train.taken == train.count {
+        train.retrieved += 1;
+        if train.retrieved == train.count {
             self.free.push(id.0);
         }
     }
@@ -350,9 +356,9 @@ mod tests {
         let Injection { packets: count, payload_bytes, .. } = flights.injection(id);
         assert_eq!((count, payload_bytes), (37, 2048));
         for packet in &packets {
-            let Taken { from, peer, packet: taken, called_at } =
-                flights.take(id, None, |from| Peer(from + 7));
-            assert_eq!((from, peer, taken, called_at), (4, Peer(11), *packet, 1));
+            let RetrievedPacket { from, peer, packet: retrieved, called_at } =
+                flights.retrieve(id, None, |from| Peer(from + 7));
+            assert_eq!((from, peer, retrieved, called_at), (4, Peer(11), *packet, 1));
         }
         assert_eq!(size_of::<Train>(), 96);
     }
@@ -375,6 +381,6 @@ mod tests {
         assert!(!flights.extend(id, 1, &credit));
         let goodbye = Packet::new(Body::Goodbye, 0);
         let id = flights.begin(0, 1, &goodbye, 100, 1);
-        assert_eq!(flights.take(id, Some(0), Peer).packet, goodbye);
+        assert_eq!(flights.retrieve(id, Some(0), Peer).packet, goodbye);
     }
 }

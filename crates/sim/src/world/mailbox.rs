@@ -368,7 +368,7 @@ impl Mailbox {
     /// Retrieves the next packet, if it has arrived by `now`. Returns its train, and its index if it is not
     /// the next of the train.
     #[inline]
-    pub fn take(&mut self, now: Picoseconds, chunks: &mut Chunks) -> Option<(TrainId, Option<u32>)> {
+    pub fn retrieve(&mut self, now: Picoseconds, chunks: &mut Chunks) -> Option<(TrainId, Option<u32>)> {
         if !self.arrived.is_empty()
             && let Some(train) = self.arrived.pop(chunks)
         {
@@ -401,12 +401,12 @@ mod tests {
         for index in 0..400 {
             mailbox.arrive(5, part(index, 0, 1, 0), &mut chunks);
         }
-        while mailbox.take(5, &mut chunks).is_some() {}
+        while mailbox.retrieve(5, &mut chunks).is_some() {}
         for index in 0..3 * chunk_packets {
             mailbox.arrive(6, part(index, 0, 1, 0), &mut chunks);
         }
         assert_eq!(mailbox.peek(&chunks, &mut seen), 3 * chunk_packets as usize);
-        while mailbox.take(6, &mut chunks).is_some() {}
+        while mailbox.retrieve(6, &mut chunks).is_some() {}
         for index in 0..150 {
             mailbox.arrive(10, part(index, 0, 1, 0), &mut chunks);
         }
@@ -424,7 +424,7 @@ mod tests {
         // Other packets may come before the second of these three, so only the first is seen.
         assert_eq!((mailbox.slots, mailbox.peek(&chunks, &mut seen)), (4, 1));
         assert_eq!(mailbox.peek_part(100), None, "one stands before them");
-        assert!(mailbox.take(20, &mut chunks).is_some());
+        assert!(mailbox.retrieve(20, &mut chunks).is_some());
         mailbox.arrive(30, part(8, 0, 2, 1), &mut chunks);
         let mut next = |now| {
             let train = mailbox.peek_part(now).map(|train| train.0);
@@ -455,7 +455,7 @@ mod tests {
                     assert_eq!(count as u32, 1000 - index);
                     assert!(seen[..count].iter().zip(index..).all(|(train, index)| train.0 == number(index)));
                 }
-                assert_eq!(mailbox.take(10, &mut chunks), Some((TrainId(number(index)), None)));
+                assert_eq!(mailbox.retrieve(10, &mut chunks), Some((TrainId(number(index)), None)));
             }
             assert_eq!(mailbox.next_at(), None);
             assert_eq!(chunks.free.len(), chunks.chunks.len(), "all chunks have gone back");
@@ -472,9 +472,9 @@ mod tests {
         mailbox.arrive(30, part(8, 0, 1, 0), &mut chunks);
         for index in 0..200 {
             assert_eq!(mailbox.next_at(), Some(0));
-            assert_eq!(mailbox.take(40, &mut chunks), Some((TrainId(index % 3), None)));
+            assert_eq!(mailbox.retrieve(40, &mut chunks), Some((TrainId(index % 3), None)));
         }
-        let mut next = |now| mailbox.take(now, &mut chunks).map(|(train, index)| (train.0, index));
+        let mut next = |now| mailbox.retrieve(now, &mut chunks).map(|(train, index)| (train.0, index));
         assert_eq!(next(40), Some((7, Some(0))));
         assert_eq!(next(40), Some((8, None)));
         assert_eq!(next(40), Some((7, Some(1))));

@@ -552,7 +552,7 @@ impl<N: Network> World<N> {
         let foreseen = self.rank_states[rank as usize].retrieve_early(now, &self.plan.cost, &mut self.trace);
         let next = match foreseen {
             Some(next) => {
-                self.network.taken(now, rank, &mut self.outputs);
+                self.network.retrieved(now, rank, &mut self.outputs);
                 self.take_outputs();
                 next
             }
@@ -596,18 +596,18 @@ impl<N: Network> World<N> {
             latency_ns: &mut self.latency_ns,
             posted_buffers: self.posted_buffers.as_mut(),
             left: &mut self.left,
-            taken: false,
+            retrieved: false,
             already_arrived: None,
             send_from: self.network.send_from(rank),
             sends_never_wait: self.sends_never_wait,
             looks_ahead,
         };
         let result = happens(&mut self.rank_states[rank as usize], &mut surroundings);
-        let rank_state::StepContext { taken, already_arrived, .. } = surroundings;
+        let rank_state::StepContext { retrieved, already_arrived, .. } = surroundings;
         if already_arrived.is_some() || !self.left.is_empty() {
-            self.do_deferred_work(now, rank, already_arrived, taken);
-        } else if taken {
-            self.network.taken(now, rank, &mut self.outputs);
+            self.do_deferred_work(now, rank, already_arrived, retrieved);
+        } else if retrieved {
+            self.network.retrieved(now, rank, &mut self.outputs);
         }
         self.take_outputs();
         if self.posted_buffers.is_some() {
@@ -616,13 +616,13 @@ impl<N: Network> World<N> {
         result
     }
 
-    /// Does the work that a rank has left for the world. `taken`: the rank has retrieved a packet.
+    /// Does the work that a rank has left for the world. `retrieved`: the rank has retrieved a packet.
     fn do_deferred_work(
         &mut self,
         now: Picoseconds,
         rank: u32,
         already_arrived: Option<TrainId>,
-        taken: bool,
+        retrieved: bool,
     ) {
         let mut attaches = std::mem::take(&mut self.left.attaches);
         let mut injections = self.left.injections.iter();
@@ -661,8 +661,8 @@ impl<N: Network> World<N> {
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
         // The network draws its sequence numbers here: after departing trains, before remote gets.
-        if taken {
-            self.network.taken(now, rank, &mut self.outputs);
+        if retrieved {
+            self.network.retrieved(now, rank, &mut self.outputs);
         }
         for get in self.left.gets.drain(..) {
             let number = match &mut self.faults {

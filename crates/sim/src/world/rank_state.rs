@@ -52,7 +52,7 @@ pub(super) struct StepContext<'a> {
     /// The machine may process packets before their virtual time.
     pub looks_ahead: bool,
     /// The step has retrieved a packet.
-    pub taken: bool,
+    pub retrieved: bool,
     /// A train that has arrived already.
     pub already_arrived: Option<TrainId>,
 }

@@ -51,7 +51,7 @@ pub(super) struct PostedBuffers {
     /// Buffers of each connection.
     buffers: u32,
     /// By sender and receiver: buffers that are promised to the sender or filled.
-    taken: BTreeMap<(u32, u32), u32>,
+    claimed: BTreeMap<(u32, u32), u32>,
     /// Trains that are attempts.
     attempts: BTreeSet<u32>,
     /// When the timer of each machine expires, if it is set.
@@ -70,17 +70,17 @@ impl PostedBuffers {
 
     /// Gives the sender all buffers that no packet will fill. Returns how many.
     pub fn claim(&mut self, from: u32, to: u32) -> u32 {
-        let taken = self.taken.entry((from, to)).or_default();
-        let free = self.buffers - *taken;
-        *taken = self.buffers;
+        let claimed = self.claimed.entry((from, to)).or_default();
+        let free = self.buffers - *claimed;
+        *claimed = self.buffers;
         free
     }
 
     /// Posts buffers again.
     pub fn repost(&mut self, from: u32, to: u32, slots: u32) {
-        let taken = self.taken.get_mut(&(from, to)).expect("what is retired was claimed");
-        assert!(slots <= *taken, "{slots} slots from {from} to {to} retired, {taken} taken");
-        *taken -= slots;
+        let claimed = self.claimed.get_mut(&(from, to)).expect("what is retired was claimed");
+        assert!(slots <= *claimed, "{slots} slots from {from} to {to} retired, {claimed} claimed");
+        *claimed -= slots;
     }
 }
 
@@ -135,9 +135,9 @@ impl<N: Network> World<N> {
         let posted_buffers = self.posted_buffers.as_mut().expect("there was an attempt");
         let dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
         match if dead { None } else { Some(posted_buffers.claim(from, to)) } {
-            None => self.network.taken(now, to, &mut self.outputs), // no answer
+            None => self.network.retrieved(now, to, &mut self.outputs), // no answer
             Some(0) => {
-                self.network.taken(now, to, &mut self.outputs); // dropped
+                self.network.retrieved(now, to, &mut self.outputs); // dropped
                 let back_at = now + self.network.one_way_ps(to, from);
                 self.schedule(back_at, Event::Refused { from, to });
             }

@@ -7,7 +7,7 @@ use weir_proto::{
     Transfer,
 };
 
-use super::super::flight::Taken;
+use super::super::flight::RetrievedPacket;
 use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
 use super::super::rnr::Reposted;
 use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult, instant};
@@ -27,13 +27,13 @@ impl RankState {
         if self.looks_ahead(context)
             && let Some(seen) = self.lookahead.take()
         {
-            context.taken = true;
-            self.retrieve_early_packet(&seen, context);
-        } else if let Some((train, index)) = self.mailbox.take(self.free_at, context.chunks) {
-            context.taken = true;
+            context.retrieved = true;
+            self.retrieve_processed(&seen, context);
+        } else if let Some((train, index)) = self.mailbox.retrieve(self.free_at, context.chunks) {
+            context.retrieved = true;
             let peers = &mut self.peers;
-            let taken = context.flights.take(train, index, |rank| Peer(peers.number(rank)));
-            self.take(taken, context);
+            let retrieved = context.flights.retrieve(train, index, |rank| Peer(peers.number(rank)));
+            self.process(retrieved, context);
         } else if self.machine.has_pending_acks() {
             self.handle(Event::Idle, context);
         }
@@ -77,15 +77,15 @@ impl RankState {
     }
 
     /// Processes a retrieved packet, on the fast path if the machine has one for it.
-    fn take(&mut self, taken: Taken, context: &mut StepContext<'_>) {
-        let Taken { from, peer, packet, called_at } = taken;
+    fn process(&mut self, retrieved: RetrievedPacket, context: &mut StepContext<'_>) {
+        let RetrievedPacket { from, peer, packet, called_at } = retrieved;
         let cost = context.cost;
         let credit = packet.body.is_credit();
         self.free_at += if credit { cost.credit_receive_ps } else { cost.packet_receive_ps };
         self.note_retrieved(from, packet.number, packet.payload_bytes, context.trace);
         self.called_at = called_at;
         if let Some(checks) = &mut context.checks {
-            checks.taken(from, self.rank, &packet);
+            checks.retrieved(from, self.rank, &packet);
         }
         let now = instant(self.free_at);
         let credits_due = if let Some(MessagePart { to, bytes, credits_due }) =
@@ -125,7 +125,7 @@ impl RankState {
     }
 
     /// Retrieves a packet that the machine has processed already.
-    fn retrieve_early_packet(&mut self, seen: &EarlyPacket, context: &mut StepContext<'_>) {
+    fn retrieve_processed(&mut self, seen: &EarlyPacket, context: &mut StepContext<'_>) {
         let &EarlyPacket { from, number, payload_bytes, called_at, place_ps, then, .. } = seen;
         self.mailbox.leave();
         self.free_at += context.cost.packet_receive_ps;
@@ -221,7 +221,7 @@ impl RankState {
     /// Returns whether it can process the packets behind it too.
     #[inline]
     fn process_early(&mut self, train: TrainId, context: &mut StepContext<'_>) -> Option<bool> {
-        let Taken { from, peer, packet, called_at } = context.flights.next(train);
+        let RetrievedPacket { from, peer, packet, called_at } = context.flights.next(train);
         let MessagePart { to, bytes, credits_due } = self.machine.try_part_arrival(peer, &packet)?;
         context.flights.discard(train);
         self.lookahead.push(EarlyPacket {
@@ -243,7 +243,7 @@ impl RankState {
                 let peer = self.peer(context.flights.source(train));
                 context.flights.set_peer(train, peer);
             }
-            let Taken { from, peer, packet, called_at } = context.flights.next(train);
+            let RetrievedPacket { from, peer, packet, called_at } = context.flights.next(train);
             if !matches!(packet.body, Body::Eager { .. }) {
                 break;
             }
