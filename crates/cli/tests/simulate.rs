@@ -122,8 +122,8 @@ eager_bytes = [999, 1000]
     let (what, command) = said.split_once(" (weir ").unwrap();
     assert_eq!(
         what,
-        "weir: a world did not end: goal among 2 ranks, unlimited, seed 1: at 1000 ns nothing can happen any more, and 2 programs wait, the \
-         first of them rank 0"
+        "weir: a world did not end: goal among 2 ranks, unlimited, seed 1: deadlock at 1000 ns: no event is left and 2 \
+         programs wait, the first is rank 0"
     );
     let command: Vec<&str> = command.trim_end_matches(')').split_whitespace().collect();
     let (code, again, repeated) = weir(&world, &command);
@@ -196,13 +196,13 @@ fn a_plan_error_is_one_line_with_its_position() {
     let path = plan(&world, &PLAN.replace("\"2x1\"", "\"3x1\""));
     let (code, stdout, stderr) = weir(&world, &["sim", &path]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
-    let what = "mesh_nodes 3x1 with ranks_per_node 4 has places for 12, and ranks is 8; allowed: the same";
+    let what = "mesh_nodes 3x1 with ranks_per_node 4 has 12 places, and ranks is 8; allowed: the same number";
     assert_eq!(stderr, format!("weir: {path}:10: {what}\n"));
     let path = plan(&world, &PLAN.replace("message_bytes", "message"));
     let (code, _, stderr) = weir(&world, &["sim", &path]);
     assert_eq!(code, Some(2));
     assert!(stderr.starts_with(&format!("weir: {path}:11: unknown field `message`")), "{stderr}");
-    assert!(stderr.ends_with("a unit belongs to each name: message_bytes\n"), "{stderr}");
+    assert!(stderr.ends_with("the name contains the unit: message_bytes\n"), "{stderr}");
     let (code, _, stderr) = weir(&world, &["reproduce", "E9.9"]);
     assert!(
         code == Some(2) && stderr.starts_with("weir: E9.9: no such experiment; allowed: all, list, E1.1")

@@ -112,7 +112,7 @@ impl Reference {
     /// pairs for a ping-pong. Unit: us.
     ///
     /// # Errors
-    /// [`Failure::OtherNetwork`] if the model is not an EXTOLL, [`Failure::Stuck`] if the world does not end.
+    /// [`Failure::OtherNetwork`] if the model is not an EXTOLL, [`Failure::WorldError`] if the world does not end.
     pub fn simulate(&self, model: &Model) -> Result<f64, Failure> {
         let shape =
             Shape { mesh: Mesh { size: self.mesh }, ranks_per_node: RANKS_PER_NODE, mailbox_slots: None };
@@ -124,7 +124,7 @@ impl Reference {
         let workload = self.workload();
         let report = World::new(plan, network, |rank| workload.program(rank))
             .run()
-            .map_err(|stuck| Failure::Stuck { what: self.name, stuck: stuck.to_string() })?;
+            .map_err(|error| Failure::WorldError { what: self.name, error: error.to_string() })?;
         let name = match self.partner_distance_ranks {
             Some(_) => measure::HALF_ROUND_TRIP_NS,
             None => measure::CALL_NS,
@@ -143,18 +143,20 @@ impl Reference {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The file describes another network.
-    #[error("the file is not for an EXTOLL; allowed: kind = \"extoll\"")]
+    #[error("the file describes another network; allowed: kind = \"extoll\"")]
     OtherNetwork,
     /// A world did not end.
-    #[error("{what}: {stuck}")]
-    Stuck {
+    #[error("{what}: {error}")]
+    WorldError {
         /// Name of the measurement.
         what: &'static str,
         /// The reason.
-        stuck: String,
+        error: String,
     },
     /// No value of the parameter gives the published time.
-    #[error("{parameter}: no value gives {goal_us} us; with {last_ns} ns the model needs {last_us} us")]
+    #[error(
+        "no value of {parameter} gives {goal_us} us; {last_ns} ns gives {last_us} us; start from other values in the file"
+    )]
     NoFit {
         /// Name of the parameter.
         parameter: &'static str,

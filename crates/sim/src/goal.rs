@@ -113,13 +113,13 @@ impl Schedule {
                     ranks = vec![None; count as usize];
                 }
                 (["rank", _, "{"], None) if ranks.is_empty() => {
-                    return error(number, "a rank before `num_ranks N`");
+                    return error(number, "`rank` comes before `num_ranks N`; allowed: `num_ranks N` first");
                 }
                 (["rank", rank, "{"], None) => {
                     let rank = a_rank(number, rank, ranks.len() as u32)?;
                     if ranks[rank as usize].is_some() {
                         let what =
-                            format!("rank {rank} for the second time; allowed: one block for each rank");
+                            format!("rank {rank} has a second block; allowed: one block for each rank");
                         return error(number, what);
                     }
                     open = Some(Block { rank, ..Block::default() });
@@ -136,17 +136,20 @@ impl Schedule {
             }
         }
         if let Some(block) = open {
-            return error(last, format!("the block of rank {} is not closed by `}}`", block.rank));
+            return error(
+                last,
+                format!("the block of rank {} has no end; allowed: `}}` after its operations", block.rank),
+            );
         }
         if ranks.is_empty() {
-            return error(last.max(1), "no `num_ranks N`");
+            return error(last.max(1), "`num_ranks N` is missing; allowed: once, first");
         }
         let count = ranks.len();
         let blocks = ranks.into_iter().enumerate().map(|(rank, steps)| {
             steps.ok_or_else(|| GoalError {
                 line: last,
                 what: format!(
-                    "num_ranks is {count}, and rank {rank} has no block; allowed: one for each rank, `rank {rank} {{` to `}}`"
+                    "num_ranks is {count}, and rank {rank} has no block; allowed: one block for each rank, `rank {rank} {{` to `}}`"
                 ),
             })
         });
@@ -195,8 +198,8 @@ impl Schedule {
         error(
             line,
             format!(
-                "{missing} message(s) from rank {from} to rank {to} with tag {tag} are {what} without a matching {other}; allowed are as \
-                 many receives as sends of the same ranks and tag"
+                "{missing} message(s) from rank {from} to rank {to} with tag {tag} are {what} without a matching {other}; allowed: as \
+                 many receives as sends with the same ranks and tag"
             ),
         )
     }
@@ -219,8 +222,8 @@ impl Schedule {
         for (((from, to, tag), sent), (_, room, line)) in sends.into_iter().zip(receives) {
             if sent > room {
                 let what = format!(
-                    "a receive of {room}b, but the message from rank {from} to rank {to} with tag {tag} has {sent}b; allowed: as much \
-                     as is sent, or more"
+                    "the receive has {room}b, and the message from rank {from} to rank {to} with tag {tag} has {sent}b; allowed: at \
+                     least as many"
                 );
                 return error(line, what);
             }
@@ -284,7 +287,10 @@ impl Schedule {
         for (rank, (steps, requires)) in self.ranks.iter().zip(&requires).enumerate() {
             let left = steps.iter().zip(requires).filter(|(_, requires)| **requires > 0);
             if let Some(line) = left.map(|(step, _)| step.line).min() {
-                return error(line, format!("operations of rank {rank} require each other in a circle"));
+                return error(
+                    line,
+                    format!("operations of rank {rank} require each other in a circle; allowed: no circle"),
+                );
             }
         }
         Ok(())
@@ -298,8 +304,8 @@ impl Schedule {
             Some(place) => error(
                 line_of(place),
                 format!(
-                    "rank {} waits here for a message that nobody can send before this receive has ended; allowed: what ends if \
-                     sends wait for nobody",
+                    "deadlock: this receive of rank {} waits for a message that can only be sent after it; allowed: messages that do \
+                     not depend on their receive",
                     place.0
                 ),
             ),
@@ -327,7 +333,7 @@ impl Block {
                 if self.labels.insert(label.to_owned(), index).is_some() {
                     return error(
                         number,
-                        format!("label {label:?} for the second time in rank {}", self.rank),
+                        format!("label {label:?} occurs twice in rank {}; allowed: once", self.rank),
                     );
                 }
                 let (then, then_at_once) = (Vec::new(), Vec::new());
@@ -347,7 +353,13 @@ impl Block {
     fn label(&self, line: usize, label: &str) -> Result<u32, GoalError> {
         match self.labels.get(label) {
             Some(&index) => Ok(index),
-            None => error(line, format!("no operation {label:?} in rank {} before this line", self.rank)),
+            None => error(
+                line,
+                format!(
+                    "rank {} has no operation {label:?} before this line; allowed: the label of an earlier line",
+                    self.rank
+                ),
+            ),
         }
     }
 }
@@ -387,7 +399,10 @@ fn operation(line: usize, words: &[&str], ranks: u32) -> Result<Operation, GoalE
                 ["tag", value] => tag = within(line, value, 0..=u64::MAX, "a tag")?,
                 ["cpu" | "nic", "0"] => {}
                 ["cpu" | "nic", value] => {
-                    return error(line, format!("{} {value}: a rank has one of each, 0", option[0]));
+                    return error(
+                        line,
+                        format!("{} is {value}; allowed: 0, because a rank has one", option[0]),
+                    );
                 }
                 _ => return error(line, format!("{:?}; allowed: tag N, cpu 0, nic 0", option.join(" "))),
             }
@@ -459,7 +474,7 @@ async fn run(rank: Rank, steps: Arc<Vec<Step>>) {
             return;
         }
         let (handle, _) = rank.wait_any().await;
-        let index = open.remove(&handle.0).expect("what has ended was open");
+        let index = open.remove(&handle.0).expect("a completed operation was pending");
         ready.extend(released(&steps[index as usize].then));
     }
 }

@@ -525,7 +525,7 @@ impl Future for WaitAny<'_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<(Handle, Status)> {
         let state = &mut *self.shared.state.borrow_mut();
-        let ended = state.ended.as_mut().expect("take_as_they_end comes first");
+        let ended = state.ended.as_mut().expect("`use_wait_any` comes first");
         let next = ended.handles.pop_front();
         state.awaits_any = next.is_none();
         let Some((handle, since)) = next else { return Poll::Pending };

@@ -116,7 +116,7 @@ impl<E: Copy> Queue<E> {
     /// Panics if `at` is earlier than the time of the event popped last.
     #[inline(always)]
     pub fn push(&mut self, at: u64, sequence: Sequence, event: E) {
-        assert!(at >= self.now, "an event at {at}, but it is {} already", self.now);
+        assert!(at >= self.now, "an event at {at}, before the current time {}", self.now);
         self.count += 1;
         let late = sequence.is_before(self.last_sequence);
         if late {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "an event at 4, but it is 5 already")]
+    #[should_panic(expected = "an event at 4, before the current time 5")]
     fn an_event_before_the_current_time_panics() {
         let (mut queue, mut sequences) = (Queue::new(), SequenceCounter::default());
         queue.push(5, sequences.draw(), ());

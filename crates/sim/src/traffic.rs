@@ -119,7 +119,7 @@ impl Traffic {
                 let event = match output {
                     Output::Arrived(TrainPart { to, count, .. }) => Event::Arrived { to, count },
                     Output::Released { rank } => Event::Send(rank),
-                    Output::GetDone { .. } => unreachable!("nobody reads memory"),
+                    Output::GetDone { .. } => unreachable!("this traffic has no gets"),
                 };
                 queue.push(at, sequence, event);
             }

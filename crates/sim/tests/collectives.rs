@@ -271,5 +271,5 @@ fn reduction_compute_takes_time() {
         );
         support::run(&support::workload(&toml), 8, Scheme::Unlimited).finished[0]
     };
-    assert_eq!(time(5000) - time(0), 3 * 5_000_000, "three additions on the longest way");
+    assert_eq!(time(5000) - time(0), 3 * 5_000_000, "three additions on the longest path");
 }

@@ -25,7 +25,7 @@ use weir_sim::network::mesh::Mesh;
 use weir_sim::network::{Network, ScheduledOutput};
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::faults::{Crash, FaultError, Faults, Slow};
-use weir_sim::world::{Plan, Report, Stuck, World};
+use weir_sim::world::{Plan, Report, World, WorldError};
 
 const NS: u64 = 1000;
 const US: u64 = 1_000_000;
@@ -239,7 +239,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
 }
 
 /// The report, and the number of errors that programs got.
-type RunResult = Result<(Report, u64), Stuck>;
+type RunResult = Result<(Report, u64), WorldError>;
 
 fn run_on<N: Network>(
     drawn: &Drawn,
@@ -316,7 +316,7 @@ fn world(
                 (first.0.trace, first.0.events, first.1) == (second.0.trace, second.0.events, second.1);
             if same { Ok(first) } else { Err(again("the same plan was not the same run".into())) }
         }
-        (Ok(Err(stuck)), _) | (_, Ok(Err(stuck))) => Err(again(format!("{stuck}\n{drawn}"))),
+        (Ok(Err(error)), _) | (_, Ok(Err(error))) => Err(again(format!("{error}\n{drawn}"))),
         (Err(panic), _) | (_, Err(panic)) => {
             let what = panic.downcast_ref::<String>().cloned();
             let what = what.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -450,9 +450,7 @@ fn faults_that_links_cannot_repair_are_rejected() {
     let lossy = LinkFaults { loss_per_million: 5, ..LinkFaults::default() };
     let refused = Faulty::new(ideal(), lossy).expect_err("refused");
     assert_eq!(refused, LinkFaultError::NotRepaired { key: "loss_per_million", value: 5 });
-    assert!(
-        refused.to_string().starts_with("loss_per_million = 5: the links of this network repair nothing")
-    );
+    assert!(refused.to_string().starts_with("loss_per_million is 5; allowed: 0, because the links"));
     let twice = LinkFaults { duplication_per_million: 1, ..LinkFaults::default() };
     assert!(Faulty::new(LogGops::new(loggops::Parameters::DEFAULT, 2), twice).is_err());
     let out_of_order = LinkFaults { reordering_per_million: 1, ..LinkFaults::default() };
@@ -461,7 +459,7 @@ fn faults_that_links_cannot_repair_are_rejected() {
     assert!(Faulty::new(infiniband.clone(), out_of_order).is_ok());
     let most = LinkFaults { loss_per_million: 500_001, ..LinkFaults::default() };
     let refused = Faulty::new(infiniband, most).expect_err("refused").to_string();
-    assert!(refused.starts_with("loss_per_million = 500001: from 0 to 500000 is allowed"), "{refused}");
+    assert!(refused.starts_with("loss_per_million is 500001; allowed: 0 to 500000"), "{refused}");
     let jitter = LinkFaults { jitter_ps: US, ..LinkFaults::default() };
     assert!(Faulty::new(ideal(), jitter).is_ok(), "a delay keeps the order");
 
@@ -611,22 +609,24 @@ fn a_network_that_loses_or_reorders_is_detected() {
     assert!(run(99, None).is_ok());
     // If the last message is lost, its receiver waits. If one before it is lost, the next packet is out of
     // order.
-    assert!(matches!(run(10, None), Err(Stuck::Deadlock { waiting: 1, first: 1, .. })));
+    assert!(matches!(run(10, None), Err(WorldError::Deadlock { waiting: 1, first: 1, .. })));
     for late_ps in [None, Some(10 * US)] {
-        let Err(Stuck::InvariantViolated { what, .. }) = run(3, late_ps) else { panic!("not noticed") };
+        let Err(WorldError::InvariantViolated { what, .. }) = run(3, late_ps) else { panic!("not noticed") };
         assert!(what.starts_with("I5: Packet") && what.contains("is not the next"), "{what}");
     }
 }
 
 #[test]
 fn a_message_left_at_the_end_is_detected() {
-    let stuck = World::new(pair(STATIC), ideal(), |rank| -> Program {
+    let world = World::new(pair(STATIC), ideal(), |rank| -> Program {
         Box::pin(async move {
             if rank.rank() == 0 {
                 rank.send(1, 0, 8).await; // no rank receives it
             }
         })
     });
-    let Err(Stuck::InvariantViolated { what, .. }) = stuck.checked(true).run() else { panic!("not noticed") };
-    assert_eq!(what, "left at the end from 0 to 1: 0 packets, 1 messages, 0 slots");
+    let Err(WorldError::InvariantViolated { what, .. }) = world.checked(true).run() else {
+        panic!("not noticed")
+    };
+    assert_eq!(what, "at the end 0 has left at 1: 0 packets, 1 messages, 0 slots");
 }

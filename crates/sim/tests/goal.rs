@@ -91,22 +91,25 @@ fn computation_precedes_a_send_that_waits_for_the_nic() {
 #[test]
 fn invalid_schedules_are_rejected_with_their_line() {
     let refused = |text: &str| Schedule::parse(text).expect_err(text).to_string();
-    assert_eq!(refused(""), "line 1: no `num_ranks N`");
+    assert_eq!(refused(""), "line 1: `num_ranks N` is missing; allowed: once, first");
     assert_eq!(refused("num_ranks 0"), "line 1: \"0\" is not a number of ranks; allowed: 1 to 1048576");
-    assert_eq!(refused("rank 0 {\n}"), "line 1: a rank before `num_ranks N`");
+    assert_eq!(
+        refused("rank 0 {\n}"),
+        "line 1: `rank` comes before `num_ranks N`; allowed: `num_ranks N` first"
+    );
     let twice = "num_ranks 2\nrank 0 {\n}\nrank 0 {\n}";
-    assert_eq!(refused(twice), "line 4: rank 0 for the second time; allowed: one block for each rank");
+    assert_eq!(refused(twice), "line 4: rank 0 has a second block; allowed: one block for each rank");
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\n}\n"),
-        "line 3: num_ranks is 2, and rank 1 has no block; allowed: one for each rank, `rank 1 {` to `}`"
+        "line 3: num_ranks is 2, and rank 1 has no block; allowed: one block for each rank, `rank 1 {` to `}`"
     );
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\nl1: send 8b to 1 tag 3\n}\nrank 1 {\n}"),
-        "line 3: 1 message(s) from rank 0 to rank 1 with tag 3 are sent without a matching receive; allowed are as many receives as sends of the same ranks and tag"
+        "line 3: 1 message(s) from rank 0 to rank 1 with tag 3 are sent without a matching receive; allowed: as many receives as sends with the same ranks and tag"
     );
     assert_eq!(
         refused("num_ranks 2\nrank 0 {\n}\nrank 1 {\nl1: recv 8b from 0\n}"),
-        "line 5: 1 message(s) from rank 0 to rank 1 with tag 0 are received without a matching send; allowed are as many receives as sends of the same ranks and tag"
+        "line 5: 1 message(s) from rank 0 to rank 1 with tag 0 are received without a matching send; allowed: as many receives as sends with the same ranks and tag"
     );
     assert_eq!(
         refused("num_ranks 1\nrank 1 {\n}"),
@@ -122,15 +125,15 @@ fn invalid_schedules_are_rejected_with_their_line() {
     );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: calc 1\nl2: calc 1\nl1 requires l2\nl2 requires l1\n}"),
-        "line 3: operations of rank 0 require each other in a circle"
+        "line 3: operations of rank 0 require each other in a circle; allowed: no circle"
     );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: calc 1\nl1 requires l9\n}"),
-        "line 4: no operation \"l9\" in rank 0 before this line"
+        "line 4: rank 0 has no operation \"l9\" before this line; allowed: the label of an earlier line"
     );
     assert_eq!(
         refused("num_ranks 1\nrank 0 {\nl1: calc 1"),
-        "line 3: the block of rank 0 is not closed by `}`"
+        "line 3: the block of rank 0 has no end; allowed: `}` after its operations"
     );
     assert_eq!(
         refused("num_ranks 4000000000"),
@@ -158,7 +161,7 @@ fn a_receive_smaller_than_its_message_is_rejected() {
     assert!(schedule("l1: recv 2000b from 0\nl2: recv 800b from 0\n").is_ok());
     assert_eq!(
         schedule("l1: recv 8b from 0\nl2: recv 799b from 0\n").expect_err("too small").to_string(),
-        "line 8: a receive of 799b, but the message from rank 0 to rank 1 with tag 0 has 800b; allowed: as much as is sent, or more"
+        "line 8: the receive has 799b, and the message from rank 0 to rank 1 with tag 0 has 800b; allowed: at least as many"
     );
 }
 
@@ -175,8 +178,8 @@ fn a_deadlocked_schedule_is_rejected() {
     let (send_0, receive_0) = ("send 8b to 0", "recv 8b from 0");
     assert_eq!(
         schedule([receive_1, send_1], [receive_0, send_0]).expect_err("a circle").to_string(),
-        "line 3: rank 0 waits here for a message that nobody can send before this receive has ended; allowed: what ends if sends wait \
-         for nobody"
+        "line 3: deadlock: this receive of rank 0 waits for a message that can only be sent after it; allowed: messages that do \
+         not depend on their receive"
     );
     for (one, other) in [
         ([send_1, receive_1], [receive_0, send_0]),

@@ -26,7 +26,7 @@ fn small_worlds_have_the_trace_hashes_on_file() {
     }
     let kept = std::fs::read_to_string(&path).expect("the file of hashes");
     for (found, kept) in found.lines().zip(kept.lines()) {
-        assert_eq!(found, kept, "the left one is found, the right one is in {}", path.display());
+        assert_eq!(found, kept, "left: found, right: {}", path.display());
     }
     assert_eq!(found.lines().count(), kept.lines().count(), "worlds of the plan");
 }

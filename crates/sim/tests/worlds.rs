@@ -7,7 +7,7 @@ use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
 use weir_sim::program::{Program, Rank};
-use weir_sim::world::{Plan, Report, Stuck, World};
+use weir_sim::world::{Plan, Report, World, WorldError};
 
 const STATIC: Scheme = Scheme::Static { piggyback: false };
 const US: u64 = 1_000_000;
@@ -35,7 +35,7 @@ fn extoll_like() -> Ideal {
     Ideal::with_geometry(US, 0, Geometry::EXTOLL)
 }
 
-fn run<F>(plan: Plan, program: impl Fn(Rank) -> F) -> Result<Report, Stuck>
+fn run<F>(plan: Plan, program: impl Fn(Rank) -> F) -> Result<Report, WorldError>
 where
     F: Future<Output = ()> + 'static,
 {
@@ -175,19 +175,19 @@ fn credits_slow_a_sender_only_when_they_run_out() {
 
 #[test]
 fn a_deadlocked_program_is_detected() {
-    let stuck = run(plan(3, STATIC), |rank| async move {
+    let error = run(plan(3, STATIC), |rank| async move {
         if rank.rank() == 1 {
             rank.recv(Some(0), 0, 8).await;
         }
     });
-    assert_eq!(stuck.unwrap_err(), Stuck::Deadlock { at_ns: 300, waiting: 1, first: 1 });
+    assert_eq!(error.unwrap_err(), WorldError::Deadlock { at_ns: 300, waiting: 1, first: 1 });
 }
 
 /// A plan may state each of these times.
 #[test]
 fn virtual_time_overflow_is_an_error() {
     for others in [1, 2] {
-        let stuck = run(plan(others, STATIC), |rank| async move {
+        let error = run(plan(others, STATIC), |rank| async move {
             for _ in 0..20_000 {
                 rank.compute(weir_sim::MAX_NS * 1000);
             }
@@ -195,7 +195,7 @@ fn virtual_time_overflow_is_an_error() {
                 rank.send(0, 0, 8).await;
             }
         });
-        let Stuck::TimeLimit { at_s } = stuck.unwrap_err() else { panic!("another error") };
+        let WorldError::TimeLimit { at_s } = error.unwrap_err() else { panic!("another error") };
         assert_eq!(at_s, 4_611_686);
     }
 }

@@ -259,7 +259,7 @@ fn run_bare(traffic: Traffic, network: impl Network) -> Done {
 }
 
 fn run<N: Network>(plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> Result<Done, String> {
-    let report: Report = World::new(plan, network, program).run().map_err(|stuck| stuck.to_string())?;
+    let report: Report = World::new(plan, network, program).run().map_err(|error| error.to_string())?;
     let sum = |of: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(of).sum();
     Ok(Done {
         ranks: plan.ranks,

@@ -182,7 +182,7 @@ impl Group {
         let tag = self.tag();
         let folding = Folding::of(self.size);
         let deputy = if folding.number(root).is_some() { root } else { root + 1 };
-        let collector = folding.number(deputy).expect("every second one takes part");
+        let collector = folding.number(deputy).expect("one of two neighbours takes part");
         if let Some(number) = self.fold(folding, tag, bytes).await {
             let parts = |range| Group::part_bytes(bytes, range, folding.power);
             self.halve(folding, number, tag, parts).await;

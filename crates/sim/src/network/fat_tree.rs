@@ -28,7 +28,7 @@ pub enum End {
 impl FatTree {
     /// The smallest tree of this arity that has room for `hosts` hosts. The arity is at least 2.
     pub fn for_hosts(arity: u32, hosts: u32) -> FatTree {
-        assert!(arity >= 2, "arity {arity}, at least 2 is needed");
+        assert!(arity >= 2, "arity is {arity}, but must be at least 2");
         let levels = (1..).find(|&levels| u64::from(arity).pow(levels) >= u64::from(hosts)).expect("grows");
         FatTree { arity, levels }
     }
@@ -101,7 +101,7 @@ impl FatTree {
         }
         let (from, to) = (self.leaf(from), self.leaf(to));
         let up = (0..self.levels).find(|&l| from / self.arity.pow(l) == to / self.arity.pow(l));
-        2 * up.expect("the top is above everybody") + 2
+        2 * up.expect("the top level is above all hosts") + 2
     }
 }
 

@@ -39,10 +39,7 @@ pub struct LinkFaults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkFaultError {
     /// The links do not retransmit.
-    #[error(
-        "{key} = {value}: the links of this network repair nothing, and the protocol needs links that lose, repeat and reorder nothing: \
-         only 0 is allowed"
-    )]
+    #[error("{key} is {value}; allowed: 0, because the links of this network do not retransmit")]
     NotRepaired {
         /// Name of the key.
         key: &'static str,
@@ -50,7 +47,7 @@ pub enum LinkFaultError {
         value: u32,
     },
     /// Too many packets are hit.
-    #[error("{key} = {value}: from 0 to {MAX_PER_MILLION} is allowed, so that repairs come to an end")]
+    #[error("{key} is {value}; allowed: 0 to {MAX_PER_MILLION}")]
     TooMuch {
         /// Name of the key.
         key: &'static str,

@@ -271,7 +271,7 @@ impl InfiniBand {
             Leads::In(host) => host * HOST_CHANNELS + if to == host { OUT } else { UP },
             Leads::Up(switch) | Leads::On(End::Switch(switch)) => self.switch_channel(switch, to),
             Leads::On(End::Host(host)) => host * HOST_CHANNELS + OUT,
-            Leads::Out => unreachable!("nothing is behind memory"),
+            Leads::Out => unreachable!("memory is the end of a route"),
         }
     }
 
@@ -332,7 +332,7 @@ impl InfiniBand {
         } else if let Some(first) = state.packet_queue.first()
             && !now.is_before(self.packets[first].there)
         {
-            let place = self.packets.take_first(&mut state.packet_queue).expect("it was seen");
+            let place = self.packets.take_first(&mut state.packet_queue).expect("it was peeked");
             held = Some(self.packets[place].holds);
             self.carry(now, channel, place, outputs);
             let state = &mut self.channels[channel as usize];

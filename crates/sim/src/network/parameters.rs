@@ -35,7 +35,7 @@ impl<'de> Deserialize<'de> for Nanoseconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Nanoseconds, D::Error> {
         let ns = f64::deserialize(deserializer)?;
         if !(0.0..=LONGEST_NS).contains(&ns) {
-            return Err(D::Error::custom(format_args!("{ns:?} ns: from 0 to {LONGEST_NS} is allowed")));
+            return Err(D::Error::custom(format_args!("the time is {ns:?} ns; allowed: 0 to {LONGEST_NS}")));
         }
         Ok(Nanoseconds((ns * 1000.0).round() as Picoseconds))
     }
@@ -118,17 +118,19 @@ impl InfinibandKeys {
         if arity < 2 || levels == 0 || hosts.is_none() {
             return Err((
                 "arity",
-                format!("arity = {arity}, levels = {levels}: 2 to 2^20 hosts are allowed"),
+                format!(
+                    "arity is {arity} and levels is {levels}; allowed: arity ^ levels from 2 to 2^20, arity at least 2"
+                ),
             ));
         }
         if mtu_bytes < slot_bytes {
             return Err((
                 "mtu_bytes",
-                format!("mtu_bytes = {mtu_bytes}: at least {slot_bytes} is needed, a slot"),
+                format!("mtu_bytes is {mtu_bytes}; allowed: at least {slot_bytes}, a slot"),
             ));
         }
         if buffer_packets == 0 {
-            return Err(("buffer_packets", String::from("buffer_packets = 0: at least 1 is needed")));
+            return Err(("buffer_packets", String::from("buffer_packets is 0; allowed: at least 1")));
         }
         Ok(())
     }
@@ -300,7 +302,7 @@ impl Model {
                         return Err(FileError::Content {
                             path: path.to_owned(),
                             line: line.map_or(1, |line| line + 1),
-                            message: format!("{key} = 0: at least 1 is needed"),
+                            message: format!("{key} is 0; allowed: at least 1"),
                         });
                     }
                 }
@@ -328,7 +330,7 @@ impl Model {
                         path: path.to_owned(),
                         line: line.map_or(1, |line| line + 1),
                         message: String::from(
-                            "overhead_ns is less than gap_byte_ns: at least that is needed",
+                            "overhead_ns is less than gap_byte_ns; allowed: at least gap_byte_ns",
                         ),
                     });
                 }
@@ -470,11 +472,12 @@ mod tests {
         assert_eq!(loggops.loggops(), Some(loggops::Parameters::DEFAULT));
         assert_eq!(loggops.cost, loggops::Parameters::DEFAULT.cost());
         let refused = |old: &str, new: &str| refusal(&INFINIBAND.replace(old, new));
-        assert!(refused("arity = 8", "arity = 1").contains("2 to 2^20 hosts"));
+        assert!(refused("arity = 8", "arity = 1").contains("from 2 to 2^20"));
         assert!(refused("mtu_bytes = 2048", "mtu_bytes = 256").contains("at least 2048"));
         assert!(refused("buffer_packets = 4", "buffer_packets = 0").contains("at least 1"));
         assert!(
-            refusal(&LOGGOPS.replace("overhead_ns = 1500.0", "overhead_ns = 1.0")).contains("at least that")
+            refusal(&LOGGOPS.replace("overhead_ns = 1500.0", "overhead_ns = 1.0"))
+                .contains("at least gap_byte_ns")
         );
     }
 
@@ -485,13 +488,13 @@ mod tests {
         assert!(unknown.starts_with(&format!("x.toml:{line}: unknown field `latency_us`")), "{unknown}");
         assert!(unknown.contains("`latency_ns`"), "says what is allowed: {unknown}");
         let negative = refusal(&IDEAL.replace("latency_ns = 1000.0", "latency_ns = -1.0"));
-        let what = "-1.0 ns: from 0 to 1000000000 is allowed; in the line `latency_ns = -1.0`";
+        let what = "the time is -1.0 ns; allowed: 0 to 1000000000; in the line `latency_ns = -1.0`";
         assert_eq!(negative, format!("x.toml:{line}: {what}"));
         let missing = refusal(&IDEAL.replace("latency_ns = 1000.0", ""));
         assert!(missing.contains("missing field `latency_ns`"), "{missing}");
         let kind = refusal(&IDEAL.replace("\"ideal\"", "\"ether\""));
         assert!(kind.contains("`extoll`") && kind.contains("`ideal`"), "{kind}");
         let none = refusal(&EXTOLL.replace("nic_packets = 16", "nic_packets = 0"));
-        assert!(none.ends_with("nic_packets = 0: at least 1 is needed"), "{none}");
+        assert!(none.ends_with("nic_packets is 0; allowed: at least 1"), "{none}");
     }
 }

@@ -175,7 +175,8 @@ impl Plan {
                 }
             }
         } else if memory_peers.is_empty() {
-            let what = String::from("nothing to run; allowed: [[sweep]] tables, or memory_peers");
+            let what =
+                String::from("the plan has nothing to run; allowed: [[sweep]] tables, or memory_peers");
             return Err(SpannedError { span: 0..0, what });
         }
         let Head { title, experiment, source, .. } = head;
@@ -186,7 +187,9 @@ impl Plan {
 /// Reads a file as text.
 fn read_text(path: &Path) -> io::Result<String> {
     std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => io::Error::new(ErrorKind::InvalidData, "this is no text; allowed: UTF-8"),
+        ErrorKind::InvalidData => {
+            io::Error::new(ErrorKind::InvalidData, "the file is not text; allowed: UTF-8")
+        }
         _ => error,
     })
 }
@@ -206,7 +209,7 @@ fn table_at<'i>(value: Option<table::Value<'i>>, name: &str) -> Result<Option<Ta
     let span = value.span();
     match value.into_inner() {
         DeValue::Table(table) => Ok(Some((table, span))),
-        _ => Err(SpannedError { span, what: format!("{name} is no table; allowed: [{name}]") }),
+        _ => Err(SpannedError { span, what: format!("{name} is not a table; allowed: [{name}]") }),
     }
 }
 
@@ -214,7 +217,7 @@ fn sweeps(value: Option<table::Value<'_>>) -> Result<Vec<Table<'_>>, SpannedErro
     let Some(value) = value else { return Ok(Vec::new()) };
     let span = value.span();
     let wrong =
-        |span| SpannedError { span, what: String::from("sweep is no list of tables; allowed: [[sweep]]") };
+        |span| SpannedError { span, what: String::from("sweep is not a list of tables; allowed: [[sweep]]") };
     let DeValue::Array(list) = value.into_inner() else { return Err(wrong(span)) };
     if list.is_empty() {
         return Err(SpannedError { span, what: String::from("sweep is empty; allowed: one table or more") });
@@ -264,7 +267,7 @@ fn fault(error: &toml::de::Error, around: &Range<usize>) -> SpannedError {
             name.starts_with(&format!("{unknown}_")) || has_unit && stem(name) == stem(unknown)
         })
     {
-        what = format!("{what}; a unit belongs to each name: {meant}");
+        what = format!("{what}; the name contains the unit: {meant}");
     }
     let what = what.replace('\n', " ");
     SpannedError { span: error.span().unwrap_or(around.clone()), what }
@@ -278,7 +281,7 @@ fn with_line(what: String, text: &str, line: usize) -> String {
     let allowed = what
         .replace("expected u32", &format!("allowed: a whole number from 0 to {}", u32::MAX))
         .replace("expected u64", &format!("allowed: a whole number from 0 to {}", u64::MAX))
-        .replace("wanted string or table", "no name; allowed: a string")
+        .replace("wanted string or table", "not a name; allowed: a string")
         .replace("expected f64", "allowed: a number")
         .replace("expected a string", "allowed: a string");
     let line: String = text.lines().nth(line - 1).unwrap_or("").trim().chars().take(80).collect();

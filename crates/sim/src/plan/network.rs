@@ -71,7 +71,7 @@ pub fn choose(
 ) -> Result<(Chosen, String), SpannedError> {
     let span = network.span();
     let Some(table) = network.get_ref().as_table() else {
-        let what = String::from("network is no table; allowed: { file = \"extoll\" }");
+        let what = String::from("network is not a table; allowed: { file = \"extoll\" }");
         return Err(SpannedError { span, what });
     };
     if !table.contains_key("file") {
@@ -126,7 +126,10 @@ pub fn choose(
 /// The keys and values of a table.
 fn pairs<'i>(value: &Value<'i>, allowed: &str) -> Result<Vec<(String, Value<'i>)>, SpannedError> {
     let Some(table) = value.get_ref().as_table() else {
-        return Err(SpannedError { span: value.span(), what: format!("no table; allowed: {allowed}") });
+        return Err(SpannedError {
+            span: value.span(),
+            what: format!("the value is not a table; allowed: {allowed}"),
+        });
     };
     Ok(table.iter().map(|(key, value)| (key.get_ref().to_string(), value.clone())).collect())
 }

@@ -17,7 +17,7 @@ use crate::network::parameters::Shape;
 use crate::program::{Program, Rank};
 use crate::trace::Trace;
 use crate::workload::measure;
-use crate::world::{PoolReading, Report, Stuck, World};
+use crate::world::{PoolReading, Report, World, WorldError};
 
 /// A world that failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub struct Failed {
     pub world: String,
     /// The key of the world's record.
     pub key: Key,
-    /// The message of [`Stuck`] or of a panic.
+    /// The message of [`WorldError`] or of a panic.
     pub why: String,
 }
 
@@ -54,7 +54,7 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
         } else if let Some(ideal) = model.ideal() {
             run_on(setup, ideal)
         } else {
-            unreachable!("a network is of one kind or another")
+            unreachable!("every network has a kind")
         }
     };
     let record = || Ok(record(setup, &world()?, started.elapsed().as_secs_f64()));
@@ -62,18 +62,18 @@ pub fn run(setup: &Setup) -> Result<Record, Failed> {
 }
 
 /// Catches a panic of a world, so that the other worlds still run. All state of the failed world is dropped.
-fn without_panic<T>(world: impl FnOnce() -> Result<T, Stuck>) -> Result<T, String> {
+fn without_panic<T>(world: impl FnOnce() -> Result<T, WorldError>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(world)) {
-        Ok(ended) => ended.map_err(|stuck| stuck.to_string()),
+        Ok(ended) => ended.map_err(|error| error.to_string()),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("a bug: {}", text.unwrap_or("a panic without words")))
+            Err(format!("a bug: {}", text.unwrap_or("a panic without a message")))
         }
     }
 }
 
-fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, Stuck> {
+fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, WorldError> {
     let plan = setup.plan(network.geometry());
     let programs = &setup.programs;
     let (skew_ns, seed) = (setup.settings.start_skew_ns, setup.settings.seed);
@@ -208,8 +208,8 @@ mod tests {
     #[test]
     fn a_panicking_world_is_reported_as_failed() {
         assert_eq!(without_panic(|| Ok(3)), Ok(3));
-        let limit = without_panic::<()>(|| Err(Stuck::EventLimit { limit: 7 }));
-        assert_eq!(limit, Err(String::from("more than 7 events")));
+        let limit = without_panic::<()>(|| Err(WorldError::EventLimit { limit: 7 }));
+        assert_eq!(limit, Err(String::from("the world has more than 7 events, its event limit")));
         assert_eq!(without_panic::<()>(|| panic!("slot {}", 5)), Err(String::from("a bug: slot 5")));
         assert_eq!(without_panic::<()>(|| panic!("slots")), Err(String::from("a bug: slots")));
     }

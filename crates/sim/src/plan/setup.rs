@@ -356,14 +356,19 @@ impl Keys {
             && *piggyback.get_ref()
             && !matches!(scheme, SchemeName::Static | SchemeName::Dynamic | SchemeName::Weir)
         {
-            let what = format!("piggyback with {}; allowed with static, dynamic and weir", scheme.word());
+            let what = format!(
+                "piggyback is true with scheme {}; allowed with static, dynamic and weir",
+                scheme.word()
+            );
             return Err(SpannedError { span: piggyback.span(), what });
         }
         if scheme == SchemeName::Unlimited {
             return Ok(settings.reference());
         }
         let Some(slots) = &self.slots_per_peer else {
-            return Err(at_scheme(String::from("slots_per_peer is missing; only unlimited goes without")));
+            return Err(at_scheme(String::from(
+                "slots_per_peer is missing; allowed: a number of slots, or scheme unlimited",
+            )));
         };
         settings.slots_per_peer = *slots.get_ref();
         // The data region is at least as large as the credit region: thesis, 5.2.
@@ -414,7 +419,10 @@ impl Keys {
         let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
         if !chosen.has_mesh() {
             let refuse = |name: &str, span, allowed: &str| {
-                Err(SpannedError { span, what: format!("{name} on this network; allowed with {allowed}") })
+                Err(SpannedError {
+                    span,
+                    what: format!("{name} is set on a network without it; allowed with {allowed}"),
+                })
             };
             if let Some(mesh) = &self.mesh_nodes {
                 return refuse("mesh_nodes", mesh.span(), "extoll");
@@ -448,7 +456,7 @@ impl Keys {
         let nodes: u32 = size.iter().product();
         if ranks_per_node == 0 || u64::from(nodes) * u64::from(ranks_per_node) != u64::from(ranks) {
             let what = format!(
-                "mesh_nodes {} with ranks_per_node {ranks_per_node} has places for {}, and ranks is {ranks}; allowed: the same",
+                "mesh_nodes {} with ranks_per_node {ranks_per_node} has {} places, and ranks is {ranks}; allowed: the same number",
                 mesh.get_ref(),
                 u64::from(nodes) * u64::from(ranks_per_node)
             );
@@ -491,7 +499,7 @@ fn read_workload(
 ) -> Result<(Programs, serde_json::Value), SpannedError> {
     let span = value.span();
     let Some(table) = value.get_ref().as_table() else {
-        let what = String::from("workload is no table; allowed: workload.NAME = { ... }");
+        let what = String::from("workload is not a table; allowed: workload.NAME = { ... }");
         return Err(SpannedError { span, what });
     };
     if table.len() != 1 {
@@ -510,7 +518,7 @@ fn read_workload(
             Schedule::parse(&text).map_err(|error| refuse(format!("{}, {error}", path.display())))?;
         if schedule.ranks() != ranks {
             let what = format!(
-                "{} is for {} ranks, and ranks is {ranks}; allowed: the same",
+                "{} is for {} ranks, and ranks is {ranks}; allowed: the same number",
                 path.display(),
                 schedule.ranks()
             );

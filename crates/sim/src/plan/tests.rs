@@ -149,7 +149,7 @@ fn plan_errors_name_the_line_and_the_allowed_values() {
     starts(refusal("seeds = [1, 2]", ""), 1, "seeds is missing", "seeds = [1]");
     starts(refusal("seeds = [1, 2]", "seeds = []"), 4, "seeds is empty", "one number");
     starts(refusal("credit_slots = [1, 2]", "credit_slots = []"), 15, "the list is empty", "one value");
-    starts(refusal("\"2x1\"", "\"2x2\""), 10, "mesh_nodes 2x2", "has places for 16, and ranks is 8");
+    starts(refusal("\"2x1\"", "\"2x2\""), 10, "mesh_nodes 2x2", "has 16 places, and ranks is 8");
     starts(refusal("\"2x1\"", "\"2x\""), 10, "mesh_nodes is \"2x\"", "as in \"4x4x4\"");
     starts(refusal("[8, 12]", "[8, 3]"), 16, "slots_per_peer is 3", "4 to 65536");
     starts(refusal("credit_slots = [1, 2]", "credit_slots = 99"), 15, "credit_slots is 99", "1 to 16");
@@ -157,7 +157,7 @@ fn plan_errors_name_the_line_and_the_allowed_values() {
     starts(
         refusal("scheme = \"weir\"", "scheme = \"hardware\"\npiggyback = true"),
         20,
-        "piggyback with",
+        "piggyback is true with",
         "static",
     );
     starts(refusal("slots_per_peer = 12\n", ""), 19, "slots_per_peer is missing", "unlimited");
@@ -182,7 +182,7 @@ fn plan_errors_name_the_line_and_the_allowed_values() {
     let order = refusal("\"linear\"", "\"linea\"");
     assert!(order.contains("`linea`, expected one of `linear`") && !order.contains("goal"), "{order}");
     starts(refusal("\"extoll\" }", "\"extoll\", hops_ns = 1 }"), 7, "hops_ns is not in [network]", "hop_ns");
-    starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = -1 }"), 7, "-1.0 ns: from 0", "hop_ns = -1");
+    starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = -1 }"), 7, "the time is -1.0 ns", "hop_ns = -1");
     starts(refusal("\"extoll\" }", "\"extoll\", hop_ns = true }"), 7, "hop_ns", "a number");
     starts(refusal("[quick]\nseeds", "[quick]\nseed"), 24, "unknown field `seed`", "`seeds`");
     // Errors in the quick variant are reported for the full plan too.
@@ -237,11 +237,11 @@ fn plan_errors_name_the_line_and_the_allowed_values() {
 fn a_key_without_its_unit_is_rejected() {
     let text = refusal("message_bytes = 200", "message = 200");
     assert!(text.starts_with("11: unknown field `message`"), "{text}");
-    assert!(text.ends_with("a unit belongs to each name: message_bytes"), "{text}");
+    assert!(text.ends_with("the name contains the unit: message_bytes"), "{text}");
     let text = refusal("ranks = 8", "ranks = 8\nstart_skew = 5");
-    assert!(text.contains("a unit belongs to each name: start_skew_ns"), "{text}");
+    assert!(text.contains("the name contains the unit: start_skew_ns"), "{text}");
     let text = refusal("ranks = 8", "ranks = 8\nrnr_timer_us = 5");
-    assert!(text.contains("a unit belongs to each name: rnr_timer_ns"), "{text}");
+    assert!(text.contains("the name contains the unit: rnr_timer_ns"), "{text}");
 }
 
 #[test]

@@ -215,7 +215,7 @@ impl Checks {
                 let unread = pair.credit_packets;
                 self.fail(|| {
                     format!(
-                        "I2: {unread} credit packets of {from} unread at {to}, in {credit_slots} slots for them"
+                        "I2: {unread} credit packets of {from} are unread at {to}, which has {credit_slots} credit slots"
                     )
                 });
             }
@@ -229,12 +229,12 @@ impl Checks {
         let granted = start_slots + pair.granted_read;
         if grants && spent > granted {
             self.fail(|| {
-                format!("{from} has filled {spent} slots at {to}, and has read of {granted} credits")
+                format!("I2: {from} has filled {spent} slots at {to}, and has read {granted} credits")
             });
         }
         if limited && spent - retired > lane_slots {
             self.fail(|| {
-                format!("I1: {} slots of {from} filled at {to}, in a lane of {lane_slots}", spent - retired)
+                format!("I1: {from} fills {} slots at {to}, in a lane of {lane_slots}", spent - retired)
             });
         }
     }
@@ -243,7 +243,7 @@ impl Checks {
     fn granted(&mut self, from: u32, to: u32, total: u32) {
         let Some(pair) = self.pairs.get_mut(&key(to, from)) else {
             if total > 0 {
-                self.fail(|| format!("{from} has granted {total} credits to {to}, which never sent"));
+                self.fail(|| format!("I1: {from} has granted {total} credits to {to}, which never sent"));
             }
             return;
         };
@@ -253,7 +253,7 @@ impl Checks {
         let lane_slots = self.lane_slots;
         if u64::from(more) > lane_slots || theirs > lane_slots {
             self.fail(|| {
-                format!("I1: {from} has granted {more} credits to {to}, which then has {theirs} of a lane of {lane_slots}")
+                format!("I1: {from} has granted {more} credits to {to}, which then owns {theirs} slots of a lane of {lane_slots}")
             });
             return;
         }
@@ -267,7 +267,7 @@ impl Checks {
         };
         if *slots > most {
             let slots = *slots;
-            self.fail(|| format!("I1: {slots} slots of {from} are its senders', it has {most}"));
+            self.fail(|| format!("I1: the senders of {from} own {slots} slots, and it has {most}"));
         }
     }
 
@@ -301,7 +301,7 @@ impl Checks {
 
     /// A part of a train has arrived before earlier packets of the train, or again.
     pub fn out_of_order(&mut self, part: TrainPart) {
-        self.fail(|| format!("I5: {part:?} is not what its train has next"));
+        self.fail(|| format!("I5: {part:?} is not the next part of its train"));
     }
 
     /// The slots of a packet are free.
@@ -330,7 +330,7 @@ impl Checks {
         let found = place.and_then(|place| pair.messages.get_mut(place));
         let Some(message) = found.filter(|message| !message.received) else {
             self.fail(|| {
-                format!("I5: message {number:?} of {from} is received at {to} again, or was never sent")
+                format!("I5: message {number:?} of {from} was received at {to} twice, or was never sent")
             });
             return;
         };
@@ -376,7 +376,7 @@ impl Checks {
             let (wire, messages, slots) = (wire.len(), messages.len(), spent - retired);
             self.fail(|| {
                 format!(
-                    "left at the end from {from} to {to}: {wire} packets, {messages} messages, {slots} slots"
+                    "at the end {from} has left at {to}: {wire} packets, {messages} messages, {slots} slots"
                 )
             });
         }

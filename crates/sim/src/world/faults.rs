@@ -69,7 +69,7 @@ pub struct Faults {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// There is no such rank.
-    #[error("a fault of rank {rank}: ranks are below {ranks}")]
+    #[error("the rank of a fault is {rank}; allowed: 0 to {}", ranks - 1)]
     Rank {
         /// The rank.
         rank: u32,
@@ -77,7 +77,7 @@ pub enum FaultError {
         ranks: u32,
     },
     /// The percentage is outside its range.
-    #[error("rank {rank} at {percent} % of its time: from 1 to {MAX_PERCENT} is allowed")]
+    #[error("percent of slow rank {rank} is {percent}; allowed: 1 to {MAX_PERCENT}")]
     Percent {
         /// The rank.
         rank: u32,

@@ -146,7 +146,8 @@ impl Train {
         let mut packet = match index {
             0 => self.packet_with(self.first.body()),
             _ => {
-                let first_offset = self.first.offset().expect("a train of several is part of a message");
+                let first_offset =
+                    self.first.offset().expect("a train of several packets belongs to a message");
                 let offset = first_offset + self.first_bytes + (index - 1) * self.middle_bytes;
                 Packet { payload_bytes: self.middle_bytes, ..self.packet_with(Body::More { offset }) }
             }
@@ -352,7 +353,7 @@ mod tests {
         let id = flights.begin(4, 5, &packets[0], 100, 1);
         assert!(packets[1..].iter().all(|packet| flights.extend(id, 5, packet)));
         let beyond = Packet { payload_bytes: 8, body: Body::More { offset: 2048 }, ..packets[0] };
-        assert!(!flights.extend(id, 5, &beyond), "the last one was granted something else");
+        assert!(!flights.extend(id, 5, &beyond), "its granted total differs from the last one");
         let Injection { packets: count, payload_bytes, .. } = flights.injection(id);
         assert_eq!((count, payload_bytes), (37, 2048));
         for packet in &packets {

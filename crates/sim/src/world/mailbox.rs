@@ -284,7 +284,7 @@ impl IncomingParts {
         } else {
             // The next packet of the same part is usually still the earliest.
             let next_at = at + rest.spacing_ps;
-            *self.heads.peek_mut().expect("just seen") = Reverse((next_at, order, index));
+            *self.heads.peek_mut().expect("the first entry exists") = Reverse((next_at, order, index));
         }
         Some(packet)
     }
@@ -333,7 +333,7 @@ impl Mailbox {
     /// [leaves](Mailbox::leave).
     #[inline]
     pub fn set_aside(&mut self, chunks: &mut Chunks) {
-        self.arrived.pop(chunks).expect("it was seen");
+        self.arrived.pop(chunks).expect("it was peeked");
     }
 
     /// The train of the next packet, if that is part of the heap and has arrived by `now`. Later arrivals do
@@ -347,7 +347,7 @@ impl Mailbox {
     #[inline]
     pub fn set_aside_of_part(&mut self, now: Picoseconds) {
         let taken = self.parts.as_mut().and_then(|parts| parts.take(now));
-        assert!(matches!(taken, Some((_, None))), "it was seen, and is the next of its train");
+        assert!(matches!(taken, Some((_, None))), "the packet was peeked, and is the next of its train");
     }
 
     /// A packet that was set aside is retrieved.

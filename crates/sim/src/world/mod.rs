@@ -143,10 +143,10 @@ pub struct Report {
 
 /// Why a world did not end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stuck {
+pub enum WorldError {
     /// No event is left, and programs wait.
     #[error(
-        "at {at_ns} ns nothing can happen any more, and {waiting} programs wait, the first of them rank {first}"
+        "deadlock at {at_ns} ns: no event is left and {waiting} programs wait, the first is rank {first}"
     )]
     Deadlock {
         /// Time.
@@ -157,7 +157,7 @@ pub enum Stuck {
         first: u32,
     },
     /// An external check has failed, which shows a bug.
-    #[error("at {at_ns} ns: {what}")]
+    #[error("an external check failed at {at_ns} ns: {what}")]
     InvariantViolated {
         /// Time.
         at_ns: u64,
@@ -165,13 +165,13 @@ pub enum Stuck {
         what: String,
     },
     /// Virtual time has reached its bound: computations of programs or times of the network are too long.
-    #[error("virtual time has come to {at_s} s; allowed: less than {} s", TIME_LIMIT / 1_000_000_000_000)]
+    #[error("virtual time is {at_s} s; allowed: less than {} s", TIME_LIMIT / 1_000_000_000_000)]
     TimeLimit {
         /// Time. Unit: s.
         at_s: u64,
     },
     /// The event limit is reached.
-    #[error("more than {limit} events")]
+    #[error("the world has more than {limit} events, its event limit")]
     EventLimit {
         /// The limit.
         limit: u64,
@@ -293,14 +293,14 @@ impl<N: Network> World<N> {
     /// Runs until every program has ended and no event is left.
     ///
     /// # Errors
-    /// [`Stuck`].
-    pub fn run(mut self) -> Result<Report, Stuck> {
+    /// [`WorldError`].
+    pub fn run(mut self) -> Result<Report, WorldError> {
         while let Some((now, sequence, event)) = self.queue.pop() {
             check_time_limit(now)?;
             self.outputs.begin(sequence);
             self.events += 1;
             if self.events == self.plan.event_limit {
-                return Err(Stuck::EventLimit { limit: self.plan.event_limit });
+                return Err(WorldError::EventLimit { limit: self.plan.event_limit });
             }
             match event {
                 Event::Step(rank) => self.step(now, rank),
@@ -357,7 +357,7 @@ impl<N: Network> World<N> {
         }
         if self.ended < self.plan.ranks {
             let first = self.rank_states.iter().position(|rank_state| !rank_state.has_ended()).unwrap_or(0);
-            return Err(Stuck::Deadlock {
+            return Err(WorldError::Deadlock {
                 at_ns: self.rank_states.iter().map(RankState::free_at).fold(self.queue.now(), u64::max)
                     / 1000,
                 waiting: self.plan.ranks - self.ended,
@@ -396,13 +396,13 @@ impl<N: Network> World<N> {
         }
     }
 
-    fn violation(&mut self) -> Stuck {
+    fn violation(&mut self) -> WorldError {
         let what = self.checks.as_mut().and_then(|checks| checks.violation.take()).unwrap_or_default();
-        Stuck::InvariantViolated { at_ns: self.queue.now() / 1000, what }
+        WorldError::InvariantViolated { at_ns: self.queue.now() / 1000, what }
     }
 
     /// Checks that nothing is left anywhere. Lost ranks and their peers are exempt.
-    fn check_rest(&mut self) -> Result<(), Stuck> {
+    fn check_rest(&mut self) -> Result<(), WorldError> {
         let Some(checks) = &mut self.checks else { return Ok(()) };
         checks.check_end();
         if let Scheme::Dynamic { .. } = self.plan.config.scheme {
@@ -413,7 +413,7 @@ impl<N: Network> World<N> {
         if !checks.any_peer_lost() {
             let left = |(rank, rank_state): (usize, &RankState)| {
                 let left = rank_state.leftovers();
-                (!left.is_empty()).then(|| format!("left at the end at rank {rank}: {}", left.join(", ")))
+                (!left.is_empty()).then(|| format!("at the end rank {rank} has left: {}", left.join(", ")))
             };
             checks.violation = checks.violation.take().or(self.rank_states.iter().enumerate().find_map(left));
         }
@@ -682,8 +682,8 @@ impl<N: Network> World<N> {
 
 /// Checks virtual time against its bound.
 #[inline]
-fn check_time_limit(at: Picoseconds) -> Result<(), Stuck> {
-    if at < TIME_LIMIT { Ok(()) } else { Err(Stuck::TimeLimit { at_s: at / 1_000_000_000_000 }) }
+fn check_time_limit(at: Picoseconds) -> Result<(), WorldError> {
+    if at < TIME_LIMIT { Ok(()) } else { Err(WorldError::TimeLimit { at_s: at / 1_000_000_000_000 }) }
 }
 
 /// The prices at a rank, and its computing time in percent of the normal one.

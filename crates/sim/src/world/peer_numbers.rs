@@ -66,7 +66,7 @@ impl Numbers {
     fn set(&mut self, place: usize, number: u32) {
         match self {
             Numbers::Hash16(numbers) | Numbers::ByRank(numbers) => {
-                numbers[place] = u16::try_from(number).expect("no more than places");
+                numbers[place] = u16::try_from(number).expect("at most as many numbers as places");
             }
             Numbers::Hash32(numbers) => numbers[place] = number,
         }

@@ -288,7 +288,7 @@ impl RankState {
         let open = self.open > 0;
         let checks = [
             (self.next_at().is_some(), "packets in its mailbox"),
-            (open, "open operations"),
+            (open, "pending operations"),
             (self.machine.unexpected().0 > 0, "unexpected messages"),
             (!self.machine.is_quiescent(), "pending work in its machine"),
         ];
@@ -308,7 +308,7 @@ impl RankState {
         self.machine.exchange_scratch(scratch);
         self.machine.handle(instant(now), event, &mut actions);
         self.machine.exchange_scratch(scratch);
-        assert!(actions.is_empty(), "who attaches causes nothing yet");
+        assert!(actions.is_empty(), "an attach causes no action");
         peer
     }
 
@@ -615,7 +615,7 @@ impl RankState {
     fn perform(&mut self, action: &Action, context: &mut StepContext<'_>) {
         let cost = context.cost;
         match *action {
-            Action::Transmit { .. } => unreachable!("packets are put on their way by `act`"),
+            Action::Transmit { .. } => unreachable!("`act` transmits packets"),
             Action::Connect { to } => {
                 context.left.attaches.push((self.peers.rank(to.0), to));
                 let Plan { quota_slots, ref config, .. } = *context.plan;
@@ -631,7 +631,8 @@ impl RankState {
             }
             Action::AskRoom { to, .. } => self.ask_room(to, context),
             Action::Retire => {
-                let (from, packet) = context.left.arrived.take().expect("retired once, after it came");
+                let (from, packet) =
+                    context.left.arrived.take().expect("a packet is retired once, after its arrival");
                 self.retire(from, &packet, context);
             }
             Action::Place { to, bytes } => self.free_at += place_ps(to, bytes, cost),
@@ -657,7 +658,7 @@ impl RankState {
             | Action::Notify { .. }
             | Action::Disconnect { .. }
             | Action::FreeLane { .. } => {
-                panic!("{action:?} in a world without losses, leaving and remote writes")
+                panic!("{action:?} in a world without lost peers, detaching and remote writes")
             }
         }
     }
@@ -702,7 +703,7 @@ impl RankState {
                 let source = peer.map_or(0, |peer| self.peers.rank(peer.0));
                 Status { fault: Some(fault), ..begun(self, source) }
             }
-            other => panic!("{other:?} in a world without losses"),
+            other => panic!("{other:?} in a world without lost peers"),
         };
         self.end(request, status, context);
     }

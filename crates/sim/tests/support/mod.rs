@@ -55,8 +55,8 @@ pub fn run_programs(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Progra
 
 fn run_plan(plan: Plan, program: impl Fn(Rank) -> Program) -> Report {
     let network = Ideal::with_geometry(1_000_000, 100, Geometry::EXTOLL);
-    World::new(plan, network, program).run().unwrap_or_else(|stuck| {
-        panic!("{} ranks, {:?}: {stuck}", plan.ranks, plan.config.scheme);
+    World::new(plan, network, program).run().unwrap_or_else(|error| {
+        panic!("{} ranks, {:?}: {error}", plan.ranks, plan.config.scheme);
     })
 }
 

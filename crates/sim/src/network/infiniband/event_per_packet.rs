@@ -141,7 +141,7 @@ impl Network for EventPerPacket {
     }
 
     fn get(&mut self, _: Picoseconds, _: u32, _: u32, _: u64, _: u32, _: &mut Outputs<EagerEvent>) {
-        unimplemented!("nobody reads memory")
+        unimplemented!("this traffic has no gets")
     }
 
     fn handle(&mut self, now: Picoseconds, event: EagerEvent, outputs: &mut Outputs<EagerEvent>) {

@@ -16,7 +16,8 @@ fn read(text: &str) -> Result<Plan, String> {
 
 /// The names that serde expects, from its message about an unknown name.
 fn expected(message: &str) -> Vec<String> {
-    let known = message.split_once("expected").map_or("", |(_, known)| known).split("; a unit").next();
+    let known =
+        message.split_once("expected").map_or("", |(_, known)| known).split("; the name contains").next();
     known.unwrap_or("").split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 

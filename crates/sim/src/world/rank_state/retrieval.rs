@@ -252,7 +252,7 @@ impl RankState {
             else {
                 break;
             };
-            assert!(!credits_due, "nobody returns credits");
+            assert!(!credits_due, "the scheme has no credits");
             let weir_proto::ReceivedMessage { request, envelope, bytes } = received;
             context.flights.discard(train);
             self.mailbox.set_aside(context.chunks);
@@ -280,7 +280,7 @@ impl RankState {
         if self.step_at != Some(now) || self.held || self.free_at > now || self.has_due_notice() {
             return None;
         }
-        assert!(self.phase != Phase::Running, "parts of messages do not let a program go on");
+        assert!(self.phase != Phase::Running, "a part of a message does not wake a program");
         self.lookahead.take();
         self.mailbox.leave();
         self.free_at = now + cost.packet_receive_ps;
