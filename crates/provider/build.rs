@@ -1,4 +1,5 @@
-//! The core may `dlclose` the plug-in at exit while thread-local destructors of the Rust runtime are still registered.
+//! Keeps the plug-in loaded. The core may `dlclose` it at exit while destructors of the Rust runtime are still
+//! registered.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

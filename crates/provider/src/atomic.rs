@@ -1,8 +1,9 @@
-//! Remote atomic operations: not offered yet, and not advertised. Every entry answers, since callers do not look.
+//! Remote atomic operations, which are not supported and not advertised. Callers do not check entries for NULL, so
+//! each is filled.
 
 use crate::ffi::{FiOpsAtomic, not_implemented, not_supported};
 
-/// The table that endpoints carry.
+/// The table of each endpoint.
 pub static OPS: FiOpsAtomic = FiOpsAtomic {
     size: size_of::<FiOpsAtomic>(),
     operations: [not_implemented; 10],

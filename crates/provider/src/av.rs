@@ -1,8 +1,8 @@
-//! Address vectors: the program's numbers for addresses. Numbers are dense from 0 in the order of insertion, for tables and
-//! maps alike (MPICH relies on it); a removed one is used again.
+//! Address vectors: the program's numbers for addresses. Numbers are dense from 0 in the order of insertion, for
+//! tables and maps (MPICH relies on it). The number of a removed address is used again.
 //!
-//! A vector may be filled before any endpoint exists, so it knows addresses only. Endpoints number their peers
-//! themselves and remember which entry is which peer.
+//! A program may fill a vector before it opens an endpoint, so the vector knows only addresses. Endpoints number
+//! their peers themselves and remember the peer of each entry.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -15,18 +15,18 @@ use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::handle::{Domain, skip_in_forked_child};
 
-/// What a domain keeps of an address vector.
+/// The domain's part of an address vector.
 #[derive(Default)]
 pub struct AddressVector {
     table: AddressTable,
-    /// How often each was inserted; 0: it is removed.
+    /// Number of insertions of each address. 0: removed.
     uses: Vec<u32>,
-    /// How many addresses the program said it would insert; 0: it did not say.
+    /// Number of addresses that the program announced. 0: not announced.
     pub expected: usize,
 }
 
 impl AddressVector {
-    /// Adds an address. One that is there already keeps its number.
+    /// Inserts an address. An address that is already there keeps its number.
     pub fn insert(&mut self, address: Address) -> FiAddr {
         let number = self.table.insert(address);
         if number as usize == self.uses.len() {
@@ -36,10 +36,10 @@ impl AddressVector {
         FiAddr::from(number)
     }
 
-    /// Takes an address out, when it has been removed as often as inserted. Returns whether it is gone now.
+    /// Removes an address once it has been removed as often as inserted. Returns whether it is gone.
     ///
     /// # Errors
-    /// No such entry.
+    /// There is no such entry.
     pub fn remove(&mut self, number: FiAddr) -> Result<bool, Error> {
         let place = usize::try_from(number).ok().and_then(|place| self.uses.get_mut(place));
         let uses = place.filter(|uses| **uses > 0).ok_or(Error::Invalid)?;
@@ -57,7 +57,7 @@ impl AddressVector {
         self.table.address(number as u32).filter(|_| in_use).copied()
     }
 
-    /// The entry of an address.
+    /// The number of an address.
     pub fn number(&self, address: &Address) -> Option<FiAddr> {
         self.table.number(address).map(FiAddr::from)
     }
@@ -98,7 +98,7 @@ static OPS: FiOpsAv<VectorHandle> = FiOpsAv {
     set_user_id: not_implemented,
 };
 
-/// `fi_av_open`. Fills in the type if the program left it open.
+/// `fi_av_open`. Sets the type if the program left it open.
 ///
 /// # Errors
 /// Shared (named) vectors, insertion by events and several receive contexts: not implemented.
@@ -127,14 +127,14 @@ extern "C" fn close(vector: Box<VectorHandle>) -> c_int {
     let mut state = vector.domain.enter();
     if state.endpoints.iter_mut().any(|endpoint| endpoint.uses_vector(vector.index)) {
         drop(state);
-        Box::leak(vector); // it stays the program's
+        Box::leak(vector); // the program keeps it
         return Error::Busy.code();
     }
     state.vectors.remove(vector.index);
     0
 }
 
-/// Event queues may be bound; nothing is ever reported there, since insertion is done on return.
+/// Event queues can be bound. No event is reported, because insertion is complete on return.
 extern "C" fn bind(_vector: &VectorHandle, other: AnyObject, _flags: u64) -> c_int {
     status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::Invalid) })
 }

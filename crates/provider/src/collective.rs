@@ -1,7 +1,7 @@
-//! Collective operations of libfabric: not offered yet, and not advertised. Every entry answers.
+//! libfabric's collective operations, which are not supported and not advertised. Each entry is filled.
 
 use crate::ffi::{FiOpsCollective, not_implemented};
 
-/// The table that endpoints carry.
+/// The table of each endpoint.
 pub static OPS: FiOpsCollective =
     FiOpsCollective { size: size_of::<FiOpsCollective>(), operations: [not_implemented; 11] };

@@ -1,9 +1,9 @@
-//! From the engine's completions to what the program reads: queue entries and counters.
+//! Translates the engine's completions to queue entries and counts.
 //!
-//! Who gets an entry (libfabric's rules, and what MPI libraries rely on):
-//! - errors, peeks, writes of a peer that carry data, and the release of a multi-receive buffer always;
-//! - successes if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call asked for it ([`WANTS_ENTRY`]);
-//! - injected messages never. Counters count them all the same, each operation once.
+//! These completions make an entry, by libfabric's rules and as MPI libraries require:
+//! - errors, peeks, remote writes of a peer that carry data, and the release of a multi-receive buffer: always.
+//! - successes: if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call requested it ([`WANTS_ENTRY`]).
+//! - injected messages: never. Counters count them, as every operation, once.
 
 use std::ffi::c_int;
 use weir_engine::{Completion, Operation};
@@ -16,35 +16,35 @@ use crate::ffi::{ADDR_UNSPEC, flags};
 /// Bit in the cookie of a post: a success makes a queue entry.
 pub const WANTS_ENTRY: u64 = 1;
 
-/// Bit in the cookie of a post: the receive or discard of a claimed message without tag. The engine does not say of which
-/// kind claimed messages are.
+/// Bit in the cookie of a post: the operation receives or discards a claimed message without tag. The engine does not
+/// report the kind of claimed messages.
 pub const UNTAGGED_CLAIM: u64 = 2;
 
-/// Which side's queue an entry belongs to.
+/// The side of an endpoint whose queue gets an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Sends, reads and writes.
     Transmit,
-    /// Receives, and what peers do to our memory.
+    /// Receives, and accesses of peers to this process's memory.
     Receive,
 }
 
-/// A completion as the program shall see it.
+/// A completion as the program sees it.
 #[derive(Debug)]
 pub struct Report {
-    /// Whose queue.
+    /// The side whose queue gets the entry.
     pub side: Side,
-    /// The entry. Its source is still unknown here.
+    /// The entry, still without its source.
     pub entry: Entry,
-    /// Whether it goes to the queue.
+    /// Whether the entry goes to the queue.
     pub queued: bool,
-    /// The counters of which operation it counts for, if any: one of the operation bits of [`flags`].
+    /// The counter that counts it, if any: one of the operation bits of [`flags`].
     pub counter_flag: Option<u64>,
-    /// The message it is about, for its source and claim.
+    /// The message, for its source and claim.
     pub envelope: Option<Envelope>,
 }
 
-/// Flags that say what an operation was.
+/// Flags that describe an operation.
 #[inline(always)]
 fn kind_flags(completion: &Completion) -> (Side, u64) {
     let space = match completion.space {
@@ -63,7 +63,7 @@ fn kind_flags(completion: &Completion) -> (Side, u64) {
     }
 }
 
-/// Which counter an operation counts for.
+/// The counter that counts an operation.
 #[inline(always)]
 fn counter_of(operation: Operation) -> Option<u64> {
     match operation {
@@ -75,7 +75,7 @@ fn counter_of(operation: Operation) -> Option<u64> {
     }
 }
 
-/// Translates one completion. Inlined, so that where the operation is known little is left of it.
+/// Translates one completion. It is inlined, because little is left of it where the operation is known.
 #[inline(always)]
 pub fn report(completion: &Completion) -> Report {
     let (side, kind_flags) = kind_flags(completion);
@@ -112,7 +112,7 @@ pub fn report(completion: &Completion) -> Report {
             about = Some(envelope);
         }
         Outcome::Released => {
-            // No FI_RECV: MPI libraries take that for a message.
+            // Without FI_RECV, because MPI libraries take that for a message.
             entry.flags = flags::MULTI_RECV;
             queued = true;
             counter_flag = None;
@@ -130,7 +130,7 @@ pub fn report(completion: &Completion) -> Report {
     if entry.error != 0 {
         queued = true;
         if multi && matches!(completion.outcome, Outcome::Canceled | Outcome::Lost { .. }) {
-            entry.flags |= flags::MULTI_RECV; // the buffer is the program's again
+            entry.flags |= flags::MULTI_RECV; // the buffer belongs to the program again
         }
     }
     Report { side, entry, queued, counter_flag, envelope: about }

@@ -1,5 +1,5 @@
-//! Counters: how many operations of a kind have ended, well or badly. Reading one makes progress, since some
-//! programs do nothing else while they wait (MPICH's window flush).
+//! Counters of completed and failed operations. Reading a counter makes progress, because some programs call nothing
+//! else while they wait (MPICH's window flush).
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::errno::{Error, status};
 use crate::ffi::*;
 use crate::handle::{Domain, ProgressTarget, skip_in_forked_child};
 
-/// What a domain keeps of a counter.
+/// The domain's part of a counter.
 #[derive(Default)]
 pub struct Counter {
-    /// Operations that ended well.
+    /// Operations that succeeded.
     pub value: u64,
     /// Operations that failed.
     pub errors: u64,
     /// The endpoints that count here.
     pub endpoints: Vec<usize>,
-    /// The value that was read last.
+    /// The value that the last read returned.
     last_read: u64,
 }
 
@@ -69,7 +69,7 @@ extern "C" fn close(counter: Box<CounterHandle>) -> c_int {
     let mut state = counter.domain.enter();
     if !state.counters[counter.index].endpoints.is_empty() {
         drop(state);
-        Box::leak(counter); // it stays the program's
+        Box::leak(counter); // the program keeps it
         return Error::Busy.code();
     }
     state.counters.remove(counter.index);
@@ -82,8 +82,8 @@ impl CounterHandle {
         0
     }
 
-    /// Reads the value. Who finds it as it was, and nothing else to do, most likely waits: like a read of a queue, the call
-    /// then leaves the core to others for a while, as the engine thinks fit.
+    /// Reads the value. A caller that finds the same value again and has no other event probably waits. Then the call
+    /// yields the core or sleeps, as the engine decides, like a read of a queue.
     fn poll(&self) -> u64 {
         let target = ProgressTarget::Counter(self.index);
         let mut state = self.domain.enter();
@@ -107,7 +107,7 @@ impl CounterHandle {
     /// Waits until the counter reaches `threshold`.
     ///
     /// # Errors
-    /// The error count changes, or the time is over.
+    /// The error count changes, or the timeout expires.
     fn wait(&self, threshold: u64, timeout_ms: c_int) -> Result<(), Error> {
         let deadline = deadline(timeout_ms);
         let (_, errors_before) = self.values();
@@ -124,7 +124,7 @@ impl CounterHandle {
             let left_ns = left_ns(deadline).ok_or(Error::TimedOut)?;
             state.wait(ProgressTarget::Counter(self.index), left_ns.min(self.domain.longest_wait_ns()));
             drop(state);
-            std::thread::yield_now(); // other threads may want the domain
+            std::thread::yield_now(); // let other threads enter the domain
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Completion queues. Entries are kept in one compact form and turned into the caller's format when read.
+//! Completion queues: entries in one compact form, converted to the caller's format when they are read.
 //!
-//! The queue grows as needed: sizes given by programs are hints (MPICH gives 0, Open MPI 100), and `FI_RM_ENABLED` promises
-//! that nothing is lost. Errors stay in order: what came before one is read first, then reads say `-FI_EAVAIL`
-//! until `fi_cq_readerr` has taken it.
+//! A queue grows as needed. Sizes given by programs are only hints (MPICH gives 0, Open MPI 100), and `FI_RM_ENABLED`
+//! promises that no completion is lost. Errors stay in order: the entries before an error are read first. Then reads
+//! return `-FI_EAVAIL` until `fi_cq_readerr` has taken the error.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -13,22 +13,22 @@ use crate::errno::{Error, explain_into, ssize_status, status};
 use crate::ffi::*;
 use crate::handle::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
 
-/// A completion, in all its formats at once.
+/// A completion with the fields of all formats.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The program's context.
     pub context: usize,
-    /// What it was.
+    /// Flags that describe the operation.
     pub flags: u64,
     /// Bytes received.
     pub length: u64,
-    /// Where they are (multi-receive).
+    /// Address of the received bytes (multi-receive).
     pub buffer: usize,
     /// Remote completion data.
     pub data: u64,
     /// Tag.
     pub tag: u64,
-    /// Who sent it.
+    /// The sender.
     pub source: FiAddr,
     /// Bytes that did not fit.
     pub excess: u64,
@@ -66,12 +66,12 @@ impl Entry {
     }
 }
 
-/// What a domain keeps of a queue.
+/// The domain's part of a queue.
 #[derive(Default)]
 pub struct CompletionQueue {
     /// Oldest first.
     pub entries: VecDeque<Entry>,
-    /// The endpoints that put entries here.
+    /// The endpoints that write entries here.
     pub endpoints: Vec<usize>,
     /// `fi_cq_signal` was called: the next blocking read returns.
     signalled: bool,
@@ -137,7 +137,7 @@ extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
     let mut state = queue.domain.enter();
     if !state.queues[queue.index].endpoints.is_empty() {
         drop(state);
-        Box::leak(queue); // it stays the program's
+        Box::leak(queue); // the program keeps it
         return Error::Busy.code();
     }
     state.queues.remove(queue.index);
@@ -145,16 +145,19 @@ extern "C" fn close(queue: Box<QueueHandle>) -> c_int {
 }
 
 impl QueueHandle {
-    /// Reads up to `count` entries, making progress if there are none.
+    /// Reads up to `count` entries. Makes progress if there are none.
     ///
-    /// Where the program serialises its calls, the first read after a post only makes progress. MPICH has a second source of
-    /// messages, those of a process to itself, which it looks at when a read of its provider finds nothing; what others answer
-    /// to something that we have done since must not overtake them. (mpi4py's mutex resets a variable of its own, queues up,
-    /// and waits for its successor to set it: it waits for ever if the reset comes last.) It costs one more read of some 50 ns,
-    /// most often while there is nothing to be read anyway. Not where nothing has arrived since the first of those posts: then
-    /// what has ended is older than anything that the program has done since it last looked. For MPICH yields the core after
-    /// each empty read, which is dear where others want it; there the first post looks at what is there already
-    /// ([`weir_engine::Engine::before_post`]).
+    /// If the program serialises its calls, the first read after a post only makes progress and returns "again". The
+    /// reason is MPICH. It has a second source of messages: those of a process to itself. It looks at that source
+    /// only when a read of the provider finds nothing. Answers of other ranks must not overtake these messages. For
+    /// example, mpi4py's mutex resets a variable of its own, joins a queue, and waits until its successor sets the
+    /// variable. If the reset comes last, it waits for ever. The rule costs one more read, usually while there is
+    /// nothing to read anyway.
+    ///
+    /// The rule does not apply if nothing has arrived since the first of those posts. Then all completions are older
+    /// than the program's last actions. This avoids an empty read, after which MPICH yields the core; that is
+    /// expensive if other ranks want it. [`weir_engine::Engine::before_post`] polls before the first post for this
+    /// reason.
     fn take(
         &self,
         state: &mut State,
@@ -214,7 +217,7 @@ impl QueueHandle {
         }
     }
 
-    /// Reads, waiting up to `timeout_ms` (forever if negative).
+    /// Reads, and waits up to `timeout_ms` (for ever if negative).
     fn take_blocking(
         &self,
         buffer: OutArray<u8>,
@@ -235,18 +238,18 @@ impl QueueHandle {
             let Some(left_ns) = left_ns(deadline) else { return Err(Error::Again) };
             state.wait(ProgressTarget::Queue(self.index), left_ns.min(self.domain.longest_wait_ns()));
             drop(state);
-            std::thread::yield_now(); // other threads may want the domain
+            std::thread::yield_now(); // let other threads enter the domain
         }
     }
 }
 
-/// When a call with this timeout gives up; `None`: never.
+/// The time when a call with this timeout ends. `None`: never.
 pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
     let timeout_ms = u64::try_from(timeout_ms).ok()?;
     Some(Instant::now() + Duration::from_millis(timeout_ms))
 }
 
-/// Time left until the deadline; `None`: it has passed.
+/// Time until the deadline. `None`: it has passed.
 pub(crate) fn left_ns(deadline: Option<Instant>) -> Option<u64> {
     match deadline {
         None => Some(u64::MAX),
@@ -257,7 +260,7 @@ pub(crate) fn left_ns(deadline: Option<Instant>) -> Option<u64> {
     }
 }
 
-/// Moves successes from the queue to the caller, at most `count` and not past an error.
+/// Moves successful entries from the queue to the caller, at most `count` and not beyond an error.
 fn drain<T>(
     entries: &mut VecDeque<Entry>,
     mut to: OutArray<T>,

@@ -1,8 +1,8 @@
-//! Filing: which queue and which counter of an endpoint an operation's end goes to, and what its sender is called there.
+//! Writes completions: to which queue and counter of an endpoint each completion goes, and its source address.
 //!
-//! It stands apart from the engine, so that the engine can hand it what has ended while it works: an entry of a queue is then
-//! written once, with nothing in between. It does not know address vectors; who asks brings the name of a sender that it
-//! has not heard of.
+//! It is separate from the engine's endpoint, so that the engine can pass completions to it during progress. An entry
+//! is then written once, without an intermediate copy. It does not know address vectors; the caller provides the
+//! number of an unknown sender.
 
 use weir_engine::{Completion, CompletionSink};
 use weir_proto::Peer;
@@ -13,8 +13,9 @@ use crate::cq::CompletionQueue;
 use crate::ffi::{ADDR_UNSPEC, FiAddr, flags};
 use crate::handle::Table;
 
-/// Operations that counters can be bound to. Not what peers do to our memory: most of that happens without our knowledge
-/// (copies between processes), so that a count would be wrong and somebody waiting for it would wait for ever.
+/// Operations that counters can be bound to. Accesses of peers to this process's memory are not among them. Most of
+/// them are copies that this process does not see, so a count would be wrong, and a program could wait for it for
+/// ever.
 pub const COUNTER_FLAGS: [u64; 4] = [flags::SEND, flags::RECV, flags::READ, flags::WRITE];
 
 #[inline(always)]
@@ -25,15 +26,15 @@ fn counter_place(operation: u64) -> Option<usize> {
 /// A completion queue bound to one side of an endpoint.
 #[derive(Clone, Copy)]
 pub struct Binding {
-    /// Its number.
+    /// Index of the queue.
     pub queue: usize,
-    /// Only operations that ask for it make entries.
+    /// Only operations that request a completion make entries.
     pub selective: bool,
 }
 
-/// What is bound to an endpoint.
+/// The queues and counters that are bound to an endpoint.
 pub struct EndpointBindings {
-    /// Whether the program asked to be told who has sent.
+    /// Whether entries name their source (`FI_SOURCE`).
     pub reports_sources: bool,
     /// Queue of sends, reads and writes.
     pub transmit: Option<Binding>,
@@ -41,12 +42,12 @@ pub struct EndpointBindings {
     pub receive: Option<Binding>,
     /// Counters, in the order of [`COUNTER_FLAGS`].
     pub counters: [Option<usize>; COUNTER_FLAGS.len()],
-    /// Entry of each peer in the address vector, where known.
+    /// Number of each peer in the address vector, if known.
     numbers: Vec<FiAddr>,
 }
 
 impl EndpointBindings {
-    /// Nothing is bound.
+    /// No queue or counter is bound.
     pub fn new(reports_sources: bool) -> EndpointBindings {
         let counters = [None; COUNTER_FLAGS.len()];
         EndpointBindings { reports_sources, transmit: None, receive: None, counters, numbers: Vec::new() }
@@ -61,8 +62,8 @@ impl EndpointBindings {
         }
     }
 
-    /// Files the end of an operation. `number` gives the entry of a peer that is not known here; if it gives none, nothing is filed
-    /// and the result is `false`.
+    /// Writes a completion. `number` returns the vector's number of a peer that is not known here. If it returns
+    /// none, nothing is written and the result is `false`.
     #[inline(always)]
     fn write_completion(
         &self,
@@ -96,7 +97,7 @@ impl EndpointBindings {
         true
     }
 
-    /// Files what the engine has kept. `number` gives the entry of a peer, if it has one yet.
+    /// Writes a completion that waited in the engine. `number` returns the vector's number of a peer, if it has one.
     #[inline(never)]
     pub fn write_deferred(
         &mut self,
@@ -107,7 +108,7 @@ impl EndpointBindings {
         let mut found = None;
         self.write_completion(ended, bound, |peer| {
             found = number(peer).map(|number| (peer, number));
-            // Not inserted yet: look again each time until it is.
+            // The program has not inserted the peer yet: ask again next time.
             Some(found.map_or(ADDR_UNSPEC, |(_, number)| number))
         });
         if let Some((peer, number)) = found {
@@ -115,7 +116,7 @@ impl EndpointBindings {
         }
     }
 
-    /// The entry of a peer is known now.
+    /// Stores the vector's number of a peer.
     fn cache_number(&mut self, peer: Peer, number: FiAddr) {
         let place = peer.0 as usize;
         if self.numbers.len() <= place {
@@ -124,13 +125,13 @@ impl EndpointBindings {
         self.numbers[place] = number;
     }
 
-    /// The vector's numbers have changed.
+    /// Forgets the numbers of all peers, because the vector's entries have changed.
     pub fn clear_cached_numbers(&mut self) {
         self.numbers.clear();
     }
 }
 
-/// What can be bound, of a domain.
+/// The queues and counters of a domain.
 pub struct DomainQueues<'a> {
     /// Queues.
     pub queues: &'a mut Table<CompletionQueue>,
@@ -149,11 +150,11 @@ impl DomainQueues<'_> {
     }
 }
 
-/// Files what ends while the engine works.
+/// Writes completions during the engine's progress.
 pub struct CqWriter<'a> {
-    /// What is bound to the engine's endpoint.
+    /// The bindings of the engine's endpoint.
     pub bindings: &'a EndpointBindings,
-    /// The domain's.
+    /// The domain's queues and counters.
     pub bound: DomainQueues<'a>,
 }
 

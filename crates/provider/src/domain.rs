@@ -1,4 +1,4 @@
-//! Domains: where endpoints, queues, counters, address vectors and regions are opened.
+//! Domains: programs open endpoints, queues, counters, address vectors and regions here.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Once};
@@ -53,7 +53,7 @@ static OPS: FiOpsDomain<DomainHandle, VectorHandle, QueueHandle, EndpointHandle,
     };
 
 impl DomainHandle {
-    /// What stands behind the object.
+    /// The domain's state and constants.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
@@ -78,7 +78,7 @@ pub fn open(api_version: u32, info: Option<&FiInfo>, context: usize) -> Result<*
     }))
 }
 
-/// Once. An MPI library that is loaded later keeps its yields.
+/// Runs once. An MPI library that is loaded later keeps its yields.
 fn intercept_yields() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -90,14 +90,14 @@ fn intercept_yields() {
     });
 }
 
-/// What is still open in the domain keeps it alive.
+/// Objects that are still open keep the domain's state.
 extern "C" fn close(domain: Box<DomainHandle>) -> c_int {
     skip_in_forked_child!(domain);
     drop(domain);
     0
 }
 
-/// Event queues may be bound; nothing is ever reported there.
+/// Event queues can be bound. No event is reported.
 extern "C" fn bind(_domain: &DomainHandle, other: AnyObject, _flags: u64) -> c_int {
     status(if other.class() == Some(class::EQ) { Ok(()) } else { Err(Error::Invalid) })
 }
@@ -159,6 +159,6 @@ extern "C" fn endpoint2(
 ) -> c_int {
     match flags {
         0 => endpoint(domain, info, to, context),
-        _ => Error::NotImplemented.code(), // peer transfers and the like
+        _ => Error::NotImplemented.code(), // for example peer transfers
     }
 }

@@ -1,7 +1,7 @@
-//! Endpoints: an engine, and what is bound to it.
+//! Endpoints: an engine, with the queues, counters and the address vector that are bound to it.
 //!
-//! The engine is made when the endpoint is enabled: only then is it known how many peers there will be (the address
-//! vector's count), and only from then on has the endpoint an address.
+//! Enabling the endpoint opens the engine. Only then the number of peers is known (the address vector's count). From
+//! then on the endpoint has an address.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -24,21 +24,21 @@ use crate::ffi::*;
 use crate::handle::{Domain, Mode, State, Table, skip_in_forked_child};
 use crate::{atomic, collective, log, message, rma, tagged};
 
-/// What the program asked for when it opened the endpoint.
+/// The program's choices when it opened the endpoint.
 #[derive(Clone, Copy)]
 pub struct EndpointAttr {
     /// Capabilities.
     pub caps: u64,
-    /// Flags of sends, reads and writes that carry none themselves.
+    /// Default flags of sends, reads and writes.
     pub transmit_flags: u64,
-    /// Flags of receives that carry none themselves.
+    /// Default flags of receives.
     pub receive_flags: u64,
 }
 
-/// How many engines of this process are open, over all domains.
+/// Number of open engines of this process, over all domains.
 pub(crate) static OPEN_ENGINES: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts an engine in [`OPEN_ENGINES`] while it lives.
+/// Counts an engine in [`OPEN_ENGINES`] until it is dropped.
 struct OpenEngineGuard;
 
 impl OpenEngineGuard {
@@ -54,7 +54,7 @@ impl Drop for OpenEngineGuard {
     }
 }
 
-/// What a domain keeps of an endpoint.
+/// The domain's part of an endpoint.
 pub struct Endpoint {
     engine: Option<Engine>,
     open_guard: Option<OpenEngineGuard>,
@@ -62,20 +62,20 @@ pub struct Endpoint {
     bindings: EndpointBindings,
     vector: Option<usize>,
     min_multi_recv: usize,
-    /// Peer of each entry of the address vector, where known.
+    /// Peer of each entry of the address vector, if known.
     peers: Vec<Option<Peer>>,
     /// Messages that a peek has claimed, by the context of the peek.
     claimed: HashMap<usize, MessageId>,
 }
 
-/// Flags of an operation: where they come from.
+/// The source of an operation's flags.
 #[derive(Clone, Copy)]
 pub enum Flags {
-    /// The call has none: those given with the endpoint.
+    /// The call has no flags: the endpoint's default flags apply.
     Default,
-    /// The call gave them; the endpoint's do not matter.
+    /// The call gave flags, which replace the endpoint's.
     Given(u64),
-    /// An inject call: silent, and the buffer is copied.
+    /// An inject call: no entry, and the buffer is copied.
     Inject,
 }
 
@@ -93,24 +93,24 @@ impl Endpoint {
         }
     }
 
-    /// The engine, once the endpoint is enabled.
+    /// The engine, if the endpoint is enabled.
     pub fn engine(&mut self) -> Option<&mut Engine> {
         self.engine.as_mut()
     }
 
-    /// Whether the endpoint finds its addresses in this vector.
+    /// Whether the endpoint's addresses are in this vector.
     pub fn uses_vector(&self, vector: usize) -> bool {
         self.vector == Some(vector)
     }
 
-    /// The vector's numbers have changed.
+    /// Forgets peers by vector entry, because the vector's entries have changed.
     pub fn clear_cached_numbers(&mut self) {
         self.peers.clear();
         self.bindings.clear_cached_numbers();
     }
 
-    /// Handles what has arrived and files what has ended. Returns how many things happened. One copy of it, and all the hot
-    /// path of a message that arrives in it.
+    /// Handles arrivals and writes completions. Returns the number of events. It is not inlined, so that the program
+    /// contains one copy of the hot path of an arriving message.
     #[inline(never)]
     pub fn progress(
         &mut self,
@@ -125,7 +125,7 @@ impl Endpoint {
         happened + self.write_completions(queues, counters, vectors)
     }
 
-    /// Files what has ended and waits in the engine. Returns how much that is.
+    /// Writes completions that wait in the engine. Returns their number.
     #[inline(always)]
     pub fn write_completions(
         &mut self,
@@ -163,8 +163,8 @@ impl Endpoint {
         happened
     }
 
-    /// Nothing was found: see [`Engine::spin_for_arrival`]. Not with other engines in the process, for the same reason as in
-    /// [`Endpoint::pause`].
+    /// After a poll without an event: see [`Engine::spin_for_arrival`]. Does nothing if the process has other
+    /// engines, for the reason that [`Endpoint::pause`] gives.
     #[inline]
     pub fn spin_for_arrival(&mut self) -> bool {
         match &mut self.engine {
@@ -173,11 +173,12 @@ impl Endpoint {
         }
     }
 
-    /// Nothing was found: see [`Engine::pause`]. With other engines in the process (MPICH with several VCIs, Open MPI with
-    /// its mtl and btl) the caller most likely polls them in turn, and a sleep on the doorbell of one would be deaf to
-    /// the others' for up to a millisecond. Then nobody sleeps: yields leave the core to other ranks all the same, at the
-    /// price of a busy core where nobody wants it. (A cap of 50 us on sleeps would cost a message that arrives at
-    /// another engine 25 us on average, and every poll round a heavy fence per engine, which is about as long.)
+    /// After a poll without an event: see [`Engine::pause`].
+    ///
+    /// A process can have several engines (MPICH with several VCIs, Open MPI with its mtl and btl). Its caller
+    /// probably polls them in turn. A sleep on the doorbell of one would miss arrivals at the others until it ends.
+    /// So with several engines no endpoint sleeps. Yields still leave the core to other ranks, but an idle process
+    /// keeps its core busy. Shorter sleeps would not help: each costs a heavy fence for every engine.
     pub fn pause(&mut self) {
         if OPEN_ENGINES.load(Ordering::Relaxed) > 1 {
             match &mut self.engine {
@@ -197,7 +198,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends out what is queued and closes the mailbox. The endpoint is dead then.
+    /// Sends queued messages and closes the mailbox. The endpoint cannot be used afterwards.
     pub fn close(&mut self) {
         if let Some(mut engine) = self.engine.take() {
             engine.close();
@@ -205,7 +206,7 @@ impl Endpoint {
         self.open_guard = None;
     }
 
-    /// Readies an operation: everything but the call to the engine.
+    /// Context, cookie and flags of an operation.
     #[inline(always)]
     fn post(&self, side: Side, context: usize, flags: Flags) -> (Post, u64) {
         let binding = self.bindings.binding(side);
@@ -223,7 +224,7 @@ impl Endpoint {
         (Post { context, cookie: if silent { 0 } else { WANTS_ENTRY } }, given)
     }
 
-    /// The peer at an address that was not used before.
+    /// Finds the peer of an address that is used for the first time.
     #[cold]
     fn find_peer(&mut self, address: FiAddr, vectors: &Table<AddressVector>) -> Result<Peer, Error> {
         let vector = self.vector.ok_or(Error::NoVector)?;
@@ -238,26 +239,26 @@ impl Endpoint {
     }
 }
 
-/// An operation about to be handed to the engine.
+/// An operation that is ready for the engine.
 pub struct Posting<'a> {
     /// The engine.
     pub engine: &'a mut Engine,
-    /// Context and note.
+    /// Context and cookie.
     pub post: Post,
-    /// Flags in force.
+    /// Flags that apply.
     pub flags: u64,
-    /// The peer that the call names, if it names one.
+    /// The peer that the call names, if any.
     pub peer: Option<Peer>,
-    /// What fewer free bytes than releases a multi-receive buffer.
+    /// A multi-receive buffer with fewer free bytes is released. Unit: bytes.
     pub min_multi_recv: u64,
     /// Messages that a peek has claimed.
     pub claimed: &'a mut HashMap<usize, MessageId>,
-    /// Where it is filed if it ends at once.
+    /// The queues for a completion that occurs at once.
     pub cq_writer: CqWriter<'a>,
 }
 
 impl Posting<'_> {
-    /// When a send with these flags completes.
+    /// The event that completes a send with these flags.
     #[inline(always)]
     pub fn level(&self) -> SendLevel {
         if self.flags & flags::MATCH_COMPLETE != 0 {
@@ -368,13 +369,13 @@ extern "C" fn control(handle: &EndpointHandle, command: c_int, _argument: *mut c
 }
 
 impl EndpointHandle {
-    /// Enters the domain, for a call that hands an operation to the engine.
+    /// Enters the domain, for a call that posts an operation.
     #[inline(always)]
     pub fn enter(&self) -> Guard<'_, State> {
         self.domain.enter()
     }
 
-    /// Readies an operation for the engine. `address` names the peer; [`ADDR_UNSPEC`] names none.
+    /// Prepares an operation for the engine. `address` names the peer. [`ADDR_UNSPEC`] names none.
     ///
     /// # Errors
     /// The endpoint is not enabled, or the address is not in the vector.
@@ -399,7 +400,7 @@ impl EndpointHandle {
         let directed = side == Side::Transmit || endpoint.endpoint_attr.caps & caps::DIRECTED_RECV != 0;
         let peer =
             if address == ADDR_UNSPEC || !directed || flags & (flags::CLAIM | flags::PEEK) == flags::CLAIM {
-                None // a claimed message is found by its context; Open MPI gives rubbish here
+                None // a claimed message is found by its context; Open MPI passes a meaningless address here
             } else if let Some(&Some(peer)) = endpoint.peers.get(address as usize) {
                 Some(peer)
             } else {
@@ -412,10 +413,10 @@ impl EndpointHandle {
         Ok(Posting { engine, post, flags, peer, min_multi_recv, claimed, cq_writer })
     }
 
-    /// [`EndpointHandle::prepare`], and `act`, which hands the operation to the engine.
+    /// [`EndpointHandle::prepare`], then `act`, which posts the operation.
     ///
     /// # Errors
-    /// As there; else what `act` says.
+    /// Those of `prepare` and of `act`.
     #[inline]
     pub fn post<R>(
         &self,
@@ -548,7 +549,7 @@ extern "C" fn cancel(handle: &EndpointHandle, context: usize) -> isize {
     ssize_status(engine.and_then(|engine| if engine.cancel(context) { Ok(0) } else { Err(Error::NoEntry) }))
 }
 
-/// The one option that we have.
+/// The only supported option.
 fn check_option(level: c_int, name: c_int) -> Result<(), Error> {
     match (level, name) {
         (option::LEVEL_ENDPOINT, option::MIN_MULTI_RECV) => Ok(()),

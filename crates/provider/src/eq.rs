@@ -1,6 +1,6 @@
-//! Event queues. weir reports nothing by events (nothing is asynchronous but data); they carry what the program
-//! itself writes, and reading one makes progress on the domains whose endpoints are bound to it (not on those opened with
-//! `FI_THREAD_DOMAIN`: that promise does not cover calls on event queues, so we must not enter).
+//! Event queues. weir writes no events, because only data transfers are asynchronous. A queue carries what the
+//! program writes. Reading a queue makes progress on the domains whose endpoints are bound to it. It does not enter
+//! domains opened with `FI_THREAD_DOMAIN`, because that promise does not cover calls on event queues.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
@@ -22,8 +22,8 @@ struct EventQueue {
     watched: Vec<Weak<Domain>>,
 }
 
-/// The object that C holds. It belongs to a fabric, not to a domain, so it has a lock of its own; none of our
-/// calls takes a domain while holding it.
+/// The object that C holds. It belongs to a fabric, not to a domain, so it has its own lock. No call enters a domain
+/// while it holds this lock.
 #[repr(C)]
 pub struct EventQueueHandle {
     pub(crate) fid: Fid,
@@ -71,7 +71,7 @@ impl EventQueueHandle {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes progress on this domain whenever the queue is read.
+    /// Makes reads of this queue progress the domain.
     pub fn watch(&self, domain: &Arc<Domain>) {
         if domain.mode == Mode::Serialised {
             return;

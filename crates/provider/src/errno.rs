@@ -1,4 +1,4 @@
-//! Errors as libfabric counts them: the only place that knows `-FI_EAGAIN`.
+//! libfabric's error numbers. Only this file knows `-FI_EAGAIN`.
 
 use std::ffi::{CStr, c_char, c_int};
 use weir_engine::{OpenError, PostError};
@@ -6,30 +6,30 @@ use weir_proto::PeerFault;
 
 use crate::ffi::OutArray;
 
-/// Why a call fails.
+/// The reason why a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Not now; progress helps.
+    /// Try again after making progress.
     Again,
-    /// Nothing matches what was asked.
+    /// Nothing matches the request.
     NoData,
-    /// An argument makes no sense.
+    /// An argument is invalid.
     Invalid,
-    /// The object is not in the state for this (an endpoint before `fi_enable`, most often).
+    /// The object is in the wrong state, usually an endpoint before `fi_enable`.
     BadState,
     /// Unknown flags.
     BadFlags,
     /// The caller's buffer is too small.
     TooSmall,
-    /// Longer than allowed.
+    /// The message is longer than allowed.
     MessageSize,
-    /// We do not have that.
+    /// The function is not implemented.
     NotImplemented,
-    /// We do not have that operation.
+    /// The operation is not supported.
     NotSupported,
-    /// Unknown option.
+    /// The option is not known.
     NoOption,
-    /// The key is taken.
+    /// The key is in use.
     NoKey,
     /// No address vector is bound.
     NoVector,
@@ -39,15 +39,15 @@ pub enum Error {
     OtherDomain,
     /// Other objects still use it.
     Busy,
-    /// Nothing of that name.
+    /// There is no such entry.
     NoEntry,
-    /// No memory, or no room in shared memory.
+    /// No memory, or no space in shared memory.
     NoMemory,
     /// An error waits in the queue.
     ErrorAvailable,
-    /// The time is over.
+    /// The timeout has expired.
     TimedOut,
-    /// The operating system refused; its own number.
+    /// The operating system returned this error number.
     System(c_int),
 }
 
@@ -97,12 +97,12 @@ impl From<&OpenError> for Error {
     }
 }
 
-/// What a call that returns `int` returns.
+/// The result of a call that returns `int`.
 pub fn status(result: Result<(), Error>) -> c_int {
     result.map_or_else(Error::code, |()| 0)
 }
 
-/// What a call that returns `ssize_t` returns.
+/// The result of a call that returns `ssize_t`.
 #[inline]
 pub fn ssize_status(result: Result<usize, Error>) -> isize {
     match result {
@@ -111,7 +111,7 @@ pub fn ssize_status(result: Result<usize, Error>) -> isize {
     }
 }
 
-/// Numbers in error entries of completion queues (positive there).
+/// Numbers in error entries of completion queues, which are positive.
 pub mod completion {
     use super::{PeerFault, c_int};
 
@@ -126,8 +126,10 @@ pub mod completion {
     /// The receiver had no buffer for longer than the retries allow: `FI_ENORX`.
     pub const NOT_READY: c_int = 269;
 
-    /// The peer is gone: reset (its process died), no route (never reached), aborted (it sent nonsense),
-    /// shut down (it closed its endpoint), not ready (no buffer for too long).
+    /// The number for a lost peer.
+    ///
+    /// - Reset: its process died. No route: it was never reached. Aborted: it sent a malformed packet.
+    /// - Shut down: it closed its endpoint. Not ready: it had no buffer for too long.
     pub fn lost(fault: PeerFault) -> c_int {
         match fault {
             PeerFault::Died => libc::ECONNRESET,
@@ -139,7 +141,7 @@ pub mod completion {
     }
 }
 
-/// What `fi_cq_strerror` and `fi_eq_strerror` say on an error number of an entry of ours.
+/// The text that `fi_cq_strerror` and `fi_eq_strerror` return for an error number of this provider.
 fn explain(number: c_int) -> &'static CStr {
     match number {
         0 => c"no error",
@@ -160,7 +162,8 @@ fn explain(number: c_int) -> &'static CStr {
     }
 }
 
-/// Copies the explanation of `number` into the caller's buffer of `bytes` bytes, if there is one, and returns a string.
+/// Copies the text of error `number` into the caller's buffer of `bytes` bytes, if there is a buffer. Returns a
+/// string.
 pub fn explain_into(number: c_int, buffer: &mut OutArray<u8>, bytes: usize) -> *const c_char {
     let text = explain(number);
     let with_end = text.to_bytes_with_nul();

@@ -1,4 +1,4 @@
-//! The fabric: the first object that a program opens. It remembers which version of the API the program speaks.
+//! The fabric: the first object that a program opens. It stores the version of the API that the program uses.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,7 +12,7 @@ use crate::ffi::*;
 pub struct FabricHandle {
     pub(crate) fid: Fid,
     pub(crate) ops: *const FiOpsFabric<FabricHandle, DomainHandle, EventQueueHandle>,
-    /// The core writes here after [`open`] has returned: do not read.
+    /// The core writes here after [`open`] has returned. Do not read it.
     _written_by_the_core: u32,
     api_version: u32,
 }
@@ -41,7 +41,7 @@ static OPS: FiOpsFabric<FabricHandle, DomainHandle, EventQueueHandle> = FiOpsFab
     domain2,
 };
 
-/// `fi_fabric`, by way of the core.
+/// `fi_fabric`, called by the core.
 pub extern "C" fn open(
     attr: Option<&FiFabricAttr>,
     mut fabric: Out<*mut FabricHandle>,
@@ -103,7 +103,7 @@ extern "C" fn eq_open(
     status(eq::open(attr, context).map(|queue| to.set(queue)))
 }
 
-/// There are no wait objects to be armed; waiting on something else is always safe.
+/// Waiting is always safe, because there are no wait objects to arm.
 extern "C" fn trywait(_fabric: &FabricHandle, _objects: InArray<AnyObject>, _count: c_int) -> c_int {
     0
 }

@@ -1,11 +1,12 @@
-//! What stands behind the objects that C holds.
+//! The state of a domain, which the objects that C holds refer to.
 //!
-//! Everything of a domain (its endpoints, queues, counters, address vectors and memory regions) is one value with one
-//! [`Owner`]: a call enters once and finds all it touches, so that no order of locks exists and none can be wrong. A C
-//! object holds the domain and a number, its place in one of the domain's tables.
+//! A domain's endpoints, queues, counters, address vectors and memory regions are one value behind one
+//! [`BiasedLock`]. A call enters the domain once and finds everything that it needs. So there is no order of locks to
+//! get wrong. An object that C holds has the domain and a number, which is its index in one of the domain's tables.
 //!
-//! Serialised ownership (no lock at all) is taken for `FI_THREAD_DOMAIN`, where the program promises one thread at a time
-//! in a domain. `FI_THREAD_COMPLETION` promises less (two queues of a domain may be read at once) and is shared.
+//! With `FI_THREAD_DOMAIN` the program promises one thread at a time in a domain, so the domain needs no lock.
+//! `FI_THREAD_COMPLETION` promises less, because two queues of a domain may be read at the same time. So it is
+//! shared.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -21,10 +22,10 @@ use crate::cq::CompletionQueue;
 use crate::endpoint::Endpoint;
 use crate::errno::Error;
 
-/// How many threads may call into a domain.
+/// Number of threads that may call into a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One at a time; the program sees to it.
+    /// One at a time, as the program promises.
     Serialised,
     /// Any number.
     Shared,
@@ -51,7 +52,7 @@ impl<T> Table<T> {
         index
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub fn remove(&mut self, index: usize) -> Option<T> {
         self.0.get_mut(index)?.take()
     }
@@ -77,7 +78,7 @@ impl<T> IndexMut<usize> for Table<T> {
     }
 }
 
-/// Memory that peers may use, under a key.
+/// Memory that peers may access by a key.
 #[derive(Clone)]
 pub struct Region {
     /// The memory.
@@ -101,16 +102,17 @@ pub struct State {
     pub vectors: Table<AddressVector>,
     /// Memory regions.
     pub regions: HashMap<u64, Region>,
-    /// The program has posted something since it last looked at its other sources of messages.
+    /// The program has posted an operation since it last looked at its other sources of messages. A read must then
+    /// poll before it reports new arrivals.
     pub poll_before_report: bool,
-    /// Reads in a row that reported something without looking for what has arrived.
+    /// Consecutive reads that reported completions without a poll.
     pub reads_without_poll: u32,
 }
 
-/// Bound on [`State::reads_without_poll`]: arrivals are seen to now and then.
+/// Bound on [`State::reads_without_poll`], so that arrivals are handled from time to time.
 const MAX_READS_WITHOUT_POLL: u32 = 64;
 
-/// Whose progress a call makes.
+/// The endpoints on which a call makes progress.
 #[derive(Clone, Copy)]
 pub enum ProgressTarget {
     /// The endpoints bound to a completion queue.
@@ -120,7 +122,7 @@ pub enum ProgressTarget {
 }
 
 impl State {
-    /// The program has posted something. A caller that is told "again" waits: its next read may sleep.
+    /// Call this after each post. Does nothing after "again", because that caller waits and its next read may sleep.
     #[inline(always)]
     pub fn after_post<R>(&mut self, result: &Result<R, Error>) {
         self.poll_before_report |= !matches!(result, Err(Error::Again));
@@ -134,7 +136,8 @@ impl State {
         }
     }
 
-    /// Makes progress on the endpoints of a queue or counter and files their completions. Returns how much happened.
+    /// Makes progress on the endpoints of a queue or counter and writes their completions. Returns the number of
+    /// events.
     #[inline(always)]
     pub fn progress(&mut self, target: ProgressTarget) -> usize {
         match *self.endpoints_of(target) {
@@ -152,10 +155,12 @@ impl State {
         happened
     }
 
-    /// Files what has ended, if nothing has arrived since the first post after the program last looked at its other sources of
-    /// messages; so none of it can be an answer to anything that the program has done since. Returns whether there is any.
+    /// Writes completions if nothing has arrived since the first post after the program last looked at its other
+    /// sources of messages. Then none of them can be an answer to a later action of the program. Returns whether the
+    /// queue has entries.
     ///
-    /// After `MAX_READS_WITHOUT_POLL` of them in a row [`State::poll_if_overdue`] is due, once the caller has what it came for.
+    /// After [`MAX_READS_WITHOUT_POLL`] such reads in a row, the caller must call [`State::poll_if_overdue`] once it
+    /// has read its entries.
     #[inline]
     pub fn write_earlier_completions(&mut self, target: ProgressTarget) -> bool {
         let State { endpoints, queues, counters, vectors, reads_without_poll, .. } = self;
@@ -172,8 +177,8 @@ impl State {
         any
     }
 
-    /// Sees to what has arrived, if many reads in a row did not. It may be answers to what was posted meanwhile, so a look is owed again: the next
-    /// read will not tell it at once.
+    /// Polls if many reads in a row did not. The arrivals may be answers to what the program has posted meanwhile. So
+    /// the next read must not report them at once.
     #[inline]
     pub fn poll_if_overdue(&mut self, target: ProgressTarget) {
         if self.reads_without_poll >= MAX_READS_WITHOUT_POLL {
@@ -183,7 +188,8 @@ impl State {
         }
     }
 
-    /// The program is told that there is nothing, so it looks elsewhere now: what has arrived is no news any more.
+    /// Tells the engines that a read returned no entry. The program now looks at its other sources, so later reads
+    /// may report what has arrived.
     #[inline(always)]
     pub fn after_empty_read_of(&mut self, target: ProgressTarget) {
         match *self.endpoints_of(target) {
@@ -199,7 +205,7 @@ impl State {
         }
     }
 
-    /// The program is told what has ended, so it goes on.
+    /// Tells the engine that a read returned entries, so the program continues.
     #[inline(always)]
     pub fn after_successful_read(&mut self, target: ProgressTarget) {
         if let [only] = *self.endpoints_of(target)
@@ -230,8 +236,8 @@ impl State {
         endpoints[index].progress(queues, counters, vectors)
     }
 
-    /// Nothing was found: looks a moment longer, if the engine thinks fit. Returns whether something has arrived. With several
-    /// endpoints nobody lingers at one.
+    /// After a poll without an event: polls for a moment longer, if the engine allows it. Returns whether something
+    /// has arrived. With several endpoints it does nothing, because each of them may get the next packet.
     #[inline(always)]
     pub fn spin_for_arrival(&mut self, target: ProgressTarget) -> bool {
         match *self.endpoints_of(target) {
@@ -240,8 +246,8 @@ impl State {
         }
     }
 
-    /// Nothing was found: lets others have the core, as the engine thinks fit. With several endpoints none may
-    /// sleep, since the next packet may be another's.
+    /// After a poll without an event: yields the core or sleeps, as the engine decides. With several endpoints it
+    /// never sleeps, because each of them may get the next packet.
     pub fn pause(&mut self, target: ProgressTarget) {
         match *self.endpoints_of(target) {
             [only] => self.endpoints[only].pause(),
@@ -258,24 +264,24 @@ impl State {
     }
 }
 
-/// A domain: the value and what never changes about it.
+/// A domain: its state, and the values that never change.
 pub struct Domain {
     state: BiasedLock<State>,
-    /// How many threads call.
+    /// Number of threads that may call.
     pub mode: Mode,
     /// The version of the API that the program was written for.
     pub api_version: u32,
     /// The settings, read when the program asked for the provider.
     pub settings: Settings,
-    /// Who opened it: a forked child must leave it alone.
+    /// The process that opened it. A forked child must not change it.
     process: u32,
 }
 
-/// For closing calls: in a forked child the object is left as it is, and the call succeeds.
+/// For closing calls: in a forked child the object stays as it is, and the call succeeds.
 macro_rules! skip_in_forked_child {
     ($handle:ident) => {
         if !$handle.domain.is_ours() {
-            Box::leak($handle); // dropping it would let go of the domain
+            Box::leak($handle); // dropping it would release the domain
             return 0;
         }
     };
@@ -289,10 +295,10 @@ impl Domain {
     /// Opens a domain.
     pub fn open(mode: Mode, api_version: u32, settings: Settings) -> Arc<Domain> {
         let state = match mode {
-            // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, by which it promises to serialise all
-            // calls on the domain and on what belongs to it. We enter by ourselves only in those calls and in
-            // `close_all`, at exit, when no call may be under way; event queues, which belong to no domain, leave
-            // serialised domains alone (`eq`).
+            // SAFETY: the program has opened the domain with FI_THREAD_DOMAIN, so it promises to serialise all calls
+            // on the domain and its objects. This crate enters the domain only in those calls, and in `close_all` at
+            // exit, when no call may be running. Event queues belong to no domain, so they do not enter serialised
+            // domains (`eq`).
             Mode::Serialised => unsafe { BiasedLock::serialised(State::default()) },
             Mode::Shared => BiasedLock::shared(State::default()),
         };
@@ -304,20 +310,20 @@ impl Domain {
         domain
     }
 
-    /// Whether this process has opened it. In a forked child nothing here is the child's: its mailboxes are the
-    /// parent's, whose packets and credits it would take, and its lock may be held by a thread that was not copied. The
-    /// data calls do not look (a process id costs a system call); those that close do.
+    /// Whether this process has opened the domain. A forked child must not use its parent's mailboxes, because it
+    /// would take packets and credits from them. A thread that does not exist in the child may hold the lock. Calls
+    /// that close objects check this. Data calls do not, because a process id costs a system call.
     pub fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Becomes its owner.
+    /// Takes the lock of the domain.
     #[inline]
     pub fn enter(&self) -> Guard<'_, State> {
         self.state.enter()
     }
 
-    /// The longest that a blocking call may keep the domain to itself. Unit: nanoseconds.
+    /// The longest time for which a blocking call may hold the domain. Unit: nanoseconds.
     pub fn longest_wait_ns(&self) -> u64 {
         match self.mode {
             Mode::Serialised => 1_000_000,
@@ -326,7 +332,7 @@ impl Domain {
     }
 }
 
-/// Closes what the program has left open: called when the core is unloaded. Queued messages still leave.
+/// Closes what the program has left open, when the core is unloaded. Queued messages are still sent.
 pub fn close_all() {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for domain in open.iter().filter_map(Weak::upgrade) {

@@ -1,8 +1,9 @@
-//! What the provider can do, and whether that is what a program asks for.
+//! The capabilities of the provider, and whether they satisfy a program's hints.
 //!
-//! One answer exists: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it as libfabric's own
-//! `ofi_check_info` does (levels: ours must be at least as strong as asked), and what the program may choose is echoed, as
-//! `ofi_alter_info` does. Each mismatch names the field, what was asked and what we have; `FI_LOG_LEVEL=info` shows it.
+//! There is one answer: a reliable unconnected endpoint (`FI_EP_RDM`). Hints are compared with it as libfabric's
+//! `ofi_check_info` does; levels must be at least as strong as requested. Fields that the program may choose are
+//! returned as requested, as `ofi_alter_info` does. Each mismatch names the field, the requested value and the
+//! available value. `FI_LOG_LEVEL=info` shows it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -11,15 +12,15 @@ use crate::errno::Error;
 use crate::ffi::*;
 use crate::{log, settings};
 
-/// Everything that we can do. No atomics, no collectives: only what works is advertised, since MPICH uses all it sees.
+/// All capabilities. Atomics and collectives are missing, because MPICH uses everything that is advertised.
 pub const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
-/// What a program must ask for to get it (or ask for nothing at all).
+/// Capabilities that a program must request, unless it requests none at all.
 const PRIMARY: u64 = caps::MSG | caps::TAGGED | caps::RMA | caps::DIRECTED_RECV;
-/// Directions. Asking for none means all that make sense.
+/// Directions. Requesting none means all that apply.
 const MODIFIERS: u64 = MESSAGE_MODIFIERS | REMOTE_MODIFIERS;
 const MESSAGE_MODIFIERS: u64 = caps::SEND | caps::RECV;
 const REMOTE_MODIFIERS: u64 = caps::READ | caps::WRITE | caps::REMOTE_READ | caps::REMOTE_WRITE;
-/// What a program gets without asking, except [`caps::SOURCE`], which costs a look-up.
+/// Capabilities that a program gets without a request, except [`caps::SOURCE`], which costs a look-up.
 const SECONDARY: u64 = caps::MULTI_RECV | caps::SOURCE | DOMAIN_CAPS;
 const DOMAIN_CAPS: u64 = caps::LOCAL_COMM | caps::REMOTE_COMM;
 
@@ -42,18 +43,20 @@ const TX_FLAGS: u64 = flags::COMPLETION
     | flags::MATCH_COMPLETE;
 const RX_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 
-/// Messages of a pair stay in order. The orders of atomic operations hold because there are none; MPICH asks for them.
+/// Messages of a pair stay in order. MPICH also requests the orders of atomic operations, which hold because there
+/// are none.
 const TX_ORDER: u64 = order::SEND_AFTER_SEND | order::ATOMIC;
 const RX_ORDER: u64 = TX_ORDER;
 
-/// Longest message that can be injected: the program has its buffer back at once, so what cannot leave at once must be copied. MPICH and Open MPI inject
-/// everything up to what is offered. Unit: bytes.
+/// Longest message that can be injected. The program has its buffer back at once, so a message that must wait is
+/// copied. MPICH and Open MPI inject everything up to this limit. Unit: bytes.
 pub const INJECT_BYTES: usize = 4096;
-/// What is offered with more ranks than cores, unless somebody asks for more. A sender without credit that injects what is longer copies it twice, and fills
-/// the caches while its receiver needs the core; one that waits sends it from where it lies (docs/explanation/performance.md). Unit: bytes.
+/// The limit with more ranks than cores, unless the program requests more. A sender without credits copies a longer
+/// injected message twice. This fills the caches while its receiver needs the core. A send that waits copies only
+/// once (docs/explanation/performance.md). Unit: bytes.
 pub const OVERSUBSCRIBED_INJECT_BYTES: usize = 256;
 
-/// How long a message may be injected if nobody asks. Unit: bytes.
+/// Longest injected message if the program requests no limit. Unit: bytes.
 fn inject_bytes() -> usize {
     if weir_engine::oversubscription::is_oversubscribed() {
         OVERSUBSCRIBED_INJECT_BYTES
@@ -66,24 +69,24 @@ fn inject_bytes() -> usize {
 pub const IOV_LIMIT: usize = 32;
 /// Pieces of remote memory in one operation.
 pub const RMA_IOV_LIMIT: usize = 1;
-/// Operations that may be outstanding, as told to programs (which use it as a queue size).
+/// Outstanding operations that are reported to programs, which use it as a queue size.
 const QUEUE_SIZE: usize = 1024;
-/// Objects of a kind, as told to programs.
+/// Objects of each kind that are reported to programs.
 const MAX_OBJECTS: usize = 1024;
-/// Bytes of remote completion data, and of keys.
+/// Length of remote completion data and of keys. Unit: bytes.
 const DATA_BYTES: usize = 8;
 const MAX_MESSAGE_BYTES: usize = i64::MAX as usize;
-/// All 64 bits of a tag are the program's. The pattern says so: fields of one bit each, from the top.
+/// All 64 bits of a tag belong to the program. The pattern means fields of one bit each, from the top.
 const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
-/// Addresses are opaque to everybody else: a private format (top bit).
+/// A private address format (top bit), because other providers cannot read the addresses.
 pub const ADDRESS_FORMAT: u32 = 0x8000_7765;
-/// The protocol, equally private.
+/// A private protocol number.
 const PROTOCOL: u32 = 0x8000_7765;
 
 const FABRIC_NAME: &CStr = c"weir";
 const DOMAIN_NAME: &CStr = c"weir";
 
-/// Why hints do not fit.
+/// A hint that does not fit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch {
     field: &'static str,
@@ -98,22 +101,22 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Bits that are asked for must be among ours.
+/// All requested bits must be available.
 fn within(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
     if asked & !have == 0 { Ok(()) } else { Err(Mismatch { field, asked, have }) }
 }
 
-/// An amount that is asked for must not be above ours.
+/// The requested amount must not exceed the available one.
 fn at_most(field: &'static str, asked: usize, have: usize) -> Result<(), Mismatch> {
     if asked <= have { Ok(()) } else { Err(Mismatch { field, asked: asked as u64, have: have as u64 }) }
 }
 
-/// A value that is asked for must be ours; 0 asks for nothing.
+/// The requested value must be the available one. 0 requests nothing.
 fn equal(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
     if asked == 0 || asked == have { Ok(()) } else { Err(Mismatch { field, asked, have }) }
 }
 
-/// Hints, or an answer: `fi_info` with what hangs below it, as values.
+/// Hints or an answer: `fi_info` with its substructures, as values.
 #[derive(Clone, Copy)]
 struct Answer {
     info: FiInfo,
@@ -124,7 +127,7 @@ struct Answer {
     fabric: FiFabricAttr,
 }
 
-/// The answer to a program without wishes.
+/// The answer to a program without hints.
 fn default_answer() -> Answer {
     Answer {
         info: FiInfo {
@@ -213,14 +216,14 @@ fn default_answer() -> Answer {
         fabric: FiFabricAttr {
             fabric: null_mut(),
             name: null_mut(),
-            prov_name: null_mut(), // the core fills it in, and appends to what it finds
+            prov_name: null_mut(), // the core sets it, and appends to a name that it finds
             prov_version: 0,
             api_version: 0,
         },
     }
 }
 
-/// Replaces `ours` by what was asked for, if anything was.
+/// Replaces `ours` by the requested value, if there is one.
 fn apply_hint<T: Copy + Default + PartialEq>(ours: &mut T, asked: T) {
     if asked != T::default() {
         *ours = asked;
@@ -252,7 +255,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Capabilities: the primary ones that were asked for, with their directions, and the secondary ones.
+    /// Capabilities: the requested primary ones with their directions, and the secondary ones.
     fn fit_caps(&mut self, asked: u64) {
         let mut caps = CAPS;
         if asked != 0 {
@@ -346,7 +349,7 @@ impl Answer {
                 return Err(Mismatch { field, asked: asked as u64, have: progress::MANUAL as u64 });
             }
         }
-        // Programs that count on virtual addresses and keys of ours, from before these were separate bits.
+        // These programs expect virtual addresses and keys of the provider, as before these were separate bits.
         if asked.mr_mode == mr_mode::BASIC {
             return Err(Mismatch { field: "domain_attr->mr_mode", asked: asked.mr_mode as u64, have: 0 });
         }
@@ -413,10 +416,10 @@ impl Answer {
     }
 }
 
-/// Memory from the C library with `value` in it. `None` if there is none left (what was taken before is lost then,
-/// a few hundred bytes in a process that is about to fail).
+/// Memory of the C library with `value` in it. `None`: no memory is left. Earlier pieces of the answer then leak, a
+/// few hundred bytes.
 fn allocate<T>(value: T) -> Option<*mut T> {
-    // SAFETY: the allocation is large enough for a T and aligned for any of C's types, which T is made of.
+    // SAFETY: the allocation is large enough for a T and aligned for all of C's types, of which T is made.
     unsafe {
         let place = libc::calloc(1, size_of::<T>()).cast::<T>();
         (!place.is_null()).then(|| {
@@ -432,12 +435,12 @@ fn c_string(text: &CStr) -> Option<*mut c_char> {
     (!copy.is_null()).then_some(copy)
 }
 
-/// A copy of an address that the hints carry.
+/// A copy of an address in the hints.
 fn copy(address: *const c_void, bytes: usize) -> (*mut c_void, usize) {
     if address.is_null() || bytes == 0 {
         return (null_mut(), 0);
     }
-    // SAFETY: the program says that `bytes` bytes stand at `address`; the copy is as long.
+    // SAFETY: the program promises that `bytes` bytes are at `address`. The copy is as long.
     unsafe {
         let place = libc::malloc(bytes);
         if place.is_null() {
@@ -448,7 +451,7 @@ fn copy(address: *const c_void, bytes: usize) -> (*mut c_void, usize) {
     }
 }
 
-/// `fi_getinfo`, by way of the core.
+/// `fi_getinfo`, called by the core.
 pub extern "C" fn getinfo(
     api_version: u32,
     node: *const c_char,
@@ -467,11 +470,11 @@ pub extern "C" fn getinfo(
 }
 
 fn find(api_version: u32, node: bool, flags: u64, hints: Option<&FiInfo>) -> Result<*mut FiInfo, Error> {
-    // A layer of the core asks for itself. We have all it could add.
+    // A utility provider of the core asks. This provider already has everything that it could add.
     if flags & flags::CORE_PROVIDER_ONLY != 0 {
         return Err(Error::NoData);
     }
-    // Addresses come from endpoints, not from host names: a destination by name is nowhere to be found.
+    // Addresses belong to endpoints, not to host names. So no destination can be found by its name.
     if node && flags & flags::SOURCE == 0 {
         log::info(|| "destinations by node and service name are not known to weir".to_string());
         return Err(Error::NoData);

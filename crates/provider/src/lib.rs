@@ -1,15 +1,16 @@
 //! weir as a libfabric provider: the plug-in `libweir-fi.so`.
 //!
-//! The core finds the file in `FI_PROVIDER_PATH`, calls [`fi_prov_ini`] and from then on the functions in the structure
-//! that it returns. Programs get objects (fabric, domain, endpoint, queues, ...), each with tables of functions.
-//! One file here is one kind of object; what stands behind them all is in [`handle`], what errors are called in [`errno`],
-//! and C's structures in [`ffi`].
+//! libfabric's core finds the file in `FI_PROVIDER_PATH` and calls [`fi_prov_ini`]. From then on it calls the
+//! functions in the structure that it got. Programs get objects (fabric, domain, endpoint, queues, ...), each with
+//! tables of functions. Each file here has one kind of object. [`handle`] has what these objects share,
+//! [`errno`] has the error numbers, and [`ffi`] has C's structures.
 //!
-//! A tagged send, from top to bottom: `tagged::send` turns C's arguments into values, [`endpoint::EndpointHandle::post`] enters
-//! the domain and finds the peer, the engine takes the message. `fi_cq_read` enters the domain, lets the engines of the
-//! queue's endpoints work, files their completions ([`completion`]) and hands entries out in the caller's format ([`cq`]).
+//! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint::EndpointHandle::prepare`]
+//! finds the peer, and the engine takes the message. `fi_cq_read` enters the domain and lets the engines of the
+//! queue's endpoints make progress. It writes their completions to the queue ([`completion`], [`cq_writer`]) and
+//! returns entries in the caller's format ([`cq`]).
 //!
-//! No thread runs in here and no symbol of the core is linked.
+//! The plug-in starts no thread, and links no symbol of the core.
 
 pub mod atomic;
 pub mod av;
@@ -41,17 +42,17 @@ use std::sync::Once;
 
 use ffi::FiProvider;
 
-/// Our name. It must not begin like one of the providers that Open MPI leaves out, nor like a utility provider.
+/// The provider's name. It must not begin like a provider that Open MPI excludes, nor like a utility provider.
 pub const NAME: &std::ffi::CStr = c"weir";
 
-/// The version of libfabric that we say we were made for. The core skips providers that are older than what the
-/// program asks for, and MPICH asks for the core's own version.
+/// The version of libfabric that the provider reports. The core skips providers that are older than what the program
+/// asks for, and MPICH asks for the core's own version.
 pub const API_VERSION: u32 = ffi::version(2, 6);
 
 struct Provider(UnsafeCell<FiProvider>);
 
-// SAFETY: the pointer in it is to a constant string, the rest are numbers and functions. We never touch it; the core
-// writes its notes under its own lock.
+// SAFETY: the structure holds a pointer to a constant string, numbers and functions. This crate never changes it. The
+// core writes to it under its own lock.
 unsafe impl Sync for Provider {}
 
 static PROVIDER: Provider = Provider(UnsafeCell::new(FiProvider {
@@ -64,14 +65,14 @@ static PROVIDER: Provider = Provider(UnsafeCell::new(FiProvider {
     cleanup,
 }));
 
-/// The structure that the core knows us by.
+/// The structure that represents this provider in the core.
 pub(crate) fn provider() -> *mut FiProvider {
     PROVIDER.0.get()
 }
 
-/// Where the core begins.
-// SAFETY: the name is the one that libfabric gives to this function in every plug-in; the core looks it up in each
-// library by itself, so that equal names in other plug-ins do not meet.
+/// Entry point of the plug-in.
+// SAFETY: libfabric gives this name to this function in every plug-in. The core looks it up in each library
+// separately, so equal names in other plug-ins do not collide.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
     static LIST_SETTINGS: Once = Once::new();
@@ -79,11 +80,11 @@ pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
     provider()
 }
 
-/// The core goes away, at exit most often.
+/// The core unloads the provider, usually at exit.
 extern "C" fn cleanup() {
     handle::close_all();
 }
 
-/// What grows in a burst goes back to the system after it, whatever the program's heap does.
+/// Returns the memory of bursts to the system, whatever the program's heap does.
 #[global_allocator]
 static ALLOCATOR: weir_link::page_allocator::PageAllocator = weir_link::page_allocator::PageAllocator;

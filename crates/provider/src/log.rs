@@ -1,27 +1,29 @@
-//! What we tell the user, and the core's functions that we use if they are there.
+//! Messages to the user, and the core's logging functions if they exist.
 //!
-//! No symbol of the core is linked: a plug-in that needs one does not load when the core itself was loaded privately
-//! (Python, Open MPI's components), and symbol versions differ between cores. They are looked up instead.
+//! The plug-in links no symbol of the core. Otherwise it could not be loaded where the core itself was loaded
+//! privately (Python, Open MPI's components). Symbol versions also differ between cores. So functions are looked up
+//! by name.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use crate::ffi::FiProvider;
 
-/// Tells the user that something is wrong, whatever the log level.
+/// Reports an error to the user, at every log level.
 pub fn error(text: &str) {
     eprintln!("weir: {text}");
 }
 
-/// Tells the user what may be wrong, whatever the log level: in one piece, since many ranks share the terminal.
+/// Reports a possible problem to the user, at every log level. Written in one piece, because many ranks share the
+/// terminal.
 pub fn warning(text: &str) {
     use std::io::Write;
-    // A closed standard error is no reason to stop.
+    // A closed standard error is no reason to fail.
     let _ = std::io::stderr().write_all(format!("weir: {text}\n").as_bytes());
 }
 
-/// `FI_LOG_INFO` of libfabric's log levels: shown with `FI_LOG_LEVEL=info`.
+/// `FI_LOG_INFO` of libfabric's log levels, shown with `FI_LOG_LEVEL=info`.
 const LEVEL_INFO: c_int = 2;
-/// `FI_LOG_CORE` of its subsystems.
+/// `FI_LOG_CORE` of libfabric's subsystems.
 const SUBSYSTEM_CORE: c_int = 0;
 /// `FI_PARAM_STRING`.
 const PARAM_STRING: c_int = 0;
@@ -30,14 +32,14 @@ type LogEnabled = unsafe extern "C" fn(*const FiProvider, c_int, c_int) -> c_int
 type Log = unsafe extern "C" fn(*const FiProvider, c_int, c_int, *const c_char, c_int, *const c_char, ...);
 type ParamDefine = unsafe extern "C" fn(*const FiProvider, *const c_char, c_int, *const c_char, ...) -> c_int;
 
-/// The function `name` of the core that has loaded us, if it can be found.
+/// The function `name` of the core that has loaded this plug-in, if it can be found.
 ///
 /// # Safety
 /// `F` must be the function pointer type of the core's function of this name.
 unsafe fn core_function<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: both calls take NUL-terminated strings. RTLD_NOLOAD only finds what is loaded already; the handle
-    // is kept open, which keeps the core in memory no longer than it keeps us.
+    // SAFETY: both calls take NUL-terminated strings. RTLD_NOLOAD only finds what is loaded already. The open handle
+    // keeps the core in memory, which the core's own reference to this plug-in does too.
     let symbol = unsafe {
         let core = libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
         if core.is_null() {
@@ -45,7 +47,7 @@ unsafe fn core_function<F: Copy>(name: &CStr) -> Option<F> {
         }
         libc::dlsym(core, name.as_ptr())
     };
-    // SAFETY: a function pointer of the right type (promise of the caller) and size (asserted), and not null.
+    // SAFETY: the pointer is not null, has the right size (asserted) and the right type (the caller's promise).
     (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&symbol) })
 }
 
@@ -57,7 +59,8 @@ pub fn info(text: impl FnOnce() -> String) {
     let (Some(enabled), Some(log)) = functions else { return };
     let provider = crate::provider().cast_const();
     let Ok(text) = CString::new(text()) else { return };
-    // SAFETY: the provider is our static structure, the strings end with NUL, and "%s" takes the one argument.
+    // SAFETY: the provider is this crate's static structure, the strings end with NUL, and "%s" takes the one
+    // argument.
     unsafe {
         if enabled(provider, LEVEL_INFO, SUBSYSTEM_CORE) != 0 {
             let function = c"weir".as_ptr();
@@ -66,10 +69,11 @@ pub fn info(text: impl FnOnce() -> String) {
     }
 }
 
-/// Makes the core list a setting. `name` without `FI_WEIR_`, in lower case.
+/// Registers a setting with the core. `name` is without `FI_WEIR_`, in lower case.
 pub fn define(name: &CStr, help: &CStr) {
     // SAFETY: as in `info`.
     let Some(define) = (unsafe { core_function::<ParamDefine>(c"fi_param_define") }) else { return };
-    // SAFETY: the provider is our static structure, the strings end with NUL, and "%s" takes the one argument.
+    // SAFETY: the provider is this crate's static structure, the strings end with NUL, and "%s" takes the one
+    // argument.
     unsafe { define(crate::provider(), name.as_ptr(), PARAM_STRING, c"%s".as_ptr(), help.as_ptr()) };
 }

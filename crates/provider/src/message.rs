@@ -1,4 +1,5 @@
-//! Two-sided messages without tags, and what both kinds of message share: how a call becomes an operation of the engine.
+//! Messages without tags, and the common part of both kinds of messages: how a call becomes an operation of the
+//! engine.
 
 use weir_engine::SendArguments;
 use weir_link::memory::UserMemory;
@@ -11,13 +12,13 @@ use crate::ffi::*;
 use crate::handle::State;
 use crate::info::IOV_LIMIT;
 
-/// A send, tagged or not, as the call gave it.
+/// The arguments of a send, tagged or not.
 pub struct Send {
     /// Tagged or not.
     pub space: Space,
-    /// What.
+    /// The payload.
     pub memory: UserMemory,
-    /// Where to.
+    /// The receiver.
     pub to: FiAddr,
     /// Tag.
     pub tag: u64,
@@ -30,8 +31,8 @@ pub struct Send {
 }
 
 impl Send {
-    /// Hands the send to the engine. Returns what the call returns. Inlined where MPI libraries call most: with the flags known,
-    /// and nothing moved.
+    /// Posts the send. Returns the result of the call. It is inlined in the calls that MPI libraries use most, where
+    /// the flags are known and no argument is moved.
     #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
         let mut state = endpoint.enter();
@@ -53,24 +54,24 @@ impl Send {
         Ok(0)
     }
 
-    /// [`Send::post`] for calls that are seldom used.
+    /// [`Send::post`] for rarely used calls.
     #[inline(never)]
     pub fn post_out_of_line(self, endpoint: &EndpointHandle) -> isize {
         self.post(endpoint)
     }
 }
 
-/// A receive or a peek, tagged or not, as the call gave it.
+/// The arguments of a receive or a peek, tagged or not.
 pub struct Receive {
     /// Tagged or not.
     pub space: Space,
-    /// Where to put it.
+    /// The buffer.
     pub memory: UserMemory,
-    /// From whom; [`ADDR_UNSPEC`]: anybody.
+    /// The sender. [`ADDR_UNSPEC`]: any.
     pub from: FiAddr,
     /// Wanted tag.
     pub tag: u64,
-    /// Bits of the tag that do not matter.
+    /// Bits of the tag that are ignored.
     pub ignore: u64,
     /// The program's context.
     pub context: usize,
@@ -79,15 +80,16 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// Hands the receive, peek, claim or discard to the engine. Returns what the call returns.
+    /// Posts the receive, peek, claim or discard. Returns the result of the call.
     ///
-    /// A peek for a message from anybody reports what it sees for the second time. MPICH keeps the messages of a
-    /// process to itself away from its provider; `MPI_Probe` with `MPI_ANY_SOURCE` asks the provider before it has looked
-    /// at those, but the receive that follows prefers them, and its own `MPI_Dist_graph_create` takes the one for the
-    /// other. Between two peeks it looks. (Rare with slow providers, certain with fast ones.)
+    /// A peek for a message from any sender reports a message only when it sees it for the second time. The reason is
+    /// MPICH, which does not give messages of a process to itself to the provider. `MPI_Probe` with `MPI_ANY_SOURCE`
+    /// asks the provider before it looks at those. But the receive that follows prefers them, so it can get another
+    /// message than the probe reported. MPICH's own `MPI_Dist_graph_create` fails then. Between two peeks MPICH looks
+    /// at its own messages.
     ///
-    /// A message that `FI_PEEK | FI_CLAIM` found is known by the context of that call from then on; what else a
-    /// later `FI_CLAIM` says is not looked at.
+    /// A message that `FI_PEEK | FI_CLAIM` found is identified by the context of that call. A later `FI_CLAIM` uses
+    /// only the context.
     #[inline(always)]
     pub fn post(self, endpoint: &EndpointHandle) -> isize {
         let mut state = endpoint.enter();
@@ -110,14 +112,14 @@ impl Receive {
         Ok(0)
     }
 
-    /// [`Receive::post`] for calls that are seldom used.
+    /// [`Receive::post`] for rarely used calls.
     #[inline(never)]
     pub fn post_out_of_line(self, endpoint: &EndpointHandle) -> isize {
         self.post(endpoint)
     }
 }
 
-/// A peek, or what follows one that has claimed a message.
+/// A peek, or the receive or discard of a claimed message.
 #[inline(never)]
 fn peek_or_claim(
     posting: Posting,
@@ -149,16 +151,16 @@ fn peek_or_claim(
     Ok(0)
 }
 
-/// A scattered buffer of a call.
+/// The scattered buffer of a call.
 ///
 /// # Errors
-/// More pieces than we have said we take.
+/// More pieces than [`IOV_LIMIT`].
 #[inline]
 pub fn scattered(pieces: UserVector, count: usize) -> Result<UserMemory, Error> {
     if count > IOV_LIMIT { Err(Error::Invalid) } else { Ok(pieces.memory(count)) }
 }
 
-/// The data that a `*msg` call sends along, if its flags say so.
+/// The data that a `*msg` call sends, if its flags request it.
 #[inline]
 pub fn data_of(flags: u64, data: u64) -> Option<u64> {
     (flags & flags::REMOTE_CQ_DATA != 0).then_some(data)
@@ -186,7 +188,7 @@ fn receive_untagged(
         .post_out_of_line(endpoint)
 }
 
-/// The table that endpoints carry.
+/// The table of each endpoint.
 pub static OPS: FiOpsMsg<EndpointHandle> = FiOpsMsg {
     size: size_of::<FiOpsMsg<EndpointHandle>>(),
     recv,

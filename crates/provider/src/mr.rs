@@ -1,5 +1,6 @@
-//! Memory regions. Keys are the program's (64 bits, unique in the domain), addresses are offsets from the start of the
-//! region: `mr_mode` 0. A region from NULL with length 2^64 - 1 is the whole address space (MPICH's dynamic windows).
+//! Memory regions. Keys are the program's (64 bits, unique in the domain). Addresses are offsets from the start of
+//! the region (`mr_mode` 0). A region from NULL with length 2^64 - 1 is the whole address space (MPICH's dynamic
+//! windows).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -30,14 +31,14 @@ static FID_OPS: FiOps<RegionHandle> = FiOps {
     ops_set: not_implemented,
 };
 
-/// The table that domains carry.
+/// The table of each domain.
 pub static OPS: FiOpsMr<DomainHandle, RegionHandle> =
     FiOpsMr { size: size_of::<FiOpsMr<DomainHandle, RegionHandle>>(), reg, regv, regattr };
 
-/// Registers `memory` under `key` and exposes it on every endpoint of the domain, also on those enabled later.
+/// Registers `memory` under `key` on every endpoint of the domain, also on those enabled later.
 ///
 /// # Errors
-/// The key is taken.
+/// The key is in use.
 fn register(
     domain: &DomainHandle,
     memory: UserMemory,
@@ -76,7 +77,7 @@ extern "C" fn close(region: Box<RegionHandle>) -> c_int {
     0
 }
 
-/// `FI_MR_ENDPOINT` is not asked for; programs that bind and enable all the same find it done.
+/// The provider does not request `FI_MR_ENDPOINT`. For programs that bind and enable regions anyway, this succeeds.
 extern "C" fn bind(_region: &RegionHandle, _other: AnyObject, _flags: u64) -> c_int {
     0
 }

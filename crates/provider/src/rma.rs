@@ -1,4 +1,4 @@
-//! Remote reads and writes. A write completes when its data stands in the target's memory, whatever level was asked for.
+//! Remote reads and writes. A write completes when its data is in the target's memory, for every completion level.
 
 use weir_engine::RemoteArguments;
 use weir_link::memory::UserMemory;
@@ -15,7 +15,7 @@ enum Direction {
     Write,
 }
 
-/// A remote operation as the call gave it.
+/// The arguments of a remote operation.
 struct Remote {
     direction: Direction,
     memory: UserMemory,
@@ -28,7 +28,7 @@ struct Remote {
 }
 
 impl Remote {
-    /// A read or write with the endpoint's own flags.
+    /// A read or write with the endpoint's default flags.
     fn plain(
         direction: Direction,
         memory: UserMemory,
@@ -40,7 +40,7 @@ impl Remote {
         Remote { direction, memory, peer, offset, key, data: None, context, flags: Flags::Default }
     }
 
-    /// Hands the operation to the engine. Returns what the call returns.
+    /// Posts the operation. Returns the result of the call.
     fn post(self, endpoint: &EndpointHandle) -> isize {
         let Remote { direction, memory, peer, offset, key, data, context, flags } = self;
         ssize_status(endpoint.post(Side::Transmit, peer, context, flags, |posting| {
@@ -55,7 +55,7 @@ impl Remote {
         }))
     }
 
-    /// A `*msg` call. One remote piece, as `rma_iov_limit` says.
+    /// A `*msg` call, with one remote piece (`rma_iov_limit`).
     fn from_message(direction: Direction, message: &FiMsgRma, flags: u64) -> Result<Remote, Error> {
         let target = match message.rma_iov_count {
             1 => inner(message.rma_iov).ok_or(Error::Invalid)?,
@@ -74,7 +74,7 @@ impl Remote {
     }
 }
 
-/// The table that endpoints carry.
+/// The table of each endpoint.
 pub static OPS: FiOpsRma<EndpointHandle> = FiOpsRma {
     size: size_of::<FiOpsRma<EndpointHandle>>(),
     read,

@@ -1,4 +1,4 @@
-//! Settings: from the environment, and their listing by `fi_info -e` and `fi_info -g weir`.
+//! Settings: read from the environment, and listed by `fi_info -e` and `fi_info -g weir`.
 
 use std::ffi::CString;
 use std::sync::Once;
@@ -8,8 +8,8 @@ use weir_engine::config::{SETTINGS, Settings};
 use crate::errno::Error;
 use crate::log;
 
-/// The settings of this process. A wrong one is reported to the user, once: the core would only say that no provider was
-/// found.
+/// The settings of this process. Reports a wrong setting to the user once, because the core would only say that it
+/// found no provider.
 ///
 /// # Errors
 /// [`Error::Invalid`].
@@ -21,7 +21,7 @@ pub fn read() -> Result<Settings, Error> {
     })
 }
 
-/// Makes the core list our settings.
+/// Registers the settings with the core, which lists them.
 pub fn list() {
     for setting in SETTINGS {
         let help = format!("{} Allowed: {}. (default: {})", setting.help, setting.allowed, setting.default);

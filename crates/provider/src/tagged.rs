@@ -1,4 +1,4 @@
-//! Two-sided messages with tags: the hot path of MPI. What they share with untagged ones is in [`crate::message`].
+//! Messages with tags: the hot path of MPI. [`crate::message`] has the part that untagged messages share.
 
 use weir_link::memory::UserMemory;
 use weir_proto::Space;
@@ -7,7 +7,7 @@ use crate::endpoint::{EndpointHandle, Flags};
 use crate::ffi::*;
 use crate::message::{Receive, Send, data_of, scattered};
 
-/// The table that endpoints carry.
+/// The table of each endpoint.
 pub static OPS: FiOpsTagged<EndpointHandle> = FiOpsTagged {
     size: size_of::<FiOpsTagged<EndpointHandle>>(),
     recv,
@@ -21,17 +21,17 @@ pub static OPS: FiOpsTagged<EndpointHandle> = FiOpsTagged {
     injectdata,
 };
 
-/// A silent send whose buffer is the program's again on return.
+/// A send without an entry, whose buffer belongs to the program again on return.
 fn injected(memory: UserMemory, to: FiAddr, tag: u64, data: Option<u64>) -> Send {
     Send { space: Space::Tagged, memory, to, tag, data, context: 0, flags: Flags::Inject }
 }
 
-/// A send with the endpoint's own flags.
+/// A send with the endpoint's default flags.
 fn plain_send(memory: UserMemory, to: FiAddr, tag: u64, data: Option<u64>, context: usize) -> Send {
     Send { space: Space::Tagged, memory, to, tag, data, context, flags: Flags::Default }
 }
 
-/// A receive with the endpoint's own flags.
+/// A receive with the endpoint's default flags.
 fn plain_receive(memory: UserMemory, from: FiAddr, tag: u64, ignore: u64, context: usize) -> Receive {
     Receive { space: Space::Tagged, memory, from, tag, ignore, context, flags: Flags::Default }
 }

@@ -1,4 +1,4 @@
-//! The provider as a program sees it: two endpoints of one process, over shared memory, through the tables.
+//! Tests of the provider as a program uses it: two endpoints of one process, over shared memory, through the tables.
 
 use std::ffi::c_int;
 
@@ -16,11 +16,11 @@ fn zeroed<T>() -> T {
     unsafe { std::mem::zeroed() }
 }
 
-/// Takes what an opening call gave.
+/// The object that an opening call returns.
 fn opened<H>(open: impl FnOnce(Out<*mut H>) -> c_int) -> Box<H> {
     let mut made = std::ptr::null_mut();
     assert_eq!(open(Out::from(&mut made)), 0);
-    // SAFETY: made by `hand_out` a moment ago; the test is the program that owns it.
+    // SAFETY: `hand_out` just made it, and the test is the program that owns it.
     unsafe { Box::from_raw(made) }
 }
 
@@ -43,7 +43,7 @@ fn buffer(bytes: &mut [u8]) -> UserBuffer {
     unsafe { UserBuffer::new(bytes.as_mut_ptr().cast()) }
 }
 
-/// A process's worth of objects.
+/// The objects of one process.
 struct Side {
     endpoint: Option<Box<EndpointHandle>>,
     vector: Option<Box<VectorHandle>>,
@@ -81,7 +81,7 @@ impl Side {
         assert_eq!((fid.control)(&endpoint, control::ENABLE, std::ptr::null_mut()), -263); // no queue
         assert_eq!((fid.bind)(&endpoint, any(&queue.fid), flags::SEND | flags::RECV | bind_flags), 0);
         for remote in [flags::REMOTE_READ, flags::REMOTE_WRITE, flags::WRITE | flags::REMOTE_WRITE] {
-            assert_eq!((fid.bind)(&endpoint, any(&counter.fid), remote), -38); // we could not count them
+            assert_eq!((fid.bind)(&endpoint, any(&counter.fid), remote), -38); // the provider cannot count them
         }
         assert_eq!((fid.bind)(&endpoint, any(&counter.fid), flags::SEND | flags::WRITE), 0);
         let side = Side {
@@ -92,7 +92,7 @@ impl Side {
             domain,
             fabric,
         };
-        assert_eq!(side.name(32), (-258, 32)); // not enabled: no name
+        assert_eq!(side.name(32), (-258, 32)); // not enabled, so it has no address
         assert_eq!((fid.control)(side.endpoint(), control::ENABLE, std::ptr::null_mut()), 0);
         side
     }
@@ -137,7 +137,7 @@ impl Side {
         assert_eq!(inserted as usize, addresses.len());
     }
 
-    /// Reads one entry with its source; 0 tries more than 2 s are an error.
+    /// Reads one entry with its source. Fails after 2 s.
     fn read(&self, partner: &Side) -> Result<(FiCqTaggedEntry, FiAddr), isize> {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(2);
         loop {
@@ -203,7 +203,7 @@ impl Drop for Side {
         if std::thread::panicking() {
             return;
         }
-        // The order of Open MPI: endpoint, vector, queue, domain, fabric.
+        // Closes in Open MPI's order: endpoint, vector, queue, domain, fabric.
         let endpoint = self.endpoint.take().expect("open");
         assert_eq!((ops::<EndpointHandle>(&endpoint.fid).close)(endpoint), 0);
         let vector = self.vector.take().expect("open");
@@ -216,7 +216,7 @@ impl Drop for Side {
     }
 }
 
-/// Two sides; each knows itself as 0 and the other as 1.
+/// Two sides. Each has itself as address 0 and the other as address 1.
 fn pair(threading: c_int, bind_flags: u64) -> (Side, Side) {
     let open = || Side::open(threading, version(1, 21), cq_format::TAGGED, bind_flags);
     let (one, other) = (open(), open());
@@ -255,7 +255,7 @@ fn injected_messages_make_no_entry_but_count() {
     let (one, other) = pair(threading::SAFE, 0);
     let (mut from, mut to) = ([1, 2, 3], [0; 3]);
     one.inject(&mut from, 5);
-    from = [9; 3]; // the buffer is ours again
+    from = [9; 3]; // the buffer belongs to the program again
     other.receive(&mut to, ADDR_UNSPEC, 5, 1);
     assert_eq!(other.read(&one).expect("the message").0.len, 3);
     assert_eq!((to, from), ([1, 2, 3], [9; 3]));
@@ -314,7 +314,7 @@ fn successes_before_an_error_are_read_first() {
     assert_eq!(other.look(9, 2, flags::PEEK), 0);
     assert_eq!(other.read(&one).expect("the message").0.op_context, 1);
     assert_eq!(other.read(&one).unwrap_err(), -259);
-    assert_eq!(other.read(&one).unwrap_err(), -259); // until it is taken
+    assert_eq!(other.read(&one).unwrap_err(), -259); // until readerr takes it
     assert_eq!(other.error().op_context, 2);
     assert_eq!(
         (table(other.queue().ops).readerr)(other.queue(), CqErrorOut::from(std::ptr::null_mut()), 0),
@@ -330,7 +330,7 @@ fn peeks_leave_claim_and_discard() {
         one.send(&mut from, 50 + tag, tag, 0);
         one.read(&other).expect("the send");
     }
-    // From anybody, and seen for the first time: see `Receive::post`.
+    // A peek from any sender that sees the message for the first time: see `Receive::post`.
     assert_eq!(other.look(2, 30, flags::PEEK), 0);
     assert_eq!(other.read(&one).unwrap_err(), -259);
     assert_eq!(other.error().err, 42);
@@ -339,14 +339,14 @@ fn peeks_leave_claim_and_discard() {
     assert_eq!((entry.len, entry.tag, entry.data, entry.buf, source), (16, 2, 52, 0, 1));
     assert_eq!(other.look(1, 31, flags::PEEK | flags::CLAIM), 0);
     assert_eq!(other.read(&one).expect("claimed").0.tag, 1);
-    assert_eq!(other.look(1, 32, flags::PEEK), 0); // nobody else finds it
+    assert_eq!(other.look(1, 32, flags::PEEK), 0); // another peek does not find it
     assert_eq!(other.read(&one).unwrap_err(), -259);
     assert_eq!(other.error().err, 42);
     let mut to = [0_u8; 16];
     let pieces = [libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: 16 }];
     // SAFETY: the buffer outlives the endpoints.
     let msg_iov = unsafe { UserVector::new(pieces.as_ptr()) };
-    // Open MPI gives a meaningless address with a claim.
+    // Open MPI passes a meaningless address with a claim.
     let claim = FiMsgTagged { msg_iov, iov_count: 1, addr: 12345, tag: 0, context: 31, ..zeroed() };
     assert_eq!((other.tagged().recvmsg)(other.endpoint(), &claim, flags::CLAIM), 0);
     assert_eq!(other.read(&one).expect("received").0.op_context, 31);
@@ -476,10 +476,10 @@ fn remote_writes_and_reads_reach_registered_memory() {
     let entry = other.read(&one).expect("the notice").0;
     assert_eq!((entry.data, entry.op_context), (77, 0));
     assert_eq!(entry.flags, flags::RMA | flags::REMOTE_WRITE | flags::REMOTE_CQ_DATA);
-    // Past the end: refused there, reported here.
+    // Beyond the end: the target refuses, the source reports it.
     assert_eq!((rma.write)(one.endpoint(), buffer(&mut from), 8, null, 1, 60, key, 3), 0);
     assert_eq!(one.read(&other).unwrap_err(), -259);
-    assert_eq!((one.error().err, one.sent()), (13, 2)); // two writes counted well
+    assert_eq!((one.error().err, one.sent()), (13, 2)); // two writes succeeded
     assert_eq!((ops::<RegionHandle>(&region.fid).close)(region), 0);
 }
 
@@ -487,7 +487,7 @@ fn remote_writes_and_reads_reach_registered_memory() {
 fn the_whole_address_space_can_be_a_region() {
     let (one, other) = pair(threading::SAFE, 0);
     let mr = table(other.domain.mr);
-    // SAFETY: nothing but the 8 bytes below is accessed.
+    // SAFETY: only the 8 bytes below are accessed.
     let everything = unsafe { UserBuffer::new(std::ptr::null_mut()) };
     let access = flags::REMOTE_READ | flags::REMOTE_WRITE;
     let region: Box<RegionHandle> =
@@ -552,7 +552,7 @@ fn a_forked_child_that_closes_objects_does_not_affect_its_parent() {
             assert_eq!(to, [[tag as u8; 4]; 2]);
         };
         exchange(&one, 1);
-        // SAFETY: the child only closes, which allocates nothing and takes no lock there, and `_exit`s.
+        // SAFETY: the child only closes objects and `_exit`s. Closing allocates nothing and takes no lock there.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let endpoint = one.endpoint.take().expect("open");
@@ -568,15 +568,15 @@ fn a_forked_child_that_closes_objects_does_not_affect_its_parent() {
         // SAFETY: our own child; the status lives across the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
-        other.poke(); // a farewell from the child would be read here
+        other.poke(); // this would read a goodbye from the child
         exchange(&one, 2);
         exchange(&one, 3);
     }
 }
 
-/// Runs `child` in a process with no engines but its own.
+/// Runs `child` in a process that has only its own engines.
 fn alone(child: impl FnOnce()) {
-    // SAFETY: the child runs the closure, which needs nothing of the harness's other threads, and `_exit`s.
+    // SAFETY: the child runs the closure and `_exit`s. The closure needs no other thread of the test harness.
     let process = unsafe { libc::fork() };
     if process == 0 {
         crate::endpoint::OPEN_ENGINES.store(0, std::sync::atomic::Ordering::Relaxed);
@@ -590,7 +590,7 @@ fn alone(child: impl FnOnce()) {
     assert_eq!(status, 0);
 }
 
-/// How often this thread has gone to sleep.
+/// Number of times that this thread has slept.
 fn sleeps() -> i64 {
     let mut usage: libc::rusage = zeroed();
     // SAFETY: the kernel fills a structure that lives across the call.
@@ -645,14 +645,14 @@ fn a_queue_in_use_cannot_be_closed() {
     let mut side = Side::open(threading::SAFE, version(1, 21), cq_format::TAGGED, 0);
     let queue = side.queue.take().expect("open");
     let pointer = Box::into_raw(queue);
-    // SAFETY: the queue stays ours when closing is refused; until then only `close` has it.
+    // SAFETY: the queue remains the test's if closing fails. Until then only `close` has it.
     let closing = unsafe { Box::from_raw(pointer) };
     assert_eq!((ops::<QueueHandle>(&closing.fid).close)(closing), -16);
-    // SAFETY: it was refused.
+    // SAFETY: closing failed.
     side.queue = Some(unsafe { Box::from_raw(pointer) });
 }
 
-/// What the look that follows many reads of old news has found may be an answer to what was posted meanwhile.
+/// After many reads without a poll, the next poll may find an answer to what was posted meanwhile.
 #[test]
 fn new_arrivals_are_reported_after_a_poll() {
     let (one, other) = pair(threading::DOMAIN, 0);
@@ -673,7 +673,7 @@ fn new_arrivals_are_reported_after_a_poll() {
             }
         }
     };
-    assert_eq!(once(), None); // the look that the first receive owes
+    assert_eq!(once(), None); // the first receive requires a poll
     let before = other.queue().domain.enter().reads_without_poll;
     assert_eq!(before, 0);
     while other.queue().domain.enter().reads_without_poll < 63 {
@@ -682,7 +682,7 @@ fn new_arrivals_are_reported_after_a_poll() {
     }
     one.inject(&mut last, 99);
     other.receive(&mut to, 1, 7, 6);
-    assert_eq!(once(), Some(7)); // and sees what has come
+    assert_eq!(once(), Some(7)); // and polls
     assert_eq!(once(), None, "the program looks at its other sources first");
     assert_eq!(once(), Some(99));
     assert_eq!(answer, last);

@@ -1,24 +1,24 @@
-//! The plug-in in a real core of libfabric, by way of its `fi_info`, where one is installed.
+//! Tests the plug-in in a real core of libfabric, with `fi_info`, if it is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A directory with nothing but the plug-in, under the name that it is installed by.
+/// A directory that contains only the plug-in, under its installed name.
 fn provider_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a file");
-    // Beside the test: the copy one directory up is only renewed by `cargo build`.
+    // The copy beside the test is current. Only `cargo build` renews the one in the directory above.
     let built = test.parent().expect("target/profile/deps").join("libweir_fi.so");
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("core-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory for the test");
     let installed = directory.join("libweir-fi.so");
     if !installed.exists() {
-        // Two tests may be here at once: whoever comes second finds it done.
+        // Two tests may run at once. The second one finds the link.
         let _ = std::os::unix::fs::symlink(built, &installed);
     }
     directory
 }
 
-/// Runs `fi_info`; `None` if there is none.
+/// Runs `fi_info`. `None`: it is not installed.
 fn fi_info(arguments: &[&str], variables: &[(&str, &str)]) -> Option<Output> {
     let mut command = Command::new("fi_info");
     command.args(arguments).envs(variables.iter().copied()).env("FI_PROVIDER_PATH", provider_directory());

@@ -1,45 +1,48 @@
-//! Preloaded into MPICH's launcher by `weir run`: the ranks of a proxy stay in one session.
+//! `weir run` preloads this library into MPICH's launcher, so that all ranks of a proxy stay in one session.
 //!
-//! MPICH's launcher (hydra) gives every rank a session of its own. Linux makes a scheduling group of each session (autogroup, sched(7)), and
-//! `sched_yield` moves a process behind the others of its group only: alone in its group, a rank that waits gives its core away only as
-//! fairness between groups goes, to whoever has had least time and not to who is next. With sixteen ranks on two cores collectives take
-//! up to twice as long (docs/explanation/waiting.md). The launchers of Intel MPI and Open MPI begin no sessions.
+//! MPICH's launcher (hydra) makes a session for every rank. Linux makes a scheduling group for each session
+//! (autogroup, sched(7)). `sched_yield` moves a process only behind the others of its group. A rank that is alone in
+//! its group therefore yields without effect. The kernel then runs the group that had the least time, which is not
+//! the rank whose turn it is. With more ranks than cores this makes collectives slower (docs/explanation/waiting.md).
+//! The launchers of Intel MPI and Open MPI make no sessions.
 //!
-//! What hydra needs of a session is a process group, to end a rank with all that it has started. So here `setsid` makes that and no more, in
-//! `hydra_pmi_proxy` only; everywhere else this library does nothing, and neither the ranks nor what they start are loaded with it:
+//! Hydra needs only one thing of a session: a process group, to end a rank with everything that it started. So here
+//! `setsid` makes a process group and nothing else, in `hydra_pmi_proxy` only. In all other programs this library
+//! does nothing. Neither the ranks nor their children load it:
 //! ```text
 //! weir run      LD_PRELOAD=libweir-session.so
-//! mpiexec       takes us out of LD_PRELOAD before its environment is copied for the ranks,
-//!               puts us back for execvp(".../hydra_pmi_proxy")
-//! the proxy     has a session of its own, made by mpiexec; takes us out again;
-//!               for each rank: fork, setsid (here: setpgid, and no stopping), execvp
+//! mpiexec       removes this library from LD_PRELOAD before it copies its environment for the ranks,
+//!               adds it again for execvp(".../hydra_pmi_proxy")
+//! the proxy     has a session of its own, made by mpiexec; removes this library again;
+//!               for each rank: fork, setsid (here: setpgid, and ignored stop signals), execvp
 //! ```
-//! The only process of a session of its own is not stopped by the signals of a terminal (its group is orphaned, and the system discards them). In a group of the proxy's
-//! session it would be, and hydra could not end it then; so a rank begins with these signals ignored.
+//! A rank alone in its session cannot be stopped by the signals of a terminal: its group is orphaned, and the kernel
+//! discards them. In a group of the proxy's session it could be stopped, and hydra could not end it then. So ranks
+//! start with these signals ignored.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::OnceLock;
 
-/// The variable by which the dynamic linker is told of us.
+/// The variable with the libraries that the dynamic linker preloads.
 const VARIABLE: &str = "LD_PRELOAD";
-/// Who starts the ranks of a node.
+/// The program that starts the ranks of a node.
 const PROXY: &[u8] = b"hydra_pmi_proxy";
-/// How the names of those begin who start the proxies: mpiexec, mpiexec.hydra, mpiexec.mpich, mpirun ...
+/// Beginnings of the names of programs that start proxies: mpiexec, mpiexec.hydra, mpiexec.mpich, mpirun ...
 const LAUNCHERS: [&[u8]; 2] = [b"mpiexec", b"mpirun"];
-/// What stops a process whose group is not orphaned.
+/// Signals that stop a process whose group is not orphaned.
 const STOPS: [c_int; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// Which program we are loaded into.
+/// The program that has loaded this library.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Launcher,
     Proxy,
 }
 
-/// `None`: neither.
+/// `None`: neither a launcher nor a proxy.
 static ROLE: OnceLock<Option<Role>> = OnceLock::new();
-/// [`VARIABLE`] as it was when this process was started.
+/// [`VARIABLE`] at the start of this process.
 static WITH_US: OnceLock<OsString> = OnceLock::new();
 
 #[used]
@@ -59,7 +62,7 @@ extern "C" fn begin() {
     let (Some(_), Some(with_us), Some(own_path)) = (role, std::env::var_os(VARIABLE), own_path()) else {
         return;
     };
-    // SAFETY: before `main` there is one thread.
+    // SAFETY: before `main` there is only one thread.
     unsafe {
         match without(&with_us, &own_path) {
             Some(rest) => std::env::set_var(VARIABLE, rest),
@@ -69,10 +72,10 @@ extern "C" fn begin() {
     let _ = WITH_US.set(with_us);
 }
 
-/// The file that this library was loaded from, as the dynamic linker was told.
+/// The file of this library, under the name that the dynamic linker got.
 fn own_path() -> Option<OsString> {
-    // SAFETY: a structure of pointers, for which zero is a value; the address is one of our own functions; the name found is a
-    // string of the linker's that stays.
+    // SAFETY: a structure of pointers, for which zero is a valid value. The address is that of a function of this
+    // library. The name is a string of the linker, which keeps it.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();
         let known =
@@ -85,7 +88,7 @@ fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// The list of libraries without those that are called as `library` is, wherever they lie; `None`: nothing is left.
+/// The list of libraries without those that have the same file name as `library`. `None`: the list would be empty.
 fn without(list: &OsStr, library: &OsStr) -> Option<OsString> {
     let ours = last_part(library.as_bytes());
     let others = list.as_bytes().split(|&byte| byte == b':' || byte == b' ');
@@ -97,12 +100,12 @@ fn role() -> Option<Role> {
     ROLE.get().copied().flatten()
 }
 
-/// As setsid(2); in hydra's proxy the caller becomes the leader of a process group in the session in which it is.
+/// As setsid(2). In hydra's proxy it only makes the caller the leader of a process group in its current session.
 ///
 /// Returns the caller's process id, or -1 with `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn setsid() -> libc::pid_t {
-    // SAFETY: system calls without pointers; ignoring a signal runs no code of ours.
+    // SAFETY: system calls without pointers. Ignoring a signal runs no code of this library.
     unsafe {
         if role() != Some(Role::Proxy) {
             libc::syscall(libc::SYS_setsid) as libc::pid_t
@@ -117,14 +120,14 @@ pub extern "C" fn setsid() -> libc::pid_t {
     }
 }
 
-/// As execvp(3); if the launcher starts a proxy, that is loaded with this library.
+/// As execvp(3). If the launcher starts a proxy, the proxy loads this library.
 ///
 /// # Safety
 /// As for execvp(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
     type Execvp = unsafe extern "C" fn(*const c_char, *const *const c_char) -> c_int;
-    // SAFETY: the caller's promise: a string.
+    // SAFETY: the caller promises that this is a string.
     let name = unsafe { CStr::from_ptr(file) }.to_bytes();
     if role() == Some(Role::Launcher)
         && last_part(name) == PROXY
@@ -133,7 +136,7 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_
         // SAFETY: hydra has one thread, and calls this in a forked child.
         unsafe { std::env::set_var(VARIABLE, with_us) };
     }
-    // SAFETY: the next definition of the name is the C library's, of this type; the caller's promise.
+    // SAFETY: the next definition of the name is the C library's and has this type. The arguments are the caller's.
     unsafe {
         let next = libc::dlsym(libc::RTLD_NEXT, c"execvp".as_ptr());
         if next.is_null() {

@@ -1,15 +1,15 @@
-//! Structures that describe things. Field names are libfabric's.
+//! Structures with attributes. Field names are libfabric's.
 #![allow(missing_docs)]
 
 use libc::{c_char, c_int, c_void, iovec};
 use std::mem::{offset_of, size_of};
 
-/// What every object begins with.
+/// The beginning of every object.
 #[repr(C)]
 pub struct Fid {
     pub fclass: usize,
     pub context: usize,
-    /// A [`super::FiOps`] of the object's own kind.
+    /// A [`super::FiOps`] of the object's kind.
     pub ops: *const c_void,
 }
 
@@ -59,8 +59,8 @@ pub struct FiEpAttr {
     pub auth_key: *mut u8,
 }
 
-/// What all versions of libfabric have of `fi_domain_attr` (the whole of it in 1.17). The hints of an older core
-/// end here: nothing behind may be read from them.
+/// The part of `fi_domain_attr` that all versions of libfabric have (the whole of it in 1.17). The hints of an older
+/// core end here, so nothing behind it may be read from them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FiDomainAttr {
@@ -93,7 +93,7 @@ pub struct FiDomainAttr {
     pub tclass: u32,
 }
 
-/// `fi_domain_attr` as we hand it out: with everything that later versions have added.
+/// `fi_domain_attr` as the provider returns it, with all additions of later versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FiDomainAttrFull {
@@ -177,7 +177,7 @@ pub struct FiEqAttr {
     pub wait_set: *mut c_void,
 }
 
-/// The part of `fi_mr_attr` that we read; more follows.
+/// The part of `fi_mr_attr` that this crate reads. More follows.
 #[repr(C)]
 pub struct FiMrAttr {
     pub mr_iov: UserVector,
@@ -230,7 +230,7 @@ pub struct FiMsgRma {
     pub data: u64,
 }
 
-/// `fi_cq_tagged_entry`; the shorter formats are its beginnings.
+/// `fi_cq_tagged_entry`. The shorter formats are its beginnings.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FiCqTaggedEntry {
@@ -242,7 +242,7 @@ pub struct FiCqTaggedEntry {
     pub tag: u64,
 }
 
-/// `fi_cq_err_entry` of 1.20 and later. Earlier programs have less room: see `cq`.
+/// `fi_cq_err_entry` of 1.20 and later. Earlier programs have less space: see `cq`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FiCqErrEntry {
@@ -266,7 +266,7 @@ pub struct FiCqErrEntry {
 pub struct FiProvider {
     pub version: u32,
     pub fi_version: u32,
-    /// The core's own notes; zero at first.
+    /// The core writes here; zero at first.
     pub context: [usize; 4],
     pub name: *const c_char,
     pub getinfo: super::GetInfo,
@@ -276,7 +276,7 @@ pub struct FiProvider {
 
 use super::UserVector;
 
-// Numbers measured with a C compiler against libfabric 1.17 and 2.5 on x86-64.
+// Sizes and offsets that a C compiler printed for libfabric 1.17 and 2.5 on x86-64.
 const _: () = {
     assert!(size_of::<Fid>() == 24);
     assert!(size_of::<FiTxAttr>() == 80);

@@ -1,9 +1,9 @@
-//! libfabric's structures and constants, written by hand from its headers (1.17 to 2.6), so that building needs
-//! none of them. Sizes and offsets are checked against the numbers measured with a C compiler, at compile time.
+//! libfabric's structures and constants (1.17 to 2.6), written by hand so that building does not need its headers.
+//! The compiler checks sizes and offsets against those that a C compiler printed.
 //!
-//! - `attributes`: what describes things (`fi_info` and below, messages, completion entries);
-//! - `tables`: the tables of functions that every object carries;
-//! - `pointers`: pointers that cross the border, as types that say what the C side promises about them.
+//! - `attributes`: structures with attributes (`fi_info` and below, messages, completion entries).
+//! - `tables`: the tables of functions of each object.
+//! - `pointers`: pointers between C and Rust, as types that state the promises of the C side.
 
 pub mod attributes;
 pub mod pointers;
@@ -72,9 +72,9 @@ pub mod flags {
     pub const CLAIM: u64 = 1 << 59;
     /// Of `fi_ep_bind`.
     pub const SELECTIVE_COMPLETION: u64 = 1 << 59;
-    /// Of `fi_getinfo`: node and service name our own side.
+    /// Of `fi_getinfo`: node and service name the caller's own side.
     pub const SOURCE: u64 = 1 << 57;
-    /// Of the core's own `fi_getinfo` calls, made for a layer above us (`OFI_CORE_PROV_ONLY`).
+    /// Of `fi_getinfo` calls that the core makes for a utility provider (`OFI_CORE_PROV_ONLY`).
     pub const CORE_PROVIDER_ONLY: u64 = 1 << 59;
 }
 
@@ -82,7 +82,7 @@ pub mod flags {
 pub mod order {
     #![allow(missing_docs)]
     pub const SEND_AFTER_SEND: u64 = 1 << 8;
-    /// Read and write after read and write, of atomic operations.
+    /// Order of reads and writes among atomic operations.
     pub const ATOMIC: u64 = 0xF << 36;
 }
 

@@ -1,10 +1,11 @@
-//! Pointers that cross the border between C and us, as types.
+//! Pointers between C and Rust, as types that state the promises of the C side.
 //!
-//! The functions in the tables are reached only through the objects that carry them, so every argument comes from
-//! a program that speaks libfabric, and libfabric's manual pages say what it promises. A type here stands for one
-//! such promise; it has no public constructor from a bare pointer, so that safe Rust cannot forge it. Objects
-//! arrive as `&Handle` (made by us with [`hand_out`], not closed yet) and, in `fi_close`, as `Box<Handle>` (made by us, given back
-//! once, no other call under way). Optional structures arrive as `Option<&T>`, which is a C pointer that may be NULL.
+//! Programs reach the functions in the tables only through objects, so every argument comes from a program that uses
+//! libfabric. libfabric's manual pages state what it promises. Each type here stands for one such promise. It has no
+//! public constructor from a bare pointer, so that safe Rust cannot forge it. Objects arrive as `&Handle`:
+//! [`hand_out`] made them, and they are not closed yet. In `fi_close` they arrive as `Box<Handle>`: the program
+//! returns them, and no other call is running. Optional structures arrive as `Option<&T>`, which is a C pointer that
+//! may be NULL.
 
 use super::{FiCqErrEntry, Fid};
 use libc::{c_char, c_void, iovec};
@@ -13,35 +14,35 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use weir_link::memory::UserMemory;
 
-/// Makes an object the program's: C keeps the pointer until it gives it back to `fi_close`.
+/// Gives an object to the program. C keeps the pointer until it returns it in `fi_close`.
 pub fn hand_out<H>(handle: H) -> *mut H {
     Box::into_raw(Box::new(handle))
 }
 
-/// A place of the caller's for one result. May be NULL; writing to that does nothing.
+/// The caller's variable for one result. May be NULL; writing to it then does nothing.
 #[repr(transparent)]
 pub struct Out<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
 
 impl<T> Out<'_, T> {
-    /// Fills the place in.
+    /// Sets the variable.
     pub fn set(&mut self, value: T) {
         if let Some(place) = self.0 {
-            // SAFETY: the caller of the entry point gave a pointer to one writable, aligned T, valid during
-            // the call (which is as long as this value lives). What was there is plain C data: no drop is due.
+            // SAFETY: the caller of the entry point gave a pointer to one writable, aligned T, valid during the call.
+            // This value does not outlive the call. The old content is plain C data, so nothing must be dropped.
             unsafe { place.as_ptr().write(value) };
         }
     }
 
-    /// Whether there is a place.
+    /// Whether the pointer is not NULL.
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 }
 
 impl<T: Copy> Out<'_, T> {
-    /// What stands there: for lengths, which callers give and take at the same place.
+    /// The current value. For lengths, which callers give and get in the same variable.
     pub fn value(&self) -> Option<T> {
-        // SAFETY: as in `set`; used only where libfabric says that the caller has initialised the place.
+        // SAFETY: as in `set`. Used only where libfabric says that the caller has initialised the variable.
         self.0.map(|place| unsafe { place.as_ptr().read() })
     }
 }
@@ -52,50 +53,50 @@ impl<'a, T> From<&'a mut T> for Out<'a, T> {
     }
 }
 
-/// An array of the caller's for results, its length given beside it. May be NULL.
+/// The caller's array for results. The caller gives its length beside it. May be NULL.
 #[repr(transparent)]
 pub struct OutArray<'a, T>(Option<NonNull<T>>, PhantomData<&'a mut T>);
 
 impl<'a, T> OutArray<'a, T> {
-    /// The same place, for elements of another type: where the type depends on how the object was opened.
+    /// The same array for elements of another type, if the type depends on how the object was opened.
     pub fn cast<U>(self) -> OutArray<'a, U> {
         OutArray(self.0.map(NonNull::cast), PhantomData)
     }
 
-    /// No array: what is written to it is lost.
+    /// No array. Writes to it do nothing.
     pub fn none() -> OutArray<'a, T> {
         OutArray(None, PhantomData)
     }
 
-    /// The same array once more, for a call that tries until it succeeds.
+    /// The same array once more, for a call that repeats.
     pub fn reborrow(&self) -> OutArray<'a, T> {
         OutArray(self.0, PhantomData)
     }
 
-    /// Fills in element `index`, which must be below the caller's count.
+    /// Sets element `index`, which must be below the caller's count.
     pub fn set(&mut self, index: usize, value: T) {
         if let Some(array) = self.0 {
-            // SAFETY: the caller gave room for `count` elements, and the entry points only name indices below
-            // that. Unaligned, since `fi_av_insert` and the completion buffers are plain bytes to some callers.
+            // SAFETY: the caller gave an array of `count` elements, and the entry points use only indices below that.
+            // Unaligned, because `fi_av_insert` and completion buffers are plain bytes for some callers.
             unsafe { array.as_ptr().add(index).write_unaligned(value) };
         }
     }
 
-    /// Copies `bytes` to the beginning; there must be room for them.
+    /// Copies `bytes` to the start. The array must be long enough.
     pub fn set_bytes(&mut self, bytes: &[u8]) {
         if let Some(array) = self.0 {
-            // SAFETY: the caller gave at least as many bytes as the entry point has compared with; our slice is
-            // live and cannot overlap memory of the program.
+            // SAFETY: the entry point has checked that the caller gave at least as many bytes. The slice is live and
+            // cannot overlap memory of the program.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), array.as_ptr().cast(), bytes.len()) };
         }
     }
 
-    /// Whether there is an array.
+    /// Whether the pointer is not NULL.
     pub fn is_some(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The pointer, to be returned to the caller.
+    /// The pointer, to return it to the caller.
     pub fn as_ptr(&self) -> *mut T {
         self.0.map_or(std::ptr::null_mut(), NonNull::as_ptr)
     }
@@ -107,14 +108,14 @@ impl<'a, T> From<&'a mut [T]> for OutArray<'a, T> {
     }
 }
 
-/// An array of the caller's to be read, its length given beside it. May be NULL.
+/// The caller's array of arguments. The caller gives its length beside it. May be NULL.
 #[repr(transparent)]
 pub struct InArray<'a, T>(Option<NonNull<T>>, PhantomData<&'a T>);
 
 impl<'a, T: Copy> InArray<'a, T> {
     /// Element `index`, which must be below the caller's count.
     pub fn at(&self, index: usize) -> Option<T> {
-        // SAFETY: the caller gave `count` elements, and entry points only name indices below that. Addresses in
+        // SAFETY: the caller gave `count` elements, and the entry points use only indices below that. Addresses in
         // `fi_av_insert` need not be aligned.
         self.0.map(|array| unsafe { array.as_ptr().add(index).read_unaligned() })
     }
@@ -126,21 +127,21 @@ impl<'a, T> From<&'a [T]> for InArray<'a, T> {
     }
 }
 
-/// A place of the caller's for an error of a completion queue. How long it is depends on the version of the API that the
-/// program was written for, which it gave when it asked for the fabric.
+/// The caller's variable for an error entry of a completion queue. Its length depends on the version of the API that
+/// the program uses, which it gave when it opened the fabric.
 #[repr(transparent)]
 pub struct CqErrorOut(*mut FiCqErrEntry);
 
 impl CqErrorOut {
-    /// Fills the entry in, as far as a program of `api_version` has room. We have no further data on errors: where
-    /// the program offers a buffer for it, the length is set to 0.
+    /// Sets the members that a program of `api_version` has. There is no further error data: if the program offers a
+    /// buffer for it, its length is set to 0.
     pub fn fill(&self, entry: &FiCqErrEntry, api_version: u32) {
         let place = self.0;
         if place.is_null() {
             return;
         }
         // SAFETY: the program gave one entry of its API version's size. Each member is written through the pointer,
-        // without a reference to the whole structure, and only those that this version has.
+        // without a reference to the whole structure, and only if this version has it.
         unsafe {
             (*place).op_context = entry.op_context;
             (*place).flags = entry.flags;
@@ -167,43 +168,45 @@ impl CqErrorOut {
 }
 
 impl From<*mut FiCqErrEntry> for CqErrorOut {
-    /// For tests, which give whole entries.
+    /// For tests, which pass whole entries.
     fn from(place: *mut FiCqErrEntry) -> CqErrorOut {
         CqErrorOut(place)
     }
 }
 
-/// A buffer of a data operation: the program keeps it valid until the operation completes.
+/// The buffer of a data operation. The program keeps it valid until the operation completes.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct UserBuffer(*mut c_void);
 
 impl UserBuffer {
-    /// The buffer and its length as operation memory.
+    /// The buffer and its length as a view.
     #[inline]
     pub fn memory(self, bytes: usize) -> UserMemory {
-        // SAFETY: a UserBuffer exists only as an argument of a libfabric call with its length beside it. The
-        // program has promised to leave it valid until the completion, inject: until the call returns (then
-        // the engine copies). `fi_mr_reg`: until the region is closed; the engine forgets it then.
+        // SAFETY: a UserBuffer exists only as an argument of a libfabric call with its length beside it. The program
+        // promises that it stays valid until the completion. For inject it stays valid until the call returns, and
+        // the engine copies it. For `fi_mr_reg` it stays valid until the region is closed, and the engine forgets it
+        // then.
         unsafe { UserMemory::contiguous(self.0.cast(), bytes) }
     }
 
-    /// For tests and the C side: memory of the caller.
+    /// For tests: memory of the caller.
     ///
     /// # Safety
-    /// What [`UserMemory::contiguous`] asks for must hold for the operation that it is given to.
+    /// The conditions of [`UserMemory::contiguous`] must hold for the operation that gets it.
     pub const unsafe fn new(address: *mut c_void) -> UserBuffer {
         UserBuffer(address)
     }
 }
 
-/// A scattered buffer of a data operation: the vector is valid during the call, what it names until the completion.
+/// The scattered buffer of a data operation. The vector is valid during the call, the memory that it names until the
+/// completion.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct UserVector(*const iovec);
 
 impl UserVector {
-    /// The pieces as operation memory. Zero or one piece (the usual case) allocates nothing.
+    /// The pieces as a view. Zero or one piece, the usual case, allocates nothing.
     #[inline]
     pub fn memory(self, count: usize) -> UserMemory {
         match self.pieces(count) {
@@ -217,13 +220,13 @@ impl UserVector {
         }
     }
 
-    /// The pieces themselves.
+    /// The pieces.
     pub fn pieces<'a>(self, count: usize) -> &'a [iovec] {
         if self.0.is_null() || count == 0 {
             return &[];
         }
-        // SAFETY: the program gave `count` elements at this address, valid during the call; callers in this
-        // crate do not keep the slice longer.
+        // SAFETY: the program gave `count` elements at this address, valid during the call. Callers in this crate do
+        // not keep the slice longer.
         unsafe { std::slice::from_raw_parts(self.0, count) }
     }
 
@@ -236,18 +239,19 @@ impl UserVector {
     }
 }
 
-/// Whose kind of object is whose: the structures that begin with a [`Fid`] of class `CLASS`.
+/// A kind of object of this provider, recognised by its [`Fid`].
 ///
 /// # Safety
-/// The type is `repr(C)`, begins with a `Fid`, and every `Fid` with this class and [`Object::ops`] begins one.
+/// The type is `repr(C)` and begins with a `Fid`. Every `Fid` with this class and [`Object::ops`] is the beginning of
+/// one.
 pub unsafe trait Object {
     /// `fid.fclass` of all objects of this type.
     const CLASS: usize;
-    /// The table that only our objects of this type carry.
+    /// The table that only objects of this type have.
     fn ops() -> *const c_void;
 }
 
-/// An object that the program names by its beginning; of any kind, perhaps another provider's. May be NULL.
+/// An object of any kind that the program names by its `Fid`. It may belong to another provider. May be NULL.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct AnyObject<'a>(*const Fid, PhantomData<&'a Fid>);
@@ -259,31 +263,31 @@ impl<'a> AnyObject<'a> {
         unsafe { self.0.as_ref() }.map(|fid| fid.fclass)
     }
 
-    /// The whole object, if it is one of ours of this kind.
+    /// The whole object, if it is this provider's and of this kind.
     pub fn of<T: Object>(self) -> Option<&'a T> {
         // SAFETY: as in `class`.
         let fid = unsafe { self.0.as_ref() }?;
         if fid.fclass != T::CLASS || fid.ops != T::ops() {
             return None;
         }
-        // SAFETY: class and table say that the Fid begins a T of ours (promise of `Object`). The pointer is the one that
-        // `hand_out` gave, which covers the whole T, and the program has not closed it.
+        // SAFETY: class and table prove that the Fid is the beginning of a T (promise of `Object`). `hand_out` made
+        // the pointer, which covers the whole T, and the program has not closed it.
         Some(unsafe { &*self.0.cast::<T>() })
     }
 }
 
 impl From<*const Fid> for AnyObject<'_> {
-    /// For pointers found in structures of the program.
+    /// For pointers in the program's structures.
     fn from(fid: *const Fid) -> Self {
         AnyObject(fid, PhantomData)
     }
 }
 
-/// Says how objects of a type are recognised: `object!(Handle, class, table)`.
+/// Declares how objects of a type are recognised: `object!(Handle, class, table)`.
 macro_rules! object {
     ($handle:ty, $class:expr, $table:expr) => {
-        // SAFETY: the handle is `repr(C)` with its `Fid` first, and the table is private to the file that makes
-        // handles, so that nothing else carries it.
+        // SAFETY: the handle is `repr(C)` with its `Fid` first. The table is private to the file that makes handles,
+        // so no other object has it.
         unsafe impl crate::ffi::Object for $handle {
             const CLASS: usize = $class;
             fn ops() -> *const std::ffi::c_void {
@@ -295,16 +299,16 @@ macro_rules! object {
 }
 pub(crate) use object;
 
-/// A structure inside one that the caller gave (`fi_info.tx_attr` and the like); may be NULL.
+/// A structure inside a structure of the caller (such as `fi_info.tx_attr`). May be NULL.
 ///
-/// `pointer` must come from such a structure: libfabric promises that what it names is valid during the call.
+/// `pointer` must come from such a structure. libfabric promises that its target is valid during the call.
 pub(crate) fn inner<'a, T>(pointer: *const T) -> Option<&'a T> {
-    // SAFETY: see above; used only on members of structures of the current call, and not kept.
+    // SAFETY: see above. Used only for members of structures of the current call, and not kept.
     unsafe { pointer.as_ref() }
 }
 
-/// A string inside a structure that the caller gave; may be NULL.
+/// A string inside a structure of the caller. May be NULL.
 pub(crate) fn inner_string<'a>(pointer: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: as for `inner`; strings in libfabric's structures end with a NUL.
+    // SAFETY: as for `inner`. Strings in libfabric's structures end with NUL.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
 }

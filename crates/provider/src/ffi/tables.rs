@@ -1,13 +1,13 @@
-//! The tables of functions. Each begins with its size, by which the core knows how many entries there are. Every entry
-//! is filled: the core's inline wrappers mostly call without looking.
+//! The tables of functions. Each begins with its size, which tells the core how many entries it has. Every entry is
+//! filled, because most of the core's inline wrappers call without checking for NULL.
 #![allow(missing_docs)]
 
 use super::*;
 use libc::{c_char, c_int, c_void, ssize_t};
 use std::mem::size_of;
 
-/// An operation that we do not have. The caller passes arguments; nothing reads them, which the C calling
-/// conventions of all Unix platforms allow (the caller cleans up). The `int` ones see the lower half.
+/// An operation that is not supported. The caller passes arguments, and nothing reads them. The C calling conventions
+/// of all Unix platforms allow this, because the caller cleans up. Callers that expect `int` see the lower half.
 pub type Stub = extern "C" fn() -> ssize_t;
 
 /// `-FI_ENOSYS`.
@@ -39,7 +39,7 @@ pub type OpenFabric = for<'a> extern "C" fn(
     context: usize,
 ) -> c_int;
 
-/// What all objects have. `H` is the object.
+/// The functions that all objects have. `H` is the object.
 #[repr(C)]
 pub struct FiOps<H: 'static> {
     pub size: usize,
@@ -171,7 +171,7 @@ pub struct FiOpsCm<E: 'static> {
     pub join: Stub,
 }
 
-/// Descriptors of registered memory: we never ask for them, so they are not looked at.
+/// Descriptors of registered memory. The provider does not request them, so they are ignored.
 pub type Desc = *mut c_void;
 
 #[repr(C)]

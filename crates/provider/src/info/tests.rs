@@ -1,8 +1,8 @@
-//! The rules for hints, asked the way the core asks: through the structure that `fi_prov_ini` returns.
+//! Tests of the rules for hints, through the structure that `fi_prov_ini` returns, as the core calls them.
 
 use super::*;
 
-/// Hints with room for everything below them, all zero.
+/// Hints with all substructures, all zero.
 struct Hints {
     tx: Box<FiTxAttr>,
     rx: Box<FiRxAttr>,
@@ -41,7 +41,7 @@ impl Hints {
     }
 }
 
-/// An answer. The tests leak it: the core would free it piece by piece.
+/// An answer. The tests leak it; the core would free it piece by piece.
 #[derive(Debug)]
 struct Found(*mut FiInfo);
 
@@ -86,10 +86,10 @@ fn the_provider_structure_has_the_expected_fields() {
 #[test]
 fn getinfo_without_hints_offers_all_capabilities() {
     for api_version in [0, version(1, 5), version(1, 17), version(2, 5)] {
-        let found = ask(api_version, 0, None).expect("an answer"); // Intel MPI says version 0.0
+        let found = ask(api_version, 0, None).expect("an answer"); // Intel MPI passes version 0.0
         assert_eq!(found.info().caps, CAPS);
         assert_eq!(found.info().mode, 0);
-        assert!(found.fabric().prov_name.is_null()); // the core appends to what it finds
+        assert!(found.fabric().prov_name.is_null()); // the core appends to a name that it finds
         assert_eq!(inner_string(found.fabric().name), Some(c"weir"));
         assert_eq!(inner_string(found.domain().name), Some(c"weir"));
         assert_eq!((found.domain().mr_mode, found.domain().threading), (0, threading::SAFE));
