@@ -11,9 +11,9 @@ use std::sync::Arc;
 use weir_engine::addresses::AddressTable;
 use weir_link::{ADDRESS_BYTES, Address};
 
+use crate::domain_state::{Domain, skip_in_forked_child};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, skip_in_forked_child};
 
 /// The domain's part of an address vector.
 #[derive(Default)]

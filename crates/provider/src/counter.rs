@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use crate::cq::{deadline, left_ns};
+use crate::domain_state::{Domain, ProgressTarget, skip_in_forked_child};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, ProgressTarget, skip_in_forked_child};
 
 /// The domain's part of a counter.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
 use crate::errno::{Error, explain_into, ssize_status, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
 
 /// A completion with the fields of all formats.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use weir_proto::Peer;
 use crate::completion::{self, Side};
 use crate::counter::Counter;
 use crate::cq::CompletionQueue;
+use crate::domain_state::Table;
 use crate::ffi::{ADDR_UNSPEC, FiAddr, flags};
-use crate::handle::Table;
 
 /// Operations that counters can be bound to. Accesses of peers to this process's memory are not among them. Most of
 /// them are copies that this process does not see, so a count would be wrong, and a program could wait for it for

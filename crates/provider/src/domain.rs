@@ -6,10 +6,10 @@ use std::sync::{Arc, Once};
 use crate::av::{self, VectorHandle};
 use crate::counter::{self, CounterHandle};
 use crate::cq::{self, QueueHandle};
+use crate::domain_state::{Domain, Mode, skip_in_forked_child};
 use crate::endpoint::{self, EndpointAttr, EndpointHandle};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode, skip_in_forked_child};
 use crate::mr::{self, RegionHandle};
 use crate::{info, log, settings};
 

@@ -18,10 +18,10 @@ use crate::completion::{Side, WANTS_ENTRY};
 use crate::counter::{Counter, CounterHandle};
 use crate::cq::{CompletionQueue, QueueHandle};
 use crate::cq_writer::{Binding, COUNTER_FLAGS, CqWriter, DomainQueues, EndpointBindings};
+use crate::domain_state::{Domain, Mode, State, Table, skip_in_forked_child};
 use crate::eq::EventQueueHandle;
 use crate::errno::{Error, ssize_status, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode, State, Table, skip_in_forked_child};
 use crate::{atomic, collective, log, message, rma, tagged};
 
 /// The program's choices when it opened the endpoint.

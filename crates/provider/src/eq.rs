@@ -7,9 +7,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::cq::{deadline, left_ns};
+use crate::domain_state::{Domain, Mode};
 use crate::errno::{Error, explain_into, ssize_status};
 use crate::ffi::*;
-use crate::handle::{Domain, Mode};
 
 struct Event {
     number: u32,

@@ -2,7 +2,7 @@
 //!
 //! libfabric's core finds the file in `FI_PROVIDER_PATH` and calls [`fi_prov_ini`]. From then on it calls the
 //! functions in the structure that it got. Programs get objects (fabric, domain, endpoint, queues, ...), each with
-//! tables of functions. Each file here has one kind of object. [`handle`] has what these objects share,
+//! tables of functions. Each file here has one kind of object. [`domain_state`] has what these objects share,
 //! [`errno`] has the error numbers, and [`ffi`] has C's structures.
 //!
 //! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint::EndpointHandle::prepare`]
@@ -20,12 +20,12 @@ pub mod counter;
 pub mod cq;
 mod cq_writer;
 pub mod domain;
+pub mod domain_state;
 pub mod endpoint;
 pub mod eq;
 pub mod errno;
 pub mod fabric;
 pub mod ffi;
-pub mod handle;
 pub mod info;
 pub mod log;
 pub mod message;
@@ -82,7 +82,7 @@ pub extern "C" fn fi_prov_ini() -> *mut FiProvider {
 
 /// The core unloads the provider, usually at exit.
 extern "C" fn cleanup() {
-    handle::close_all();
+    domain_state::close_all();
 }
 
 /// Returns the memory of bursts to the system, whatever the program's heap does.

@@ -6,10 +6,10 @@ use weir_link::memory::UserMemory;
 use weir_proto::{Pattern, PeekThen, Space};
 
 use crate::completion::{Side, UNTAGGED_CLAIM};
+use crate::domain_state::State;
 use crate::endpoint::{EndpointHandle, Flags, Posting};
 use crate::errno::{Error, ssize_status};
 use crate::ffi::*;
-use crate::handle::State;
 use crate::info::IOV_LIMIT;
 
 /// The arguments of a send, tagged or not.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use weir_link::memory::UserMemory;
 
 use crate::domain::DomainHandle;
+use crate::domain_state::{Domain, Region, State, skip_in_forked_child};
 use crate::errno::{Error, status};
 use crate::ffi::*;
-use crate::handle::{Domain, Region, State, skip_in_forked_child};
 
 /// The object that C holds; the first members are `fid_mr`.
 #[repr(C)]
