@@ -94,7 +94,7 @@ pub fn report(completion: &Completion) -> Report {
     let always_queued = matches!(completion.operation, Operation::Peek | Operation::RemoteWrite);
     let mut queued = always_queued || completion.post.cookie & WANTS_ENTRY != 0;
     let mut counter_flag = counter_of(completion.operation);
-    let mut about = None;
+    let mut message_envelope = None;
     match completion.outcome {
         Outcome::Done => {}
         Outcome::Received { envelope, bytes, last, .. } => {
@@ -109,7 +109,7 @@ pub fn report(completion: &Completion) -> Report {
                 entry.flags |= flags::MULTI_RECV;
                 queued = true;
             }
-            about = Some(envelope);
+            message_envelope = Some(envelope);
         }
         Outcome::Released => {
             // Without FI_RECV, because MPI libraries take that for a message.
@@ -120,7 +120,7 @@ pub fn report(completion: &Completion) -> Report {
         Outcome::Found { envelope, .. } => {
             set_envelope(&mut entry, &envelope);
             entry.length = envelope.length;
-            about = Some(envelope);
+            message_envelope = Some(envelope);
         }
         Outcome::Absent => fail(&mut entry, number::NO_MESSAGE),
         Outcome::Canceled => fail(&mut entry, number::CANCELED),
@@ -133,7 +133,7 @@ pub fn report(completion: &Completion) -> Report {
             entry.flags |= flags::MULTI_RECV; // the buffer belongs to the program again
         }
     }
-    Report { side, entry, queued, counter_flag, envelope: about }
+    Report { side, entry, queued, counter_flag, envelope: message_envelope }
 }
 
 #[inline(always)]

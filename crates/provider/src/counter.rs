@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::cq::{deadline, left_ns};
+use crate::cq::{deadline, remaining_ns};
 use crate::domain_state::{Domain, ProgressTarget, skip_in_forked_child};
 use crate::errno::{Error, status};
 use crate::ffi::*;
@@ -87,11 +87,11 @@ impl CounterHandle {
     fn poll(&self) -> u64 {
         let target = ProgressTarget::Counter(self.index);
         let mut state = self.domain.enter();
-        let happened = state.progress(target);
+        let events = state.progress(target);
         let counter = &mut state.counters[self.index];
         let value = counter.value;
         let moved = std::mem::replace(&mut counter.last_read, value) != value;
-        if happened == 0 && !moved {
+        if events == 0 && !moved {
             state.pause(target);
         }
         value
@@ -121,8 +121,8 @@ impl CounterHandle {
             if counter.errors != errors_before {
                 return Err(Error::ErrorAvailable);
             }
-            let left_ns = left_ns(deadline).ok_or(Error::TimedOut)?;
-            state.wait(ProgressTarget::Counter(self.index), left_ns.min(self.domain.longest_wait_ns()));
+            let remaining_ns = remaining_ns(deadline).ok_or(Error::TimedOut)?;
+            state.wait(ProgressTarget::Counter(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // let other threads enter the domain
         }

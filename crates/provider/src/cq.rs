@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::domain_state::{Domain, Mode, ProgressTarget, State, skip_in_forked_child};
-use crate::errno::{Error, explain_into, ssize_status, status};
+use crate::errno::{Error, copy_error_text, ssize_status, status};
 use crate::ffi::*;
 
 /// A completion with the fields of all formats.
@@ -158,7 +158,7 @@ impl QueueHandle {
     /// than the program's last actions. This avoids an empty read, after which MPICH yields the core; that is
     /// expensive if other ranks want it. [`weir_engine::Engine::before_post`] polls before the first post for this
     /// reason.
-    fn take(
+    fn read_entries(
         &self,
         state: &mut State,
         buffer: OutArray<u8>,
@@ -177,27 +177,27 @@ impl QueueHandle {
             return Err(Error::Again);
         }
         if count == 0 || state.queues[self.index].entries.is_empty() {
-            let mut happened = state.progress(target);
-            if happened == 0 && pause && state.spin_for_arrival(target) {
-                happened = state.progress(target);
+            let mut events = state.progress(target);
+            if events == 0 && pause && state.spin_for_arrival(target) {
+                events = state.progress(target);
             }
             if state.queues[self.index].entries.is_empty() {
                 state.after_empty_read_of(target);
-                if happened == 0 && pause {
+                if events == 0 && pause {
                     state.pause(target);
                 }
                 return Err(Error::Again);
             }
         }
         state.after_successful_read(target);
-        let read = self.drain(state, buffer, count, sources);
+        let read = self.move_entries(state, buffer, count, sources);
         state.poll_if_overdue(target);
         read
     }
 
     /// Moves up to `count` entries to the caller, in the queue's format.
     #[inline(always)]
-    fn drain(
+    fn move_entries(
         &self,
         state: &mut State,
         buffer: OutArray<u8>,
@@ -206,19 +206,19 @@ impl QueueHandle {
     ) -> Result<usize, Error> {
         let entries = &mut state.queues[self.index].entries;
         match self.format {
-            cq_format::MSG => drain(entries, buffer.cast(), count, sources, |entry| {
+            cq_format::MSG => move_entries(entries, buffer.cast(), count, sources, |entry| {
                 [entry.context as u64, entry.flags, entry.length]
             }),
-            cq_format::DATA => drain(entries, buffer.cast(), count, sources, |entry| {
+            cq_format::DATA => move_entries(entries, buffer.cast(), count, sources, |entry| {
                 [entry.context as u64, entry.flags, entry.length, entry.buffer as u64, entry.data]
             }),
-            cq_format::TAGGED => drain(entries, buffer.cast(), count, sources, Entry::tagged),
-            _ => drain(entries, buffer.cast(), count, sources, |entry| entry.context),
+            cq_format::TAGGED => move_entries(entries, buffer.cast(), count, sources, Entry::tagged),
+            _ => move_entries(entries, buffer.cast(), count, sources, |entry| entry.context),
         }
     }
 
     /// Reads, and waits up to `timeout_ms` (for ever if negative).
-    fn take_blocking(
+    fn read_entries_blocking(
         &self,
         buffer: OutArray<u8>,
         count: usize,
@@ -228,15 +228,15 @@ impl QueueHandle {
         let deadline = deadline(timeout_ms);
         loop {
             let mut state = self.domain.enter();
-            match self.take(&mut state, buffer.reborrow(), count, sources.reborrow(), false) {
+            match self.read_entries(&mut state, buffer.reborrow(), count, sources.reborrow(), false) {
                 Err(Error::Again) => {}
                 done => return done,
             }
             if std::mem::take(&mut state.queues[self.index].signalled) {
                 return Err(Error::Again);
             }
-            let Some(left_ns) = left_ns(deadline) else { return Err(Error::Again) };
-            state.wait(ProgressTarget::Queue(self.index), left_ns.min(self.domain.longest_wait_ns()));
+            let Some(remaining_ns) = remaining_ns(deadline) else { return Err(Error::Again) };
+            state.wait(ProgressTarget::Queue(self.index), remaining_ns.min(self.domain.longest_wait_ns()));
             drop(state);
             std::thread::yield_now(); // let other threads enter the domain
         }
@@ -250,7 +250,7 @@ pub(crate) fn deadline(timeout_ms: c_int) -> Option<Instant> {
 }
 
 /// Time until the deadline. `None`: it has passed.
-pub(crate) fn left_ns(deadline: Option<Instant>) -> Option<u64> {
+pub(crate) fn remaining_ns(deadline: Option<Instant>) -> Option<u64> {
     match deadline {
         None => Some(u64::MAX),
         Some(deadline) => {
@@ -261,7 +261,7 @@ pub(crate) fn left_ns(deadline: Option<Instant>) -> Option<u64> {
 }
 
 /// Moves successful entries from the queue to the caller, at most `count` and not beyond an error.
-fn drain<T>(
+fn move_entries<T>(
     entries: &mut VecDeque<Entry>,
     mut to: OutArray<T>,
     count: usize,
@@ -285,7 +285,7 @@ fn drain<T>(
 
 extern "C" fn read(queue: &QueueHandle, buffer: OutArray<u8>, count: usize) -> isize {
     let mut state = queue.domain.enter();
-    ssize_status(queue.take(&mut state, buffer, count, OutArray::none(), count > 0))
+    ssize_status(queue.read_entries(&mut state, buffer, count, OutArray::none(), count > 0))
 }
 
 extern "C" fn readfrom(
@@ -295,7 +295,7 @@ extern "C" fn readfrom(
     sources: OutArray<FiAddr>,
 ) -> isize {
     let mut state = queue.domain.enter();
-    ssize_status(queue.take(&mut state, buffer, count, sources, count > 0))
+    ssize_status(queue.read_entries(&mut state, buffer, count, sources, count > 0))
 }
 
 extern "C" fn readerr(queue: &QueueHandle, to: CqErrorOut, _flags: u64) -> isize {
@@ -318,7 +318,7 @@ extern "C" fn sread(
     _condition: *const c_void,
     timeout_ms: c_int,
 ) -> isize {
-    ssize_status(queue.take_blocking(buffer, count, OutArray::none(), timeout_ms))
+    ssize_status(queue.read_entries_blocking(buffer, count, OutArray::none(), timeout_ms))
 }
 
 extern "C" fn sreadfrom(
@@ -329,7 +329,7 @@ extern "C" fn sreadfrom(
     _condition: *const c_void,
     timeout_ms: c_int,
 ) -> isize {
-    ssize_status(queue.take_blocking(buffer, count, sources, timeout_ms))
+    ssize_status(queue.read_entries_blocking(buffer, count, sources, timeout_ms))
 }
 
 extern "C" fn signal(queue: &QueueHandle) -> c_int {
@@ -344,5 +344,5 @@ extern "C" fn strerror(
     mut buffer: OutArray<u8>,
     bytes: usize,
 ) -> *const c_char {
-    explain_into(number, &mut buffer, bytes)
+    copy_error_text(number, &mut buffer, bytes)
 }

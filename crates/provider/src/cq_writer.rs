@@ -67,11 +67,11 @@ impl EndpointBindings {
     #[inline(always)]
     fn write_completion(
         &self,
-        ended: &Completion,
+        completion: &Completion,
         bound: &mut DomainQueues,
         number: impl FnOnce(Peer) -> Option<FiAddr>,
     ) -> bool {
-        let mut report = completion::report(ended);
+        let mut report = completion::report(completion);
         let binding = if report.queued { self.binding(report.side) } else { None };
         if self.reports_sources
             && binding.is_some()
@@ -101,12 +101,12 @@ impl EndpointBindings {
     #[inline(never)]
     pub fn write_deferred(
         &mut self,
-        ended: &Completion,
+        completion: &Completion,
         bound: &mut DomainQueues,
         number: impl FnOnce(Peer) -> Option<FiAddr>,
     ) {
         let mut found = None;
-        self.write_completion(ended, bound, |peer| {
+        self.write_completion(completion, bound, |peer| {
             found = number(peer).map(|number| (peer, number));
             // The program has not inserted the peer yet: ask again next time.
             Some(found.map_or(ADDR_UNSPEC, |(_, number)| number))

@@ -148,11 +148,11 @@ impl State {
 
     #[inline(never)]
     fn progress_several(&mut self, target: ProgressTarget) -> usize {
-        let mut happened = 0;
+        let mut events = 0;
         for nth in 0..self.endpoints_of(target).len() {
-            happened += self.progress_endpoint(self.endpoints_of(target)[nth]);
+            events += self.progress_endpoint(self.endpoints_of(target)[nth]);
         }
-        happened
+        events
     }
 
     /// Writes completions if nothing has arrived since the first post after the program last looked at its other
@@ -280,7 +280,7 @@ pub struct Domain {
 /// For closing calls: in a forked child the object stays as it is, and the call succeeds.
 macro_rules! skip_in_forked_child {
     ($handle:ident) => {
-        if !$handle.domain.is_ours() {
+        if !$handle.domain.belongs_to_this_process() {
             Box::leak($handle); // dropping it would release the domain
             return 0;
         }
@@ -313,7 +313,7 @@ impl Domain {
     /// Whether this process has opened the domain. A forked child must not use its parent's mailboxes, because it
     /// would take packets and credits from them. A thread that does not exist in the child may hold the lock. Calls
     /// that close objects check this. Data calls do not, because a process id costs a system call.
-    pub fn is_ours(&self) -> bool {
+    pub fn belongs_to_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
@@ -336,7 +336,7 @@ impl Domain {
 pub fn close_all() {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for domain in open.iter().filter_map(Weak::upgrade) {
-        if domain.is_ours() {
+        if domain.belongs_to_this_process() {
             domain.enter().endpoints.iter_mut().for_each(Endpoint::close);
         }
     }

@@ -118,11 +118,11 @@ impl Endpoint {
         counters: &mut Table<Counter>,
         vectors: &Table<AddressVector>,
     ) -> usize {
-        let mut happened = self.write_completions(queues, counters, vectors);
-        let Endpoint { engine: Some(engine), bindings, .. } = self else { return happened };
+        let mut events = self.write_completions(queues, counters, vectors);
+        let Endpoint { engine: Some(engine), bindings, .. } = self else { return events };
         let bound = DomainQueues { queues: &mut *queues, counters: &mut *counters };
-        happened += engine.progress_with_sink(&mut CqWriter { bindings, bound });
-        happened + self.write_completions(queues, counters, vectors)
+        events += engine.progress_with_sink(&mut CqWriter { bindings, bound });
+        events + self.write_completions(queues, counters, vectors)
     }
 
     /// Writes completions that wait in the engine. Returns their number.
@@ -146,21 +146,21 @@ impl Endpoint {
         counters: &mut Table<Counter>,
         vectors: &Table<AddressVector>,
     ) -> usize {
-        let mut happened = 0;
-        while let Some(ended) = self.engine.as_mut().and_then(Engine::next_completion) {
-            happened += 1;
+        let mut events = 0;
+        while let Some(completion) = self.engine.as_mut().and_then(Engine::next_completion) {
+            events += 1;
             if let (Operation::Peek, Outcome::Found { claimed: Some(message), .. }) =
-                (ended.operation, ended.outcome)
+                (completion.operation, completion.outcome)
             {
-                self.claimed.insert(ended.post.context, message);
+                self.claimed.insert(completion.post.context, message);
             }
             let Endpoint { engine, bindings, vector, .. } = self;
             let bound = &mut DomainQueues { queues: &mut *queues, counters: &mut *counters };
-            bindings.write_deferred(&ended, bound, |peer| {
+            bindings.write_deferred(&completion, bound, |peer| {
                 vectors[(*vector)?].number(&engine.as_ref()?.address_of(peer))
             });
         }
-        happened
+        events
     }
 
     /// After a poll without an event: see [`Engine::spin_for_arrival`]. Does nothing if the process has other

@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::cq::{deadline, left_ns};
+use crate::cq::{deadline, remaining_ns};
 use crate::domain_state::{Domain, Mode};
-use crate::errno::{Error, explain_into, ssize_status};
+use crate::errno::{Error, copy_error_text, ssize_status};
 use crate::ffi::*;
 
 struct Event {
@@ -136,7 +136,7 @@ extern "C" fn sread(
     loop {
         queue.progress();
         let taken = queue.take(&mut number, &mut to, room, flags);
-        if taken != Err(Error::Again) || left_ns(deadline).is_none() {
+        if taken != Err(Error::Again) || remaining_ns(deadline).is_none() {
             return ssize_status(taken);
         }
         std::thread::yield_now();
@@ -169,5 +169,5 @@ extern "C" fn strerror(
     mut buffer: OutArray<u8>,
     bytes: usize,
 ) -> *const c_char {
-    explain_into(number, &mut buffer, bytes)
+    copy_error_text(number, &mut buffer, bytes)
 }

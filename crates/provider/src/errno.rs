@@ -106,7 +106,7 @@ pub fn status(result: Result<(), Error>) -> c_int {
 #[inline]
 pub fn ssize_status(result: Result<usize, Error>) -> isize {
     match result {
-        Ok(ssize_status) => ssize_status as isize,
+        Ok(count) => count as isize,
         Err(error) => error.code() as isize,
     }
 }
@@ -142,7 +142,7 @@ pub mod completion {
 }
 
 /// The text that `fi_cq_strerror` and `fi_eq_strerror` return for an error number of this provider.
-fn explain(number: c_int) -> &'static CStr {
+fn error_text(number: c_int) -> &'static CStr {
     match number {
         0 => c"no error",
         completion::TRUNCATED => c"weir: the message was longer than the posted buffer",
@@ -164,8 +164,8 @@ fn explain(number: c_int) -> &'static CStr {
 
 /// Copies the text of error `number` into the caller's buffer of `bytes` bytes, if there is a buffer. Returns a
 /// string.
-pub fn explain_into(number: c_int, buffer: &mut OutArray<u8>, bytes: usize) -> *const c_char {
-    let text = explain(number);
+pub fn copy_error_text(number: c_int, buffer: &mut OutArray<u8>, bytes: usize) -> *const c_char {
+    let text = error_text(number);
     let with_end = text.to_bytes_with_nul();
     if !buffer.is_some() || bytes == 0 {
         return text.as_ptr();

@@ -102,7 +102,7 @@ impl std::fmt::Display for Mismatch {
 }
 
 /// All requested bits must be available.
-fn within(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
+fn bits_within(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
     if asked & !have == 0 { Ok(()) } else { Err(Mismatch { field, asked, have }) }
 }
 
@@ -233,7 +233,7 @@ fn apply_hint<T: Copy + Default + PartialEq>(ours: &mut T, asked: T) {
 impl Answer {
     /// Fits the answer to the hints.
     fn fit(&mut self, hints: &FiInfo, api_version: u32) -> Result<(), Mismatch> {
-        within("caps", hints.caps, CAPS)?;
+        bits_within("caps", hints.caps, CAPS)?;
         equal("addr_format", hints.addr_format.into(), ADDRESS_FORMAT.into())?;
         self.fit_caps(hints.caps);
         self.info.handle = hints.handle;
@@ -294,10 +294,10 @@ impl Answer {
     }
 
     fn fit_transmit(&mut self, asked: &FiTxAttr) -> Result<(), Mismatch> {
-        within("tx_attr->caps", asked.caps, TX_CAPS)?;
-        within("tx_attr->op_flags", asked.op_flags, TX_FLAGS)?;
-        within("tx_attr->msg_order", asked.msg_order, TX_ORDER)?;
-        within("tx_attr->comp_order", asked.comp_order, 0)?;
+        bits_within("tx_attr->caps", asked.caps, TX_CAPS)?;
+        bits_within("tx_attr->op_flags", asked.op_flags, TX_FLAGS)?;
+        bits_within("tx_attr->msg_order", asked.msg_order, TX_ORDER)?;
+        bits_within("tx_attr->comp_order", asked.comp_order, 0)?;
         at_most("tx_attr->inject_size", asked.inject_size, INJECT_BYTES)?;
         at_most("tx_attr->size", asked.size, QUEUE_SIZE)?;
         at_most("tx_attr->iov_limit", asked.iov_limit, IOV_LIMIT)?;
@@ -314,10 +314,10 @@ impl Answer {
     }
 
     fn fit_receive(&mut self, asked: &FiRxAttr) -> Result<(), Mismatch> {
-        within("rx_attr->caps", asked.caps, RX_CAPS)?;
-        within("rx_attr->op_flags", asked.op_flags, RX_FLAGS)?;
-        within("rx_attr->msg_order", asked.msg_order, RX_ORDER)?;
-        within("rx_attr->comp_order", asked.comp_order, 0)?;
+        bits_within("rx_attr->caps", asked.caps, RX_CAPS)?;
+        bits_within("rx_attr->op_flags", asked.op_flags, RX_FLAGS)?;
+        bits_within("rx_attr->msg_order", asked.msg_order, RX_ORDER)?;
+        bits_within("rx_attr->comp_order", asked.comp_order, 0)?;
         at_most("rx_attr->total_buffered_recv", asked.total_buffered_recv, 0)?;
         at_most("rx_attr->size", asked.size, QUEUE_SIZE)?;
         at_most("rx_attr->iov_limit", asked.iov_limit, IOV_LIMIT)?;
@@ -361,7 +361,7 @@ impl Answer {
         at_most("domain_attr->mr_iov_limit", asked.mr_iov_limit, IOV_LIMIT)?;
         at_most("domain_attr->mr_cnt", asked.mr_cnt, self.domain.mr_cnt)?;
         at_most("domain_attr->auth_key_size", asked.auth_key_size, 0)?;
-        within("domain_attr->caps", asked.caps, DOMAIN_CAPS)?;
+        bits_within("domain_attr->caps", asked.caps, DOMAIN_CAPS)?;
         self.domain.domain = asked.domain;
         apply_hint(&mut self.domain.threading, asked.threading);
         apply_hint(&mut self.domain.control_progress, asked.control_progress);

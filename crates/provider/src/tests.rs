@@ -147,14 +147,14 @@ impl Side {
                 (table(self.queue().ops).readfrom)(self.queue(), out, 1, OutArray::from(&mut source[..]));
             match read {
                 1 => return Ok((entry[0], source[0])),
-                -11 if std::time::Instant::now() < until => partner.poke(),
+                -11 if std::time::Instant::now() < until => partner.progress(),
                 error => return Err(error),
             }
         }
     }
 
     /// Makes progress without reading anything.
-    fn poke(&self) {
+    fn progress(&self) {
         let read = (table(self.queue().ops).read)(self.queue(), OutArray::none(), 0);
         assert!(read == 0 || read == -11, "{read}");
     }
@@ -187,7 +187,7 @@ impl Side {
     }
 
     /// `fi_trecvmsg` with no buffer.
-    fn look(&self, tag: u64, context: usize, flags: u64) -> isize {
+    fn peek(&self, tag: u64, context: usize, flags: u64) -> isize {
         let message = FiMsgTagged { addr: ADDR_UNSPEC, tag, context, ..zeroed() };
         (self.tagged().recvmsg)(self.endpoint(), &message, flags)
     }
@@ -259,7 +259,7 @@ fn injected_messages_make_no_entry_but_count() {
     other.receive(&mut to, ADDR_UNSPEC, 5, 1);
     assert_eq!(other.read(&one).expect("the message").0.len, 3);
     assert_eq!((to, from), ([1, 2, 3], [9; 3]));
-    one.poke();
+    one.progress();
     assert_eq!(one.sent(), 1);
     let nothing = (table(one.queue().ops).read)(one.queue(), OutArray::none(), 1);
     assert_eq!(nothing, -11);
@@ -284,7 +284,7 @@ fn selective_completion_reports_flagged_operations_and_all_errors() {
     let error = other.error();
     assert_eq!((error.err, error.op_context, error.len, error.olen, error.tag), (265, 4, 4, 4, 3));
     assert_eq!((error.flags, error.src_addr), (0x408, 1));
-    one.poke();
+    one.progress();
     assert_eq!((table(one.queue().ops).read)(one.queue(), OutArray::none(), 1), -11);
     assert_eq!(one.sent(), 1);
 }
@@ -294,7 +294,7 @@ fn error_entries_fit_the_api_version() {
     for (api_version, untouched) in [(version(1, 4), 72), (version(1, 5), 80), (version(1, 20), 88)] {
         let mut bytes = [0xEE_u8; 96];
         let side = Side::open(threading::SAFE, api_version, cq_format::TAGGED, 0);
-        assert_eq!(side.look(1, 5, flags::PEEK), 0);
+        assert_eq!(side.peek(1, 5, flags::PEEK), 0);
         assert_eq!(side.read(&side).unwrap_err(), -259);
         bytes[72..80].fill(0); // err_data_size: no buffer given
         let place = CqErrorOut::from(bytes.as_mut_ptr().cast::<FiCqErrEntry>());
@@ -310,8 +310,8 @@ fn successes_before_an_error_are_read_first() {
     let (mut from, mut to) = ([1], [0]);
     one.inject(&mut from, 1);
     other.receive(&mut to, 1, 1, 1);
-    other.poke();
-    assert_eq!(other.look(9, 2, flags::PEEK), 0);
+    other.progress();
+    assert_eq!(other.peek(9, 2, flags::PEEK), 0);
     assert_eq!(other.read(&one).expect("the message").0.op_context, 1);
     assert_eq!(other.read(&one).unwrap_err(), -259);
     assert_eq!(other.read(&one).unwrap_err(), -259); // until readerr takes it
@@ -323,7 +323,7 @@ fn successes_before_an_error_are_read_first() {
 }
 
 #[test]
-fn peeks_leave_claim_and_discard() {
+fn a_peek_leaves_claims_or_discards_its_message() {
     let (one, other) = pair(threading::SAFE, 0);
     let mut from = [7; 16];
     for tag in [1, 2] {
@@ -331,15 +331,15 @@ fn peeks_leave_claim_and_discard() {
         one.read(&other).expect("the send");
     }
     // A peek from any sender that sees the message for the first time: see `Receive::post`.
-    assert_eq!(other.look(2, 30, flags::PEEK), 0);
+    assert_eq!(other.peek(2, 30, flags::PEEK), 0);
     assert_eq!(other.read(&one).unwrap_err(), -259);
     assert_eq!(other.error().err, 42);
-    assert_eq!(other.look(2, 30, flags::PEEK), 0);
+    assert_eq!(other.peek(2, 30, flags::PEEK), 0);
     let (entry, source) = other.read(&one).expect("found");
     assert_eq!((entry.len, entry.tag, entry.data, entry.buf, source), (16, 2, 52, 0, 1));
-    assert_eq!(other.look(1, 31, flags::PEEK | flags::CLAIM), 0);
+    assert_eq!(other.peek(1, 31, flags::PEEK | flags::CLAIM), 0);
     assert_eq!(other.read(&one).expect("claimed").0.tag, 1);
-    assert_eq!(other.look(1, 32, flags::PEEK), 0); // another peek does not find it
+    assert_eq!(other.peek(1, 32, flags::PEEK), 0); // another peek does not find it
     assert_eq!(other.read(&one).unwrap_err(), -259);
     assert_eq!(other.error().err, 42);
     let mut to = [0_u8; 16];
@@ -352,9 +352,9 @@ fn peeks_leave_claim_and_discard() {
     assert_eq!(other.read(&one).expect("received").0.op_context, 31);
     assert_eq!(to, [7; 16]);
     assert_eq!((other.tagged().recvmsg)(other.endpoint(), &claim, flags::CLAIM), -22); // only once
-    assert_eq!(other.look(2, 33, flags::PEEK | flags::CLAIM), 0);
+    assert_eq!(other.peek(2, 33, flags::PEEK | flags::CLAIM), 0);
     assert_eq!(other.read(&one).expect("claimed").0.op_context, 33);
-    assert_eq!(other.look(2, 33, flags::CLAIM | flags::DISCARD), 0);
+    assert_eq!(other.peek(2, 33, flags::CLAIM | flags::DISCARD), 0);
     assert_eq!(other.read(&one).expect("discarded").0.op_context, 33);
 }
 
@@ -370,7 +370,7 @@ fn a_claimed_untagged_message_is_reported_as_untagged() {
         let msg_iov = unsafe { UserVector::new(pieces.as_ptr()) };
         let message = FiMsg { msg_iov, iov_count: 1, addr: 1, context, ..zeroed() };
         let then = if context == 5 { flags::CLAIM } else { flags::CLAIM | flags::DISCARD };
-        other.poke();
+        other.progress();
         for flags in [flags::PEEK | flags::CLAIM, then] {
             assert_eq!((untagged.recvmsg)(other.endpoint(), &message, flags | flags::COMPLETION), 0);
             let entry = other.read(&one).expect("the message").0;
@@ -431,7 +431,7 @@ fn a_message_from_a_peer_inserted_later_matches_a_directed_receive() {
     one.insert_addresses(&[one.address(), other.address()]);
     let (mut from, mut to) = ([4; 4], [0; 4]);
     one.send(&mut from, 0, 1, 0);
-    other.poke();
+    other.progress();
     other.insert_addresses(&[other.address(), one.address()]);
     other.receive(&mut to, 1, 1, 5);
     assert_eq!(other.read(&one).expect("the message").1, 1);
@@ -526,9 +526,9 @@ fn blocking_reads_end_in_time_and_on_a_signal() {
     let (one, _other) = pair(threading::SAFE, 0);
     let ops = table(one.queue().ops);
     let null = std::ptr::null();
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     assert_eq!((ops.sread)(one.queue(), OutArray::none(), 1, null, 30), -11);
-    assert!(begun.elapsed() >= std::time::Duration::from_millis(30));
+    assert!(start.elapsed() >= std::time::Duration::from_millis(30));
     assert_eq!((ops.signal)(one.queue()), 0);
     assert_eq!((ops.sread)(one.queue(), OutArray::none(), 1, null, -1), -11);
     let counter = one.counter.as_ref().expect("open");
@@ -568,14 +568,14 @@ fn a_forked_child_that_closes_objects_does_not_affect_its_parent() {
         // SAFETY: our own child; the status lives across the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
-        other.poke(); // this would read a goodbye from the child
+        other.progress(); // this would read a goodbye from the child
         exchange(&one, 2);
         exchange(&one, 3);
     }
 }
 
 /// Runs `child` in a process that has only its own engines.
-fn alone(child: impl FnOnce()) {
+fn run_in_child(child: impl FnOnce()) {
     // SAFETY: the child runs the closure and `_exit`s. The closure needs no other thread of the test harness.
     let process = unsafe { libc::fork() };
     if process == 0 {
@@ -600,7 +600,7 @@ fn sleeps() -> i64 {
 
 #[test]
 fn one_idle_engine_sleeps_and_several_do_not() {
-    alone(|| {
+    run_in_child(|| {
         let open = || Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
         let read = |side: &Side| {
             let nothing = (table(side.queue().ops).read)(side.queue(), OutArray::none(), 1);
@@ -629,8 +629,8 @@ fn one_idle_engine_sleeps_and_several_do_not() {
 }
 
 #[test]
-fn a_wait_on_a_counter_gives_up_the_core() {
-    alone(|| {
+fn reading_an_unchanged_counter_yields_the_core() {
+    run_in_child(|| {
         let one = Side::open(threading::DOMAIN, version(1, 21), cq_format::TAGGED, 0);
         let before = sleeps();
         assert!((0..100_000).any(|_| {
@@ -659,8 +659,8 @@ fn new_arrivals_are_reported_after_a_poll() {
     let (mut early, mut last, mut to, mut answer) = ([1; 8], [2; 8], [0; 8], [0; 8]);
     for _ in 0..200 {
         one.inject(&mut early, 7);
-        one.poke();
-        other.poke();
+        one.progress();
+        other.progress();
     }
     other.receive(&mut answer, 1, 99, 5);
     let once = || {
