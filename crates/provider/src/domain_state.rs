@@ -159,7 +159,7 @@ impl State {
     /// sources of messages. Then none of them can be an answer to a later action of the program. Returns whether the
     /// queue has entries.
     ///
-    /// After [`MAX_READS_WITHOUT_POLL`] such reads in a row, the caller must call [`State::poll_if_overdue`] once it
+    /// After `MAX_READS_WITHOUT_POLL` such reads in a row, the caller must call [`State::poll_if_overdue`] once it
     /// has read its entries.
     #[inline]
     pub fn write_earlier_completions(&mut self, target: ProgressTarget) -> bool {

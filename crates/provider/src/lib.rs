@@ -7,7 +7,7 @@
 //!
 //! An example, a tagged send: `tagged::send` turns C's arguments into values. [`endpoint::EndpointHandle::prepare`]
 //! finds the peer, and the engine takes the message. `fi_cq_read` enters the domain and lets the engines of the
-//! queue's endpoints make progress. It writes their completions to the queue ([`completion`], [`cq_writer`]) and
+//! queue's endpoints make progress. It writes their completions to the queue ([`completion`], `cq_writer`) and
 //! returns entries in the caller's format ([`cq`]).
 //!
 //! The plug-in starts no thread, and links no symbol of the core.
