@@ -84,7 +84,7 @@ fn intercept_yields() {
     ONCE.call_once(|| {
         for library in weir_link::sched_yield::intercept() {
             log::info(|| {
-                format!("yields of {library} that are of no use are left out (FI_WEIR_SKIP_YIELDS)")
+                format!("redundant yields of {library} are skipped (set FI_WEIR_SKIP_YIELDS=0 to keep them)")
             });
         }
     });

@@ -67,14 +67,14 @@ impl<T> Index<usize> for Table<T> {
     type Output = T;
     #[inline]
     fn index(&self, index: usize) -> &T {
-        self.0[index].as_ref().expect("an open object has its place in the table")
+        self.0[index].as_ref().expect("an open object is in the table of its domain")
     }
 }
 
 impl<T> IndexMut<usize> for Table<T> {
     #[inline]
     fn index_mut(&mut self, index: usize) -> &mut T {
-        self.0[index].as_mut().expect("an open object has its place in the table")
+        self.0[index].as_mut().expect("an open object is in the table of its domain")
     }
 }
 

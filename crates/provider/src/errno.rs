@@ -145,18 +145,18 @@ pub mod completion {
 fn error_text(number: c_int) -> &'static CStr {
     match number {
         0 => c"no error",
-        completion::TRUNCATED => c"weir: the message was longer than the posted buffer",
+        completion::TRUNCATED => c"weir: the message was longer than the posted buffer; post a larger one",
         completion::NO_MESSAGE => c"weir: no unexpected message matches",
         completion::CANCELED => c"weir: the operation was cancelled",
-        completion::REFUSED => c"weir: the peer refused the access to its memory (key, bounds or rights)",
+        completion::REFUSED => c"weir: the peer refused the access to its memory; check key, bounds and access rights",
         completion::NOT_READY => {
-            c"weir: the peer had no buffer for longer than the RNR retries allow (FI_WEIR_RNR_RETRIES)"
+            c"weir: the peer had no buffer for all RNR retries; raise FI_WEIR_RNR_RETRIES or post more receives"
         }
-        libc::ECONNRESET => c"weir: the peer's process ended without closing its endpoint",
+        libc::ECONNRESET => c"weir: the peer's process ended without closing its endpoint; look for its own error",
         libc::EHOSTUNREACH => {
-            c"weir: the peer cannot be reached (gone, another version, or no free lane there)"
+            c"weir: the peer cannot be reached: it is gone, has another version or flow-control scheme, or no space"
         }
-        libc::ECONNABORTED => c"weir: the peer sent something malformed",
+        libc::ECONNABORTED => c"weir: the peer sent a malformed packet; run one version of weir on all ranks",
         libc::ESHUTDOWN => c"weir: the peer has closed its endpoint",
         _ => c"weir: unknown error",
     }

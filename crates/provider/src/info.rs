@@ -86,34 +86,66 @@ const PROTOCOL: u32 = 0x8000_7765;
 const FABRIC_NAME: &CStr = c"weir";
 const DOMAIN_NAME: &CStr = c"weir";
 
+/// The values of a field that the provider accepts.
+#[derive(Debug, PartialEq, Eq)]
+enum Allowed {
+    /// These bits, or some of them.
+    Bits(u64),
+    /// This amount, or less.
+    AtMost(u64),
+    /// This value, or 0.
+    Value(u64),
+    /// What this text says.
+    Only(&'static str),
+}
+
 /// A hint that does not fit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mismatch {
     field: &'static str,
-    asked: u64,
-    have: u64,
+    /// `None`: the value is not a number.
+    asked: Option<u64>,
+    allowed: Allowed,
 }
 
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Mismatch { field, asked, have } = self;
-        write!(formatter, "the hints do not fit: {field} is {asked:#x}, weir has {have:#x}")
+        write!(formatter, "the program's hints exclude weir: {} is ", self.field)?;
+        match self.asked {
+            Some(asked) => write!(formatter, "{asked:#x}")?,
+            None => write!(formatter, "of another provider")?,
+        }
+        match self.allowed {
+            Allowed::Bits(bits) => write!(formatter, "; allowed: bits of {bits:#x}"),
+            Allowed::AtMost(amount) => write!(formatter, "; allowed: at most {amount:#x}"),
+            Allowed::Value(value) => write!(formatter, "; allowed: {value:#x}, or 0 for any"),
+            Allowed::Only(text) => write!(formatter, "; allowed: {text}"),
+        }
     }
 }
 
 /// All requested bits must be available.
 fn bits_within(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
-    if asked & !have == 0 { Ok(()) } else { Err(Mismatch { field, asked, have }) }
+    if asked & !have == 0 {
+        return Ok(());
+    }
+    Err(Mismatch { field, asked: Some(asked), allowed: Allowed::Bits(have) })
 }
 
 /// The requested amount must not exceed the available one.
 fn at_most(field: &'static str, asked: usize, have: usize) -> Result<(), Mismatch> {
-    if asked <= have { Ok(()) } else { Err(Mismatch { field, asked: asked as u64, have: have as u64 }) }
+    if asked <= have {
+        return Ok(());
+    }
+    Err(Mismatch { field, asked: Some(asked as u64), allowed: Allowed::AtMost(have as u64) })
 }
 
 /// The requested value must be the available one. 0 requests nothing.
 fn equal(field: &'static str, asked: u64, have: u64) -> Result<(), Mismatch> {
-    if asked == 0 || asked == have { Ok(()) } else { Err(Mismatch { field, asked, have }) }
+    if asked == 0 || asked == have {
+        return Ok(());
+    }
+    Err(Mismatch { field, asked: Some(asked), allowed: Allowed::Value(have) })
 }
 
 /// Hints or an answer: `fi_info` with its substructures, as values.
@@ -334,11 +366,15 @@ impl Answer {
         if let Some(name) = inner_string(asked.name)
             && !name.to_bytes().eq_ignore_ascii_case(DOMAIN_NAME.to_bytes())
         {
-            return Err(Mismatch { field: "domain_attr->name", asked: 0, have: 0 });
+            return Err(Mismatch { field: "domain_attr->name", asked: None, allowed: Allowed::Only("weir") });
         }
         let open = AnyObject::from(asked.domain.cast_const().cast::<Fid>());
         if !asked.domain.is_null() && open.of::<crate::domain::DomainHandle>().is_none() {
-            return Err(Mismatch { field: "domain_attr->domain", asked: asked.domain as u64, have: 0 });
+            return Err(Mismatch {
+                field: "domain_attr->domain",
+                asked: None,
+                allowed: Allowed::Only("an open domain of weir"),
+            });
         }
         // Automatic progress would need a thread.
         for (field, asked) in [
@@ -346,12 +382,18 @@ impl Answer {
             ("domain_attr->data_progress", asked.data_progress),
         ] {
             if asked == progress::AUTO {
-                return Err(Mismatch { field, asked: asked as u64, have: progress::MANUAL as u64 });
+                let allowed = Allowed::Only("FI_PROGRESS_MANUAL, or 0 for any");
+                return Err(Mismatch { field, asked: Some(asked as u64), allowed });
             }
         }
         // These programs expect virtual addresses and keys of the provider, as before these were separate bits.
         if asked.mr_mode == mr_mode::BASIC {
-            return Err(Mismatch { field: "domain_attr->mr_mode", asked: asked.mr_mode as u64, have: 0 });
+            let allowed = Allowed::Only("any mode except FI_MR_BASIC");
+            return Err(Mismatch {
+                field: "domain_attr->mr_mode",
+                asked: Some(asked.mr_mode as u64),
+                allowed,
+            });
         }
         at_most("domain_attr->mr_key_size", asked.mr_key_size, DATA_BYTES)?;
         at_most("domain_attr->cq_data_size", asked.cq_data_size, DATA_BYTES)?;
@@ -378,11 +420,15 @@ impl Answer {
         if let Some(name) = inner_string(asked.name)
             && !name.to_bytes().eq_ignore_ascii_case(FABRIC_NAME.to_bytes())
         {
-            return Err(Mismatch { field: "fabric_attr->name", asked: 0, have: 0 });
+            return Err(Mismatch { field: "fabric_attr->name", asked: None, allowed: Allowed::Only("weir") });
         }
         let open = AnyObject::from(asked.fabric.cast_const().cast::<Fid>());
         if !asked.fabric.is_null() && open.of::<crate::fabric::FabricHandle>().is_none() {
-            return Err(Mismatch { field: "fabric_attr->fabric", asked: asked.fabric as u64, have: 0 });
+            return Err(Mismatch {
+                field: "fabric_attr->fabric",
+                asked: None,
+                allowed: Allowed::Only("an open fabric of weir"),
+            });
         }
         self.fabric.fabric = asked.fabric;
         Ok(())
@@ -476,7 +522,9 @@ fn find(api_version: u32, node: bool, flags: u64, hints: Option<&FiInfo>) -> Res
     }
     // Addresses belong to endpoints, not to host names. So no destination can be found by its name.
     if node && flags & flags::SOURCE == 0 {
-        log::info(|| "destinations by node and service name are not known to weir".to_string());
+        log::info(|| {
+            "weir knows no destination by node and service name; allowed: no node, or FI_SOURCE".to_string()
+        });
         return Err(Error::NoData);
     }
     settings::read()?;

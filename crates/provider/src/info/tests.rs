@@ -220,3 +220,19 @@ fn an_open_domain_of_another_provider_is_rejected() {
     hints.domain.domain = (&raw mut foreign).cast();
     assert_eq!(hints.ask().unwrap_err(), NO_DATA);
 }
+
+#[test]
+fn a_mismatch_names_the_field_the_request_and_what_is_allowed() {
+    let text = |result: Result<(), Mismatch>| result.expect_err("a mismatch").to_string();
+    let start = "the program's hints exclude weir: tx_attr->";
+    let size = text(at_most("tx_attr->inject_size", 4097, 4096));
+    assert_eq!(size, format!("{start}inject_size is 0x1001; allowed: at most 0x1000"));
+    let order = text(bits_within("tx_attr->msg_order", 5, 6));
+    assert_eq!(order, format!("{start}msg_order is 0x5; allowed: bits of 0x6"));
+    let protocol = text(equal("ep_attr->protocol", 7, 9));
+    assert!(protocol.ends_with("ep_attr->protocol is 0x7; allowed: 0x9, or 0 for any"), "{protocol}");
+    let mut answer = default_answer();
+    let name = FiDomainAttr { name: c"other".as_ptr().cast_mut(), ..zeroed() };
+    let name = text(answer.fit_domain(&name, version(2, 5)));
+    assert!(name.ends_with("domain_attr->name is of another provider; allowed: weir"), "{name}");
+}
