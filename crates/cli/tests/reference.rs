@@ -17,6 +17,23 @@ fn committed_reference_pages_equal_the_generated_ones() {
 }
 
 #[test]
+fn the_committed_fidelity_page_shows_the_committed_results() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let results = root.join("experiments/results.json");
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("fidelity.md");
+    let status = weir(&["reference", "fidelity", results.to_str().unwrap()], &page);
+    assert!(status.success());
+    let (written, committed) =
+        (std::fs::read_to_string(page).unwrap(), root.join("docs/explanation/fidelity.md"));
+    let committed = std::fs::read_to_string(committed).unwrap_or_default();
+    assert!(
+        committed == written,
+        "docs/explanation/fidelity.md does not show experiments/results.json: run make reference"
+    );
+}
+
+#[test]
 fn lines_of_generated_pages_are_short() {
     for (name, text) in pages() {
         for line in text.lines() {

@@ -12,6 +12,7 @@ mod share;
 use crate::command_line::CommandLine;
 use clap::{Args, CommandFactory, Subcommand};
 use std::path::{Path, PathBuf};
+use weir_lab::reproduce::fidelity;
 use weir_output::Failure;
 
 /// What `weir reference` writes.
@@ -28,6 +29,15 @@ enum What {
         /// Directory of the pages, docs/reference in the source tree. It is created if it does not exist.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
+    },
+    /// Write the page of the published experiments.
+    Fidelity {
+        /// What `weir reproduce` wrote: experiments/results.json in the source tree, a copy of points.json.
+        #[arg(value_name = "RESULTS")]
+        results: PathBuf,
+        /// The page, docs/explanation/fidelity.md in the source tree.
+        #[arg(value_name = "PAGE")]
+        page: PathBuf,
     },
     /// Write man pages and shell completions.
     Share {
@@ -50,13 +60,19 @@ pub fn pages() -> [(&'static str, String); 4] {
 /// Writes what was asked for. The result is the exit status.
 ///
 /// # Errors
-/// [`Failure::System`]: a file or directory cannot be written.
+/// - [`Failure::System`]: a file or directory cannot be read or written.
+/// - [`Failure::Measurement`]: the results have another form.
 pub fn run(arguments: &ReferenceArguments) -> Result<u8, Failure> {
     match &arguments.what {
         What::Pages { directory } => {
             for (name, text) in pages() {
                 write(&directory.join(name), text.as_bytes())?;
             }
+        }
+        What::Fidelity { results, page } => {
+            let failed = Failure::system(results.display().to_string());
+            let text = std::fs::read_to_string(results).map_err(failed)?;
+            write(page, fidelity::page(&text)?.as_bytes())?;
         }
         What::Share { directory } => share::write_all(&command(), directory)?,
     }

@@ -36,7 +36,7 @@ Worlds that are recorded in DIR are not run again. `weir reproduce list` lists t
 
 A point holds, holds if a parameter lies in a range, or does not hold. The ranges come from a sweep of the assumed \
 parameters: those that no published time fits. It changes one parameter at a time in the small worlds of --quick. \
---no-sweep skips it.
+A point that holds, but not in the small worlds, is not swept. --no-sweep skips the sweep.
 
 Exit status:
   0      everything ran, whether points hold or not
@@ -56,7 +56,7 @@ pub struct ReproduceArguments {
     /// Fail if a point does not hold.
     #[arg(long)]
     strict: bool,
-    /// Do not sweep the assumed parameters. Then no verdict reads "holds if".
+    /// Do not sweep the assumed parameters. A point that holds is then not swept.
     #[arg(long)]
     no_sweep: bool,
 }
@@ -75,6 +75,8 @@ struct Output<'a> {
     schema: &'static str,
     weir_version: &'static str,
     quick: bool,
+    /// Worlds, each once: some are of two experiments.
+    worlds: usize,
     experiments: Vec<ExperimentOutput<'a>>,
 }
 
@@ -128,9 +130,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
             if missing > 0 {
                 points.iter_mut().for_each(|point| point.open_without(missing));
             }
-            if let Some(sweep) = sweeps.iter().find(|sweep| sweep.plan.experiment == experiment.id) {
-                sweep.judge(&results, &mut points);
-            }
+            sensitivity::judge(experiment, &sweeps, &results, &mut points);
             Reproduced { experiment, plans, evidence, points }
         })
         .collect();
@@ -146,6 +146,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         schema: "weir-reproduce-2",
         weir_version: env!("CARGO_PKG_VERSION"),
         quick,
+        worlds: worlds(&reproduced).len(),
         experiments: reproduced
             .iter()
             .map(|it| ExperimentOutput {
@@ -304,16 +305,17 @@ fn summary(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     text
 }
 
-/// `6 points: 3 hold, 1 holds if a parameter lies in a range, 1 does not hold, 1 is not evaluated; 12 worlds`.
+/// `7 points: 3 hold, 1 holds (not swept), 1 holds if a parameter lies in a range, 1 does not hold, 1 is not evaluated; 12 worlds`.
 fn sentence(verdicts: &[Verdict], worlds: usize) -> String {
     let count = |verdict, one: &str, more: &str| {
         let count = verdicts.iter().filter(|it| **it == verdict).count();
         format!("{count} {}", if count == 1 { one } else { more })
     };
     format!(
-        "{}: {}, {}, {}, {}; {}",
+        "{}: {}, {}, {}, {}, {}; {}",
         several(verdicts.len() as u64, "point"),
         count(Verdict::Holds, "holds", "hold"),
+        count(Verdict::HoldsUnswept, "holds (not swept)", "hold (not swept)"),
         count(
             Verdict::HoldsIf,
             "holds if a parameter lies in a range",
@@ -335,11 +337,11 @@ mod tests {
         for (verdicts, said) in [
             (
                 &[yes][..],
-                "1 point: 1 holds, 0 hold if a parameter lies in a range, 0 do not hold, 0 are not evaluated; 1 world",
+                "1 point: 1 holds, 0 hold (not swept), 0 hold if a parameter lies in a range, 0 do not hold, 0 are not evaluated; 1 world",
             ),
             (
-                &[yes, no, open, Verdict::HoldsIf],
-                "4 points: 1 holds, 1 holds if a parameter lies in a range, 1 does not hold, 1 is not evaluated; 4 worlds",
+                &[yes, no, open, Verdict::HoldsIf, Verdict::HoldsUnswept],
+                "5 points: 1 holds, 1 holds (not swept), 1 holds if a parameter lies in a range, 1 does not hold, 1 is not evaluated; 5 worlds",
             ),
         ] {
             assert_eq!(sentence(verdicts, verdicts.len()), said);

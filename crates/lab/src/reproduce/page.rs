@@ -29,6 +29,7 @@ pub fn render(reproduced: &[Reproduced<'_>], quick: bool) -> String {
     let wall_s: f64 = worlds.iter().map(|record| record.wall_s).sum();
     html.tiles(&[
         ("points that hold", of(Verdict::Holds), String::from("by rules stated with each")),
+        ("hold, not swept", of(Verdict::HoldsUnswept), String::from("with the assumed parameters")),
         ("hold if", of(Verdict::HoldsIf), String::from("an assumed parameter lies in a range")),
         ("do not hold", of(Verdict::DoesNotHold), String::from("see docs/explanation/fidelity.md")),
         ("not evaluated", of(Verdict::NotEvaluated), String::from("their worlds were not run")),

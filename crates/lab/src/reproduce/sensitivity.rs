@@ -2,12 +2,16 @@
 //!
 //! Some prices of the models are assumptions, since no published time fits them ([`Assumed`]). A sweep changes one of them at
 //! a time in the worlds of the quick variant, runs these worlds, and evaluates the same rules. Full-size worlds would take
-//! days. So a range says how the small worlds behave, and it is given only to a point that has the same verdict in both.
+//! days. So a range says how the small worlds behave, and it is given only to a point that has the same verdict in both. A
+//! point that holds in the large worlds only is said to be "not swept".
+//!
+//! Plans of one experiment may differ in the call jitter that they assume. Worlds with the same jitter are swept together.
 
 use super::evidence::Evidence;
 use super::points::{Experiment, Point, Stay, Verdict};
 use crate::sim::execute::Results;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use weir_output::Failure;
 use weir_sim::plan::assumed::Assumed;
 use weir_sim::plan::{Plan, Record, Setup};
@@ -19,10 +23,11 @@ struct Step {
     worlds: Vec<Setup>,
 }
 
-/// The sweep of one experiment.
+/// The sweep of the worlds of one experiment that assume the same call jitter.
 pub struct Sweep {
-    experiment: &'static Experiment,
-    /// The worlds of the quick variant, with the assumed values.
+    /// The experiment.
+    pub experiment: &'static Experiment,
+    /// Worlds of the quick variant, with the assumed values.
     base: Vec<Setup>,
     steps: Vec<Step>,
     /// All of them, each once: what has to be run.
@@ -34,14 +39,25 @@ pub const TITLE: &str = "sensitivity sweep";
 
 impl Sweep {
     /// Of an experiment whose quick plans are `plans`.
-    pub fn new(experiment: &'static Experiment, plans: Vec<Plan>) -> Sweep {
+    pub fn of(experiment: &'static Experiment, plans: Vec<Plan>) -> Vec<Sweep> {
         let path = plans.first().map(|plan| plan.path.clone()).unwrap_or_default();
         // One seed of each plan: the sweep compares values, not seeds.
         let first_seed = |plan: Plan| {
             let seed = plan.worlds.iter().map(|setup| setup.settings.seed).min();
             plan.worlds.into_iter().filter(move |setup| Some(setup.settings.seed) == seed)
         };
-        let base: Vec<Setup> = plans.into_iter().flat_map(first_seed).collect();
+        let mut groups: Vec<(f64, Vec<Setup>)> = Vec::new();
+        for setup in plans.into_iter().flat_map(first_seed) {
+            let jitter = Assumed::CallJitter.base_of(std::slice::from_ref(&setup));
+            match groups.iter_mut().find(|(other, _)| *other == jitter) {
+                Some((_, worlds)) => worlds.push(setup),
+                None => groups.push((jitter, vec![setup])),
+            }
+        }
+        groups.into_iter().map(|(_, base)| Sweep::new(experiment, path.clone(), base)).collect()
+    }
+
+    fn new(experiment: &'static Experiment, path: PathBuf, base: Vec<Setup>) -> Sweep {
         let mut steps = Vec::new();
         for parameter in Assumed::ALL {
             let assumed = parameter.base_of(&base);
@@ -71,12 +87,12 @@ impl Sweep {
         Sweep { experiment, base, steps, plan }
     }
 
-    /// Gives each point its ranges, and says of a point that holds whether it does everywhere.
-    pub fn judge(&self, results: &Results, points: &mut [Point]) {
+    /// Gives the points of these worlds their ranges.
+    fn find_ranges(&self, results: &Results, points: &mut [Point]) {
         let base = self.points(&self.base, results);
         let steps: Vec<(&Step, Vec<Point>)> =
             self.steps.iter().map(|step| (step, self.points(&step.worlds, results))).collect();
-        for point in points {
+        for point in points.iter_mut().filter(|point| point.sensitivity.is_empty()) {
             let wanted = match point.verdict {
                 Verdict::Holds => true,
                 Verdict::DoesNotHold => false,
@@ -92,9 +108,6 @@ impl Sweep {
                     .collect();
                 point.sensitivity.extend(stay(parameter, parameter.base_of(&self.base), &verdicts));
             }
-            if wanted && point.sensitivity.iter().any(|stay| !stay.is_all) {
-                point.verdict = Verdict::HoldsIf;
-            }
         }
     }
 
@@ -102,6 +115,22 @@ impl Sweep {
         let records: Option<Vec<&Record>> = worlds.iter().map(|setup| results.of(setup)).collect();
         // Without one of its worlds a step says nothing.
         records.map_or_else(Vec::new, |records| (self.experiment.points)(&Evidence::new(records, &[])))
+    }
+}
+
+/// Gives each point of an experiment its ranges, and says of a point that holds whether it does everywhere.
+///
+/// - `sweeps`: of all experiments; without one of this experiment nothing is known about other values.
+pub fn judge(experiment: &Experiment, sweeps: &[Sweep], results: &Results, points: &mut [Point]) {
+    for sweep in sweeps.iter().filter(|sweep| sweep.experiment.id == experiment.id) {
+        sweep.find_ranges(results, points);
+    }
+    for point in points.iter_mut().filter(|point| point.verdict == Verdict::Holds) {
+        point.verdict = match point.sensitivity.as_slice() {
+            [] => Verdict::HoldsUnswept,
+            ranges if ranges.iter().all(|stay| stay.is_all) => Verdict::Holds,
+            _ => Verdict::HoldsIf,
+        };
     }
 }
 
@@ -116,9 +145,10 @@ pub fn read(
     let sweep = |experiment: &&'static Experiment| {
         let plans =
             experiment.plans.iter().map(|name| quick(name)).collect::<Result<Vec<Plan>, Failure>>()?;
-        Ok(Sweep::new(experiment, plans))
+        Ok(Sweep::of(experiment, plans))
     };
-    chosen.iter().map(sweep).collect()
+    let sweeps: Result<Vec<Vec<Sweep>>, Failure> = chosen.iter().map(sweep).collect();
+    Ok(sweeps?.into_iter().flatten().filter(|sweep| !sweep.steps.is_empty()).collect())
 }
 
 /// Whether all points of a name hold; `None` if there is none, or one is not evaluated.
@@ -132,7 +162,7 @@ fn verdict_of(points: &[Point], id: &str) -> Option<bool> {
 
 /// The values around the assumed one with the same verdict. `verdicts`: value, and whether the verdict is the same.
 fn stay(parameter: Assumed, assumed: f64, verdicts: &[(f64, bool)]) -> Option<Stay> {
-    let base = verdicts.iter().position(|(value, _)| *value == assumed)?;
+    let base = verdicts.iter().position(|(value, same)| *value == assumed && *same)?;
     let below = verdicts[..base].iter().rev().take_while(|(_, same)| *same).count();
     let above = verdicts[base + 1..].iter().take_while(|(_, same)| *same).count();
     Some(Stay {
@@ -160,6 +190,7 @@ mod tests {
             assert_eq!((stay.range().as_str(), stay.is_all), (range, is_all));
         }
         assert_eq!(stay(Assumed::CreditPrice, 1.0, &[]), None);
+        assert_eq!(stay(Assumed::CreditPrice, 1.0, &verdicts([true, true, false, true])), None);
     }
 
     #[test]

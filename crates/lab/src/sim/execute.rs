@@ -40,6 +40,17 @@ pub struct Results {
     pub memory: Vec<memory::Row>,
 }
 
+#[cfg(test)]
+impl Results {
+    /// Of worlds that nobody ran.
+    pub fn of_records(records: impl Iterator<Item = Record>) -> Results {
+        Results {
+            records: records.map(|record| (record.key.clone(), record)).collect(),
+            ..Results::default()
+        }
+    }
+}
+
 impl Results {
     /// The record of a world; `None` if it has not been run.
     pub fn of(&self, setup: &Setup) -> Option<&Record> {

@@ -1,6 +1,6 @@
 //! E1.2: static credits, all-to-all of 2 KB: where the overhead begins to fall and where it is stable.
 
-use super::{Experiment, Point, WEIR, percent, static_name, weir_slots};
+use super::{Experiment, Point, VISIBLE, WEIR, percent, static_name, weir_slots};
 use crate::reproduce::chart::{Chart, Mark};
 use crate::reproduce::evidence::{Curve, Evidence, First, delayed, median, slots};
 use weir_sim::plan::SchemeName;
@@ -27,12 +27,13 @@ const BEGUN: f64 = 0.10;
 /// And so much may be left where it is stable: the share of delayed sends, which has no noise of timing, has ended its fall.
 const LEFT: f64 = 0.05;
 
-/// Where a curve begins to fall, and from where on it is at its end; `None`: its ends are not known or it does not fall.
+/// Where a curve begins to fall, and from where on it is at its end; `None`: its ends are not known, or it falls by less than
+/// [`VISIBLE`].
 fn fall(curve: &Curve) -> Option<(First, First)> {
     let plateau = median(&curve.between(PLATEAU.0, PLATEAU.1))?;
     let end = median(&curve.between(END.0, END.1))?;
     let drop = plateau - end;
-    if drop <= 0.0 {
+    if drop < VISIBLE {
         return None;
     }
     let begins = First::of(curve, |value| value < plateau - BEGUN * drop);
@@ -60,7 +61,13 @@ fn points(evidence: &Evidence<'_>) -> Vec<Point> {
                 |id: String, text: String, published: String, found: Option<First>, from: f64, to: f64| {
                     match found {
                         Some(found) => Point::of_first(id, text, published, found, from, to),
-                        None => Point::new(id, text, published, "it does not fall", false),
+                        None => Point::new(
+                            id,
+                            text,
+                            published,
+                            format!("it does not fall by {VISIBLE} point or more"),
+                            false,
+                        ),
                     }
                 };
             points.push(point(
@@ -146,8 +153,10 @@ mod tests {
         let first = |least, most| First { least, most };
         // 35 is below 40 - 3.6, and 5 below 4 + 1.8.
         assert_eq!(fall(&curve), Some((first(39.0, 39.0), first(51.0, 51.0))));
-        let flat = Curve((30..=80).map(|slots| (f64::from(slots), 3.0)).collect());
-        assert_eq!(fall(&flat), None);
+        for end in [3.0, 3.0 - 0.9 * VISIBLE] {
+            let step = |slots: u32| (f64::from(slots), if slots < 50 { 3.0 } else { end });
+            assert_eq!(fall(&Curve((30..=80).map(step).collect())), None, "it ends at {end} %");
+        }
         let never = Curve((30..=80).map(|slots| (f64::from(slots), 100.0 - f64::from(slots))).collect());
         assert!(fall(&never).is_some_and(|(_, stable)| stable.is_within(61.0, f64::INFINITY) == Some(true)));
     }

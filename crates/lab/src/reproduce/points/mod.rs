@@ -31,6 +31,8 @@ const VISIBLE: f64 = 1.0;
 pub enum Verdict {
     /// It holds with the assumed parameters and with every value to which the sweep sets one of them.
     Holds,
+    /// It holds with the assumed parameters. No sweep says whether it holds with other values.
+    HoldsUnswept,
     /// It holds with the assumed parameters, and does not with some other value of at least one of them.
     HoldsIf,
     /// It does not hold with the assumed parameters.
@@ -46,6 +48,7 @@ impl Verdict {
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
+            Verdict::HoldsUnswept => "holds (not swept)",
             Verdict::HoldsIf => "holds if",
             Verdict::DoesNotHold => "DOES NOT HOLD",
             Verdict::NotEvaluated => "not evaluated",
@@ -55,7 +58,7 @@ impl Verdict {
 
     /// Whether the point holds with the assumed parameters.
     pub fn holds(self) -> bool {
-        matches!(self, Verdict::Holds | Verdict::HoldsIf)
+        matches!(self, Verdict::Holds | Verdict::HoldsUnswept | Verdict::HoldsIf)
     }
 }
 
