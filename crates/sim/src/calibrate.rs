@@ -22,7 +22,7 @@ use crate::network::parameters::{ExtollWires, Model, Shape};
 use crate::workload::alltoall::{Algorithm, Alltoall, Order};
 use crate::workload::pairs::MultiPingpong;
 use crate::workload::{Workload, measure};
-use crate::world::{Plan, World};
+use crate::world::{World, WorldSpec};
 
 /// Relative difference between simulated and published time at which a fit ends.
 pub const FIT_TOLERANCE: f64 = 0.0005;
@@ -119,10 +119,10 @@ impl Reference {
         let parameters = model.extoll(shape).ok_or(Failure::OtherNetwork)?;
         let network = Extoll::new(parameters);
         // No flow control; mailboxes have as many slots as needed.
-        let mut plan = Plan::new(self.ranks(), Scheme::Unlimited, 1 << 30, model.cost);
-        plan.config.eager_bytes = MESSAGE_BYTES;
+        let mut spec = WorldSpec::new(self.ranks(), Scheme::Unlimited, 1 << 30, model.cost);
+        spec.config.eager_bytes = MESSAGE_BYTES;
         let workload = self.workload();
-        let report = World::new(plan, network, |rank| workload.program(rank))
+        let report = World::new(spec, network, |rank| workload.program(rank))
             .run()
             .map_err(|error| Failure::WorldError { what: self.name, error: error.to_string() })?;
         let name = match self.partner_distance_ranks {

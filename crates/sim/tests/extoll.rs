@@ -9,7 +9,7 @@ use weir_sim::network::extoll::{Extoll, Parameters};
 use weir_sim::network::ideal::Ideal;
 use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
-use weir_sim::world::{Plan, Report, World};
+use weir_sim::world::{Report, World, WorldSpec};
 
 const NS: u64 = 1000;
 
@@ -44,8 +44,8 @@ where
     F: Future<Output = ()> + 'static,
 {
     let ranks = parameters.mesh.nodes() * parameters.ranks_per_node;
-    let plan = Plan { event_limit: 50_000_000, ..Plan::new(ranks, scheme, 60, cost) };
-    World::new(plan, Extoll::new(parameters), |rank| -> Program { Box::pin(program(rank)) })
+    let spec = WorldSpec { event_limit: 50_000_000, ..WorldSpec::new(ranks, scheme, 60, cost) };
+    World::new(spec, Extoll::new(parameters), |rank| -> Program { Box::pin(program(rank)) })
 }
 
 async fn from_first_to_last(rank: Rank, messages: u32, bytes: u64) {
@@ -189,8 +189,8 @@ fn checked_and_unchecked_worlds_are_identical() {
         // On the ideal network whole trains arrive, interleaved.
         let side_by_side = |checked| {
             let network = Ideal::with_geometry(1000 * NS, 100, Geometry::EXTOLL);
-            let plan = Plan::new(12, scheme, 60, COST);
-            let world = World::new(plan, network, |rank| -> Program { Box::pin(program(rank)) });
+            let spec = WorldSpec::new(12, scheme, 60, COST);
+            let world = World::new(spec, network, |rank| -> Program { Box::pin(program(rank)) });
             world.checked(checked).run().expect("ends")
         };
         assert_identical(one_by_one(true), one_by_one(false), scheme);

@@ -25,7 +25,7 @@ use weir_sim::network::mesh::Mesh;
 use weir_sim::network::{Network, ScheduledOutput};
 use weir_sim::program::{Program, Rank};
 use weir_sim::world::faults::{Crash, FaultError, Faults, Slow};
-use weir_sim::world::{Plan, Report, World, WorldError};
+use weir_sim::world::{Report, World, WorldError, WorldSpec};
 
 const NS: u64 = 1000;
 const US: u64 = 1_000_000;
@@ -134,7 +134,7 @@ impl Script {
 
 /// A world with everything that was drawn for it.
 struct Drawn {
-    plan: Plan,
+    spec: WorldSpec,
     network: u8,
     mailbox_slots: Option<u32>,
     buffers: u32,
@@ -145,8 +145,8 @@ struct Drawn {
 
 impl fmt::Display for Drawn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Drawn { plan, network, mailbox_slots, links, faults, .. } = self;
-        write!(f, "network {network}, mailbox {mailbox_slots:?}, {links:?}, {faults:?}, {plan:?}")
+        let Drawn { spec, network, mailbox_slots, links, faults, .. } = self;
+        write!(f, "network {network}, mailbox {mailbox_slots:?}, {links:?}, {faults:?}, {spec:?}")
     }
 }
 
@@ -205,7 +205,8 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
         planned_quota_slots: quota_slots,
         region,
     };
-    let plan = Plan { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000, seed };
+    let spec =
+        WorldSpec { ranks, config, quota_slots, start_slots, cost: COST, event_limit: 5_000_000, seed };
     let repairs = network % 2 == 1; // EXTOLL, InfiniBand
     let mut per_million = |most: u32| if repairs && rng.bool() { rng.u32(..most) } else { 0 };
     let (loss, duplication, reordering) = (per_million(100_000), per_million(100_000), per_million(50_000));
@@ -228,7 +229,7 @@ fn draw(seed: u64, kind: Ranks) -> Drawn {
     // Back-pressure only with credits. Without credits, full mailboxes can block each other.
     let lanes = ranks * (quota_slots + credit_slots + 1);
     Drawn {
-        plan,
+        spec,
         network,
         mailbox_slots: (scheme.grants() && rng.bool()).then_some(lanes),
         buffers: rng.u32(1..=4),
@@ -248,7 +249,7 @@ fn run_on<N: Network>(
 ) -> RunResult {
     let errors = Rc::new(RefCell::new(0));
     let network = Faulty::new(network, drawn.links).expect("faults that this network repairs");
-    let world = World::new(drawn.plan, network, |rank| -> Program {
+    let world = World::new(drawn.spec, network, |rank| -> Program {
         Box::pin(Rc::clone(&drawn.script).run(rank, Rc::clone(&errors)))
     });
     let world = if drawn.faults == Faults::default() {
@@ -270,9 +271,9 @@ fn run(drawn: &Drawn, mutant: Option<weir_proto::flow::Mutant>) -> RunResult {
             })
         };
     }
-    let ranks = drawn.plan.ranks;
+    let ranks = drawn.spec.ranks;
     match drawn.network {
-        0 => on!(Ideal::with_geometry(2 * US, 1000, drawn.plan.config.geometry)),
+        0 => on!(Ideal::with_geometry(2 * US, 1000, drawn.spec.config.geometry)),
         1 => on!(Extoll::new(extoll::Parameters {
             mesh: Mesh { size: [ranks.div_ceil(4), 2, 1] },
             ranks_per_node: 2,
@@ -314,7 +315,7 @@ fn world(
         (Ok(Ok(first)), Ok(Ok(second))) => {
             let same =
                 (first.0.trace, first.0.events, first.1) == (second.0.trace, second.0.events, second.1);
-            if same { Ok(first) } else { Err(again("the same plan was not the same run".into())) }
+            if same { Ok(first) } else { Err(again("the same spec was not the same run".into())) }
         }
         (Ok(Err(error)), _) | (_, Ok(Err(error))) => Err(again(format!("{error}\n{drawn}"))),
         (Err(panic), _) | (_, Err(panic)) => {
@@ -395,7 +396,7 @@ fn injected_bugs_are_found_with_a_repeat_command() {
     let name = "injected_bugs_are_found_with_a_repeat_command";
     for mutant in [Mutant::CreditIsLost, Mutant::CreditsReturnTwice, Mutant::ThresholdsStartAsOnes] {
         let dynamic =
-            |seed: &u64| matches!(draw(*seed, Ranks::NoFaults).plan.config.scheme, Scheme::Dynamic { .. });
+            |seed: &u64| matches!(draw(*seed, Ranks::NoFaults).spec.config.scheme, Scheme::Dynamic { .. });
         let failing =
             |seed: u64| world(name, seed, Ranks::NoFaults, Some(mutant)).err().map(|why| (seed, why));
         let (seed, why) = (0..1000)
@@ -411,8 +412,8 @@ fn injected_bugs_are_found_with_a_repeat_command() {
 }
 
 /// A world of two ranks for hand-written tests.
-fn pair(scheme: Scheme) -> Plan {
-    let plan = draw(0, Ranks::NoFaults).plan;
+fn pair(scheme: Scheme) -> WorldSpec {
+    let spec = draw(0, Ranks::NoFaults).spec;
     let config = Config {
         scheme,
         credit_slots: 2,
@@ -420,9 +421,9 @@ fn pair(scheme: Scheme) -> Plan {
         cross_memory: true,
         unexpected_budget_bytes: 1 << 30,
         region: DataRegion::default(),
-        ..plan.config
+        ..spec.config
     };
-    Plan { ranks: 2, config, quota_slots: 60, start_slots: 60, ..plan }
+    WorldSpec { ranks: 2, config, quota_slots: 60, start_slots: 60, ..spec }
 }
 
 const STATIC: Scheme = Scheme::Static { piggyback: false };
@@ -544,8 +545,8 @@ fn a_crash_is_reported_and_fails_operations_on_the_dead_rank() {
     };
     let faults =
         Faults { crashes: vec![Crash { rank: 1, at: 30 * US }], notice_ps: 50 * US, ..Faults::default() };
-    let plan = Plan { ranks: 4, ..pair(STATIC) };
-    let world = World::new(plan, ideal(), program).with_faults(&faults).expect("valid faults");
+    let spec = WorldSpec { ranks: 4, ..pair(STATIC) };
+    let world = World::new(spec, ideal(), program).with_faults(&faults).expect("valid faults");
     let report = world.run().expect("no rank hangs");
     let died = Some(weir_proto::PeerFault::Died);
     assert_eq!(*seen.borrow(), [(80 * US, died, died)]);

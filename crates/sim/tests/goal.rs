@@ -3,7 +3,7 @@
 use weir_proto::Scheme;
 use weir_sim::goal::Schedule;
 use weir_sim::network::loggops::{LogGops, Parameters};
-use weir_sim::world::{Plan, World};
+use weir_sim::world::{World, WorldSpec};
 
 /// Finishing times in ns that LogGOPSim reports with its default parameters.
 const REFERENCES: &[(&str, &str, u64)] = &[
@@ -20,9 +20,9 @@ fn finishing_ns(text: &str) -> u64 {
     let schedule = Schedule::parse(text).expect("a schedule");
     let parameters = Parameters::DEFAULT;
     let ranks = schedule.ranks();
-    let mut plan = Plan::new(ranks, Scheme::Unlimited, 1, parameters.cost());
-    plan.config.eager_bytes = parameters.eager_bytes;
-    let world = World::new(plan, LogGops::new(parameters, ranks), |rank| schedule.program(rank));
+    let mut spec = WorldSpec::new(ranks, Scheme::Unlimited, 1, parameters.cost());
+    spec.config.eager_bytes = parameters.eager_bytes;
+    let world = World::new(spec, LogGops::new(parameters, ranks), |rank| schedule.program(rank));
     world.run().expect("ends").finished_at / 1000
 }
 

@@ -9,27 +9,27 @@ use weir_sim::network::Network;
 use weir_sim::network::fat_tree::FatTree;
 use weir_sim::network::infiniband::{COST_2003, InfiniBand, Parameters};
 use weir_sim::program::{Program, Rank};
-use weir_sim::world::{Plan, Report, World};
+use weir_sim::world::{Report, World, WorldSpec};
 
 const NS: u64 = 1000;
 const US: u64 = 1_000_000;
 const CLUSTER: Parameters = Parameters::CLUSTER_2003;
 const UNHURRIED: Scheme = Scheme::Hardware { rnr_timer_ns: 10_000, rnr_retries: WITHOUT_LIMIT };
 
-fn plan(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> Plan {
-    let mut plan = Plan { event_limit: 50_000_000, ..Plan::new(ranks, scheme, quota_slots, cost) };
-    plan.config.eager_bytes = 2000;
-    plan
+fn spec(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> WorldSpec {
+    let mut spec = WorldSpec { event_limit: 50_000_000, ..WorldSpec::new(ranks, scheme, quota_slots, cost) };
+    spec.config.eager_bytes = 2000;
+    spec
 }
 
-/// Runs the plan twice and checks that both runs are equal.
-fn run<F>(parameters: Parameters, plan: Plan, program: impl Fn(Rank) -> F) -> Report
+/// Runs the world twice and checks that both runs are equal.
+fn run<F>(parameters: Parameters, spec: WorldSpec, program: impl Fn(Rank) -> F) -> Report
 where
     F: Future<Output = ()> + 'static,
 {
     let once = || {
         let program = |rank| -> Program { Box::pin(program(rank)) };
-        World::new(plan, InfiniBand::new(parameters), program).run().expect("ends")
+        World::new(spec, InfiniBand::new(parameters), program).run().expect("ends")
     };
     let (first, second) = (once(), once());
     assert_eq!((first.trace, first.events), (second.trace, second.events));
@@ -51,8 +51,8 @@ fn message_latency_is_the_sum_of_ends_links_and_switches() {
     for (arity, levels, links) in [(8, 1, 2), (4, 2, 4), (2, 4, 8)] {
         let tree = FatTree { arity, levels };
         let parameters = Parameters { tree, ..CLUSTER };
-        let plan = plan(tree.hosts(), Scheme::Unlimited, 1, Cost::FREE);
-        let report = run(parameters, plan, |rank| from_first_to_last(rank, 1, 4));
+        let spec = spec(tree.hosts(), Scheme::Unlimited, 1, Cost::FREE);
+        let report = run(parameters, spec, |rank| from_first_to_last(rank, 1, 4));
         let bytes = 4 + 48;
         let ends = 2 * (300 * NS + bytes * 1000) + (2900 + 1700) * NS;
         // Cut-through: the length of the packet counts once.
@@ -64,7 +64,7 @@ fn message_latency_is_the_sum_of_ends_links_and_switches() {
 
 #[test]
 fn four_byte_latency_is_that_of_the_2003_cluster() {
-    let report = run(CLUSTER, plan(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
+    let report = run(CLUSTER, spec(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
         for _ in 0..100 {
             let other = 1 - rank.rank();
             if rank.rank() == 0 {
@@ -83,7 +83,7 @@ fn four_byte_latency_is_that_of_the_2003_cluster() {
 #[test]
 fn the_bus_limits_large_messages_and_remote_reads_need_no_target_processor() {
     // The owner of the memory computes all the time. 1 MB in packets of 2 KB.
-    let report = run(CLUSTER, plan(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
+    let report = run(CLUSTER, spec(2, Scheme::Unlimited, 1, COST_2003), |rank| async move {
         if rank.rank() == 0 {
             let send = rank.isend(1, 0, 1 << 20);
             rank.compute(10_000 * US);
@@ -106,7 +106,7 @@ fn link_credits_apply_back_pressure() {
     // Seven senders, one receiver: the receiver's link and bus carry everything, for any number of buffers.
     let time = |buffer_packets| {
         let parameters = Parameters { buffer_packets, ..CLUSTER };
-        let report = run(parameters, plan(8, Scheme::Unlimited, 1, Cost::FREE), |rank| async move {
+        let report = run(parameters, spec(8, Scheme::Unlimited, 1, Cost::FREE), |rank| async move {
             if rank.rank() > 0 {
                 rank.wait_all((0..50).map(|_| rank.isend(0, 0, 2000)).collect::<Vec<_>>()).await;
             } else {
@@ -150,8 +150,8 @@ fn traffic_on_another_path_is_not_delayed() {
             }
         }
     };
-    let plan = plan(16, Scheme::Unlimited, 1, COST_2003);
-    let (alone, beside) = (run(parameters, plan, program(false)), run(parameters, plan, program(true)));
+    let spec = spec(16, Scheme::Unlimited, 1, COST_2003);
+    let (alone, beside) = (run(parameters, spec, program(false)), run(parameters, spec, program(true)));
     assert_eq!(alone.finished[5], beside.finished[5]);
 }
 
@@ -171,7 +171,7 @@ fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
     };
     let timer_ns = 30_000;
     let scheme = Scheme::Hardware { rnr_timer_ns: timer_ns, rnr_retries: WITHOUT_LIMIT };
-    let report = run(CLUSTER, plan(2, scheme, 1, Cost::FREE), program);
+    let report = run(CLUSTER, spec(2, scheme, 1, Cost::FREE), program);
     let sender = &report.counters[0];
     // The second message is refused when it arrives (about 5 us), and again every 30 us and a round trip,
     // until 100 us.
@@ -196,7 +196,7 @@ fn an_rnr_nak_returns_after_a_round_trip_and_the_rnr_timer_sets_the_retry() {
 fn rnr_retries_need_no_processor() {
     // The sender posts two messages and computes for 10 ms. The receiver has one buffer and receives both
     // long before that.
-    let report = run(CLUSTER, plan(2, UNHURRIED, 1, COST_2003), |rank| async move {
+    let report = run(CLUSTER, spec(2, UNHURRIED, 1, COST_2003), |rank| async move {
         if rank.rank() == 0 {
             let sends: Vec<_> = (0..2).map(|_| rank.isend(1, 0, 4)).collect();
             rank.compute(10_000 * US);
@@ -214,7 +214,7 @@ fn rnr_retries_need_no_processor() {
 #[test]
 fn enough_posted_buffers_cause_no_rnr_nak() {
     for quota_slots in [100, 101] {
-        let report = run(CLUSTER, plan(2, UNHURRIED, quota_slots, COST_2003), |rank| async move {
+        let report = run(CLUSTER, spec(2, UNHURRIED, quota_slots, COST_2003), |rank| async move {
             if rank.rank() == 0 {
                 rank.wait_all((0..100).map(|_| rank.isend(1, 0, 4)).collect::<Vec<_>>()).await;
             } else {
@@ -234,7 +234,7 @@ fn collectives_end_on_trees_with_several_ranks_per_node() {
         for quota_slots in [3, 10] {
             let tree = FatTree { arity: 2, levels: 3 };
             let parameters = Parameters { tree, ranks_per_node: 2, buffer_packets: 1, ..CLUSTER };
-            let report = run(parameters, plan(16, scheme, quota_slots, COST_2003), |rank| async move {
+            let report = run(parameters, spec(16, scheme, quota_slots, COST_2003), |rank| async move {
                 let group = Group::all(&rank);
                 group.alltoall_linear(1500, 0).await;
                 group.allreduce(8).await;

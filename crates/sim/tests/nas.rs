@@ -6,7 +6,7 @@ use support::catalogue::nas;
 use support::{journal, workload};
 use weir_proto::Scheme;
 use weir_sim::workload::Workload;
-use weir_sim::world::Plan;
+use weir_sim::world::WorldSpec;
 
 /// Messages and bytes of one iteration, summed over all ranks, without the barrier before it.
 fn iteration(kernel: &str, class: &str, ranks: u32) -> (u64, u64) {
@@ -142,8 +142,8 @@ fn imbalance_divides_the_work_by_seed_and_keeps_the_messages() {
             "[nas]\nkernel = 'mg'\nclass = 'S'\nlibrary = 'mpich'\niteration_compute_ns = 10_000_000\niterations = 1\n\
              imbalance_percent = {imbalance_percent}"
         ));
-        let plan = Plan { seed, ..support::plan(8, Scheme::Unlimited) };
-        let report = support::run_with(&workload, plan);
+        let spec = WorldSpec { seed, ..support::spec(8, Scheme::Unlimited) };
+        let report = support::run_with(&workload, spec);
         let messages: u64 = report.counters.iter().map(|counters| counters.messages_sent).sum();
         (report.finished_at as f64 / 1e9, messages)
     };

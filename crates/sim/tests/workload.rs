@@ -44,9 +44,9 @@ fn three_slots_per_sender_are_enough() {
         let allowed = [8, 4, 16, 2, 1].into_iter().find(|&ranks| workload.check(ranks).is_ok());
         let ranks = allowed.unwrap_or_else(|| panic!("{workload:?}"));
         let scheme = schemes.next().expect("they go round");
-        let mut plan = support::plan(ranks, scheme);
-        (plan.quota_slots, plan.start_slots, plan.config.region.slots) = (3, 3, 3 * ranks);
-        run_with(&workload, plan);
+        let mut spec = support::spec(ranks, scheme);
+        (spec.quota_slots, spec.start_slots, spec.config.region.slots) = (3, 3, 3 * ranks);
+        run_with(&workload, spec);
     }
 }
 

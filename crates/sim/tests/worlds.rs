@@ -1,4 +1,4 @@
-//! Worlds: programs run to their end, the same plan gives the same run, and no message is lost.
+//! Worlds: programs run to their end, the same world gives the same run, and no message is lost.
 
 use std::rc::Rc;
 
@@ -7,7 +7,7 @@ use weir_sim::collective::Group;
 use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
 use weir_sim::program::{Program, Rank};
-use weir_sim::world::{Plan, Report, World, WorldError};
+use weir_sim::world::{Report, World, WorldError, WorldSpec};
 
 const STATIC: Scheme = Scheme::Static { piggyback: false };
 const US: u64 = 1_000_000;
@@ -27,19 +27,19 @@ const COST: Cost = Cost {
     call_jitter_ps: 0,
 };
 
-fn plan(ranks: u32, scheme: Scheme) -> Plan {
-    Plan::new(ranks, scheme, 60, COST)
+fn spec(ranks: u32, scheme: Scheme) -> WorldSpec {
+    WorldSpec::new(ranks, scheme, 60, COST)
 }
 
 fn extoll_like() -> Ideal {
     Ideal::with_geometry(US, 0, Geometry::EXTOLL)
 }
 
-fn run<F>(plan: Plan, program: impl Fn(Rank) -> F) -> Result<Report, WorldError>
+fn run<F>(spec: WorldSpec, program: impl Fn(Rank) -> F) -> Result<Report, WorldError>
 where
     F: Future<Output = ()> + 'static,
 {
-    World::new(plan, extoll_like(), |rank| -> Program { Box::pin(program(rank)) }).run()
+    World::new(spec, extoll_like(), |rank| -> Program { Box::pin(program(rank)) }).run()
 }
 
 async fn everything(rank: Rank) {
@@ -67,15 +67,15 @@ fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
             Scheme::Static { piggyback: true },
             Scheme::Dynamic { piggyback: true },
         ] {
-            let mut plan = plan(ranks, scheme);
-            plan.config.region = DataRegion {
+            let mut spec = spec(ranks, scheme);
+            spec.config.region = DataRegion {
                 slots: 20 * ranks,
                 peers: ranks,
                 start_slots: 2,
                 attach_policy: AttachPolicy::Start,
                 grace_points: 0,
             };
-            let report = run(plan, everything).expect("ends");
+            let report = run(spec, everything).expect("ends");
             let sent: u64 = report.counters.iter().map(|c| c.messages_sent).sum();
             let received: u64 = report.counters.iter().map(|c| c.messages_received).sum();
             assert_eq!(sent, received, "{ranks} ranks, {scheme:?}");
@@ -87,10 +87,10 @@ fn collectives_end_for_any_number_of_ranks_with_and_without_credits() {
 }
 
 #[test]
-fn the_same_plan_gives_the_same_trace() {
+fn the_same_world_gives_the_same_trace() {
     let run = |quota_slots| {
-        let plan = Plan { quota_slots, ..plan(9, STATIC) };
-        run(plan, everything).expect("ends")
+        let spec = WorldSpec { quota_slots, ..spec(9, STATIC) };
+        run(spec, everything).expect("ends")
     };
     let (first, second, other) = (run(60), run(60), run(59));
     assert_eq!((first.trace, first.finished, first.events), (second.trace, second.finished, second.events));
@@ -101,7 +101,7 @@ fn the_same_plan_gives_the_same_trace() {
 fn call_jitter_makes_seeds_different_worlds() {
     let run = |call_jitter_ps, seed| {
         let cost = Cost { call_jitter_ps, ..COST };
-        run(Plan { cost, seed, ..plan(9, STATIC) }, everything).expect("ends")
+        run(WorldSpec { cost, seed, ..spec(9, STATIC) }, everything).expect("ends")
     };
     assert_eq!(run(0, 1).trace, run(0, 2).trace, "without jitter nothing is drawn");
     let (first, again, other) = (run(US, 1), run(US, 1), run(US, 2));
@@ -114,7 +114,7 @@ fn call_jitter_makes_seeds_different_worlds() {
 fn message_latency_is_the_sum_of_its_costs() {
     // One message of 8 B: call, one packet, wire, retrieval, copy, matching. The receive was posted long
     // before.
-    let report = run(plan(2, STATIC), |rank| async move {
+    let report = run(spec(2, STATIC), |rank| async move {
         if rank.rank() == 0 {
             rank.compute(10 * US);
             rank.send(1, 5, 8).await;
@@ -133,7 +133,7 @@ fn message_latency_is_the_sum_of_its_costs() {
 fn a_message_waits_for_the_next_poll_of_its_receiver() {
     let finished = |poll_ps| {
         let cost = Cost { poll_ps, ..COST };
-        let report = run(Plan { cost, ..plan(2, STATIC) }, |rank| async move {
+        let report = run(WorldSpec { cost, ..spec(2, STATIC) }, |rank| async move {
             if rank.rank() == 0 {
                 rank.compute(10 * US);
                 rank.send(1, 5, 8).await;
@@ -156,8 +156,8 @@ fn credits_slow_a_sender_only_when_they_run_out() {
     // 2 KB are 37 packets. A quota of 60 with two credit slots lets them pass without waiting (thesis, 5.4),
     // a quota of 20 does not.
     let time = |scheme, quota_slots| {
-        let plan = Plan { quota_slots, ..plan(2, scheme) };
-        let report = run(plan, |rank| async move {
+        let spec = WorldSpec { quota_slots, ..spec(2, scheme) };
+        let report = run(spec, |rank| async move {
             for _ in 0..50 {
                 if rank.rank() == 0 {
                     rank.send(1, 0, 2048).await;
@@ -175,7 +175,7 @@ fn credits_slow_a_sender_only_when_they_run_out() {
 
 #[test]
 fn a_deadlocked_program_is_detected() {
-    let error = run(plan(3, STATIC), |rank| async move {
+    let error = run(spec(3, STATIC), |rank| async move {
         if rank.rank() == 1 {
             rank.recv(Some(0), 0, 8).await;
         }
@@ -187,7 +187,7 @@ fn a_deadlocked_program_is_detected() {
 #[test]
 fn virtual_time_overflow_is_an_error() {
     for others in [1, 2] {
-        let error = run(plan(others, STATIC), |rank| async move {
+        let error = run(spec(others, STATIC), |rank| async move {
             for _ in 0..20_000 {
                 rank.compute(weir_sim::MAX_NS * 1000);
             }
@@ -204,7 +204,7 @@ fn virtual_time_overflow_is_an_error() {
 fn records_and_clock_use_virtual_time() {
     let times = Rc::new(std::cell::Cell::new((0, 0)));
     let seen = Rc::clone(&times);
-    let report = run(plan(1, STATIC), move |rank| {
+    let report = run(spec(1, STATIC), move |rank| {
         let seen = Rc::clone(&seen);
         async move {
             let before = rank.clock().await;

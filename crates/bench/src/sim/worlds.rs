@@ -13,7 +13,7 @@ use weir_sim::network::loggops::{self, LogGops};
 use weir_sim::network::mesh::Mesh;
 use weir_sim::program::{Program, Rank};
 use weir_sim::traffic::Traffic;
-use weir_sim::world::{Plan, Report, World};
+use weir_sim::world::{Report, World, WorldSpec};
 
 const NS: u64 = 1000;
 
@@ -99,36 +99,36 @@ impl Case {
         match self {
             Case::AlltoallMesh64 => {
                 let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
-                run(plan(ranks, STATIC, 60), mesh(size, 16), alltoall(0))
+                run(spec(ranks, STATIC, 60), mesh(size, 16), alltoall(0))
             }
             Case::AlltoallMesh1024 => {
                 let size = if quick { [4, 4, 4] } else { [16, 8, 8] };
-                run(plan(ranks, STATIC, 60), mesh(size, 1), alltoall(0))
+                run(spec(ranks, STATIC, 60), mesh(size, 1), alltoall(0))
             }
-            Case::MessagesWindowed => run(plan(ranks, Scheme::Unlimited, 1), ideal(), alltoall(8)),
-            Case::MessagesAtOnce => run(plan(ranks, Scheme::Unlimited, 1), ideal(), alltoall(0)),
+            Case::MessagesWindowed => run(spec(ranks, Scheme::Unlimited, 1), ideal(), alltoall(8)),
+            Case::MessagesAtOnce => run(spec(ranks, Scheme::Unlimited, 1), ideal(), alltoall(0)),
             Case::MessagesLoggops => {
                 let parameters = loggops::Parameters::DEFAULT;
-                let plan = Plan { cost: parameters.cost(), ..plan(ranks, Scheme::Unlimited, 1) };
-                run(plan, LogGops::new(parameters, ranks), alltoall(8))
+                let spec = WorldSpec { cost: parameters.cost(), ..spec(ranks, Scheme::Unlimited, 1) };
+                run(spec, LogGops::new(parameters, ranks), alltoall(8))
             }
-            Case::MessagesInfiniband => run(infiniband_plan(ranks, 2048), infiniband(quick), alltoall(8)),
-            Case::Neighbours => run(plan(ranks, Scheme::Unlimited, 1), packets_of_extoll(), |rank| {
+            Case::MessagesInfiniband => run(infiniband_spec(ranks, 2048), infiniband(quick), alltoall(8)),
+            Case::Neighbours => run(spec(ranks, Scheme::Unlimited, 1), packets_of_extoll(), |rank| {
                 exchange(rank, 4, 1, 20, 2048)
             }),
             Case::NeighboursLong => {
-                let plan = with_eager_bytes(LONG_BYTES, plan(ranks, Scheme::Unlimited, 1));
-                run(plan, packets_of_extoll(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
+                let spec = with_eager_bytes(LONG_BYTES, spec(ranks, Scheme::Unlimited, 1));
+                run(spec, packets_of_extoll(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
             }
             Case::InfinibandLong => {
                 // Others on other nodes, and on other switches where there are several.
                 let stride = ranks / 8 - 1;
-                run(infiniband_plan(ranks, LONG_BYTES), infiniband(quick), move |rank| {
+                run(infiniband_spec(ranks, LONG_BYTES), infiniband(quick), move |rank| {
                     exchange(rank, 4, stride, 5, LONG_BYTES)
                 })
             }
-            Case::Barrier => run(plan(ranks, Scheme::Unlimited, 1), ideal(), barrier),
-            Case::ManySenders => run(plan(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 1, 2, 64)),
+            Case::Barrier => run(spec(ranks, Scheme::Unlimited, 1), ideal(), barrier),
+            Case::ManySenders => run(spec(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 1, 2, 64)),
             Case::BareMesh64 => {
                 let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
                 Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 16)))
@@ -168,12 +168,12 @@ const COST: Cost = Cost {
     call_jitter_ps: 0,
 };
 
-fn plan(ranks: u32, scheme: Scheme, quota_slots: u32) -> Plan {
-    Plan::new(ranks, scheme, quota_slots, COST)
+fn spec(ranks: u32, scheme: Scheme, quota_slots: u32) -> WorldSpec {
+    WorldSpec::new(ranks, scheme, quota_slots, COST)
 }
 
-fn with_eager_bytes(eager_bytes: u64, plan: Plan) -> Plan {
-    Plan { config: Config { eager_bytes, ..plan.config }, ..plan }
+fn with_eager_bytes(eager_bytes: u64, spec: WorldSpec) -> WorldSpec {
+    WorldSpec { config: Config { eager_bytes, ..spec.config }, ..spec }
 }
 
 fn ideal() -> Ideal {
@@ -184,9 +184,9 @@ fn packets_of_extoll() -> Ideal {
     Ideal::with_geometry(1000 * NS, 0, Geometry::EXTOLL)
 }
 
-fn infiniband_plan(ranks: u32, eager_bytes: u64) -> Plan {
-    let plan = with_eager_bytes(eager_bytes, plan(ranks, STATIC, 10));
-    Plan { cost: infiniband::COST_2003, ..plan }
+fn infiniband_spec(ranks: u32, eager_bytes: u64) -> WorldSpec {
+    let spec = with_eager_bytes(eager_bytes, spec(ranks, STATIC, 10));
+    WorldSpec { cost: infiniband::COST_2003, ..spec }
 }
 
 /// 64 nodes under two levels of switches.
@@ -258,11 +258,11 @@ fn run_bare(traffic: Traffic, network: impl Network) -> Done {
     }
 }
 
-fn run<N: Network>(plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> Result<Done, String> {
-    let report: Report = World::new(plan, network, program).run().map_err(|error| error.to_string())?;
+fn run<N: Network>(spec: WorldSpec, network: N, program: impl Fn(Rank) -> Program) -> Result<Done, String> {
+    let report: Report = World::new(spec, network, program).run().map_err(|error| error.to_string())?;
     let sum = |of: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(of).sum();
     Ok(Done {
-        ranks: plan.ranks,
+        ranks: spec.ranks,
         events: report.events,
         packets: sum(|counters| counters.packets_received),
         packet_hops: report.packet_hops,

@@ -229,7 +229,7 @@ impl Extoll {
 
     /// Schedules the event at which a channel can start.
     #[inline]
-    fn plan(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
+    fn schedule_start(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
         let at = self.next_start(now, channel);
         let start_at = &mut self.channels[channel as usize].start_at;
         // An event for a later time, if any, is ignored when it comes.
@@ -254,14 +254,14 @@ impl Extoll {
                 _ => Some(self.start_link(now, channel, outputs)),
             };
             self.channels[channel as usize].ready_at = self.first_ready(channel);
-            self.plan(now, channel, outputs);
+            self.schedule_start(now, channel, outputs);
             let Some(freed) = freed else { return };
             self.channels[freed as usize].room += 1;
             if self.channels[freed as usize].room > 1 {
                 return; // the channel did not wait for a buffer
             }
             if self.next_start(now, freed) > now {
-                return self.plan(now, freed, outputs);
+                return self.schedule_start(now, freed, outputs);
             }
             channel = freed;
         }
@@ -352,7 +352,7 @@ impl Extoll {
         }
         if packet_queue.first() == Some(place) {
             self.channels[next as usize].ready_at = self.first_ready(next);
-            self.plan(now, next, outputs);
+            self.schedule_start(now, next, outputs);
         }
     }
 }
@@ -383,7 +383,7 @@ impl Network for Extoll {
         };
         let way_in = from / ranks_per_node * PORTS + IN;
         self.channels[way_in as usize].ready_at = self.first_ready(way_in);
-        self.plan(now, way_in, outputs);
+        self.schedule_start(now, way_in, outputs);
         hold
     }
 
@@ -395,7 +395,7 @@ impl Network for Extoll {
         if *room == 1 {
             let way_out = self.node(rank) * PORTS + OUT;
             self.channels[way_out as usize].ready_at = self.first_ready(way_out);
-            self.plan(now, way_out, outputs);
+            self.schedule_start(now, way_out, outputs);
         }
     }
 
@@ -424,7 +424,7 @@ impl Network for Extoll {
         } else {
             // Another packet came before the expected one, and its mailbox is full.
             self.channels[channel as usize].start_at = NEVER;
-            self.plan(now, channel, outputs);
+            self.schedule_start(now, channel, outputs);
         }
     }
 

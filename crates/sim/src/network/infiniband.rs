@@ -340,7 +340,7 @@ impl InfiniBand {
                 state.look_when_free(outputs);
             }
         }
-        self.plan(channel, outputs);
+        self.schedule_start(channel, outputs);
         held
     }
 
@@ -349,7 +349,7 @@ impl InfiniBand {
     /// A packet needs no event of its own in two cases. If the channel is busy, the channel looks again when
     /// it is free. If there is no room behind the channel, a freed buffer starts it.
     #[inline]
-    fn plan(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
+    fn schedule_start(&mut self, channel: u32, outputs: &mut Outputs<Event>) {
         let Channel { packet_queue, last_there_at, free_at, look, room, .. } =
             self.channels[channel as usize];
         let first = packet_queue.first().map_or(Moment::NEVER, |place| self.packets[place].there);
@@ -371,7 +371,7 @@ impl InfiniBand {
 
     /// Another packet entered the queue of a channel.
     #[inline]
-    fn plan_with(&mut self, channel: u32, there: Moment, outputs: &mut Outputs<Event>) {
+    fn schedule_arrival(&mut self, channel: u32, there: Moment, outputs: &mut Outputs<Event>) {
         let Channel { look, due, room, .. } = self.channels[channel as usize];
         let planned = if there.is_before(look) && look != Moment::NEVER { look } else { there };
         if room > 0 && planned.is_before(due) {
@@ -440,7 +440,7 @@ impl InfiniBand {
             self.packets.insert(&mut state.packet_queue, place, |other| other.there.at > there_at);
         }
         state.forget_look(now);
-        self.plan_with(next, there, outputs);
+        self.schedule_arrival(next, there, outputs);
         free_at
     }
 

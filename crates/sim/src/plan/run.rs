@@ -74,10 +74,10 @@ fn without_panic<T>(world: impl FnOnce() -> Result<T, WorldError>) -> Result<T, 
 }
 
 fn run_on<N: Network>(setup: &Setup, network: N) -> Result<Report, WorldError> {
-    let plan = setup.plan(network.geometry());
+    let spec = setup.world_spec(network.geometry());
     let programs = &setup.programs;
     let (skew_ns, seed) = (setup.settings.start_skew_ns, setup.settings.seed);
-    World::new(plan, network, |rank| {
+    World::new(spec, network, |rank| {
         let program = programs.program(rank.clone());
         if skew_ns == 0 {
             return program;

@@ -17,7 +17,7 @@ use super::network::{self, Chosen};
 use super::table::SpannedError;
 use crate::goal::Schedule;
 use crate::workload::Workload;
-use crate::world;
+use crate::world::WorldSpec;
 use crate::{MAX_BYTES, MAX_NS, MAX_RANKS};
 
 /// A flow-control scheme, by its name in plans.
@@ -240,7 +240,7 @@ impl Setup {
     }
 
     /// The configuration of the world, on a network with this geometry.
-    pub fn plan(&self, geometry: Geometry) -> world::Plan {
+    pub fn world_spec(&self, geometry: Geometry) -> WorldSpec {
         let Settings { ranks, slots_per_peer, credit_slots, piggyback, eager_bytes, .. } = self.settings;
         let data_slots = slots_per_peer.saturating_sub(credit_slots);
         let peers = ranks.saturating_sub(1).max(1);
@@ -299,7 +299,7 @@ impl Setup {
             planned_quota_slots: quota_slots,
         };
         let (cost, seed) = (self.network.cost(), self.settings.seed);
-        world::Plan { ranks, config, quota_slots, start_slots, cost, event_limit: 0, seed }
+        WorldSpec { ranks, config, quota_slots, start_slots, cost, event_limit: 0, seed }
     }
 }
 

@@ -20,7 +20,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use weir_proto::{Body, Packet, Scheme};
 
-use super::Plan;
+use super::WorldSpec;
 use crate::network::TrainPart;
 use crate::trace::Trace;
 
@@ -114,20 +114,20 @@ fn digest(packet: &Packet) -> u32 {
 }
 
 impl Checks {
-    pub fn new(plan: &Plan) -> Checks {
-        let config = &plan.config;
+    pub fn new(spec: &WorldSpec) -> Checks {
+        let config = &spec.config;
         Checks {
             scheme: config.scheme,
             grants: config.scheme.grants(),
-            lane_slots: u64::from(plan.quota_slots),
-            start_slots: u64::from(plan.start_slots()),
+            lane_slots: u64::from(spec.quota_slots),
+            start_slots: u64::from(spec.start_slots()),
             credit_slots: config.credit_slots,
             region_slots: u64::from(config.region.slots),
             region_peers: u64::from(config.region.peers),
             slots_of: config.geometry,
             eager_bytes: config.eager_bytes,
             pairs: HashMap::default(),
-            claims: vec![(0, 0); plan.ranks as usize],
+            claims: vec![(0, 0); spec.ranks as usize],
             dead: BTreeSet::new(),
             severed: BTreeSet::new(),
             violation: None,

@@ -183,7 +183,7 @@ impl<N: Network> World<N> {
     /// [`FaultError`] for an unknown rank or a percentage outside its range.
     pub fn with_faults(mut self, faults: &Faults) -> Result<World<N>, FaultError> {
         let Faults { slow, pauses, crashes, notice_ps } = faults;
-        let ranks = self.plan.ranks;
+        let ranks = self.spec.ranks;
         let named = slow.iter().map(|slow| slow.rank);
         let named = named.chain(pauses.iter().map(|p| p.rank)).chain(crashes.iter().map(|c| c.rank));
         if let Some(rank) = { named }.find(|&rank| rank >= ranks) {
@@ -195,7 +195,7 @@ impl<N: Network> World<N> {
             if !(1..=MAX_PERCENT).contains(&percent) {
                 return Err(FaultError::Percent { rank, percent });
             }
-            state.slow.insert(rank, (self.plan.cost.times(percent), percent));
+            state.slow.insert(rank, (self.spec.cost.times(percent), percent));
         }
         for (number, &Pause { at, .. }) in (state.pauses.len() as u32..).zip(pauses) {
             self.schedule(at, super::Event::Fault(Event::Pause(number)));
@@ -246,7 +246,7 @@ impl<N: Network> World<N> {
             self.network.retrieved(now, rank, &mut self.outputs);
         }
         self.take_outputs();
-        for other in (0..self.plan.ranks).filter(|&other| other != rank) {
+        for other in (0..self.spec.ranks).filter(|&other| other != rank) {
             let fault = PeerFault::Died;
             self.schedule(notified_at, super::Event::Lost { rank: other, peer: rank, fault });
         }

@@ -46,7 +46,7 @@ const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
 
 /// Description of a world, without its network.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct WorldSpec {
     /// Number of ranks.
     pub ranks: u32,
     /// Settings of the machines. The world replaces the geometry by that of the network.
@@ -63,10 +63,10 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl WorldSpec {
     /// Senders own `quota_slots` data slots in each mailbox. Everything else is ample: two credit slots,
     /// eager messages up to 2 KB, room for all unexpected messages. Callers change the fields afterwards.
-    pub fn new(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> Plan {
+    pub fn new(ranks: u32, scheme: Scheme, quota_slots: u32, cost: Cost) -> WorldSpec {
         let config = Config {
             scheme,
             geometry: Geometry::EXTOLL, // the world replaces it by the network's
@@ -81,7 +81,7 @@ impl Plan {
             planned_quota_slots: 1,
             region: DataRegion::default(),
         };
-        Plan { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0, seed: 0 }
+        WorldSpec { ranks, config, quota_slots, start_slots: quota_slots, cost, event_limit: 0, seed: 0 }
     }
 
     /// Credits that a sender has before the first grant.
@@ -212,7 +212,7 @@ const _: () = assert!(size_of::<Event<infiniband::Event>>() == 12);
 
 /// Ranks on a network.
 pub struct World<N: Network> {
-    plan: Plan,
+    spec: WorldSpec,
     network: N,
     rank_states: Vec<RankState>,
     flights: Flights,
@@ -248,7 +248,7 @@ pub struct World<N: Network> {
 impl<N: Network> fmt::Debug for World<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("World")
-            .field("plan", &self.plan)
+            .field("spec", &self.spec)
             .field("events", &self.events)
             .finish_non_exhaustive()
     }
@@ -256,16 +256,16 @@ impl<N: Network> fmt::Debug for World<N> {
 
 impl<N: Network> World<N> {
     /// A world in which every rank is about to run `program`.
-    pub fn new(mut plan: Plan, network: N, program: impl Fn(Rank) -> Program) -> World<N> {
-        plan.config.geometry = network.geometry();
-        let rank_states = (0..plan.ranks).map(|rank| RankState::new(&plan, rank, &program)).collect();
-        let hardware = matches!(plan.config.scheme, Scheme::Hardware { .. });
-        let posted_buffers = hardware.then(|| PostedBuffers::new(plan.quota_slots));
-        let sends_never_wait = !network.holds() && !plan.config.scheme.grants();
+    pub fn new(mut spec: WorldSpec, network: N, program: impl Fn(Rank) -> Program) -> World<N> {
+        spec.config.geometry = network.geometry();
+        let rank_states = (0..spec.ranks).map(|rank| RankState::new(&spec, rank, &program)).collect();
+        let hardware = matches!(spec.config.scheme, Scheme::Hardware { .. });
+        let posted_buffers = hardware.then(|| PostedBuffers::new(spec.quota_slots));
+        let sends_never_wait = !network.holds() && !spec.config.scheme.grants();
         let (mut queue, mut outputs) = (Queue::new(), Outputs::default());
-        (0..plan.ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Step(rank)));
+        (0..spec.ranks).for_each(|rank| queue.push(0, outputs.draw(), Event::Step(rank)));
         World {
-            plan,
+            spec,
             network,
             rank_states,
             flights: Flights::default(),
@@ -274,11 +274,11 @@ impl<N: Network> World<N> {
             free_parts: Vec::new(),
             left: rank_state::DeferredWork::default(),
             sends_never_wait,
-            looks_ahead: lookahead::supports_lookahead(&plan.config),
-            may_give_up: plan.may_give_up(),
+            looks_ahead: lookahead::supports_lookahead(&spec.config),
+            may_give_up: spec.may_give_up(),
             posted_buffers,
-            faults: plan.may_give_up().then(faults::State::default),
-            checks: cfg!(debug_assertions).then(|| Checks::new(&plan)),
+            faults: spec.may_give_up().then(faults::State::default),
+            checks: cfg!(debug_assertions).then(|| Checks::new(&spec)),
             queue,
             outputs,
             scheduled: Vec::new(),
@@ -299,8 +299,8 @@ impl<N: Network> World<N> {
             check_time_limit(now)?;
             self.outputs.begin(sequence);
             self.events += 1;
-            if self.events == self.plan.event_limit {
-                return Err(WorldError::EventLimit { limit: self.plan.event_limit });
+            if self.events == self.spec.event_limit {
+                return Err(WorldError::EventLimit { limit: self.spec.event_limit });
             }
             match event {
                 Event::Step(rank) => self.step(now, rank),
@@ -355,12 +355,12 @@ impl<N: Network> World<N> {
                 self.check_a_pool();
             }
         }
-        if self.ended < self.plan.ranks {
+        if self.ended < self.spec.ranks {
             let first = self.rank_states.iter().position(|rank_state| !rank_state.has_ended()).unwrap_or(0);
             return Err(WorldError::Deadlock {
                 at_ns: self.rank_states.iter().map(RankState::free_at).fold(self.queue.now(), u64::max)
                     / 1000,
-                waiting: self.plan.ranks - self.ended,
+                waiting: self.spec.ranks - self.ended,
                 first: first as u32,
             });
         }
@@ -375,7 +375,7 @@ impl<N: Network> World<N> {
     /// Turns external checks on or off. In debug builds they are on by default.
     #[must_use]
     pub fn checked(mut self, checked: bool) -> World<N> {
-        self.checks = checked.then(|| Checks::new(&self.plan));
+        self.checks = checked.then(|| Checks::new(&self.spec));
         self
     }
 
@@ -388,10 +388,10 @@ impl<N: Network> World<N> {
 
     /// Checks the pool of one receiver (I1, I3, I6), in turn. The cost grows with its number of senders.
     fn check_a_pool(&mut self) {
-        if let Scheme::Dynamic { .. } = self.plan.config.scheme
+        if let Scheme::Dynamic { .. } = self.spec.config.scheme
             && self.events.is_multiple_of(64)
         {
-            let rank = self.events / 64 % u64::from(self.plan.ranks);
+            let rank = self.events / 64 % u64::from(self.spec.ranks);
             self.rank_states[rank as usize].machine().pool().assert_invariants();
         }
     }
@@ -405,7 +405,7 @@ impl<N: Network> World<N> {
     fn check_rest(&mut self) -> Result<(), WorldError> {
         let Some(checks) = &mut self.checks else { return Ok(()) };
         checks.check_end();
-        if let Scheme::Dynamic { .. } = self.plan.config.scheme {
+        if let Scheme::Dynamic { .. } = self.spec.config.scheme {
             self.rank_states
                 .iter_mut()
                 .for_each(|rank_state| rank_state.machine().pool().assert_invariants());
@@ -423,11 +423,11 @@ impl<N: Network> World<N> {
     fn report(self) -> Report {
         let finished: Vec<_> = self.rank_states.iter().map(RankState::ended_at).collect();
         let mut pools = Vec::new();
-        if let Scheme::Dynamic { .. } = self.plan.config.scheme {
+        if let Scheme::Dynamic { .. } = self.spec.config.scheme {
             pools.extend(
                 self.rank_states
                     .iter()
-                    .map(|rank_state| rank_state.pool_reading(self.plan.config.credit_slots)),
+                    .map(|rank_state| rank_state.pool_reading(self.spec.config.credit_slots)),
             );
         }
         Report {
@@ -459,7 +459,7 @@ impl<N: Network> World<N> {
 
     /// Schedules a step of `rank` for when its processor is free.
     fn wake(&mut self, now: Picoseconds, rank: u32) {
-        let (cost, _) = cost_of(rank, &self.plan, self.faults.as_ref());
+        let (cost, _) = cost_of(rank, &self.spec, self.faults.as_ref());
         if let Some(at) = self.rank_states[rank as usize].wake_at(now, cost) {
             self.schedule(at, Event::Step(rank));
         }
@@ -549,7 +549,7 @@ impl<N: Network> World<N> {
     /// One step of the processor of `rank`.
     #[inline]
     fn step(&mut self, now: Picoseconds, rank: u32) {
-        let foreseen = self.rank_states[rank as usize].retrieve_early(now, &self.plan.cost, &mut self.trace);
+        let foreseen = self.rank_states[rank as usize].retrieve_early(now, &self.spec.cost, &mut self.trace);
         let next = match foreseen {
             Some(next) => {
                 self.network.retrieved(now, rank, &mut self.outputs);
@@ -581,10 +581,10 @@ impl<N: Network> World<N> {
         happens: impl FnOnce(&mut RankState, &mut rank_state::StepContext<'_>) -> R,
     ) -> R {
         let may_lose = self.may_lose();
-        let (cost, percent) = cost_of(rank, &self.plan, self.faults.as_ref());
+        let (cost, percent) = cost_of(rank, &self.spec, self.faults.as_ref());
         let looks_ahead = self.looks_ahead && self.checks.is_none() && !may_lose;
         let mut surroundings = rank_state::StepContext {
-            plan: &self.plan,
+            spec: &self.spec,
             cost,
             percent,
             checks: self.checks.as_mut(),
@@ -630,9 +630,9 @@ impl<N: Network> World<N> {
             // Mailboxes of these networks know all senders from the start, so attaching costs no packet.
             if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
                 let peer =
-                    self.rank_states[to as usize].attached(now, rank, &self.plan, &mut self.left.scratch);
+                    self.rank_states[to as usize].attached(now, rank, &self.spec, &mut self.left.scratch);
                 // With credits every message is answered, and another message often follows the answer.
-                if self.plan.config.scheme.grants() {
+                if self.spec.config.scheme.grants() {
                     self.rank_states[rank as usize].set_number_at_peer(called, peer);
                 }
                 // Trains that waited for this attach leave now, in the same order. So the receiver need not
@@ -688,7 +688,7 @@ fn check_time_limit(at: Picoseconds) -> Result<(), WorldError> {
 
 /// The prices at a rank, and its computing time in percent of the normal one.
 #[inline]
-fn cost_of<'a>(rank: u32, plan: &'a Plan, faults: Option<&'a faults::State>) -> (&'a Cost, u32) {
+fn cost_of<'a>(rank: u32, spec: &'a WorldSpec, faults: Option<&'a faults::State>) -> (&'a Cost, u32) {
     let slow = faults.and_then(|faults| faults.slow(rank));
-    slow.map_or((&plan.cost, 100), |(cost, percent)| (cost, *percent))
+    slow.map_or((&spec.cost, 100), |(cost, percent)| (cost, *percent))
 }

@@ -18,7 +18,7 @@ use super::lookahead::Lookahead;
 use super::mailbox::{Chunks, Mailbox};
 use super::peer_numbers::PeerNumbers;
 use super::rnr::{Attempt, HardwareEvent, PostedBuffers};
-use super::{Plan, PoolReading, Record};
+use super::{PoolReading, Record, WorldSpec};
 use crate::cost::Cost;
 use crate::jitter::Jitter;
 use crate::network::{Hold, TrainId};
@@ -29,7 +29,7 @@ use retrieval::place_ps;
 
 /// Everything that a step uses besides the rank, and the work that it leaves for the world.
 pub(super) struct StepContext<'a> {
-    pub plan: &'a Plan,
+    pub spec: &'a WorldSpec,
     /// Prices of this rank.
     pub cost: &'a Cost,
     /// Time of everything in percent of the normal one.
@@ -174,12 +174,12 @@ pub(super) struct RankState {
 }
 
 impl RankState {
-    pub fn new(plan: &Plan, rank: u32, program: &impl Fn(Rank) -> Program) -> RankState {
-        let shared = Shared::with_seed(rank, plan.ranks, plan.seed);
+    pub fn new(spec: &WorldSpec, rank: u32, program: &impl Fn(Rank) -> Program) -> RankState {
+        let shared = Shared::with_seed(rank, spec.ranks, spec.seed);
         RankState {
             rank,
-            machine: Endpoint::new(plan.config),
-            peers: PeerNumbers::with_ranks(plan.ranks),
+            machine: Endpoint::new(spec.config),
+            peers: PeerNumbers::with_ranks(spec.ranks),
             program: program(Rank::new(&shared)),
             shared,
             returned: false,
@@ -197,7 +197,7 @@ impl RankState {
             called_at: 0,
             since: 0,
             already_arrived: None,
-            jitter: Jitter::new(plan.seed, rank),
+            jitter: Jitter::new(spec.seed, rank),
         }
     }
 
@@ -296,12 +296,12 @@ impl RankState {
     }
 
     /// The rank `from` begins to send to us. Returns our number of it.
-    pub fn attached(&mut self, now: Picoseconds, from: u32, plan: &Plan, scratch: &mut Scratch) -> Peer {
+    pub fn attached(&mut self, now: Picoseconds, from: u32, spec: &WorldSpec, scratch: &mut Scratch) -> Peer {
         let peer = self.peer(from);
         let event = Event::Attached {
             peer,
-            quota_slots: plan.quota_slots,
-            start_slots: plan.start_slots(),
+            quota_slots: spec.quota_slots,
+            start_slots: spec.start_slots(),
             epoch: 0, // no rank leaves
         };
         let mut actions = Vec::new();
@@ -618,9 +618,9 @@ impl RankState {
             Action::Transmit { .. } => unreachable!("`act` transmits packets"),
             Action::Connect { to } => {
                 context.left.attaches.push((self.peers.rank(to.0), to));
-                let Plan { quota_slots, ref config, .. } = *context.plan;
+                let WorldSpec { quota_slots, ref config, .. } = *context.spec;
                 let credit_slots = config.credit_slots;
-                let start_slots = context.plan.start_slots();
+                let start_slots = context.spec.start_slots();
                 context.left.events.push_back(Event::Connected {
                     peer: to,
                     quota_slots,
@@ -672,7 +672,7 @@ impl RankState {
         let to = self.peers.rank(peer.0);
         match posted_buffers.claim(self.rank, to) {
             0 => {
-                let geometry = &context.plan.config.geometry;
+                let geometry = &context.spec.config.geometry;
                 let most_bytes =
                     geometry.payload_bytes(geometry.eager_header_bytes, geometry.max_packet_slots);
                 let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));

@@ -1,7 +1,7 @@
 //! Receivers that are not ready (RNR): posted buffers of each connection, attempts, refusals and the RNR timer.
 //!
 //! With the scheme `hardware` a sender asks for room, and this module answers as the hardware of a reliable connection
-//! would. A connection has as many buffers posted at its receiver as the plan's quota. The sender gets all buffers at once
+//! would. A connection has as many buffers posted at its receiver as the quota. The sender gets all buffers at once
 //! that no packet on the way will fill, and its packets find them. If there is none, the packet itself is an attempt. It
 //! crosses the network and finds a posted buffer on arrival, or not. If it does, the packet is accepted and the
 //! connection resumes. Otherwise the packet is dropped, and the NAK reaches the sender after [`Network::one_way_ps`].

@@ -12,7 +12,7 @@ use weir_sim::cost::Cost;
 use weir_sim::network::ideal::Ideal;
 use weir_sim::program::{Program, Rank};
 use weir_sim::workload::Workload;
-use weir_sim::world::{Plan, Report, World};
+use weir_sim::world::{Report, World, WorldSpec};
 
 /// Every scheme.
 pub const SCHEMES: [Scheme; 8] = [
@@ -31,12 +31,12 @@ pub fn workload(toml: &str) -> Workload {
     toml::from_str(toml).unwrap_or_else(|error| panic!("{toml}: {error}"))
 }
 
-pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
+pub fn spec(ranks: u32, scheme: Scheme) -> WorldSpec {
     let cost =
         Cost { packet_send_ps: 40_000, packet_receive_ps: 50_000, send_call_ps: 200_000, ..Cost::FREE };
     // With dynamic credits, the quota is the most that a sender can ever own.
     let quota_slots = if matches!(scheme, Scheme::Dynamic { .. }) { 20 * ranks } else { 20 };
-    let plan = Plan::new(ranks, scheme, quota_slots, cost);
+    let spec = WorldSpec::new(ranks, scheme, quota_slots, cost);
     let region = DataRegion {
         slots: 20 * ranks,
         peers: ranks,
@@ -44,32 +44,32 @@ pub fn plan(ranks: u32, scheme: Scheme) -> Plan {
         attach_policy: AttachPolicy::Start,
         grace_points: 0,
     };
-    let config = Config { planned_peers: ranks, planned_quota_slots: 20, region, ..plan.config };
-    Plan { config, start_slots: 10, event_limit: 50_000_000, ..plan }
+    let config = Config { planned_peers: ranks, planned_quota_slots: 20, region, ..spec.config };
+    WorldSpec { config, start_slots: 10, event_limit: 50_000_000, ..spec }
 }
 
 /// Runs any program to its end.
 pub fn run_programs(ranks: u32, scheme: Scheme, program: impl Fn(Rank) -> Program) -> Report {
-    run_plan(plan(ranks, scheme), program)
+    run_spec(spec(ranks, scheme), program)
 }
 
-fn run_plan(plan: Plan, program: impl Fn(Rank) -> Program) -> Report {
+fn run_spec(spec: WorldSpec, program: impl Fn(Rank) -> Program) -> Report {
     let network = Ideal::with_geometry(1_000_000, 100, Geometry::EXTOLL);
-    World::new(plan, network, program).run().unwrap_or_else(|error| {
-        panic!("{} ranks, {:?}: {error}", plan.ranks, plan.config.scheme);
+    World::new(spec, network, program).run().unwrap_or_else(|error| {
+        panic!("{} ranks, {:?}: {error}", spec.ranks, spec.config.scheme);
     })
 }
 
 /// Runs a workload to its end and checks that all messages were received.
 pub fn run(workload: &Workload, ranks: u32, scheme: Scheme) -> Report {
-    run_with(workload, plan(ranks, scheme))
+    run_with(workload, spec(ranks, scheme))
 }
 
 /// The same with other settings.
-pub fn run_with(workload: &Workload, plan: Plan) -> Report {
-    let (ranks, scheme) = (plan.ranks, plan.config.scheme);
+pub fn run_with(workload: &Workload, spec: WorldSpec) -> Report {
+    let (ranks, scheme) = (spec.ranks, spec.config.scheme);
     workload.check(ranks).unwrap_or_else(|what| panic!("{workload:?}: {what}"));
-    let report = run_plan(plan, |rank| workload.program(rank));
+    let report = run_spec(spec, |rank| workload.program(rank));
     let sum = |count: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(count).sum::<u64>();
     assert_eq!(sum(|c| c.messages_sent), sum(|c| c.messages_received), "{workload:?}, {scheme:?}");
     assert_eq!(sum(|c| c.bytes_sent), sum(|c| c.bytes_received), "{workload:?}, {scheme:?}");

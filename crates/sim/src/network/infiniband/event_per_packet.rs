@@ -10,7 +10,7 @@ use super::*;
 use crate::network::{Output, Outputs};
 use crate::program::{Program, Rank};
 use crate::traffic::Traffic;
-use crate::world::{Plan, World};
+use crate::world::{World, WorldSpec};
 
 #[derive(Clone, Copy, Debug)]
 enum EagerEvent {
@@ -232,11 +232,11 @@ proptest! {
     ) {
         let ranks = parameters.tree.hosts() * parameters.ranks_per_node;
         let round = crate::cost::Cost { packet_send_ps: 500, packet_receive_ps: 500, ..crate::cost::Cost::FREE };
-        let mut plan = Plan::new(ranks, Scheme::Static { piggyback: false }, quota_slots, round);
-        plan.config.eager_bytes = 60_000;
+        let mut spec = WorldSpec::new(ranks, Scheme::Static { piggyback: false }, quota_slots, round);
+        spec.config.eager_bytes = 60_000;
         let program = |rank: Rank| exchange(rank, [strides.0, strides.1], bytes);
-        let event_per_packet = World::new(plan, EventPerPacket::new(parameters), program).run().expect("ends");
-        let spared = World::new(plan, InfiniBand::new(parameters), program).run().expect("ends");
+        let event_per_packet = World::new(spec, EventPerPacket::new(parameters), program).run().expect("ends");
+        let spared = World::new(spec, InfiniBand::new(parameters), program).run().expect("ends");
         prop_assert_eq!((spared.trace, spared.finished, spared.packet_hops), (event_per_packet.trace, event_per_packet.finished, event_per_packet.packet_hops));
     }
 }

@@ -182,7 +182,7 @@ impl RankState {
         });
         let messages = messages.count();
         if messages > 0 {
-            if !lookahead::supports_message_lookahead(&context.plan.config)
+            if !lookahead::supports_message_lookahead(&context.spec.config)
                 || !self.process_messages_early(&trains[..messages], context)
             {
                 self.lookahead.note_messages(messages - 1); // without the current one
@@ -321,7 +321,7 @@ impl RankState {
             checks.retired(from, self.rank, packet);
         }
         if let Some(posted_buffers) = &mut context.posted_buffers {
-            let slots = context.plan.config.geometry.packet_slots(packet);
+            let slots = context.spec.config.geometry.packet_slots(packet);
             posted_buffers.reposted.push(Reposted { at: self.free_at, from, slots });
         }
     }
