@@ -98,7 +98,7 @@ pub enum Call {
 
 /// Notes of a driver about a pending operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Begun {
+pub struct StartedOperation {
     /// Tag of a send; 0 for a receive.
     pub tag: u64,
     /// Length of a send, less than [`MESSAGE_BYTES`]; 0 for a receive. Unit: bytes.
@@ -110,54 +110,59 @@ pub struct Begun {
 /// Bound: every message is shorter. Unit: bytes.
 pub const MESSAGE_BYTES: u64 = 1 << 48;
 
-/// A 64-bit number with the alignment of a 32-bit one, so that [`Slot`] needs no padding.
+/// A 64-bit number with the alignment of a 32-bit one, so that [`Operation`] needs no padding.
 #[derive(Clone, Copy, Debug)]
 #[repr(Rust, packed(4))]
 struct PackedU64(u64);
 
 /// State of one operation. An all-to-all has as many operations as pairs of ranks. So the variants store the
-/// fields of [`Begun`] and [`Status`] without padding.
+/// fields of [`StartedOperation`] and [`Status`] without padding.
 #[derive(Clone, Copy, Debug)]
-enum Slot {
+enum Operation {
     /// Unused; `next` is the next unused entry.
-    Free { next: Option<u32> },
-    /// Pending, with the fields of [`Begun`]. Two fields hold the length.
-    Open { tag: PackedU64, bytes_low: u32, bytes_high: u16, called_at: PackedU64 },
+    Unused { next: Option<u32> },
+    /// Pending, with the fields of [`StartedOperation`]. Two fields hold the length.
+    Pending { tag: PackedU64, bytes_low: u32, bytes_high: u16, called_at: PackedU64 },
     /// Completed, with the fields of [`Status`].
     Done { source: u32, tag: PackedU64, bytes: PackedU64, fault: Option<PeerFault> },
 }
 
-const _: () = assert!(size_of::<Slot>() == 24);
+const _: () = assert!(size_of::<Operation>() == 24);
 
-impl Slot {
+impl Operation {
     #[inline]
-    fn open(begun: Begun) -> Slot {
-        let Begun { tag, bytes, called_at } = begun;
+    fn pending(started: StartedOperation) -> Operation {
+        let StartedOperation { tag, bytes, called_at } = started;
         assert!(bytes < MESSAGE_BYTES, "a message of {bytes} bytes");
         let (bytes_low, bytes_high) = (bytes as u32, (bytes >> 32) as u16);
-        Slot::Open { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) }
+        Operation::Pending { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) }
     }
 
-    /// The fields of [`Begun`] if the operation is pending.
+    /// The fields of [`StartedOperation`] if the operation is pending.
     #[inline]
-    fn begun(self) -> Option<Begun> {
-        let Slot::Open { tag: PackedU64(tag), bytes_low, bytes_high, called_at: PackedU64(called_at) } = self
+    fn started(self) -> Option<StartedOperation> {
+        let Operation::Pending {
+            tag: PackedU64(tag),
+            bytes_low,
+            bytes_high,
+            called_at: PackedU64(called_at),
+        } = self
         else {
             return None;
         };
-        Some(Begun { tag, bytes: u64::from(bytes_high) << 32 | u64::from(bytes_low), called_at })
+        Some(StartedOperation { tag, bytes: u64::from(bytes_high) << 32 | u64::from(bytes_low), called_at })
     }
 
     #[inline]
-    fn done(status: Status) -> Slot {
+    fn done(status: Status) -> Operation {
         let Status { source, tag, bytes, fault } = status;
-        Slot::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault }
+        Operation::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault }
     }
 
     /// The result if the operation has completed.
     #[inline]
     fn status(self) -> Option<Status> {
-        let Slot::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault } = self else {
+        let Operation::Done { source, tag: PackedU64(tag), bytes: PackedU64(bytes), fault } = self else {
             return None;
         };
         Some(Status { source, tag, bytes, fault })
@@ -173,20 +178,20 @@ const SPARE_CALLS: usize = 64;
 #[derive(Debug, Default)]
 struct State {
     calls: VecDeque<Call>,
-    slots: Vec<Slot>,
+    operations: Vec<Operation>,
     /// First unused entry.
-    free: Option<u32>,
+    first_unused: Option<u32>,
     /// The handle that the program waits for.
     awaited: Option<Handle>,
     /// State of programs that use [`Rank::wait_any`].
-    ended: Option<Box<Ended>>,
+    wait_any: Option<Box<WaitAnyState>>,
     /// The program waits in [`Rank::wait_any`].
-    awaits_any: bool,
+    waits_in_wait_any: bool,
 }
 
 /// State of a program that uses [`Rank::wait_any`].
 #[derive(Debug, Default)]
-struct Ended {
+struct WaitAnyState {
     /// Completed operations in order, each with the start time of what completed it.
     handles: VecDeque<(Handle, Picoseconds)>,
     /// That time of the operation taken last. The program can make its current calls since then.
@@ -205,8 +210,8 @@ impl State {
             self.calls.reserve_exact(INITIAL_CAPACITY);
         }
         self.calls.push_back(call);
-        if let Some(ended) = &mut self.ended {
-            ended.calls.push_back(ended.since);
+        if let Some(wait_any) = &mut self.wait_any {
+            wait_any.calls.push_back(wait_any.since);
         }
     }
 
@@ -223,25 +228,26 @@ impl State {
 
     /// Makes a pending operation.
     fn begin(&mut self) -> Handle {
-        let open = Slot::open(Begun::default());
-        let Some(index) = self.free else {
-            if self.slots.capacity() == 0 {
-                self.slots.reserve_exact(INITIAL_CAPACITY);
+        let pending = Operation::pending(StartedOperation::default());
+        let Some(index) = self.first_unused else {
+            if self.operations.capacity() == 0 {
+                self.operations.reserve_exact(INITIAL_CAPACITY);
             }
-            self.slots.push(open);
-            return Handle(self.slots.len() as u32 - 1);
+            self.operations.push(pending);
+            return Handle(self.operations.len() as u32 - 1);
         };
-        let Slot::Free { next } = std::mem::replace(&mut self.slots[index as usize], open) else {
-            panic!("slot {index} is not free")
+        let Operation::Unused { next } = std::mem::replace(&mut self.operations[index as usize], pending)
+        else {
+            panic!("operation {index} is in use")
         };
-        self.free = next;
+        self.first_unused = next;
         Handle(index)
     }
 
     /// Frees the entry of an operation that was waited for. Returns its last state.
-    fn free(&mut self, handle: Handle) -> Slot {
-        let next = self.free.replace(handle.0);
-        std::mem::replace(&mut self.slots[handle.0 as usize], Slot::Free { next })
+    fn free(&mut self, handle: Handle) -> Operation {
+        let next = self.first_unused.replace(handle.0);
+        std::mem::replace(&mut self.operations[handle.0 as usize], Operation::Unused { next })
     }
 }
 
@@ -270,59 +276,59 @@ impl Shared {
     ///
     /// - `sends_wait`: the network accepts no send yet.
     pub fn next_call(&self, sends_wait: bool) -> Option<Call> {
-        let State { calls, ended, .. } = &mut *self.state.borrow_mut();
-        let Some(ended) = ended else { return State::next_of(calls) };
+        let State { calls, wait_any, .. } = &mut *self.state.borrow_mut();
+        let Some(wait_any) = wait_any else { return State::next_of(calls) };
         let others = calls.iter().position(|call| !matches!(call, Call::Send { .. }));
-        ended.place = others.filter(|_| sends_wait).unwrap_or(0);
-        ended.call = ended.calls.remove(ended.place)?;
-        calls.remove(ended.place)
+        wait_any.place = others.filter(|_| sends_wait).unwrap_or(0);
+        wait_any.call = wait_any.calls.remove(wait_any.place)?;
+        calls.remove(wait_any.place)
     }
 
     /// Puts back the call that was taken last, because the driver cannot perform it yet.
     pub fn postpone(&self, call: Call) {
-        let State { calls, ended, .. } = &mut *self.state.borrow_mut();
-        let Some(ended) = ended else { return calls.push_front(call) };
-        calls.insert(ended.place, call);
-        ended.calls.insert(ended.place, ended.call);
+        let State { calls, wait_any, .. } = &mut *self.state.borrow_mut();
+        let Some(wait_any) = wait_any else { return calls.push_front(call) };
+        calls.insert(wait_any.place, call);
+        wait_any.calls.insert(wait_any.place, wait_any.call);
     }
 
     /// Whether an operation has completed that a program with [`Rank::wait_any`] has not taken.
     #[inline]
-    pub fn has_ended(&self) -> bool {
-        self.state.borrow().ended.as_ref().is_some_and(|ended| !ended.handles.is_empty())
+    pub fn has_completed(&self) -> bool {
+        self.state.borrow().wait_any.as_ref().is_some_and(|wait_any| !wait_any.handles.is_empty())
     }
 
     /// Whether the program uses [`Rank::wait_any`].
     #[inline]
     pub fn uses_wait_any(&self) -> bool {
-        self.state.borrow().ended.is_some()
+        self.state.borrow().wait_any.is_some()
     }
 
     /// Since when the program could make the call that was taken last. `None` for programs without
     /// [`Rank::wait_any`].
     #[inline]
     pub fn ready_since(&self) -> Option<Picoseconds> {
-        self.state.borrow().ended.as_ref().map(|ended| ended.call)
+        self.state.borrow().wait_any.as_ref().map(|wait_any| wait_any.call)
     }
 
-    /// Notes what [`Shared::begun`] returns while the operation is pending.
-    pub fn begin(&self, handle: Handle, begun: Begun) {
-        self.state.borrow_mut().slots[handle.0 as usize] = Slot::open(begun);
+    /// Notes what [`Shared::started`] returns while the operation is pending.
+    pub fn begin(&self, handle: Handle, started: StartedOperation) {
+        self.state.borrow_mut().operations[handle.0 as usize] = Operation::pending(started);
     }
 
     /// The driver's notes about a pending operation.
     ///
     /// # Panics
     /// Panics if the operation is not pending.
-    pub fn begun(&self, handle: Handle) -> Begun {
-        let slot = self.state.borrow().slots[handle.0 as usize];
-        slot.begun().unwrap_or_else(|| panic!("{handle:?} is not under way: {slot:?}"))
+    pub fn started(&self, handle: Handle) -> StartedOperation {
+        let operation = self.state.borrow().operations[handle.0 as usize];
+        operation.started().unwrap_or_else(|| panic!("{handle:?} is not pending: {operation:?}"))
     }
 
     /// Whether the operation is pending.
     #[inline]
-    pub fn is_under_way(&self, handle: Handle) -> bool {
-        matches!(self.state.borrow().slots[handle.0 as usize], Slot::Open { .. })
+    pub fn is_pending(&self, handle: Handle) -> bool {
+        matches!(self.state.borrow().operations[handle.0 as usize], Operation::Pending { .. })
     }
 
     /// Whether the next call to perform is a send.
@@ -343,11 +349,11 @@ impl Shared {
     /// The same, with the start time `since` of what completed the operation.
     pub fn complete_since(&self, handle: Handle, status: Status, since: Picoseconds) -> bool {
         let state = &mut *self.state.borrow_mut();
-        state.slots[handle.0 as usize] = Slot::done(status);
-        if let Some(ended) = &mut state.ended {
-            ended.handles.push_back((handle, since));
+        state.operations[handle.0 as usize] = Operation::done(status);
+        if let Some(wait_any) = &mut state.wait_any {
+            wait_any.handles.push_back((handle, since));
         }
-        state.awaits_any || state.awaited == Some(handle)
+        state.waits_in_wait_any || state.awaited == Some(handle)
     }
 }
 
@@ -415,7 +421,7 @@ impl Rank {
     pub fn use_wait_any(&self) {
         let state = &mut *self.0.state.borrow_mut();
         assert!(state.calls.is_empty(), "calls were made before");
-        state.ended.get_or_insert_default();
+        state.wait_any.get_or_insert_default();
     }
 
     /// Waits until any operation begun since [`Rank::use_wait_any`] has completed.
@@ -504,13 +510,13 @@ impl Future for Wait<'_> {
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Status> {
         let state = &mut *self.shared.state.borrow_mut();
         let index = self.handle.0 as usize;
-        let slot = state.slots[index];
-        if let Some(status) = slot.status() {
+        let operation = state.operations[index];
+        if let Some(status) = operation.status() {
             state.free(self.handle);
             state.awaited = None;
             return Poll::Ready(status);
         }
-        assert!(!matches!(slot, Slot::Free { .. }), "{:?} is waited for twice", self.handle);
+        assert!(!matches!(operation, Operation::Unused { .. }), "{:?} is waited for twice", self.handle);
         state.awaited = Some(self.handle);
         Poll::Pending
     }
@@ -525,13 +531,14 @@ impl Future for WaitAny<'_> {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<(Handle, Status)> {
         let state = &mut *self.shared.state.borrow_mut();
-        let ended = state.ended.as_mut().expect("`use_wait_any` comes first");
-        let next = ended.handles.pop_front();
-        state.awaits_any = next.is_none();
+        let wait_any = state.wait_any.as_mut().expect("`use_wait_any` comes first");
+        let next = wait_any.handles.pop_front();
+        state.waits_in_wait_any = next.is_none();
         let Some((handle, since)) = next else { return Poll::Pending };
-        ended.since = since;
-        let slot = state.free(handle);
-        let status = slot.status().unwrap_or_else(|| panic!("{handle:?} has ended and is {slot:?}"));
+        wait_any.since = since;
+        let operation = state.free(handle);
+        let status =
+            operation.status().unwrap_or_else(|| panic!("{handle:?} has completed and is {operation:?}"));
         Poll::Ready((handle, status))
     }
 }

@@ -22,7 +22,7 @@ use super::{PoolReading, Record, WorldSpec};
 use crate::cost::Cost;
 use crate::jitter::Jitter;
 use crate::network::{Hold, TrainId};
-use crate::program::{self, Begun, Call, Handle, Program, Rank, Shared, Status};
+use crate::program::{self, Call, Handle, Program, Rank, Shared, StartedOperation, Status};
 use crate::trace::Trace;
 use crate::{Picoseconds, TIME_LIMIT};
 use retrieval::place_ps;
@@ -397,7 +397,7 @@ impl RankState {
         self.free_at = now;
         let mut ended = false;
         for _ in 0..MAX_CALLS_PER_STEP {
-            if self.phase == Phase::Running && !self.returned && self.shared.has_ended() {
+            if self.phase == Phase::Running && !self.returned && self.shared.has_completed() {
                 // The program may make calls that go before waiting ones.
                 self.returned = program::run(&mut self.program);
             }
@@ -491,8 +491,8 @@ impl RankState {
         match call {
             Call::Send { handle, to, tag, bytes } => {
                 self.called_at = self.free_at;
-                let begun = Begun { tag, bytes, called_at: self.called_at };
-                let request = self.begin(handle, begun);
+                let started = StartedOperation { tag, bytes, called_at: self.called_at };
+                let request = self.begin(handle, started);
                 self.free_at += cost.send_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let checks = context.checks.as_mut();
                 let data = checks.map(|checks| u64::from(checks.posted(self.rank, to, tag, bytes)));
@@ -501,7 +501,10 @@ impl RankState {
                 self.handle(Event::Posted(Command::Send(send)), context);
             }
             Call::Receive { handle, from, tag, bytes } => {
-                let request = self.begin(handle, Begun { called_at: self.free_at, ..Begun::default() });
+                let request = self.begin(
+                    handle,
+                    StartedOperation { called_at: self.free_at, ..StartedOperation::default() },
+                );
                 self.free_at += cost.receive_call_ps + self.jitter.draw_ps(cost.call_jitter_ps);
                 let from = from.map(|from| self.peer(from));
                 let pattern = Pattern { space: Space::Tagged, from, tag, ignore: 0 };
@@ -529,14 +532,14 @@ impl RankState {
     }
 
     /// Begins an operation of the program. The request has the number of the handle.
-    fn begin(&mut self, handle: Handle, begun: Begun) -> Request {
+    fn begin(&mut self, handle: Handle, started: StartedOperation) -> Request {
         self.open += 1;
-        self.shared.begin(handle, begun);
+        self.shared.begin(handle, started);
         Request(handle.0)
     }
 
-    fn begun(&self, request: Request) -> Begun {
-        self.shared.begun(Handle(request.0))
+    fn started(&self, request: Request) -> StartedOperation {
+        self.shared.started(Handle(request.0))
     }
 
     fn handle(&mut self, event: Event, context: &mut StepContext<'_>) {
@@ -596,7 +599,7 @@ impl RankState {
             return;
         }
         let called_at = match payload {
-            Source::Request { request, .. } => self.begun(request).called_at,
+            Source::Request { request, .. } => self.started(request).called_at,
             _ => self.called_at,
         };
         let id = context.flights.begin(self.rank, to, packet, spacing_ps, called_at);
@@ -646,7 +649,7 @@ impl RankState {
             Action::Complete { request, outcome } => self.complete(request, outcome, context),
             // The copy that completes the send. The numbers of bounce buffers do not matter here.
             Action::FillBounce { request, .. } => {
-                let bytes = self.begun(request).bytes;
+                let bytes = self.started(request).bytes;
                 self.free_at += cost.unexpected_copy_ps(bytes);
             }
             Action::AllocateUnexpected { .. } | Action::FreeUnexpected { .. } | Action::FreeBounce { .. } => {
@@ -683,12 +686,12 @@ impl RankState {
     }
 
     fn complete(&mut self, request: Request, outcome: Outcome, context: &mut StepContext<'_>) {
-        let begun = |rank_state: &RankState, source| {
-            let Begun { tag, bytes, .. } = rank_state.begun(request);
+        let started = |rank_state: &RankState, source| {
+            let StartedOperation { tag, bytes, .. } = rank_state.started(request);
             Status { source, tag, bytes, fault: None }
         };
         let status = match outcome {
-            Outcome::Done => begun(self, self.rank),
+            Outcome::Done => started(self, self.rank),
             // A receive has no notes. Reading them in an all-to-all would miss the caches.
             Outcome::Received { envelope, bytes, .. } => {
                 let source = self.peers.rank(envelope.from.0);
@@ -701,7 +704,7 @@ impl RankState {
             Outcome::Lost { peer, fault } if context.may_lose => {
                 // A receive from any rank has no source.
                 let source = peer.map_or(0, |peer| self.peers.rank(peer.0));
-                Status { fault: Some(fault), ..begun(self, source) }
+                Status { fault: Some(fault), ..started(self, source) }
             }
             other => panic!("{other:?} in a world without lost peers"),
         };

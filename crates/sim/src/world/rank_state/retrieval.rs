@@ -177,7 +177,7 @@ impl RankState {
             // Receives are mostly posted in the order in which messages arrive. Otherwise this read is only
             // useless.
             let receive = self.machine.posted_receive(Space::Tagged, place);
-            black_box(receive.is_some_and(|request| self.shared.is_under_way(Handle(request.0))));
+            black_box(receive.is_some_and(|request| self.shared.is_pending(Handle(request.0))));
             flights.is_single(train) && flights.peer(train).is_none_or(at_rest)
         });
         let messages = messages.count();
