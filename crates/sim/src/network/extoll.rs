@@ -92,7 +92,7 @@ struct TransitPacket {
     /// Packed coordinates of the node of `to`, see [`PackedRouting::place`].
     there: u32,
     /// The channel behind which the packet occupies a buffer.
-    holds: u32,
+    buffer_behind: u32,
 }
 
 /// Packets of a train that a NIC has not sent. Packet `next` is written at `ready_at`, the others follow at
@@ -145,8 +145,8 @@ pub struct Extoll {
 
 /// Number of channels of a node.
 const PORTS: u32 = DIRECTIONS + 2;
-const IN: u32 = DIRECTIONS;
-const OUT: u32 = DIRECTIONS + 1;
+const INJECTION: u32 = DIRECTIONS;
+const EJECTION: u32 = DIRECTIONS + 1;
 
 impl Extoll {
     /// A network without packets.
@@ -170,7 +170,7 @@ impl Extoll {
                 free_at: 0,
                 start_at: NEVER,
                 // Mailboxes bound the room behind an ejection channel.
-                room: if port == OUT { u32::MAX } else { buffer_packets },
+                room: if port == EJECTION { u32::MAX } else { buffer_packets },
                 leads_to: behind * PORTS,
                 place_behind: routing.place(behind),
             }
@@ -205,13 +205,13 @@ impl Extoll {
     #[inline]
     fn first_ready(&self, channel: u32) -> Picoseconds {
         let Channel { packet_queue, .. } = &self.channels[channel as usize];
-        if channel % PORTS == IN {
-            return self.ready_in(channel / PORTS);
+        if channel % PORTS == INJECTION {
+            return self.injection_ready_at(channel / PORTS);
         }
         let Some(first) = packet_queue.first() else { return NEVER };
         let TransitPacket { ready_at, to, .. } = self.packets[first];
         match channel % PORTS {
-            OUT if self.mailbox_room[to as usize] == 0 => NEVER,
+            EJECTION if self.mailbox_room[to as usize] == 0 => NEVER,
             _ => ready_at,
         }
     }
@@ -223,7 +223,7 @@ impl Extoll {
     }
 
     /// When the first packet of the NIC of a node is written.
-    fn ready_in(&self, node: u32) -> Picoseconds {
+    fn injection_ready_at(&self, node: u32) -> Picoseconds {
         self.sends_at[self.ranks_of(node)].iter().copied().min().unwrap_or(NEVER)
     }
 
@@ -246,11 +246,11 @@ impl Extoll {
             self.channels[channel as usize].start_at = NEVER;
             self.packet_hops += 1;
             let freed = match channel % PORTS {
-                IN => {
-                    self.start_in(now, channel, outputs);
+                INJECTION => {
+                    self.start_injection(now, channel, outputs);
                     None
                 }
-                OUT => Some(self.start_out(now, channel, outputs)),
+                EJECTION => Some(self.start_ejection(now, channel, outputs)),
                 _ => Some(self.start_link(now, channel, outputs)),
             };
             self.channels[channel as usize].ready_at = self.first_ready(channel);
@@ -268,7 +268,7 @@ impl Extoll {
     }
 
     /// From the NIC to the router. The ranks of the node send in turn, packet by packet.
-    fn start_in(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
+    fn start_injection(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
         let Parameters { ranks_per_node, nic_packets, inject_packet_ps, .. } = self.parameters;
         let node = channel / PORTS;
         let (turn, sends_at) = (self.turns[node as usize], &self.sends_at[self.ranks_of(node)]);
@@ -293,23 +293,29 @@ impl Extoll {
             outputs.push(from.max(now), Output::Released { rank });
         }
         let there = self.places[(to / ranks_per_node) as usize];
-        let packet =
-            TransitPacket { ready_at: now + inject_packet_ps, train, index, to, there, holds: channel };
+        let packet = TransitPacket {
+            ready_at: now + inject_packet_ps,
+            train,
+            index,
+            to,
+            there,
+            buffer_behind: channel,
+        };
         let place = self.packets.add(packet);
         self.carry(now, channel, place, inject_packet_ps, outputs);
     }
 
     /// From the router to memory. Returns the channel behind which a buffer became free.
-    fn start_out(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
+    fn start_ejection(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) -> u32 {
         let Channel { packet_queue, free_at, .. } = &mut self.channels[channel as usize];
         let place = self.packets.take_first(packet_queue).expect("a packet that can start");
-        let TransitPacket { train, index, to, holds, .. } = self.packets.remove(place);
+        let TransitPacket { train, index, to, buffer_behind, .. } = self.packets.remove(place);
         self.mailbox_room[to as usize] -= 1;
         let done = now + self.parameters.eject_packet_ps;
         *free_at = done;
         let part = TrainPart { train, to, first: index, count: 1, spacing_ps: 0 };
         outputs.push(done + self.parameters.ends_ps, Output::Arrived(part));
-        holds
+        buffer_behind
     }
 
     /// From router to router. Returns the channel behind which a buffer became free.
@@ -320,7 +326,7 @@ impl Extoll {
         let Parameters { link_packet_ps, hop_ps, .. } = self.parameters;
         let packet = &mut self.packets[place];
         packet.ready_at = now + hop_ps;
-        let freed = std::mem::replace(&mut packet.holds, channel);
+        let freed = std::mem::replace(&mut packet.buffer_behind, channel);
         self.carry(now, channel, place, link_packet_ps, outputs);
         freed
     }
@@ -339,7 +345,7 @@ impl Extoll {
         let carrier = &mut self.channels[channel as usize];
         carrier.free_at = now + packet_ps;
         carrier.room -= 1;
-        let port = self.routing.direction(carrier.place_behind, there).unwrap_or(OUT);
+        let port = self.routing.direction(carrier.place_behind, there).unwrap_or(EJECTION);
         let next = carrier.leads_to + port;
         let Channel { packet_queue, last_ready_at, .. } = &mut self.channels[next as usize];
         if packet_queue.is_empty() || *last_ready_at <= ready_at {
@@ -381,9 +387,9 @@ impl Network for Extoll {
         } else {
             Hold::Until(done)
         };
-        let way_in = from / ranks_per_node * PORTS + IN;
-        self.channels[way_in as usize].ready_at = self.first_ready(way_in);
-        self.schedule_start(now, way_in, outputs);
+        let injection_channel = from / ranks_per_node * PORTS + INJECTION;
+        self.channels[injection_channel as usize].ready_at = self.first_ready(injection_channel);
+        self.schedule_start(now, injection_channel, outputs);
         hold
     }
 
@@ -393,9 +399,9 @@ impl Network for Extoll {
         *room += 1;
         assert!(*room <= slots, "rank {rank} has retrieved a packet that never came");
         if *room == 1 {
-            let way_out = self.node(rank) * PORTS + OUT;
-            self.channels[way_out as usize].ready_at = self.first_ready(way_out);
-            self.schedule_start(now, way_out, outputs);
+            let ejection_channel = self.node(rank) * PORTS + EJECTION;
+            self.channels[ejection_channel as usize].ready_at = self.first_ready(ejection_channel);
+            self.schedule_start(now, ejection_channel, outputs);
         }
     }
 

@@ -26,7 +26,7 @@ use super::packet_queue::{PacketIndex, PacketQueue, Packets};
 use super::{Hold, Injection, Network, Output, Outputs, TrainId, TrainPart};
 use crate::Picoseconds;
 use crate::cost::Cost;
-use channel::{Channel, Leads, Moment};
+use channel::{Channel, LeadsTo, Moment};
 use sources::{Fetched, Outgoing, Sources};
 
 /// Parameters.
@@ -148,9 +148,9 @@ const ANSWER_BYTES: u32 = 4;
 /// Number of channels of a host: memory to adapter, adapter to leaf, adapter to memory. The ports of the
 /// switches follow.
 const HOST_CHANNELS: u32 = 3;
-const IN: u32 = 0;
-const UP: u32 = 1;
-const OUT: u32 = 2;
+const FETCH: u32 = 0;
+const UPLINK: u32 = 1;
+const DELIVERY: u32 = 2;
 
 /// The packet occupies no buffer.
 const NOWHERE: u32 = u32::MAX;
@@ -168,7 +168,7 @@ enum PacketKind {
 /// A packet in the network.
 #[derive(Clone, Copy, Debug)]
 struct TransitPacket {
-    what: PacketKind,
+    kind: PacketKind,
     index: u32,
     /// Whether it is the last packet of its train or answer.
     last: bool,
@@ -176,7 +176,7 @@ struct TransitPacket {
     to: u32,
     bytes: u32,
     /// The channel behind which the packet occupies a buffer.
-    holds: u32,
+    buffer_behind: u32,
     /// When the packet is ready for the channel in whose queue it stands.
     there: Moment,
 }
@@ -236,12 +236,13 @@ impl InfiniBand {
         );
         let hosts = tree.hosts();
         let channel = |leads| Channel::new(leads, buffer_packets);
-        // In the order of IN, UP and OUT, then the ports of the switches.
-        let of_hosts = (0..hosts).flat_map(|host| [Leads::In(host), Leads::Up(tree.leaf(host)), Leads::Out]);
+        // In the order of FETCH, UPLINK and DELIVERY, then the ports of the switches.
+        let of_hosts = (0..hosts)
+            .flat_map(|host| [LeadsTo::Adapter(host), LeadsTo::Leaf(tree.leaf(host)), LeadsTo::Memory]);
         let switch_ports = (0..tree.switches()).flat_map(|s| (0..tree.ports()).map(move |port| (s, port)));
         // No route leads up from the top level.
         let of_switches =
-            switch_ports.map(|(s, port)| Leads::On(tree.end(s, port).unwrap_or(End::Host(NOWHERE))));
+            switch_ports.map(|(s, port)| LeadsTo::Next(tree.end(s, port).unwrap_or(End::Host(NOWHERE))));
         let routes = (0..tree.switches()).flat_map(|s| (0..hosts).map(move |to| tree.port(s, to) as u16));
         InfiniBand {
             parameters,
@@ -265,30 +266,33 @@ impl InfiniBand {
 
     /// The channel that a packet for host `to` takes behind another one.
     #[inline]
-    fn next_channel(&self, leads: Leads, to: u32) -> u32 {
+    fn next_channel(&self, leads: LeadsTo, to: u32) -> u32 {
         match leads {
             // The adapter keeps a packet for its own host.
-            Leads::In(host) => host * HOST_CHANNELS + if to == host { OUT } else { UP },
-            Leads::Up(switch) | Leads::On(End::Switch(switch)) => self.switch_channel(switch, to),
-            Leads::On(End::Host(host)) => host * HOST_CHANNELS + OUT,
-            Leads::Out => unreachable!("memory is the end of a route"),
+            LeadsTo::Adapter(host) => host * HOST_CHANNELS + if to == host { DELIVERY } else { UPLINK },
+            LeadsTo::Leaf(switch) | LeadsTo::Next(End::Switch(switch)) => self.switch_channel(switch, to),
+            LeadsTo::Next(End::Host(host)) => host * HOST_CHANNELS + DELIVERY,
+            LeadsTo::Memory => unreachable!("memory is the end of a route"),
         }
     }
 
     /// Lets a channel carry its next packet, if the channel is idle and has room behind it. That frees a
     /// buffer, so that the channel before it may start as well, and so on back to an adapter.
     fn start(&mut self, now: Moment, mut channel: u32, outputs: &mut Outputs<Event>) {
-        while let Leads::Up(_) | Leads::On(_) | Leads::Out = self.channels[channel as usize].leads {
+        while let LeadsTo::Leaf(_) | LeadsTo::Next(_) | LeadsTo::Memory =
+            self.channels[channel as usize].leads
+        {
             let Some(held) = self.start_link(now, channel, outputs) else { return };
             self.channels[held as usize].room += 1;
             channel = held;
         }
-        self.start_in(now, channel, outputs);
+        self.start_fetch(now, channel, outputs);
     }
 
     /// Lets an adapter fetch its next packet, if it can.
-    fn start_in(&mut self, now: Moment, channel: u32, outputs: &mut Outputs<Event>) {
-        let Channel { leads: Leads::In(host), free_at, room, .. } = self.channels[channel as usize] else {
+    fn start_fetch(&mut self, now: Moment, channel: u32, outputs: &mut Outputs<Event>) {
+        let Channel { leads: LeadsTo::Adapter(host), free_at, room, .. } = self.channels[channel as usize]
+        else {
             panic!("channel {channel} does not lead from memory");
         };
         if room == 0 {
@@ -298,8 +302,9 @@ impl InfiniBand {
             Some(free_at)
         } else {
             match self.sources.fetch(now.at, host) {
-                Ok(Fetched { what, index, last, to, bytes }) => {
-                    let packet = TransitPacket { what, index, last, to, bytes, holds: NOWHERE, there: now };
+                Ok(Fetched { kind, index, last, to, bytes }) => {
+                    let packet =
+                        TransitPacket { kind, index, last, to, bytes, buffer_behind: NOWHERE, there: now };
                     let place = self.packets.add(packet);
                     let free_at = self.carry(now, channel, place, outputs);
                     self.sources.has_any(host).then_some(free_at)
@@ -333,7 +338,7 @@ impl InfiniBand {
             && !now.is_before(self.packets[first].there)
         {
             let place = self.packets.take_first(&mut state.packet_queue).expect("it was peeked");
-            held = Some(self.packets[place].holds);
+            held = Some(self.packets[place].buffer_behind);
             self.carry(now, channel, place, outputs);
             let state = &mut self.channels[channel as usize];
             if state.packet_queue.first().is_some_and(|next| !now.is_before(self.packets[next].there)) {
@@ -411,26 +416,26 @@ impl InfiniBand {
         let TransitPacket { to, bytes, .. } = self.packets[place];
         let leads = self.channels[channel as usize].leads;
         let busy_ps = match leads {
-            Leads::In(_) | Leads::Out => parameters.host_ps(bytes),
+            LeadsTo::Adapter(_) | LeadsTo::Memory => parameters.host_ps(bytes),
             _ => parameters.link_ps(bytes),
         };
         let free_at = now.at + busy_ps;
         self.channels[channel as usize].free_at = free_at;
-        if matches!(leads, Leads::Out) {
+        if matches!(leads, LeadsTo::Memory) {
             let packet = self.packets.remove(place);
             self.deliver(free_at, packet, outputs);
             return free_at;
         }
         let next = self.next_channel(leads, to);
         let there_at = match leads {
-            Leads::In(_) => free_at,
+            LeadsTo::Adapter(_) => free_at,
             // The adapter at the end waits for the whole packet.
-            _ if next == to * HOST_CHANNELS + OUT => free_at + parameters.hop_ps,
+            _ if next == to * HOST_CHANNELS + DELIVERY => free_at + parameters.hop_ps,
             _ => now.at + parameters.hop_ps,
         };
         self.channels[channel as usize].room -= 1;
         let there = Moment { at: there_at, sequence: outputs.draw() };
-        self.packets[place].holds = channel;
+        self.packets[place].buffer_behind = channel;
         self.packets[place].there = there;
         let state = &mut self.channels[next as usize];
         if state.packet_queue.is_empty() || state.last_there_at <= there_at {
@@ -448,7 +453,7 @@ impl InfiniBand {
     fn deliver(&mut self, at: Picoseconds, packet: TransitPacket, outputs: &mut Outputs<Event>) {
         let Parameters { send_ps, receive_ps, read_ps, .. } = self.parameters;
         let sequence = outputs.draw();
-        match packet.what {
+        match packet.kind {
             PacketKind::Train { train, rank } => {
                 let part = TrainPart { train, to: rank, first: packet.index, count: 1, spacing_ps: 0 };
                 outputs.push_with_sequence(at + send_ps + receive_ps, sequence, Output::Arrived(part));
@@ -474,7 +479,7 @@ impl InfiniBand {
         let Injection { train, from, to, packets, payload_bytes, spacing_ps } = injection;
         let bytes = payload_bytes.div_ceil(u64::from(packets)) as u32 + MESSAGE_HEADER_BYTES;
         let outgoing = Outgoing {
-            what: PacketKind::Train { train, rank: to },
+            kind: PacketKind::Train { train, rank: to },
             to: self.parameters.node(to),
             next: 0,
             count: packets,
@@ -491,7 +496,7 @@ impl InfiniBand {
         let own = self.parameters.ranks_per_node;
         self.sources.add(host, own, outgoing);
         let moment = Moment { at: now, sequence: outputs.present() };
-        self.start_in(moment, host * HOST_CHANNELS + IN, outputs);
+        self.start_fetch(moment, host * HOST_CHANNELS + FETCH, outputs);
     }
 }
 
@@ -507,7 +512,7 @@ impl Network for InfiniBand {
         let (host, place, outgoing) = self.outgoing(now, injection);
         self.sources.add(host, place, outgoing);
         let moment = Moment { at: now, sequence: outputs.present() };
-        self.start_in(moment, host * HOST_CHANNELS + IN, outputs);
+        self.start_fetch(moment, host * HOST_CHANNELS + FETCH, outputs);
         Hold::Until(now + u64::from(packets) * spacing_ps)
     }
 
@@ -542,7 +547,7 @@ impl Network for InfiniBand {
                 if look.at == now.at {
                     *look = Moment::NEVER;
                 }
-                self.start_in(now, channel, outputs);
+                self.start_fetch(now, channel, outputs);
             }
             Event::Look(channel) => {
                 let now = Moment { at: now, sequence: outputs.present() };
@@ -556,7 +561,7 @@ impl Network for InfiniBand {
                 let Get { to, from, .. } = self.gets[get as usize];
                 let (host, owner) = (self.parameters.node(to), self.parameters.node(from));
                 let request = Outgoing {
-                    what: PacketKind::Request { get },
+                    kind: PacketKind::Request { get },
                     to: owner,
                     next: 0,
                     count: 1,
@@ -574,7 +579,7 @@ impl Network for InfiniBand {
                 let count = bytes.div_ceil(mtu_bytes).max(1);
                 let last_bytes = (bytes - (count - 1) * mtu_bytes) as u32;
                 let answer = Outgoing {
-                    what: PacketKind::Answer { get },
+                    kind: PacketKind::Answer { get },
                     to: host,
                     next: 0,
                     count: count as u32,

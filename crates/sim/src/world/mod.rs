@@ -222,7 +222,7 @@ pub struct World<N: Network> {
     parts: Vec<TrainPart>,
     free_parts: Vec<u32>,
     /// Work that ranks leave for the world; empty between steps.
-    left: rank_state::DeferredWork,
+    deferred: rank_state::DeferredWork,
     /// No other rank influences what a sender does next: the network never holds it, and the scheme grants
     /// nothing.
     sends_never_wait: bool,
@@ -272,7 +272,7 @@ impl<N: Network> World<N> {
             chunks: Chunks::default(),
             parts: Vec::new(),
             free_parts: Vec::new(),
-            left: rank_state::DeferredWork::default(),
+            deferred: rank_state::DeferredWork::default(),
             sends_never_wait,
             looks_ahead: lookahead::supports_lookahead(&spec.config),
             may_give_up: spec.may_give_up(),
@@ -578,12 +578,12 @@ impl<N: Network> World<N> {
         &mut self,
         now: Picoseconds,
         rank: u32,
-        happens: impl FnOnce(&mut RankState, &mut rank_state::StepContext<'_>) -> R,
+        action: impl FnOnce(&mut RankState, &mut rank_state::StepContext<'_>) -> R,
     ) -> R {
         let may_lose = self.may_lose();
         let (cost, percent) = cost_of(rank, &self.spec, self.faults.as_ref());
         let looks_ahead = self.looks_ahead && self.checks.is_none() && !may_lose;
-        let mut surroundings = rank_state::StepContext {
+        let mut context = rank_state::StepContext {
             spec: &self.spec,
             cost,
             percent,
@@ -595,16 +595,16 @@ impl<N: Network> World<N> {
             records: &mut self.records,
             latency_ns: &mut self.latency_ns,
             posted_buffers: self.posted_buffers.as_mut(),
-            left: &mut self.left,
+            deferred: &mut self.deferred,
             retrieved: false,
             already_arrived: None,
             send_from: self.network.send_from(rank),
             sends_never_wait: self.sends_never_wait,
             looks_ahead,
         };
-        let result = happens(&mut self.rank_states[rank as usize], &mut surroundings);
-        let rank_state::StepContext { retrieved, already_arrived, .. } = surroundings;
-        if already_arrived.is_some() || !self.left.is_empty() {
+        let result = action(&mut self.rank_states[rank as usize], &mut context);
+        let rank_state::StepContext { retrieved, already_arrived, .. } = context;
+        if already_arrived.is_some() || !self.deferred.is_empty() {
             self.do_deferred_work(now, rank, already_arrived, retrieved);
         } else if retrieved {
             self.network.retrieved(now, rank, &mut self.outputs);
@@ -616,7 +616,7 @@ impl<N: Network> World<N> {
         result
     }
 
-    /// Does the work that a rank has left for the world. `retrieved`: the rank has retrieved a packet.
+    /// Does the work that a rank leaves for the world. `retrieved`: the rank has retrieved a packet.
     fn do_deferred_work(
         &mut self,
         now: Picoseconds,
@@ -624,13 +624,13 @@ impl<N: Network> World<N> {
         already_arrived: Option<TrainId>,
         retrieved: bool,
     ) {
-        let mut attaches = std::mem::take(&mut self.left.attaches);
-        let mut injections = self.left.injections.iter();
+        let mut attaches = std::mem::take(&mut self.deferred.attaches);
+        let mut injections = self.deferred.injections.iter();
         for (to, called) in attaches.drain(..) {
             // Mailboxes of these networks know all senders from the start, so attaching costs no packet.
             if !self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to)) {
                 let peer =
-                    self.rank_states[to as usize].attached(now, rank, &self.spec, &mut self.left.scratch);
+                    self.rank_states[to as usize].attached(now, rank, &self.spec, &mut self.deferred.scratch);
                 // With credits every message is answered, and another message often follows the answer.
                 if self.spec.config.scheme.grants() {
                     self.rank_states[rank as usize].set_number_at_peer(called, peer);
@@ -647,24 +647,24 @@ impl<N: Network> World<N> {
                 checks.attached(to);
             }
         }
-        self.left.attaches = attaches;
+        self.deferred.attaches = attaches;
         if let Some(train) = already_arrived {
             let to = self.flights.destination(train);
             let arrival = self.arrival(TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
             self.schedule(now, arrival);
         }
-        for (handle, peer) in self.left.readings.drain(..) {
+        for (handle, peer) in self.deferred.readings.drain(..) {
             let slots = self.rank_states[peer as usize].slots_of(rank);
             self.rank_states[rank as usize].read(handle, slots);
         }
-        for (at, train) in self.left.injections.drain(..) {
+        for (at, train) in self.deferred.injections.drain(..) {
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
         // The network draws its sequence numbers here: after departing trains, before remote gets.
         if retrieved {
             self.network.retrieved(now, rank, &mut self.outputs);
         }
-        for get in self.left.gets.drain(..) {
+        for get in self.deferred.gets.drain(..) {
             let number = match &mut self.faults {
                 Some(faults) => faults.get_begins(rank, get.number, get.from),
                 None => get.number,
@@ -672,11 +672,11 @@ impl<N: Network> World<N> {
             self.network.get(get.at, rank, get.from, get.bytes, number, &mut self.outputs);
         }
         self.take_outputs();
-        let mut severed = std::mem::take(&mut self.left.severed);
+        let mut severed = std::mem::take(&mut self.deferred.severed);
         for peer in severed.drain(..) {
             self.severed(now, rank, peer);
         }
-        self.left.severed = severed;
+        self.deferred.severed = severed;
     }
 }
 

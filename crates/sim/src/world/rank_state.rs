@@ -44,7 +44,7 @@ pub(super) struct StepContext<'a> {
     pub latency_ns: &'a mut Histogram<u64>,
     /// Only with the scheme `hardware`.
     pub posted_buffers: Option<&'a mut PostedBuffers>,
-    pub left: &'a mut DeferredWork,
+    pub deferred: &'a mut DeferredWork,
     /// The network accepts no send of ours before this time.
     pub send_from: Picoseconds,
     /// No other rank influences what a sender does next.
@@ -450,7 +450,7 @@ impl RankState {
 
     /// Whether the program can continue at `free_at` in this step.
     fn can_continue(&self, now: Picoseconds, context: &StepContext<'_>) -> bool {
-        let DeferredWork { injections, gets, attaches, readings, .. } = &*context.left;
+        let DeferredWork { injections, gets, attaches, readings, .. } = &*context.deferred;
         // The world asks the network for gets, and other ranks for their slots, in order of time.
         if self.phase != Phase::Running || !gets.is_empty() || !readings.is_empty() {
             return false;
@@ -524,7 +524,7 @@ impl RankState {
                 let status = Status { bytes: self.free_at, ..Status::default() };
                 self.shared.complete_since(handle, status, self.since);
             }
-            Call::Credits { handle, peer } => context.left.readings.push((handle, peer)),
+            Call::Credits { handle, peer } => context.deferred.readings.push((handle, peer)),
             Call::Record { name, index, value } => {
                 context.records.push(Record { at: self.free_at, rank: self.rank, name, index, value });
             }
@@ -553,8 +553,8 @@ impl RankState {
         context: &mut StepContext<'_>,
         something: impl FnOnce(&mut Endpoint, &mut Vec<Action>),
     ) {
-        let mut actions = std::mem::take(&mut context.left.actions);
-        self.machine.exchange_scratch(&mut context.left.scratch);
+        let mut actions = std::mem::take(&mut context.deferred.actions);
+        self.machine.exchange_scratch(&mut context.deferred.scratch);
         something(&mut self.machine, &mut actions);
         loop {
             let mut train = None;
@@ -567,11 +567,11 @@ impl RankState {
                 }
             }
             actions.clear();
-            let Some(event) = context.left.events.pop_front() else { break };
+            let Some(event) = context.deferred.events.pop_front() else { break };
             self.machine.handle(instant(self.free_at), event, &mut actions);
         }
-        self.machine.exchange_scratch(&mut context.left.scratch);
-        context.left.actions = actions;
+        self.machine.exchange_scratch(&mut context.deferred.scratch);
+        context.deferred.actions = actions;
     }
 
     /// Sends a packet, in the train of the packets before it if it fits.
@@ -611,7 +611,7 @@ impl RankState {
             *train = None; // the packets behind it cross the network
             return;
         }
-        context.left.injections.push((leaves_at, id));
+        context.deferred.injections.push((leaves_at, id));
         *train = Some(id);
     }
 
@@ -620,11 +620,11 @@ impl RankState {
         match *action {
             Action::Transmit { .. } => unreachable!("`act` transmits packets"),
             Action::Connect { to } => {
-                context.left.attaches.push((self.peers.rank(to.0), to));
+                context.deferred.attaches.push((self.peers.rank(to.0), to));
                 let WorldSpec { quota_slots, ref config, .. } = *context.spec;
                 let credit_slots = config.credit_slots;
                 let start_slots = context.spec.start_slots();
-                context.left.events.push_back(Event::Connected {
+                context.deferred.events.push_back(Event::Connected {
                     peer: to,
                     quota_slots,
                     start_slots,
@@ -635,7 +635,7 @@ impl RankState {
             Action::AskRoom { to, .. } => self.ask_room(to, context),
             Action::Retire => {
                 let (from, packet) =
-                    context.left.arrived.take().expect("a packet is retired once, after its arrival");
+                    context.deferred.arrived.take().expect("a packet is retired once, after its arrival");
                 self.retire(from, &packet, context);
             }
             Action::Place { to, bytes } => self.free_at += place_ps(to, bytes, cost),
@@ -643,7 +643,7 @@ impl RankState {
             Action::Copy { transfer, peer, bytes, .. } => {
                 self.free_at += cost.get_ps;
                 let get = Get { at: self.free_at, from: self.peers.rank(peer.0), bytes, number: transfer.0 };
-                context.left.gets.push(get);
+                context.deferred.gets.push(get);
                 self.gets += 1;
             }
             Action::Complete { request, outcome } => self.complete(request, outcome, context),
@@ -655,7 +655,7 @@ impl RankState {
             Action::AllocateUnexpected { .. } | Action::FreeUnexpected { .. } | Action::FreeBounce { .. } => {
             }
             Action::DropPeer { peer } if context.may_lose => {
-                context.left.severed.push(self.peers.rank(peer.0))
+                context.deferred.severed.push(self.peers.rank(peer.0))
             }
             Action::DropPeer { .. }
             | Action::Notify { .. }
@@ -669,7 +669,7 @@ impl RankState {
     fn ask_room(&mut self, peer: Peer, context: &mut StepContext<'_>) {
         let Some(posted_buffers) = &mut context.posted_buffers else {
             // A mailbox without flow control has as many slots as needed.
-            context.left.events.push_back(Event::Room { peer, slots: 1 << 30 });
+            context.deferred.events.push_back(Event::Room { peer, slots: 1 << 30 });
             return;
         };
         let to = self.peers.rank(peer.0);
@@ -681,7 +681,7 @@ impl RankState {
                 let payload_bytes = self.machine.next_payload_bytes(peer).min(u64::from(most_bytes));
                 posted_buffers.begun.push(Attempt { at: self.free_at, to, payload_bytes });
             }
-            slots => context.left.events.push_back(Event::Room { peer, slots }),
+            slots => context.deferred.events.push_back(Event::Room { peer, slots }),
         }
     }
 

@@ -22,17 +22,17 @@ use crate::network::Outputs;
 use crate::network::fat_tree::End;
 use crate::queue::Sequence;
 
-/// Where a channel leads.
+/// The end of a channel.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Leads {
+pub(super) enum LeadsTo {
     /// From the memory of this host to its adapter.
-    In(u32),
-    /// From an adapter to this switch.
-    Up(u32),
+    Adapter(u32),
+    /// From an adapter to this leaf switch.
+    Leaf(u32),
     /// From an adapter to memory.
-    Out,
-    /// From a switch.
-    On(End),
+    Memory,
+    /// From a switch to another switch or to a host.
+    Next(End),
 }
 
 /// A time, and the sequence number among events of that time.
@@ -59,7 +59,7 @@ impl Moment {
 /// starts a packet or finds that it is busy, see [`super::InfiniBand::plan`].
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
-    pub leads: Leads,
+    pub leads: LeadsTo,
     /// Packets that wait for the channel or travel to it, in order of time. Unused from memory to adapter,
     /// where packets wait in the sources.
     pub packet_queue: PacketQueue,
@@ -76,7 +76,7 @@ pub(super) struct Channel {
 
 impl Channel {
     /// A channel without packets, with `buffer_packets` buffers behind it.
-    pub fn new(leads: Leads, buffer_packets: u32) -> Channel {
+    pub fn new(leads: LeadsTo, buffer_packets: u32) -> Channel {
         Channel {
             leads,
             packet_queue: PacketQueue::EMPTY,
@@ -84,7 +84,7 @@ impl Channel {
             free_at: 0,
             look: Moment::NEVER,
             due: Moment::NEVER,
-            room: if matches!(leads, Leads::Out) { u32::MAX } else { buffer_packets }, // memory takes everything
+            room: if matches!(leads, LeadsTo::Memory) { u32::MAX } else { buffer_packets }, // memory takes everything
         }
     }
 

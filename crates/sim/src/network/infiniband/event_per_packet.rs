@@ -58,11 +58,19 @@ impl EventPerPacket {
             if free_at > now {
                 return self.look_at(channel, free_at, outputs);
             }
-            let place = if let Leads::In(host) = leads {
+            let place = if let LeadsTo::Adapter(host) = leads {
                 match self.network.sources.fetch(now, host) {
-                    Ok(Fetched { what, index, last, to, bytes }) => {
-                        let (holds, there) = (NOWHERE, Moment::NEVER);
-                        self.network.packets.add(TransitPacket { what, index, last, to, bytes, holds, there })
+                    Ok(Fetched { kind, index, last, to, bytes }) => {
+                        let (buffer_behind, there) = (NOWHERE, Moment::NEVER);
+                        self.network.packets.add(TransitPacket {
+                            kind,
+                            index,
+                            last,
+                            to,
+                            bytes,
+                            buffer_behind,
+                            there,
+                        })
                     }
                     Err(Some(ready_at)) => return self.look_at(channel, ready_at, outputs),
                     Err(None) => return,
@@ -72,10 +80,10 @@ impl EventPerPacket {
             } else {
                 return;
             };
-            let held = self.network.packets[place].holds;
+            let held = self.network.packets[place].buffer_behind;
             let free_at = self.carry(now, channel, place, outputs);
             let more = match leads {
-                Leads::In(host) => self.network.sources.has_any(host),
+                LeadsTo::Adapter(host) => self.network.sources.has_any(host),
                 _ => !self.waiting[channel as usize].queue.is_empty(),
             };
             if more {
@@ -99,27 +107,27 @@ impl EventPerPacket {
         let network = &mut self.network;
         let parameters = network.parameters;
         network.packet_hops += 1;
-        let TransitPacket { what, index, to, bytes, .. } = network.packets[place];
+        let TransitPacket { kind, index, to, bytes, .. } = network.packets[place];
         let leads = network.channels[channel as usize].leads;
-        let at_host = matches!(leads, Leads::In(_) | Leads::Out);
+        let at_host = matches!(leads, LeadsTo::Adapter(_) | LeadsTo::Memory);
         let busy_ps = if at_host { parameters.host_ps(bytes) } else { parameters.link_ps(bytes) };
         let free_at = now + busy_ps;
         network.channels[channel as usize].free_at = free_at;
-        if let (Leads::Out, PacketKind::Train { train, rank }) = (leads, what) {
+        if let (LeadsTo::Memory, PacketKind::Train { train, rank }) = (leads, kind) {
             network.packets.remove(place);
             let part = TrainPart { train, to: rank, first: index, count: 1, spacing_ps: 0 };
             let at = free_at + parameters.send_ps + parameters.receive_ps;
             outputs.push(at, Output::Arrived(part));
             return free_at;
         }
-        let to_host = network.next_channel(leads, to) == to * HOST_CHANNELS + OUT;
+        let to_host = network.next_channel(leads, to) == to * HOST_CHANNELS + DELIVERY;
         let behind_ps = match (at_host, to_host) {
             (true, _) => busy_ps,
             (false, true) => parameters.hop_ps + busy_ps,
             (false, false) => parameters.hop_ps,
         };
         network.channels[channel as usize].room -= 1;
-        network.packets[place].holds = channel;
+        network.packets[place].buffer_behind = channel;
         self.waiting[channel as usize].crossing.push_back(place);
         outputs.remind(now + behind_ps, EagerEvent::Behind(channel));
         free_at
@@ -136,7 +144,7 @@ impl Network for EventPerPacket {
     fn inject(&mut self, now: Picoseconds, injection: Injection, outputs: &mut Outputs<EagerEvent>) -> Hold {
         let (host, place, outgoing) = self.network.outgoing(now, injection);
         self.network.sources.add(host, place, outgoing);
-        self.start(now, host * HOST_CHANNELS + IN, outputs);
+        self.start(now, host * HOST_CHANNELS + FETCH, outputs);
         Hold::Until(now + u64::from(injection.packets) * injection.spacing_ps)
     }
 

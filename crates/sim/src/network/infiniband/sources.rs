@@ -12,7 +12,7 @@ use crate::Picoseconds;
 /// their spacing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    pub what: PacketKind,
+    pub kind: PacketKind,
     pub to: u32,
     pub next: u32,
     pub count: u32,
@@ -32,7 +32,7 @@ struct Source {
 /// A packet that an adapter has fetched.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
-    pub what: PacketKind,
+    pub kind: PacketKind,
     pub index: u32,
     /// Whether it is the last packet of its train or answer.
     pub last: bool,
@@ -100,7 +100,7 @@ impl Sources {
             self.turns[host as usize] = if place + 1 == self.count { 0 } else { place + 1 };
             let Source { first, behind } = &mut self.sources[index];
             let outgoing = first.as_mut().expect("it is ready");
-            let Outgoing { what, to, next, count, packet_bytes, last_bytes, .. } = *outgoing;
+            let Outgoing { kind, to, next, count, packet_bytes, last_bytes, .. } = *outgoing;
             let last = next + 1 == count;
             outgoing.next += 1;
             outgoing.ready_at += outgoing.spacing_ps;
@@ -110,7 +110,7 @@ impl Sources {
             }
             self.ready_at[index] = first.map_or(NEVER, |first| first.ready_at);
             let bytes = if last { last_bytes } else { packet_bytes };
-            return Ok(Fetched { what, index: next, last, to, bytes });
+            return Ok(Fetched { kind, index: next, last, to, bytes });
         }
         Err((earliest != NEVER).then_some(earliest))
     }

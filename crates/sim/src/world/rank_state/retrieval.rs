@@ -106,7 +106,7 @@ impl RankState {
                 }
                 Some(FastArrival::Credits { credits_due }) => credits_due,
                 None => {
-                    context.left.arrived = Some((from, packet));
+                    context.deferred.arrived = Some((from, packet));
                     return self.handle(Event::Arrived { from: peer, packet }, context);
                 }
             }
