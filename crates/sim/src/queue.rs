@@ -63,7 +63,7 @@ pub struct Queue<E> {
     /// The sequence number of the event that was pushed last.
     last_sequence: Sequence,
     /// Some event was pushed behind events with later sequence numbers.
-    shuffled: bool,
+    unsorted: bool,
     /// Which levels, and which buckets of a level, hold events.
     levels: u32,
     occupied: [u64; LEVELS],
@@ -86,7 +86,7 @@ impl<E: Copy> Queue<E> {
             now: 0,
             count: 0,
             last_sequence: Sequence(0),
-            shuffled: false,
+            unsorted: false,
             levels: 0,
             occupied: [0; LEVELS],
             buckets: (0..LEVELS * DIGITS).map(|_| Vec::new()).collect(),
@@ -120,7 +120,7 @@ impl<E: Copy> Queue<E> {
         self.count += 1;
         let late = sequence.is_before(self.last_sequence);
         if late {
-            self.shuffled = true;
+            self.unsorted = true;
         } else {
             self.last_sequence = sequence;
         }
@@ -131,7 +131,7 @@ impl<E: Copy> Queue<E> {
                 order(&mut self.present[self.popped..]);
             }
         } else {
-            self.file(entry);
+            self.insert(entry);
         }
     }
 
@@ -152,7 +152,7 @@ impl<E: Copy> Queue<E> {
     }
 
     #[inline]
-    fn file(&mut self, entry: Entry<E>) {
+    fn insert(&mut self, entry: Entry<E>) {
         let at = entry.at;
         let highest_bit = 63 - (at ^ self.now).leading_zeros();
         let level = (highest_bit / DIGIT_BITS) as usize;
@@ -179,7 +179,7 @@ impl<E: Copy> Queue<E> {
         if level == 0 {
             std::mem::swap(&mut self.present, &mut self.buckets[index]);
             self.now = self.present[0].at;
-            if self.shuffled {
+            if self.unsorted {
                 order(&mut self.present);
             }
             return true;
@@ -190,10 +190,10 @@ impl<E: Copy> Queue<E> {
             if entry.at == self.now {
                 self.present.push(entry);
             } else {
-                self.file(entry);
+                self.insert(entry);
             }
         }
-        if self.shuffled {
+        if self.unsorted {
             order(&mut self.present);
         }
         dealt.clear();

@@ -134,7 +134,7 @@ pub struct Extoll {
     /// the entries of all ranks of a node.
     sends_at: Vec<Picoseconds>,
     /// By node: the rank on the node that sends next.
-    turns: Vec<u32>,
+    next_ranks: Vec<u32>,
     /// By rank: free slots of the mailbox.
     mailbox_room: Vec<u32>,
     routing: PackedRouting,
@@ -181,7 +181,7 @@ impl Extoll {
             packets: Packets::default(),
             senders: vec![Sender::default(); ranks],
             sends_at: vec![NEVER; ranks],
-            turns: vec![0; mesh.nodes() as usize],
+            next_ranks: vec![0; mesh.nodes() as usize],
             mailbox_room: vec![mailbox_slots.unwrap_or(u32::MAX); ranks],
             routing,
             places: (0..mesh.nodes()).map(|node| routing.place(node)).collect(),
@@ -271,11 +271,11 @@ impl Extoll {
     fn start_injection(&mut self, now: Picoseconds, channel: u32, outputs: &mut Outputs<Event>) {
         let Parameters { ranks_per_node, nic_packets, inject_packet_ps, .. } = self.parameters;
         let node = channel / PORTS;
-        let (turn, sends_at) = (self.turns[node as usize], &self.sends_at[self.ranks_of(node)]);
+        let (turn, sends_at) = (self.next_ranks[node as usize], &self.sends_at[self.ranks_of(node)]);
         let is_ready = |&turn: &u32| sends_at[turn as usize] <= now;
         let turn =
             (turn..ranks_per_node).chain(0..turn).find(is_ready).expect("some rank has a packet ready");
-        self.turns[node as usize] = (turn + 1) % ranks_per_node;
+        self.next_ranks[node as usize] = (turn + 1) % ranks_per_node;
         let rank = node * ranks_per_node + turn;
         let sender = &mut self.senders[rank as usize];
         let waiting = sender.waiting.front_mut().expect("it has a packet ready");

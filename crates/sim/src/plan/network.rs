@@ -15,12 +15,12 @@ use crate::network::parameters::{Kind, Model, replace};
 
 /// A network with its parameters.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct PlanNetwork {
     /// The model, with replaced keys.
     pub model: Model,
 }
 
-impl Chosen {
+impl PlanNetwork {
     /// Prices of its processors.
     pub fn cost(&self) -> Cost {
         self.model.cost
@@ -68,7 +68,7 @@ pub fn choose(
     network: &Value<'_>,
     cost: Option<&Value<'_>>,
     directory: &Path,
-) -> Result<(Chosen, String), SpannedError> {
+) -> Result<(PlanNetwork, String), SpannedError> {
     let span = network.span();
     let Some(table) = network.get_ref().as_table() else {
         let what = String::from("network is not a table; allowed: { file = \"extoll\" }");
@@ -120,7 +120,7 @@ pub fn choose(
         name.push_str(&format!(" {key}={shown_value}"));
     }
     let model = Model::parse(&changed, &shown).map_err(|error| refuse(error.to_string()))?;
-    Ok((Chosen { model }, name))
+    Ok((PlanNetwork { model }, name))
 }
 
 /// The keys and values of a table.

@@ -13,7 +13,7 @@ use weir_proto::{
     Scheme,
 };
 
-use super::network::{self, Chosen};
+use super::network::{self, PlanNetwork};
 use super::table::SpannedError;
 use crate::goal::Schedule;
 use crate::workload::Workload;
@@ -141,7 +141,7 @@ pub struct Setup {
     /// The settings, as the plan states them.
     pub settings: Settings,
     /// The network with its parameters.
-    pub network: Chosen,
+    pub network: PlanNetwork,
     /// The programs.
     pub programs: Programs,
 }
@@ -200,7 +200,7 @@ impl Setup {
             missing("network is missing; allowed: { file = \"extoll\" }, the name of a file in experiments/networks")
         })?;
         let cost = table.remove("cost");
-        let (chosen, network_name) = network::choose(&network, cost.as_ref(), networks)?;
+        let (network, network_name) = network::choose(&network, cost.as_ref(), networks)?;
         let workload = table
             .remove("workload")
             .ok_or_else(|| missing("workload is missing; allowed: workload.NAME = { ... }"))?;
@@ -214,7 +214,7 @@ impl Setup {
             return Err(SpannedError { span: keys.ranks.span(), what });
         }
         let (programs, workload_json) = read_workload(&workload, directory, keys.ranks.get_ref())?;
-        let settings = keys.settings(network_name, workload_json, seed, &chosen)?;
+        let settings = keys.settings(network_name, workload_json, seed, &network)?;
         if let Programs::Named(Workload::AlltoallLocal(local)) = &programs
             && ![0, local.ranks_per_node].contains(&settings.ranks_per_node)
         {
@@ -224,7 +224,7 @@ impl Setup {
             );
             return Err(SpannedError { span: workload.span(), what });
         }
-        Ok(Setup { settings, network: chosen, programs })
+        Ok(Setup { settings, network, programs })
     }
 
     /// The same world without flow control.
@@ -306,13 +306,13 @@ impl Setup {
 impl Keys {
     fn settings(
         self,
-        network: String,
+        network_name: String,
         workload: serde_json::Value,
         seed: u64,
-        chosen: &Chosen,
+        network: &PlanNetwork,
     ) -> Result<Settings, SpannedError> {
         let ranks = *self.ranks.get_ref();
-        let (ranks_per_node, mesh_nodes) = self.mesh(ranks, chosen)?;
+        let (ranks_per_node, mesh_nodes) = self.mesh(ranks, network)?;
         let scheme = *self.scheme.get_ref();
         let at_scheme = |what: String| SpannedError { span: self.scheme.span(), what };
         let credit_slots = self.credit_slots.as_ref().map_or(CREDIT_SLOTS, |slots| *slots.get_ref());
@@ -330,7 +330,7 @@ impl Keys {
             return Err(SpannedError { span: bytes.span(), what });
         }
         let mut settings = Settings {
-            network,
+            network: network_name,
             ranks,
             ranks_per_node,
             mesh_nodes,
@@ -415,9 +415,9 @@ impl Keys {
     }
 
     /// Ranks of a node, and the mesh; 0 and empty on networks without them.
-    fn mesh(&self, ranks: u32, chosen: &Chosen) -> Result<(u32, String), SpannedError> {
+    fn mesh(&self, ranks: u32, network: &PlanNetwork) -> Result<(u32, String), SpannedError> {
         let ranks_per_node = self.ranks_per_node.as_ref().map_or(1, |ranks| *ranks.get_ref());
-        if !chosen.has_mesh() {
+        if !network.has_mesh() {
             let refuse = |name: &str, span, allowed: &str| {
                 Err(SpannedError {
                     span,
@@ -427,7 +427,7 @@ impl Keys {
             if let Some(mesh) = &self.mesh_nodes {
                 return refuse("mesh_nodes", mesh.span(), "extoll");
             }
-            return match (chosen.places(ranks_per_node), &self.ranks_per_node) {
+            return match (network.places(ranks_per_node), &self.ranks_per_node) {
                 (None, None) => Ok((0, String::new())),
                 (None, Some(given)) => refuse("ranks_per_node", given.span(), "extoll and infiniband"),
                 (Some(places), _) if ranks_per_node > 0 && u64::from(ranks) <= places => {

@@ -86,7 +86,7 @@ pub(super) struct Checks {
     /// By receiver: attached senders, and slots that belong to them.
     claims: Vec<(u64, u64)>,
     /// Ranks that have crashed, and pairs that were given up, in both directions.
-    dead: BTreeSet<u32>,
+    crashed: BTreeSet<u32>,
     severed: BTreeSet<(u32, u32)>,
     /// The first violation.
     pub violation: Option<String>,
@@ -128,7 +128,7 @@ impl Checks {
             eager_bytes: config.eager_bytes,
             pairs: HashMap::default(),
             claims: vec![(0, 0); spec.ranks as usize],
-            dead: BTreeSet::new(),
+            crashed: BTreeSet::new(),
             severed: BTreeSet::new(),
             violation: None,
         }
@@ -141,8 +141,8 @@ impl Checks {
     }
 
     /// `rank` has crashed. It is exempt from now on.
-    pub fn died(&mut self, rank: u32) {
-        self.dead.insert(rank);
+    pub fn crashed(&mut self, rank: u32) {
+        self.crashed.insert(rank);
         for to in 0..self.claims.len() as u32 {
             self.release(rank, to);
         }
@@ -167,11 +167,11 @@ impl Checks {
 
     /// Whether any rank has crashed or was given up.
     pub fn any_peer_lost(&self) -> bool {
-        !self.dead.is_empty() || !self.severed.is_empty()
+        !self.crashed.is_empty() || !self.severed.is_empty()
     }
 
     fn is_excluded(&self, from: u32, to: u32) -> bool {
-        !self.dead.is_empty() && (self.dead.contains(&from) || self.dead.contains(&to))
+        !self.crashed.is_empty() && (self.crashed.contains(&from) || self.crashed.contains(&to))
             || !self.severed.is_empty() && self.severed.contains(&(from, to))
     }
 

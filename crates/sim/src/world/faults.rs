@@ -232,7 +232,7 @@ impl<N: Network> World<N> {
         }
         let notified_at = now + state.notice_ps;
         if let Some(checks) = &mut self.checks {
-            checks.died(rank);
+            checks.crashed(rank);
         }
         self.trace.note(now ^ u64::from(rank) << 48);
         let rank_state = &mut self.rank_states[rank as usize];
@@ -242,7 +242,7 @@ impl<N: Network> World<N> {
         while let Some((train, _)) =
             self.rank_states[rank as usize].mailbox.retrieve(Picoseconds::MAX, &mut self.chunks)
         {
-            self.flights.discard(train);
+            self.trains.discard(train);
             self.network.retrieved(now, rank, &mut self.outputs);
         }
         self.take_outputs();
@@ -261,7 +261,7 @@ impl<N: Network> World<N> {
     /// Drops packets for a crashed rank.
     pub(super) fn drop_packets(&mut self, now: Picoseconds, part: crate::network::TrainPart) {
         for _ in 0..part.count {
-            self.flights.discard(part.train);
+            self.trains.discard(part.train);
             self.network.retrieved(now, part.to, &mut self.outputs);
         }
         self.take_outputs();

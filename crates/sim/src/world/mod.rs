@@ -13,13 +13,13 @@
 
 mod check;
 pub mod faults;
-mod flight;
 mod lookahead;
 mod mailbox;
 mod peer_numbers;
 mod pool;
 mod rank_state;
 mod rnr;
+mod trains;
 
 use std::fmt;
 
@@ -35,11 +35,11 @@ use crate::queue::Queue;
 use crate::trace::Trace;
 use crate::{Picoseconds, TIME_LIMIT};
 use check::Checks;
-use flight::Flights;
 use mailbox::Chunks;
 pub use pool::PoolReading;
 use rank_state::RankState;
 use rnr::PostedBuffers;
+use trains::Trains;
 
 /// Bound of recorded latencies; longer ones are recorded as this. Unit: ns.
 const MAX_LATENCY_NS: u64 = 3_600_000_000_000;
@@ -215,7 +215,7 @@ pub struct World<N: Network> {
     spec: WorldSpec,
     network: N,
     rank_states: Vec<RankState>,
-    flights: Flights,
+    trains: Trains,
     /// Packets in the mailboxes.
     chunks: Chunks,
     /// Parts of trains that will arrive. Events name them by index, because events must be small.
@@ -268,7 +268,7 @@ impl<N: Network> World<N> {
             spec,
             network,
             rank_states,
-            flights: Flights::default(),
+            trains: Trains::default(),
             chunks: Chunks::default(),
             parts: Vec::new(),
             free_parts: Vec::new(),
@@ -304,10 +304,10 @@ impl<N: Network> World<N> {
             }
             match event {
                 Event::Step(rank) => self.step(now, rank),
-                Event::Inject(train) if self.has_crashed(self.flights.injection(train).from) => {
-                    let count = self.flights.injection(train).packets;
+                Event::Inject(train) if self.has_crashed(self.trains.injection(train).from) => {
+                    let count = self.trains.injection(train).packets;
                     self.take_attempt(train); // the train number becomes free
-                    (0..count).for_each(|_| self.flights.discard(train));
+                    (0..count).for_each(|_| self.trains.discard(train));
                 }
                 Event::Inject(train) => self.inject(now, train),
                 Event::Network(event) => {
@@ -466,7 +466,7 @@ impl<N: Network> World<N> {
     }
 
     fn inject(&mut self, now: Picoseconds, train: TrainId) {
-        let injection = self.flights.injection(train);
+        let injection = self.trains.injection(train);
         let hold = self.network.inject(now, injection, &mut self.outputs);
         self.rank_states[injection.from as usize].hold(hold);
         self.take_outputs();
@@ -480,7 +480,7 @@ impl<N: Network> World<N> {
 
     fn part_arrived(&mut self, now: Picoseconds, part: TrainPart) {
         if let Some(checks) = &mut self.checks
-            && !self.flights.arrive(part.train, part.first, part.count)
+            && !self.trains.arrive(part.train, part.first, part.count)
         {
             checks.out_of_order(part);
         }
@@ -589,7 +589,7 @@ impl<N: Network> World<N> {
             percent,
             checks: self.checks.as_mut(),
             may_lose,
-            flights: &mut self.flights,
+            trains: &mut self.trains,
             chunks: &mut self.chunks,
             trace: &mut self.trace,
             records: &mut self.records,
@@ -637,10 +637,9 @@ impl<N: Network> World<N> {
                 }
                 // Trains that waited for this attach leave now, in the same order. So the receiver need not
                 // look up the sender again.
-                if let Some(&(_, train)) =
-                    injections.find(|(_, train)| self.flights.destination(*train) == to)
+                if let Some(&(_, train)) = injections.find(|(_, train)| self.trains.destination(*train) == to)
                 {
-                    self.flights.set_peer(train, peer);
+                    self.trains.set_peer(train, peer);
                 }
             }
             if let Some(checks) = &mut self.checks {
@@ -649,7 +648,7 @@ impl<N: Network> World<N> {
         }
         self.deferred.attaches = attaches;
         if let Some(train) = already_arrived {
-            let to = self.flights.destination(train);
+            let to = self.trains.destination(train);
             let arrival = self.arrival(TrainPart { train, to, first: 0, count: 1, spacing_ps: 0 });
             self.schedule(now, arrival);
         }

@@ -13,11 +13,11 @@ use weir_proto::{
 };
 
 use super::check::Checks;
-use super::flight::Flights;
 use super::lookahead::Lookahead;
 use super::mailbox::{Chunks, Mailbox};
 use super::peer_numbers::PeerNumbers;
 use super::rnr::{Attempt, HardwareEvent, PostedBuffers};
+use super::trains::Trains;
 use super::{PoolReading, Record, WorldSpec};
 use crate::cost::Cost;
 use crate::jitter::Jitter;
@@ -37,7 +37,7 @@ pub(super) struct StepContext<'a> {
     pub checks: Option<&'a mut Checks>,
     /// Ranks may crash or be given up.
     pub may_lose: bool,
-    pub flights: &'a mut Flights,
+    pub trains: &'a mut Trains,
     pub chunks: &'a mut Chunks,
     pub trace: &'a mut Trace,
     pub records: &'a mut Vec<Record>,
@@ -595,16 +595,16 @@ impl RankState {
         if let Some(checks) = &mut context.checks {
             checks.sent(self.rank, to, packet);
         }
-        if train.is_some_and(|train| context.flights.extend(train, to, packet)) {
+        if train.is_some_and(|train| context.trains.extend(train, to, packet)) {
             return;
         }
         let called_at = match payload {
             Source::Request { request, .. } => self.started(request).called_at,
             _ => self.called_at,
         };
-        let id = context.flights.begin(self.rank, to, packet, spacing_ps, called_at);
+        let id = context.trains.begin(self.rank, to, packet, spacing_ps, called_at);
         if let Some(number_at_peer) = self.peers.number_at_peer(peer.0) {
-            context.flights.set_peer(id, Peer(number_at_peer));
+            context.trains.set_peer(id, Peer(number_at_peer));
         }
         if self.already_arrived.take_if(|peer| *peer == to).is_some() {
             context.already_arrived = Some(id);

@@ -18,7 +18,7 @@
 //! 16 us  Deadline: the machine asks again; a is retired by now: Room 1, b leaves
 //! ```
 //! The model is slower than the hardware in one respect. Packets behind an attempt leave when the attempt has been
-//! accepted, not right behind it. So each successful attempt costs the connection one more flight.
+//! accepted, not right behind it. So each successful attempt costs the connection one more trains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ impl<N: Network> World<N> {
         for Attempt { at, to, payload_bytes } in posted_buffers.begun.drain(..) {
             // Only its size counts: if the attempt is accepted, the real packet takes its place.
             let packet = Packet::new(Body::Credit, payload_bytes as u32);
-            let train = self.flights.begin(rank, to, &packet, 0, at);
+            let train = self.trains.begin(rank, to, &packet, 0, at);
             posted_buffers.attempts.insert(train.0);
             self.queue.push(at, self.outputs.draw(), Event::Inject(train));
         }
@@ -129,12 +129,12 @@ impl<N: Network> World<N> {
 
     /// An attempt has arrived.
     pub(super) fn attempt_arrived(&mut self, now: Picoseconds, train: TrainId) {
-        let to = self.flights.destination(train);
-        let from = self.flights.source(train);
-        self.flights.discard(train);
+        let to = self.trains.destination(train);
+        let from = self.trains.source(train);
+        self.trains.discard(train);
         let posted_buffers = self.posted_buffers.as_mut().expect("there was an attempt");
-        let dead = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
-        match if dead { None } else { Some(posted_buffers.claim(from, to)) } {
+        let crashed = self.faults.as_ref().is_some_and(|faults| faults.has_crashed(to));
+        match if crashed { None } else { Some(posted_buffers.claim(from, to)) } {
             None => self.network.retrieved(now, to, &mut self.outputs), // no answer
             Some(0) => {
                 self.network.retrieved(now, to, &mut self.outputs); // dropped

@@ -51,7 +51,7 @@ pub(super) struct Sources {
     /// By host: number of trains in its sources.
     outgoing: Vec<u32>,
     /// By host: the source that sends next.
-    turns: Vec<u32>,
+    next_sources: Vec<u32>,
 }
 
 impl Sources {
@@ -63,7 +63,7 @@ impl Sources {
             sources: vec![Source::default(); all],
             ready_at: vec![NEVER; all],
             outgoing: vec![0; hosts as usize],
-            turns: vec![0; hosts as usize],
+            next_sources: vec![0; hosts as usize],
         }
     }
 
@@ -88,7 +88,7 @@ impl Sources {
 
     /// The next packet of a host, or else the time at which there may be one.
     pub fn fetch(&mut self, now: Picoseconds, host: u32) -> Result<Fetched, Option<Picoseconds>> {
-        let turn = self.turns[host as usize];
+        let turn = self.next_sources[host as usize];
         let mut earliest = NEVER;
         for place in (turn..self.count).chain(0..turn) {
             let index = (host * self.count + place) as usize;
@@ -97,7 +97,7 @@ impl Sources {
                 earliest = earliest.min(ready_at);
                 continue;
             }
-            self.turns[host as usize] = if place + 1 == self.count { 0 } else { place + 1 };
+            self.next_sources[host as usize] = if place + 1 == self.count { 0 } else { place + 1 };
             let Source { first, behind } = &mut self.sources[index];
             let outgoing = first.as_mut().expect("it is ready");
             let Outgoing { kind, to, next, count, packet_bytes, last_bytes, .. } = *outgoing;

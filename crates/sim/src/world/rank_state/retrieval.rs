@@ -7,9 +7,9 @@ use weir_proto::{
     Transfer,
 };
 
-use super::super::flight::RetrievedPacket;
 use super::super::lookahead::{self, AfterRetrieval, EarlyPacket};
 use super::super::rnr::Reposted;
+use super::super::trains::RetrievedPacket;
 use super::{IDLE_PS, Notices, Phase, RankState, StepContext, StepResult, instant};
 use crate::Picoseconds;
 use crate::cost::Cost;
@@ -32,7 +32,7 @@ impl RankState {
         } else if let Some((train, index)) = self.mailbox.retrieve(self.free_at, context.chunks) {
             context.retrieved = true;
             let peers = &mut self.peers;
-            let retrieved = context.flights.retrieve(train, index, |rank| Peer(peers.number(rank)));
+            let retrieved = context.trains.retrieve(train, index, |rank| Peer(peers.number(rank)));
             self.process(retrieved, context);
         } else if self.machine.has_pending_acks() {
             self.handle(Event::Idle, context);
@@ -49,7 +49,7 @@ impl RankState {
             0 => self.mailbox.peek_part(self.free_at)?,
             _ => next[0],
         };
-        Some(context.flights.called_at(train))
+        Some(context.trains.called_at(train))
     }
 
     pub(super) fn has_due_notice(&self) -> bool {
@@ -164,39 +164,39 @@ impl RankState {
     }
 
     fn look_ahead(&mut self, context: &mut StepContext<'_>) {
-        let mut trains = [TrainId(0); lookahead::MAX_PACKETS];
-        let count = self.mailbox.peek(context.chunks, &mut trains);
+        let mut arrived = [TrainId(0); lookahead::MAX_PACKETS];
+        let count = self.mailbox.peek(context.chunks, &mut arrived);
         if count < lookahead::MIN_PACKETS {
             return;
         }
         // Reads all distant memory first, where one access does not depend on another. Then does the
         // dependent work.
-        let flights = &mut *context.flights;
-        let messages = trains[..count].iter().enumerate().take_while(|&(place, &train)| {
+        let trains = &mut *context.trains;
+        let messages = arrived[..count].iter().enumerate().take_while(|&(place, &train)| {
             let at_rest = |peer| self.machine.is_at_rest(peer);
-            // Receives are mostly posted in the order in which messages arrive. Otherwise this read is only
+            // Receives are mostly posted in the order in which messages arrive. Otherwise this read is
             // useless.
             let receive = self.machine.posted_receive(Space::Tagged, place);
             black_box(receive.is_some_and(|request| self.shared.is_pending(Handle(request.0))));
-            flights.is_single(train) && flights.peer(train).is_none_or(at_rest)
+            trains.is_single(train) && trains.peer(train).is_none_or(at_rest)
         });
         let messages = messages.count();
         if messages > 0 {
             if !lookahead::supports_message_lookahead(&context.spec.config)
-                || !self.process_messages_early(&trains[..messages], context)
+                || !self.process_messages_early(&arrived[..messages], context)
             {
                 self.lookahead.note_messages(messages - 1); // without the current one
             }
             return;
         }
-        let peers = trains[..count].iter().map_while(|&train| flights.peer(train));
+        let peers = arrived[..count].iter().map_while(|&train| trains.peer(train));
         let parts =
             peers.take_while(|&peer| self.machine.half_arrived_bytes(peer).is_some_and(|bytes| bytes > 0));
         let count = parts.count();
-        for &train in &trains[..count] {
-            let Some(goes_on) = self.process_early(train, context) else { break };
+        for &train in &arrived[..count] {
+            let Some(continues) = self.process_early(train, context) else { break };
             self.mailbox.set_aside(context.chunks);
-            if !goes_on {
+            if !continues {
                 break;
             }
         }
@@ -206,12 +206,12 @@ impl RankState {
     fn look_ahead_in_parts(&mut self, context: &mut StepContext<'_>) {
         for _ in 0..lookahead::MAX_PACKETS {
             let Some(train) = self.mailbox.peek_part(self.free_at) else { break };
-            if context.flights.peer(train).is_none() {
+            if context.trains.peer(train).is_none() {
                 break; // its message has not begun
             }
-            let Some(goes_on) = self.process_early(train, context) else { break };
+            let Some(continues) = self.process_early(train, context) else { break };
             self.mailbox.set_aside_of_part(self.free_at);
-            if !goes_on {
+            if !continues {
                 break;
             }
         }
@@ -221,9 +221,9 @@ impl RankState {
     /// Returns whether it can process the packets behind it too.
     #[inline]
     fn process_early(&mut self, train: TrainId, context: &mut StepContext<'_>) -> Option<bool> {
-        let RetrievedPacket { from, peer, packet, called_at } = context.flights.next(train);
+        let RetrievedPacket { from, peer, packet, called_at } = context.trains.next(train);
         let MessagePart { to, bytes, credits_due } = self.machine.try_part_arrival(peer, &packet)?;
-        context.flights.discard(train);
+        context.trains.discard(train);
         self.lookahead.push(EarlyPacket {
             from,
             number: packet.number,
@@ -239,11 +239,11 @@ impl RankState {
     /// are any.
     fn process_messages_early(&mut self, trains: &[TrainId], context: &mut StepContext<'_>) -> bool {
         for &train in trains {
-            if context.flights.peer(train).is_none() {
-                let peer = self.peer(context.flights.source(train));
-                context.flights.set_peer(train, peer);
+            if context.trains.peer(train).is_none() {
+                let peer = self.peer(context.trains.source(train));
+                context.trains.set_peer(train, peer);
             }
-            let RetrievedPacket { from, peer, packet, called_at } = context.flights.next(train);
+            let RetrievedPacket { from, peer, packet, called_at } = context.trains.next(train);
             if !matches!(packet.body, Body::Eager { .. }) {
                 break;
             }
@@ -254,7 +254,7 @@ impl RankState {
             };
             assert!(!credits_due, "the scheme has no credits");
             let weir_proto::ReceivedMessage { request, envelope, bytes } = received;
-            context.flights.discard(train);
+            context.trains.discard(train);
             self.mailbox.set_aside(context.chunks);
             self.lookahead.push(EarlyPacket {
                 from,

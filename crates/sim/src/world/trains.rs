@@ -106,13 +106,13 @@ impl Train {
             count => first_offset + self.first_bytes + (count - 2) * self.middle_bytes,
         };
         let Body::More { offset } = packet.body else { return false };
-        let goes_on = offset == last_offset + self.last_bytes
+        let continues = offset == last_offset + self.last_bytes
             && packet.epoch == self.epoch
             && packet.credit_packets_read == self.credit_packets_read
             && packet.origin == self.origin
             && packet.number == self.number
             && packet.marks == self.marks;
-        if !goes_on || self.last_granted_total != self.granted_total {
+        if !continues || self.last_granted_total != self.granted_total {
             return false;
         }
         match self.count {
@@ -184,14 +184,14 @@ pub(super) struct RetrievedPacket {
 
 /// All trains in the network.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
+pub(super) struct Trains {
     trains: Vec<Train>,
     free: Vec<u32>,
     /// By train: packets that have arrived, if the world tracks them.
     arrived: Vec<u32>,
 }
 
-impl Flights {
+impl Trains {
     /// Appends `packet` to `train`, if it fits. Returns whether it did.
     pub fn extend(&mut self, train: TrainId, to: u32, packet: &Packet) -> bool {
         let train = &mut self.trains[train.0 as usize];
@@ -349,16 +349,16 @@ mod tests {
             packets.push(Packet { payload_bytes: 56, body, ..packets[0] });
         }
         packets[36].granted_total = 11; // piggybacked
-        let mut flights = Flights::default();
-        let id = flights.begin(4, 5, &packets[0], 100, 1);
-        assert!(packets[1..].iter().all(|packet| flights.extend(id, 5, packet)));
+        let mut trains = Trains::default();
+        let id = trains.begin(4, 5, &packets[0], 100, 1);
+        assert!(packets[1..].iter().all(|packet| trains.extend(id, 5, packet)));
         let beyond = Packet { payload_bytes: 8, body: Body::More { offset: 2048 }, ..packets[0] };
-        assert!(!flights.extend(id, 5, &beyond), "its granted total differs from the last one");
-        let Injection { packets: count, payload_bytes, .. } = flights.injection(id);
+        assert!(!trains.extend(id, 5, &beyond), "its granted total differs from the last one");
+        let Injection { packets: count, payload_bytes, .. } = trains.injection(id);
         assert_eq!((count, payload_bytes), (37, 2048));
         for packet in &packets {
             let RetrievedPacket { from, peer, packet: retrieved, called_at } =
-                flights.retrieve(id, None, |from| Peer(from + 7));
+                trains.retrieve(id, None, |from| Peer(from + 7));
             assert_eq!((from, peer, retrieved, called_at), (4, Peer(11), *packet, 1));
         }
         assert_eq!(size_of::<Train>(), 96);
@@ -366,22 +366,22 @@ mod tests {
 
     #[test]
     fn a_packet_that_does_not_follow_starts_a_new_train() {
-        let mut flights = Flights::default();
+        let mut trains = Trains::default();
         let first = Packet { number: 1, ..Packet::new(Body::More { offset: 100 }, 50) };
-        let id = flights.begin(0, 1, &first, 100, 1);
+        let id = trains.begin(0, 1, &first, 100, 1);
         let next = |offset, payload_bytes| Packet { payload_bytes, body: Body::More { offset }, ..first };
-        assert!(!flights.extend(id, 1, &next(160, 50)), "a gap");
-        assert!(!flights.extend(id, 2, &next(150, 50)), "to another");
-        assert!(!flights.extend(id, 1, &Packet { number: 2, ..next(150, 50) }), "of another message");
-        assert!(flights.extend(id, 1, &next(150, 40)));
-        assert!(flights.extend(id, 1, &next(190, 40)));
-        assert!(flights.extend(id, 1, &next(230, 10)));
-        assert!(!flights.extend(id, 1, &next(240, 40)), "behind a short one");
+        assert!(!trains.extend(id, 1, &next(160, 50)), "a gap");
+        assert!(!trains.extend(id, 2, &next(150, 50)), "to another");
+        assert!(!trains.extend(id, 1, &Packet { number: 2, ..next(150, 50) }), "of another message");
+        assert!(trains.extend(id, 1, &next(150, 40)));
+        assert!(trains.extend(id, 1, &next(190, 40)));
+        assert!(trains.extend(id, 1, &next(230, 10)));
+        assert!(!trains.extend(id, 1, &next(240, 40)), "behind a short one");
         let credit = Packet::new(Body::Credit, 0);
-        let id = flights.begin(0, 1, &credit, 100, 1);
-        assert!(!flights.extend(id, 1, &credit));
+        let id = trains.begin(0, 1, &credit, 100, 1);
+        assert!(!trains.extend(id, 1, &credit));
         let goodbye = Packet::new(Body::Goodbye, 0);
-        let id = flights.begin(0, 1, &goodbye, 100, 1);
-        assert_eq!(flights.retrieve(id, Some(0), Peer).packet, goodbye);
+        let id = trains.begin(0, 1, &goodbye, 100, 1);
+        assert_eq!(trains.retrieve(id, Some(0), Peer).packet, goodbye);
     }
 }
