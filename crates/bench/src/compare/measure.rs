@@ -224,7 +224,7 @@ impl Plan {
 
     /// Everything that determines what is measured, for the key of a run.
     pub fn describe(&self) -> String {
-        let jobs = self.jobs.iter().map(|job| format!("{}: {:?}", job.word(), self.words(*job).1));
+        let jobs = self.jobs.iter().map(|job| format!("{}: {:?}", job.word(), self.arguments(*job).1));
         jobs.collect::<Vec<_>>().join("; ")
     }
 
@@ -239,11 +239,11 @@ impl Plan {
     }
 
     /// The program of a job, and its arguments.
-    pub fn words(&self, job: Job) -> (Source, Vec<String>) {
+    pub fn arguments(&self, job: Job) -> (Source, Vec<String>) {
         let measure = |word: &str, sizes: &[u64]| {
             let sizes = sizes.iter().map(u64::to_string);
-            let words = [word.to_owned(), self.seconds.to_string()].into_iter().chain(sizes);
-            (MEASURE, words.collect())
+            let arguments = [word.to_owned(), self.seconds.to_string()].into_iter().chain(sizes);
+            (MEASURE, arguments.collect())
         };
         match job.group {
             Group::Latency => measure("latency", &LATENCY_BYTES),
@@ -252,7 +252,7 @@ impl Plan {
             Group::Collectives => measure("collectives", &[EXCHANGE_BYTES]),
             Group::Incast => measure("incast", &[EXCHANGE_BYTES]),
             Group::Memory => measure("memory", &[EXCHANGE_BYTES]),
-            Group::Flood => (FLOOD, self.flood.words()),
+            Group::Flood => (FLOOD, self.flood.arguments()),
         }
     }
 
@@ -344,8 +344,8 @@ mod tests {
         assert_eq!(only.jobs.iter().map(|job| job.ranks).collect::<Vec<_>>(), [2, 8, 16]);
         assert_eq!(only.max_ranks(), 16);
         assert_ne!(only.describe(), Plan::new(&[Group::Incast], &[16, 8], false).describe());
-        let (program, words) = plan().words(Job { group: Group::Rate, ranks: 2 });
-        assert_eq!((program.name, words.join(" ").as_str()), ("measure", "stream 0.2 8"));
+        let (program, arguments) = plan().arguments(Job { group: Group::Rate, ranks: 2 });
+        assert_eq!((program.name, arguments.join(" ").as_str()), ("measure", "stream 0.2 8"));
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Bench<'_> {
 
     /// One job.
     fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<Ended, Failure> {
-        let (program, words) = self.plan.words(job);
+        let (program, words) = self.plan.arguments(job);
         let launch = self.contenders.launch(contender, job.ranks, program, words);
         let watch = OtherLoad::begin();
         let result = self.jobs.run(&launch, free_memory::watch())?;

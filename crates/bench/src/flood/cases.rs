@@ -58,7 +58,7 @@ impl Case {
     }
 
     /// Arguments of the program: the receiver comes late.
-    pub fn words(&self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<String> {
         let numbers = [u64::from(self.senders), self.messages, self.bytes].map(|number| number.to_string());
         numbers.into_iter().chain([self.mode.word(), "late"].map(String::from)).collect()
     }

@@ -286,7 +286,7 @@ impl Bench {
         {
             return Ok((Outcome::TooLarge { needed_bytes: needed, available_bytes: available }, Vec::new()));
         }
-        let mut words = case.words();
+        let mut words = case.arguments();
         if samples_memory {
             words.push(SAMPLE_INTERVAL_MS.to_string());
         }

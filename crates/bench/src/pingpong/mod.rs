@@ -196,7 +196,7 @@ impl Bench<'_> {
         if results.has_failed(transport, group) {
             return Ok(());
         }
-        let (ranks, words) = self.words(group);
+        let (ranks, words) = self.arguments(group);
         let mut launch = Launch::new(&self.mpi, ranks, jobs::carrier(transport, &self.provider), &[]);
         launch.program(&self.imb, words);
         match self.jobs.run(&launch, || true)? {
@@ -212,7 +212,7 @@ impl Bench<'_> {
     }
 
     /// Ranks and arguments of IMB-MPI1.
-    fn words(&self, group: Group) -> (u32, Vec<std::ffi::OsString>) {
+    fn arguments(&self, group: Group) -> (u32, Vec<std::ffi::OsString>) {
         let words = |words: &[&str]| words.iter().map(std::ffi::OsString::from).collect::<Vec<_>>();
         match group {
             // At most a second for each size; 10,000 round trips of 8 B take 10 to 100 ms.
