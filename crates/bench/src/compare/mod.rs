@@ -33,7 +33,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::{Ended, Outcome, Store};
+use store::{FinishedJob, Outcome, Store};
 use targets::{JudgedTarget, Verdict};
 use weir_engine::config::Settings;
 use weir_mpi::{launch, scratch};
@@ -155,8 +155,8 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
     bench.measure(&mut store, &shown).inspect_err(|_| {
         eprintln!("what has been measured is in {shown}; the same command goes on from there");
     })?;
-    let results = Results::new(&bench.contenders.ready, store.ended());
-    bench.tell(&results, &key)?;
+    let results = Results::new(&bench.contenders.ready, store.jobs());
+    bench.report(&results, &key)?;
     store.close().map_err(Failure::system(&shown))?;
     Ok(u8::from(!results.is_complete() || bench.misses_requested()))
 }
@@ -198,8 +198,8 @@ impl Bench<'_> {
     fn measure(&self, store: &mut Store, shown: &str) -> Result<(), Failure> {
         let contenders = &self.contenders.ready;
         let all = u64::from(self.rounds) * (self.plan.jobs.len() * contenders.len()) as u64;
-        if !store.ended().is_empty() {
-            let recorded = quantity::count(store.ended().len() as u64);
+        if !store.jobs().is_empty() {
+            let recorded = quantity::count(store.jobs().len() as u64);
             eprintln!("going on: {recorded} of {all} jobs are in {shown} (--fresh begins anew)");
         }
         let bar = jobs::bar(all, self.arguments.quiet);
@@ -222,7 +222,7 @@ impl Bench<'_> {
     }
 
     /// One job.
-    fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<Ended, Failure> {
+    fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<FinishedJob, Failure> {
         let (program, words) = self.plan.arguments(job);
         let launch = self.contenders.launch(contender, job.ranks, program, words);
         let watch = OtherLoad::begin();
@@ -236,7 +236,7 @@ impl Bench<'_> {
             },
         };
         let (run, load) = (String::new(), self.machine.load);
-        Ok(Ended { run, contender, job: job.word(), round, load, other_load, outcome })
+        Ok(FinishedJob { run, contender, job: job.word(), round, load, other_load, outcome })
     }
 
     /// Whether something is missing that has to be there: one of MPICH's transports, or what was asked for by name.
@@ -247,7 +247,7 @@ impl Bench<'_> {
     }
 
     /// Tables, page, record.
-    fn tell(&self, results: &Results, key: &str) -> Result<(), Failure> {
+    fn report(&self, results: &Results, key: &str) -> Result<(), Failure> {
         let judged = targets::judge(results);
         let mpis = self.contenders.mpis();
         let record = Record {
@@ -293,7 +293,9 @@ impl Bench<'_> {
 
     /// What to know about the numbers.
     fn notes(&self, results: &Results, mpis: &[String]) -> Vec<String> {
-        let mut notes = comparison::notes(&self.busiest(results), &mpis.join(", "), self.rounds).to_vec();
+        let mut notes =
+            comparison::notes(&self.machine_with_highest_load(results), &mpis.join(", "), self.rounds)
+                .to_vec();
         if let Some(other_load) = results.other_load() {
             let percent = |share: f64| quantity::three_digits(100.0 * share);
             let (median, max) = (percent(other_load.median), percent(other_load.max));
@@ -314,7 +316,7 @@ impl Bench<'_> {
     }
 
     fn warnings(&self, results: &Results) -> Vec<String> {
-        let mut warnings = Vec::from_iter(comparison::busy_warning(&self.busiest(results)));
+        let mut warnings = Vec::from_iter(comparison::busy_warning(&self.machine_with_highest_load(results)));
         if let Some(other_load) =
             results.other_load().filter(|other_load| other_load.median > other_load::MAX_OTHER_LOAD)
         {
@@ -333,7 +335,7 @@ impl Bench<'_> {
     }
 
     /// The machine, with the highest load before any of the commands that measured.
-    fn busiest(&self, results: &Results) -> Machine {
+    fn machine_with_highest_load(&self, results: &Results) -> Machine {
         let load = results.loads.iter().copied().fold(0.0, f64::max);
         Machine { load, ..self.machine.clone() }
     }

@@ -1,7 +1,7 @@
 //! All numbers of a run, by measure and contender.
 
 use super::measure::{Group, Job, Measure, Quantity};
-use super::store::{Ended, Outcome};
+use super::store::{FinishedJob, Outcome};
 use crate::contender::Contender;
 use crate::statistics::Spread;
 use crate::transport::Transport;
@@ -50,16 +50,16 @@ pub struct Results {
 
 impl Results {
     /// Of these jobs.
-    pub fn new(contenders: &[Contender], ended: &[Ended]) -> Results {
+    pub fn new(contenders: &[Contender], ended: &[FinishedJob]) -> Results {
         let mut results = Results { contenders: contenders.to_vec(), ..Results::default() };
         for job in ended {
             results.add(job);
         }
-        results.relate_incasts();
+        results.add_incast_shares();
         results
     }
 
-    fn add(&mut self, ended: &Ended) {
+    fn add(&mut self, ended: &FinishedJob) {
         if !self.loads.contains(&ended.load) {
             self.loads.push(ended.load);
         }
@@ -87,7 +87,7 @@ impl Results {
     }
 
     /// Rates of incasts over those of one sender, round by round.
-    fn relate_incasts(&mut self) {
+    fn add_incast_shares(&mut self) {
         let rate = |at| Measure { what: Quantity::IncastPerS, at };
         let Some(alone) = self.samples.get(&rate(1)).cloned() else { return };
         let many: Vec<u64> = self.places(Quantity::IncastPerS).into_iter().filter(|&at| at > 1).collect();
@@ -192,8 +192,8 @@ pub mod tests {
     pub const UCX: Contender = Contender::Mpich(Transport::Ucx);
     pub const TCP: Contender = Contender::Mpich(Transport::OfiTcp);
 
-    pub fn ended(contender: Contender, job: &str, round: u32, outcome: Outcome) -> Ended {
-        Ended {
+    pub fn ended(contender: Contender, job: &str, round: u32, outcome: Outcome) -> FinishedJob {
+        FinishedJob {
             run: "r".into(),
             contender,
             job: job.into(),
@@ -205,7 +205,7 @@ pub mod tests {
     }
 
     /// Jobs with one number each, in rounds.
-    pub fn measured(contender: Contender, what: Quantity, at: u64, values: &[f64]) -> Vec<Ended> {
+    pub fn measured(contender: Contender, what: Quantity, at: u64, values: &[f64]) -> Vec<FinishedJob> {
         let measure = Measure { what, at };
         let sample = |&value: &f64| Sample { values: vec![Value { measure, value }], by_sender: vec![] };
         let round = |(value, round)| ended(contender, "job", round, Outcome::Measured(sample(value)));
@@ -241,7 +241,7 @@ pub mod tests {
     #[test]
     fn a_failed_flood_or_incast_of_another_transport_is_a_result() {
         let failed = |contender, job: &str| ended(contender, job, 1, Outcome::Failed("no".into()));
-        let complete = |job: Ended| Results::new(&[WEIR, TCP], &[job]).is_complete();
+        let complete = |job: FinishedJob| Results::new(&[WEIR, TCP], &[job]).is_complete();
         assert!(complete(failed(TCP, "flood-4")));
         assert!(!complete(failed(WEIR, "flood-4")));
         assert!(complete(failed(TCP, "incast-4")) && !complete(failed(WEIR, "incast-4")));

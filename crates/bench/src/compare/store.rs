@@ -23,7 +23,7 @@ pub fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
 
 /// A job that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct FinishedJob {
     /// The run that it belongs to.
     pub run: String,
     /// Whose.
@@ -55,7 +55,7 @@ pub enum Outcome {
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Entry {
-    Job(Ended),
+    Job(FinishedJob),
     RunOver { run_over: String },
 }
 
@@ -63,7 +63,7 @@ enum Entry {
 pub struct Store {
     file: File,
     run: String,
-    ended: Vec<Ended>,
+    jobs: Vec<FinishedJob>,
 }
 
 impl Store {
@@ -74,11 +74,11 @@ impl Store {
     /// What the operating system says.
     pub fn open(path: &Path, run: String) -> io::Result<Store> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-        let mut ended = Vec::new();
+        let mut finished = Vec::new();
         for line in BufReader::new(&file).split(b'\n') {
             match serde_json::from_slice(&line?) {
-                Ok(Entry::Job(job)) if job.run == run => ended.push(job),
-                Ok(Entry::RunOver { run_over }) if run_over == run => ended.clear(),
+                Ok(Entry::Job(job)) if job.run == run => finished.push(job),
+                Ok(Entry::RunOver { run_over }) if run_over == run => finished.clear(),
                 _ => {}
             }
         }
@@ -91,35 +91,35 @@ impl Store {
                 file.write_all(b"\n")?;
             }
         }
-        Ok(Store { file, run, ended })
+        Ok(Store { file, run, jobs: finished })
     }
 
     /// All jobs of the run that have ended.
-    pub fn ended(&self) -> &[Ended] {
-        &self.ended
+    pub fn jobs(&self) -> &[FinishedJob] {
+        &self.jobs
     }
 
     /// What came of a job, if it has ended before.
-    pub fn get(&self, contender: Contender, job: Job, round: u32) -> Option<&Ended> {
+    pub fn get(&self, contender: Contender, job: Job, round: u32) -> Option<&FinishedJob> {
         let word = job.word();
-        self.ended.iter().find(|it| (it.contender, &it.job, it.round) == (contender, &word, round))
+        self.jobs.iter().find(|it| (it.contender, &it.job, it.round) == (contender, &word, round))
     }
 
     /// Whether a job has failed in any round, so that there is no point in trying again.
     pub fn has_failed(&self, contender: Contender, job: Job) -> bool {
         let word = job.word();
-        let failed = |it: &Ended| matches!(it.outcome, Outcome::Failed(_));
-        self.ended.iter().any(|it| it.contender == contender && it.job == word && failed(it))
+        let failed = |it: &FinishedJob| matches!(it.outcome, Outcome::Failed(_));
+        self.jobs.iter().any(|it| it.contender == contender && it.job == word && failed(it))
     }
 
     /// Adds a job that has ended, of this run.
     ///
     /// # Errors
     /// What the operating system says.
-    pub fn add(&mut self, ended: Ended) -> io::Result<()> {
-        let ended = Ended { run: self.run.clone(), ..ended };
+    pub fn add(&mut self, ended: FinishedJob) -> io::Result<()> {
+        let ended = FinishedJob { run: self.run.clone(), ..ended };
         self.write(&Entry::Job(ended.clone()))?;
-        self.ended.push(ended);
+        self.jobs.push(ended);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Store {
     pub fn close(&mut self) -> io::Result<()> {
         let run_over = self.run.clone();
         self.write(&Entry::RunOver { run_over })?;
-        self.ended.clear();
+        self.jobs.clear();
         Ok(())
     }
 
@@ -159,9 +159,9 @@ mod tests {
         Outcome::Failed(why.into())
     }
 
-    fn ended(round: u32, outcome: Outcome) -> Ended {
+    fn ended(round: u32, outcome: Outcome) -> FinishedJob {
         let (run, job) = (String::new(), JOB.word());
-        Ended { run, contender: WEIR, job, round, load: 0.5, other_load: Some(0.25), outcome }
+        FinishedJob { run, contender: WEIR, job, round, load: 0.5, other_load: Some(0.25), outcome }
     }
 
     #[test]
@@ -171,18 +171,18 @@ mod tests {
         store.add(ended(1, Outcome::Measured(Sample::default()))).unwrap();
         store.add(ended(2, failed("no"))).unwrap();
         let mut again = open(&directory, "a");
-        assert_eq!(again.ended(), store.ended());
+        assert_eq!(again.jobs(), store.jobs());
         assert_eq!(again.get(WEIR, JOB, 2).map(|it| &it.outcome), Some(&failed("no")));
         assert_eq!(again.get(WEIR, Job { ranks: 4, ..JOB }, 2), None);
         assert_eq!(again.get(WEIR, JOB, 3), None);
         assert!(again.has_failed(WEIR, JOB) && !again.has_failed(WEIR, Job { ranks: 4, ..JOB }));
         // Another run knows nothing of it, and does not end it.
         let mut other = open(&directory, "b");
-        assert!(other.ended().is_empty());
+        assert!(other.jobs().is_empty());
         other.close().unwrap();
-        assert_eq!(open(&directory, "a").ended().len(), 2);
+        assert_eq!(open(&directory, "a").jobs().len(), 2);
         again.close().unwrap();
-        assert!(open(&directory, "a").ended().is_empty());
+        assert!(open(&directory, "a").jobs().is_empty());
     }
 
     #[test]
@@ -194,9 +194,9 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 9]).unwrap();
         let mut store = open(&directory, "a");
-        assert_eq!(store.ended().iter().map(|it| it.round).collect::<Vec<_>>(), [1]);
+        assert_eq!(store.jobs().iter().map(|it| it.round).collect::<Vec<_>>(), [1]);
         store.add(ended(2, failed("no"))).unwrap();
-        assert_eq!(open(&directory, "a").ended().len(), 2);
+        assert_eq!(open(&directory, "a").jobs().len(), 2);
     }
 
     #[test]
