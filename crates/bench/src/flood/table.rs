@@ -42,7 +42,8 @@ pub struct Row {
     /// By repetition.
     samples: Vec<Sample>,
     /// Why it did not go on.
-    ended: Option<Ended>,
+    #[serde(rename = "ended")]
+    given_up: Option<GivenUp>,
     /// Memory of the flooded rank over time in the first repetition, if it was sampled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     memory: Vec<MemorySample>,
@@ -61,7 +62,7 @@ pub struct MemoryRow<'a> {
 
 /// Why a contender is not tried again.
 #[derive(Clone, Debug, Serialize)]
-struct Ended {
+struct GivenUp {
     /// For its cell.
     word: &'static str,
     /// One line for below the table.
@@ -84,12 +85,12 @@ impl Row {
 
     /// For the cell of its time.
     fn failure_label(&self) -> &'static str {
-        self.ended.as_ref().map_or("-", |ended| ended.word)
+        self.given_up.as_ref().map_or("-", |given_up| given_up.word)
     }
 
     /// Whether it finished every time that it was tried.
     fn finished(&self) -> bool {
-        self.ended.is_none() && !self.samples.is_empty()
+        self.given_up.is_none() && !self.samples.is_empty()
     }
 }
 
@@ -112,7 +113,7 @@ impl CaseResults {
 
     /// Whether there is a point in trying (again).
     pub fn may_run(&self, contender: Contender) -> bool {
-        self.rows.get(&contender).is_some_and(|row| row.ended.is_none())
+        self.rows.get(&contender).is_some_and(|row| row.given_up.is_none())
     }
 
     /// Adds what a job has brought.
@@ -133,7 +134,7 @@ impl CaseResults {
                 ("not started", format!("not started: needs {needed} of memory, {free} are free"))
             }
         };
-        row.ended = Some(Ended { word, why });
+        row.given_up = Some(GivenUp { word, why });
     }
 
     /// Sets the memory samples of the first repetition.
@@ -251,7 +252,7 @@ pub fn render(results: &CaseResults) -> String {
         } else {
             format!(" (repetition {})", row.samples.len() + 1)
         };
-        Some(format!("{}: {}{again}", contender.heading(), row.ended.as_ref()?.why))
+        Some(format!("{}: {}{again}", contender.heading(), row.given_up.as_ref()?.why))
     }));
     lines.join("\n")
 }
