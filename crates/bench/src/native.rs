@@ -111,8 +111,8 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
             bar.set_message(format!("{} B", size.bytes));
             let bytes = size.bytes as usize;
             size.half_round_trip_ns.push(pair.time_ns_for(Traffic::RoundTrips, bytes, TIME)?);
-            size.copy_ns.push(copies.plain_ns(bytes, COPY_TIME));
-            size.attached_copy_ns.push(copies.attached_ns(bytes, COPY_TIME)?);
+            size.copy_ns.push(copies.memcpy_ns(bytes, COPY_TIME));
+            size.attached_copy_ns.push(copies.cross_memory_ns(bytes, COPY_TIME)?);
             bar.inc(1);
         }
     }

@@ -104,7 +104,7 @@ fn perform(command: Command) -> Result<u8, Failure> {
         }
         Command::Reference(arguments) => reference::run(&arguments),
         Command::Probe(arguments) => doctor::memory::probe(&arguments),
-        Command::NativePeer(arguments) => engine_pair::help(&arguments),
+        Command::NativePeer(arguments) => engine_pair::run_helper(&arguments),
         Command::BenchInstructions(arguments) => weir_bench::workload::run(&arguments),
     }
 }

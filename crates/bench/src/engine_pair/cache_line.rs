@@ -27,7 +27,7 @@ pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
             let _ = cores::pin(there);
             let began = Instant::now();
             for number in 1..=ROUND_TRIPS {
-                if !follow(&to, number, began) {
+                if !wait_for_number(&to, number, began) {
                     return;
                 }
                 back.0.store(number, Ordering::Release);
@@ -36,7 +36,7 @@ pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
         let began = Instant::now();
         for number in 1..=ROUND_TRIPS {
             to.0.store(number, Ordering::Release);
-            if !follow(&back, number, began) {
+            if !wait_for_number(&back, number, began) {
                 return Err(Failure::Measurement(format!(
                     "cores {here} and {there} do not run at the same time"
                 )));
@@ -47,7 +47,7 @@ pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
 }
 
 /// Waits for `number`; whether it came in time. Without a pause between two looks: that would be longer than what is measured.
-fn follow(line: &Line, number: u64, began: Instant) -> bool {
+fn wait_for_number(line: &Line, number: u64, began: Instant) -> bool {
     let mut polls = 0u32;
     while line.0.load(Ordering::Acquire) != number {
         polls = polls.wrapping_add(1);

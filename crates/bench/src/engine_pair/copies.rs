@@ -25,7 +25,7 @@ impl Copies {
     }
 
     /// One copy of `bytes` bytes by the processor, mean over about `time`. Unit: nanoseconds.
-    pub fn plain_ns(&mut self, bytes: usize, time: Duration) -> f64 {
+    pub fn memcpy_ns(&mut self, bytes: usize, time: Duration) -> f64 {
         let Copies { from, to } = self;
         let Ok(mean) = mean_ns(bytes, time, || -> Result<(), Infallible> {
             black_box(&mut to[..bytes]).copy_from_slice(black_box(&from[..bytes]));
@@ -39,7 +39,7 @@ impl Copies {
     ///
     /// # Errors
     /// [`Failure`]: the system does not let processes attach to memory.
-    pub fn attached_ns(&mut self, bytes: usize, time: Duration) -> Result<f64, Failure> {
+    pub fn cross_memory_ns(&mut self, bytes: usize, time: Duration) -> Result<f64, Failure> {
         let Copies { from, to } = self;
         let remote = RemoteIoVec { base: from.as_ptr() as usize, len: bytes };
         mean_ns(bytes, time, || {
@@ -72,10 +72,10 @@ mod tests {
     #[test]
     fn everything_is_copied() {
         let mut copies = Copies::new(5000);
-        assert!(copies.plain_ns(3000, Duration::ZERO) > 0.0);
+        assert!(copies.memcpy_ns(3000, Duration::ZERO) > 0.0);
         assert_eq!(copies.to.iter().filter(|&&byte| byte == 1).count(), 3000);
         copies.to.fill(2);
-        assert!(copies.attached_ns(4000, Duration::ZERO).unwrap() > 0.0);
+        assert!(copies.cross_memory_ns(4000, Duration::ZERO).unwrap() > 0.0);
         assert_eq!(copies.to.iter().filter(|&&byte| byte == 1).count(), 4000);
     }
 }

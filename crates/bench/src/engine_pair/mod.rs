@@ -38,7 +38,7 @@ pub enum Traffic {
 
 impl Traffic {
     /// Of how many of what is asked for one turn consists.
-    fn parts(self) -> u64 {
+    fn messages_per_round(self) -> u64 {
         match self {
             Traffic::RoundTrips => 2,
             Traffic::Exchanges => 1,
@@ -51,7 +51,7 @@ const COMMAND_BYTES: usize = 24;
 
 /// Tags.
 const COMMAND_TAG: u64 = 1;
-const DATA: u64 = 2;
+const DATA_TAG: u64 = 2;
 
 /// Options of the helper process: settings are in its environment, the first address comes by its standard input.
 #[derive(Args, Debug)]
@@ -65,7 +65,7 @@ pub struct HelperArguments {
 }
 
 /// One side.
-struct End {
+struct Side {
     engine: Engine,
     other: Peer,
     out: OwnedMemory,
@@ -76,7 +76,7 @@ struct End {
 
 /// A pair that is ready; seen from the first side.
 pub struct Pair {
-    end: End,
+    side: Side,
     helper: Child,
     cores: [usize; 2],
 }
@@ -110,9 +110,9 @@ impl Pair {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(Failure::system("the helper process"))?;
-        let end = Pair::connect(settings, bytes, &mut helper);
-        match end {
-            Ok(end) => Ok(Pair { end, helper, cores }),
+        let side = Pair::connect(settings, bytes, &mut helper);
+        match side {
+            Ok(side) => Ok(Pair { side, helper, cores }),
             Err(failure) => {
                 // It may have ended by itself.
                 let _ = helper.kill();
@@ -122,13 +122,13 @@ impl Pair {
         }
     }
 
-    fn connect(settings: &Settings, bytes: usize, helper: &mut Child) -> Result<End, Failure> {
+    fn connect(settings: &Settings, bytes: usize, helper: &mut Child) -> Result<Side, Failure> {
         let engine = open(settings)?;
         let (mut to, from) = (helper.stdin.take().expect("piped"), helper.stdout.take().expect("piped"));
         writeln!(to, "{}", hex(&engine.address())).map_err(Failure::system("the helper's input"))?;
         let mut line = String::new();
         BufReader::new(from).read_line(&mut line).map_err(Failure::system("the helper's output"))?;
-        Ok(End::new(engine, &address(&line)?, bytes))
+        Ok(Side::new(engine, &address(&line)?, bytes))
     }
 
     /// Half a round trip of messages of `bytes` bytes, or an exchange of one each way: mean of `count`. From here on the calling thread
@@ -139,11 +139,11 @@ impl Pair {
     pub fn time_ns(&mut self, traffic: Traffic, bytes: usize, count: u64) -> Result<f64, Failure> {
         let core = self.cores[0];
         cores::pin(core).map_err(Failure::system(format!("core {core}")))?;
-        self.end.order(traffic, bytes as u64, count + WARM_UP)?;
-        self.end.lead(bytes, WARM_UP)?;
+        self.side.send_command(traffic, bytes as u64, count + WARM_UP)?;
+        self.side.exchange(bytes, WARM_UP)?;
         let began = Instant::now();
-        self.end.lead(bytes, count)?;
-        Ok(began.elapsed().as_nanos() as f64 / (traffic.parts() * count) as f64)
+        self.side.exchange(bytes, count)?;
+        Ok(began.elapsed().as_nanos() as f64 / (traffic.messages_per_round() * count) as f64)
     }
 
     /// The same for about so long. Unit: nanoseconds.
@@ -152,7 +152,7 @@ impl Pair {
     /// As for [`Pair::time_ns`].
     pub fn time_ns_for(&mut self, traffic: Traffic, bytes: usize, time: Duration) -> Result<f64, Failure> {
         let first = self.time_ns(traffic, bytes, 10)?;
-        let count = time.as_nanos() as f64 / (traffic.parts() as f64 * first);
+        let count = time.as_nanos() as f64 / (traffic.messages_per_round() as f64 * first);
         self.time_ns(traffic, bytes, (count as u64).clamp(10, 1_000_000))
     }
 
@@ -166,8 +166,8 @@ impl Pair {
     /// # Errors
     /// As for [`Pair::time_ns`], and if the helper says that something was wrong.
     pub fn end(mut self) -> Result<(), Failure> {
-        self.end.order(Traffic::RoundTrips, 0, 0)?;
-        self.end.engine.close();
+        self.side.send_command(Traffic::RoundTrips, 0, 0)?;
+        self.side.engine.close();
         let status = self.helper.wait().map_err(Failure::system("the helper process"))?;
         match job::exit_code(status) {
             0 => Ok(()),
@@ -188,22 +188,22 @@ impl Drop for Pair {
 ///
 /// # Errors
 /// [`Failure`].
-pub fn help(arguments: &HelperArguments) -> Result<u8, Failure> {
+pub fn run_helper(arguments: &HelperArguments) -> Result<u8, Failure> {
     let settings = Settings::from_environment()?;
     let engine = open(&settings)?;
     cores::pin(arguments.core).map_err(Failure::system(format!("core {}", arguments.core)))?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(Failure::system("standard input"))?;
     println!("{}", hex(&engine.address()));
-    let mut end = End::new(engine, &address(&line)?, arguments.bytes);
+    let mut side = Side::new(engine, &address(&line)?, arguments.bytes);
     loop {
-        match end.follow()? {
+        match side.receive_command()? {
             (_, _, 0) => {
-                end.engine.close();
+                side.engine.close();
                 return Ok(0);
             }
-            (Traffic::RoundTrips, bytes, count) => end.echo(bytes, count)?,
-            (Traffic::Exchanges, bytes, count) => end.lead(bytes, count)?,
+            (Traffic::RoundTrips, bytes, count) => side.echo(bytes, count)?,
+            (Traffic::Exchanges, bytes, count) => side.exchange(bytes, count)?,
         }
     }
 }
@@ -230,55 +230,55 @@ fn address(line: &str) -> Result<Address, Failure> {
     }
 }
 
-impl End {
-    fn new(mut engine: Engine, other: &Address, bytes: usize) -> End {
+impl Side {
+    fn new(mut engine: Engine, other: &Address, bytes: usize) -> Side {
         let other = engine.peer(other);
         let room = bytes.max(COMMAND_BYTES);
         let (out, into) = (OwnedMemory::new(room), OwnedMemory::new(room));
         // Touched, so that no page is missing when the clock runs.
         out.view().write(0, &vec![1; room]);
         into.view().write(0, &vec![0; room]);
-        End { engine, other, out, into, ended: [0; 2] }
+        Side { engine, other, out, into, ended: [0; 2] }
     }
 
     /// Tells the other side what comes: so many messages of so many bytes.
-    fn order(&mut self, traffic: Traffic, bytes: u64, count: u64) -> Result<(), Failure> {
-        let order = [traffic as u64, bytes, count].map(u64::to_le_bytes).concat();
-        self.out.view().write(0, &order);
+    fn send_command(&mut self, traffic: Traffic, bytes: u64, count: u64) -> Result<(), Failure> {
+        let command = [traffic as u64, bytes, count].map(u64::to_le_bytes).concat();
+        self.out.view().write(0, &command);
         self.send(COMMAND_TAG, COMMAND_BYTES)?;
         self.out.view().write(0, &[1; COMMAND_BYTES]);
         Ok(())
     }
 
-    fn follow(&mut self) -> Result<(Traffic, usize, u64), Failure> {
+    fn receive_command(&mut self) -> Result<(Traffic, usize, u64), Failure> {
         self.post_receive(COMMAND_TAG, COMMAND_BYTES)?;
         self.wait_for(Operation::Receive)?;
-        let mut order = [0; COMMAND_BYTES];
-        self.into.view().read(0, &mut order);
-        let number = |at: usize| u64::from_le_bytes(order[at..at + 8].try_into().expect("eight bytes"));
+        let mut command = [0; COMMAND_BYTES];
+        self.into.view().read(0, &mut command);
+        let number = |at: usize| u64::from_le_bytes(command[at..at + 8].try_into().expect("eight bytes"));
         let traffic =
             if number(0) == Traffic::Exchanges as u64 { Traffic::Exchanges } else { Traffic::RoundTrips };
         Ok((traffic, number(8) as usize, number(16)))
     }
 
     /// Sends a message and waits for one, so often: round trips if the other side echoes, exchanges if it does the same.
-    fn lead(&mut self, bytes: usize, count: u64) -> Result<(), Failure> {
+    fn exchange(&mut self, bytes: usize, count: u64) -> Result<(), Failure> {
         for _ in 0..count {
-            self.post_receive(DATA, bytes)?;
-            self.send(DATA, bytes)?;
+            self.post_receive(DATA_TAG, bytes)?;
+            self.send(DATA_TAG, bytes)?;
             self.wait_for(Operation::Receive)?;
         }
         Ok(())
     }
 
     fn echo(&mut self, bytes: usize, count: u64) -> Result<(), Failure> {
-        self.post_receive(DATA, bytes)?;
+        self.post_receive(DATA_TAG, bytes)?;
         for number in 1..=count {
             self.wait_for(Operation::Receive)?;
             if number < count {
-                self.post_receive(DATA, bytes)?;
+                self.post_receive(DATA_TAG, bytes)?;
             }
-            self.send(DATA, bytes)?;
+            self.send(DATA_TAG, bytes)?;
         }
         Ok(())
     }
