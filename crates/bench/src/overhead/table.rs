@@ -232,15 +232,15 @@ mod tests {
 
     #[test]
     fn too_many_instructions_fail() {
-        let dear = results(102.0, &[0.010, 0.011, 0.012]);
-        assert!(text(&dear).contains("2 KiB, one way: +5.1 %, limit +5.0 %: FAILED."));
-        assert!(!all_passed(&dear, LIMITS));
+        let costly = results(102.0, &[0.010, 0.011, 0.012]);
+        assert!(text(&costly).contains("2 KiB, one way: +5.1 %, limit +5.0 %: FAILED."));
+        assert!(!all_passed(&costly, LIMITS));
     }
 
     #[test]
     fn unresolved_results_fail_with_advice() {
-        let drowned = results(0.0, &[-3.0, 0.0, 3.0]);
-        assert!(text(&drowned).contains("far wider than the limit"));
+        let noisy = results(0.0, &[-3.0, 0.0, 3.0]);
+        assert!(text(&noisy).contains("far wider than the limit"));
         let wide = results(0.0, &[-0.05, 0.0, 0.05]);
         let shown = text(&wide);
         assert!(shown.contains("not resolved. The interval is wider than the limit; about "), "{shown}");

@@ -76,7 +76,7 @@ pub fn run(arguments: &WorkloadArguments) -> Result<u8, Failure> {
     let settings = Settings::from_environment()?;
     let mut pair = Pair::open(&settings, arguments.bytes as usize)?;
     for number in 0..WARM_UP + arguments.messages {
-        let (from, to) = pair.ends(arguments.traffic, number);
+        let (from, to) = pair.sender_and_receiver(arguments.traffic, number);
         if number < WARM_UP {
             one_message(from, to, sender_side, receiver_side)?;
         } else {
@@ -97,18 +97,18 @@ enum Call {
 }
 
 #[inline(never)]
-fn counted_sender_side(end: &mut End, call: Call) {
+fn counted_sender_side(end: &mut Side, call: Call) {
     sender_side(end, call);
 }
 
 /// The result: whether the message is there.
 #[inline(never)]
-fn counted_receiver_side(end: &mut End, call: Call) -> bool {
+fn counted_receiver_side(end: &mut Side, call: Call) -> bool {
     receiver_side(end, call)
 }
 
 #[inline]
-fn sender_side(end: &mut End, call: Call) {
+fn sender_side(end: &mut Side, call: Call) {
     if let Call::Begin = call {
         let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, end.from.view());
         let to = end.other;
@@ -123,7 +123,7 @@ fn sender_side(end: &mut End, call: Call) {
 }
 
 #[inline]
-fn receiver_side(end: &mut End, call: Call) -> bool {
+fn receiver_side(end: &mut Side, call: Call) -> bool {
     if let Call::Begin = call {
         let pattern = Pattern { space: Space::Tagged, from: None, tag: 0, ignore: 0 };
         end.engine.receive(Post::default(), pattern, end.into.view(), None).expect("taken");
@@ -139,10 +139,10 @@ fn receiver_side(end: &mut End, call: Call) -> bool {
 }
 
 fn one_message(
-    from: &mut End,
-    to: &mut End,
-    send: fn(&mut End, Call),
-    receive: fn(&mut End, Call) -> bool,
+    from: &mut Side,
+    to: &mut Side,
+    send: fn(&mut Side, Call),
+    receive: fn(&mut Side, Call) -> bool,
 ) -> Result<(), Failure> {
     // Opaque, so that the sides stay calls of functions with a name.
     let (send, receive) = (black_box(send), black_box(receive));
@@ -160,7 +160,7 @@ fn one_message(
 }
 
 /// One engine with what it sends and where it receives.
-struct End {
+struct Side {
     engine: Engine,
     other: Peer,
     from: OwnedMemory,
@@ -170,7 +170,7 @@ struct End {
 }
 
 struct Pair {
-    ends: [End; 2],
+    ends: [Side; 2],
     bytes: usize,
 }
 
@@ -185,13 +185,13 @@ impl Pair {
         let end = |engine, other| {
             let (from, into) = (OwnedMemory::new(bytes), OwnedMemory::new(bytes));
             from.view().write(0, &expected(bytes));
-            End { engine, other, from, into, sent: 0 }
+            Side { engine, other, from, into, sent: 0 }
         };
         Ok(Pair { ends: [end(first, to_second), end(second, to_first)], bytes })
     }
 
     /// Who sends message `number`, and who receives it.
-    fn ends(&mut self, traffic: Traffic, number: u64) -> (&mut End, &mut End) {
+    fn sender_and_receiver(&mut self, traffic: Traffic, number: u64) -> (&mut Side, &mut Side) {
         let [first, second] = &mut self.ends;
         match traffic {
             Traffic::BackAndForth if number % 2 == 1 => (second, first),
@@ -244,7 +244,7 @@ mod tests {
             for (bytes, traffic) in [0, 8, 2048].into_iter().flat_map(|b| Traffic::ALL.map(|t| (b, t))) {
                 let mut pair = Pair::open(&settings(flow), bytes).unwrap();
                 for number in 0..50 {
-                    let (from, to) = pair.ends(traffic, number);
+                    let (from, to) = pair.sender_and_receiver(traffic, number);
                     one_message(from, to, counted_sender_side, counted_receiver_side).unwrap();
                 }
                 let received = |pair: &Pair| {
@@ -274,7 +274,7 @@ mod tests {
         let settings =
             Settings::from_lookup(|variable| (variable == "FI_WEIR_SHM_DIR").then(|| place.clone())).unwrap();
         let mut pair = Pair::open(&settings, 8).unwrap();
-        let (from, to) = pair.ends(Traffic::OneWay, 0);
+        let (from, to) = pair.sender_and_receiver(Traffic::OneWay, 0);
         one_message(from, to, sender_side, receiver_side).unwrap();
         to.into.view().write(3, &[0]);
         assert!(pair.check_and_close().unwrap_err().to_string().contains("other bytes"));
