@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
 use weir_output::Failure;
 pub use worlds::Case;
-use worlds::Done;
+use worlds::WorldResult;
 
 /// Options of `weir bench sim`.
 #[derive(Args, Debug)]
@@ -56,7 +56,7 @@ pub struct SimArguments {
 pub struct Measured {
     case: Case,
     #[serde(flatten)]
-    done: Done,
+    done: WorldResult,
     /// Processor time. Unit: seconds.
     cpu_s: f64,
     /// Most memory that the process had at a time. Unit: bytes.

@@ -58,7 +58,7 @@ pub enum Case {
 
 /// What a world has done.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Done {
+pub struct WorldResult {
     /// Ranks.
     pub ranks: u32,
     /// Events handled.
@@ -94,7 +94,7 @@ impl Case {
     ///
     /// # Errors
     /// What stopped it, in words.
-    pub fn run(self, quick: bool) -> Result<Done, String> {
+    pub fn run(self, quick: bool) -> Result<WorldResult, String> {
         let ranks = self.ranks(quick);
         match self {
             Case::AlltoallMesh64 => {
@@ -113,12 +113,12 @@ impl Case {
                 run(spec, LogGops::new(parameters, ranks), alltoall(8))
             }
             Case::MessagesInfiniband => run(infiniband_spec(ranks, 2048), infiniband(quick), alltoall(8)),
-            Case::Neighbours => run(spec(ranks, Scheme::Unlimited, 1), packets_of_extoll(), |rank| {
+            Case::Neighbours => run(spec(ranks, Scheme::Unlimited, 1), with_extoll_packets(), |rank| {
                 exchange(rank, 4, 1, 20, 2048)
             }),
             Case::NeighboursLong => {
                 let spec = with_eager_bytes(LONG_BYTES, spec(ranks, Scheme::Unlimited, 1));
-                run(spec, packets_of_extoll(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
+                run(spec, with_extoll_packets(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
             }
             Case::InfinibandLong => {
                 // Others on other nodes, and on other switches where there are several.
@@ -131,17 +131,21 @@ impl Case {
             Case::ManySenders => run(spec(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 1, 2, 64)),
             Case::BareMesh64 => {
                 let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
-                Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 16)))
+                Ok(run_network_only(network_only_plan(ranks, 64, 37, 56), mesh(size, 16)))
             }
             Case::BareMesh1024 => {
                 let size = if quick { [4, 4, 4] } else { [16, 8, 8] };
-                Ok(run_bare(bare(ranks, 64, 37, 56), mesh(size, 1)))
+                Ok(run_network_only(network_only_plan(ranks, 64, 37, 56), mesh(size, 1)))
             }
-            Case::BareInfiniband => Ok(run_bare(bare(ranks, 64, 30, 2000), infiniband(quick))),
-            Case::BareIdeal => Ok(run_bare(bare(ranks, ranks, 37, 56), packets_of_extoll())),
+            Case::BareInfiniband => {
+                Ok(run_network_only(network_only_plan(ranks, 64, 30, 2000), infiniband(quick)))
+            }
+            Case::BareIdeal => {
+                Ok(run_network_only(network_only_plan(ranks, ranks, 37, 56), with_extoll_packets()))
+            }
             Case::BareLoggops => {
                 let network = LogGops::new(loggops::Parameters::DEFAULT, ranks);
-                Ok(run_bare(bare(ranks, ranks, 1, 2048), network))
+                Ok(run_network_only(network_only_plan(ranks, ranks, 1, 2048), network))
             }
         }
     }
@@ -180,7 +184,7 @@ fn ideal() -> Ideal {
     Ideal::new(1000 * NS, 1000)
 }
 
-fn packets_of_extoll() -> Ideal {
+fn with_extoll_packets() -> Ideal {
     Ideal::with_geometry(1000 * NS, 0, Geometry::EXTOLL)
 }
 
@@ -240,13 +244,13 @@ fn exchange(rank: Rank, distance: u32, stride: u32, rounds: u64, bytes: u64) -> 
 }
 
 /// `trains` trains from each rank, or one to each other.
-fn bare(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
+fn network_only_plan(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
     Traffic { ranks, trains: trains.min(ranks - 1), packets, packet_bytes, spacing_ps: COST.packet_send_ps }
 }
 
-fn run_bare(traffic: Traffic, network: impl Network) -> Done {
+fn run_network_only(traffic: Traffic, network: impl Network) -> WorldResult {
     let carried = traffic.run(network);
-    Done {
+    WorldResult {
         ranks: traffic.ranks,
         events: carried.events,
         packets: carried.packets,
@@ -258,10 +262,14 @@ fn run_bare(traffic: Traffic, network: impl Network) -> Done {
     }
 }
 
-fn run<N: Network>(spec: WorldSpec, network: N, program: impl Fn(Rank) -> Program) -> Result<Done, String> {
+fn run<N: Network>(
+    spec: WorldSpec,
+    network: N,
+    program: impl Fn(Rank) -> Program,
+) -> Result<WorldResult, String> {
     let report: Report = World::new(spec, network, program).run().map_err(|error| error.to_string())?;
     let sum = |of: fn(&weir_proto::Counters) -> u64| report.counters.iter().map(of).sum();
-    Ok(Done {
+    Ok(WorldResult {
         ranks: spec.ranks,
         events: report.events,
         packets: sum(|counters| counters.packets_received),
