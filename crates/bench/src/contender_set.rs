@@ -1,7 +1,7 @@
 //! The contenders that can run here: their MPIs, the programs made for each, and what is missing.
 
 use super::contender::{Contender, OtherMpi};
-use super::jobs::{self, chosen};
+use super::jobs::{self, select};
 use super::program::{self, Source};
 use super::transport::Transport;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ impl ContenderSet {
             ready: Vec::new(),
             missing: Vec::new(),
         };
-        for contender in chosen(&Contender::all(), only) {
+        for contender in select(&Contender::all(), only) {
             match set.add(contender, &surroundings, sources, scratch) {
                 Ok(()) => set.ready.push(contender),
                 Err(why) => set.missing.push((contender, why)),

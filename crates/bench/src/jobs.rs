@@ -95,12 +95,12 @@ impl Jobs {
 }
 
 /// The transports to measure: all, or those named.
-pub fn chosen<T: Copy + PartialEq>(all: &[T], only: &[T]) -> Vec<T> {
+pub fn select<T: Copy + PartialEq>(all: &[T], only: &[T]) -> Vec<T> {
     all.iter().copied().filter(|one| only.is_empty() || only.contains(one)).collect()
 }
 
 /// A bar over `jobs` jobs, which is gone when it is dropped.
-pub fn bar(jobs: u64, quiet: bool) -> ProgressBar {
+pub fn progress_bar(jobs: u64, quiet: bool) -> ProgressBar {
     let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(jobs) };
     // The template is ours and well-formed; the default is fine should it not be.
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)");
@@ -130,9 +130,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chosen_keeps_the_order() {
-        assert_eq!(chosen(&[1, 2, 3], &[]), [1, 2, 3]);
-        assert_eq!(chosen(&[1, 2, 3], &[3, 1]), [1, 3]);
+    fn selection_keeps_the_order() {
+        assert_eq!(select(&[1, 2, 3], &[]), [1, 2, 3]);
+        assert_eq!(select(&[1, 2, 3], &[3, 1]), [1, 3]);
     }
 
     #[test]

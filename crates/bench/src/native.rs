@@ -101,7 +101,7 @@ pub fn run(arguments: &NativeArguments) -> Result<u8, Failure> {
     let machine = Machine::of_this();
     let longest = arguments.sizes.iter().copied().max().unwrap_or(SMALL_BYTES);
     let mut pair = Pair::start(&settings, longest as usize)?;
-    let bar = jobs::bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64, arguments.quiet);
+    let bar = jobs::progress_bar(u64::from(arguments.repeat) * arguments.sizes.len() as u64, arguments.quiet);
     let mut lines = Vec::new();
     let mut sizes: Vec<_> = arguments.sizes.iter().copied().map(Size::new).collect();
     let mut copies = Copies::new(longest as usize);

@@ -159,7 +159,7 @@ fn measure(given: &Settings, arguments: &TuneArguments) -> Result<Vec<Size>, Fai
     let with = |eager_bytes| Settings { eager_bytes, ..given.clone() };
     let mut eager = Pair::start(&with(longest as u32), longest as usize)?;
     let mut rendezvous = Pair::start(&with(0), longest as usize)?;
-    let bar = jobs::bar(u64::from(arguments.repeat) * SIZES.len() as u64, arguments.quiet);
+    let bar = jobs::progress_bar(u64::from(arguments.repeat) * SIZES.len() as u64, arguments.quiet);
     let mut sizes: Vec<_> =
         SIZES.map(|bytes| Size { bytes, round_trip: Times::default(), exchange: Times::default() }).into();
     for _ in 0..arguments.repeat {

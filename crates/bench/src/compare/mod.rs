@@ -202,7 +202,7 @@ impl Bench<'_> {
             let recorded = quantity::count(store.jobs().len() as u64);
             eprintln!("going on: {recorded} of {all} jobs are in {shown} (--fresh begins anew)");
         }
-        let bar = jobs::bar(all, self.arguments.quiet);
+        let bar = jobs::progress_bar(all, self.arguments.quiet);
         let mut turn = 0;
         for round in 1..=self.rounds {
             for &job in &self.plan.jobs {

@@ -247,7 +247,7 @@ impl Bench {
         let mut results: Vec<CaseResults> =
             cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();
         let jobs = u64::from(self.repeat) * (cases.len() * self.contenders.ready.len()) as u64;
-        let bar = jobs::bar(jobs, quiet);
+        let bar = jobs::progress_bar(jobs, quiet);
         for repetition in 0..self.repeat as usize {
             for (index, case) in results.iter_mut().enumerate() {
                 for turn in 0..self.contenders.ready.len() {

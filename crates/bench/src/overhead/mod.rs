@@ -262,7 +262,7 @@ fn count(counter: &Counter, schemes: &Schemes, quiet: bool, results: &mut Result
         .into_iter()
         .flat_map(|bytes| Traffic::ALL.map(|traffic| (bytes, traffic)))
         .collect();
-    let bar = jobs::bar((all.len() * 4) as u64, quiet);
+    let bar = jobs::progress_bar((all.len() * 4) as u64, quiet);
     'all: for (bytes, traffic) in all {
         let mut counts = Vec::new();
         for flow in [&schemes.flow, &schemes.over] {

@@ -93,7 +93,7 @@ impl Pairs {
     /// # Errors
     /// We were told to stop.
     pub fn measure(&self, count: u32, quiet: bool) -> Result<(Option<PairsResult>, Option<String>), Failure> {
-        let bar = jobs::bar(u64::from(count) * 2, quiet);
+        let bar = jobs::progress_bar(u64::from(count) * 2, quiet);
         let mut pairs: Vec<Vec<(f64, f64)>> = Vec::new();
         // A run before all: the first one finds nothing in the caches.
         let mut failed = self.run_once(&self.schemes.over)?.err();

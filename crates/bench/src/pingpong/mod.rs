@@ -168,7 +168,7 @@ impl Bench<'_> {
 
     /// All rounds.
     fn measure(&self) -> Result<Results, Failure> {
-        let transports = jobs::chosen(Transport::value_variants(), &self.arguments.only);
+        let transports = jobs::select(Transport::value_variants(), &self.arguments.only);
         let wanted: BTreeSet<Group> = match self.arguments.measure.as_slice() {
             [] => Group::value_variants().iter().copied().collect(),
             some => some.iter().copied().collect(),
@@ -178,7 +178,7 @@ impl Bench<'_> {
             results.mark_missing(Transport::Weir, format!("missing: {why}"));
         }
         let jobs = u64::from(self.arguments.repeat) * (transports.len() * wanted.len()) as u64;
-        let bar = jobs::bar(jobs, self.arguments.quiet);
+        let bar = jobs::progress_bar(jobs, self.arguments.quiet);
         for round in 1..=self.arguments.repeat {
             for &group in &wanted {
                 for &transport in &transports {

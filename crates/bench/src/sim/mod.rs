@@ -100,7 +100,7 @@ pub fn run(arguments: &SimArguments) -> Result<u8, Failure> {
         return Ok(0);
     }
     let machine = Machine::of_this();
-    let bar = jobs::bar(cases.len() as u64, arguments.quiet);
+    let bar = jobs::progress_bar(cases.len() as u64, arguments.quiet);
     let mut measured = Vec::new();
     for case in cases {
         bar.set_message(name(case));
