@@ -38,13 +38,13 @@ def test_bench_runs_and_resumes(tmp_path, private_shm):
     assert len(lines) == 2 * 5 + 1 and "run_over" in lines[-1]
     samples.write_text("".join(lines[:5]) + lines[5][:20])
     outcome, again = bench(tmp_path, *words, timeout=120)
-    assert outcome.ok and "going on: 5 of 10 jobs" in outcome.output, outcome
+    assert outcome.ok and "resuming: 5 of 10 jobs" in outcome.output, outcome
     assert samples.read_text().splitlines(keepends=True)[:5] == lines[:5]
     kept = {(row["contender"], row["what"], row["at"]): row["samples"] for row in again["rows"]}
     assert set(kept) == set(rows)
     assert all(kept[key] == rows[key]["samples"] for key in rows if key[1:] in latency), "they were measured again"
 
-    assert "run_over" in samples.read_text().splitlines()[-1], "complete, so that the next one begins anew"
+    assert "run_over" in samples.read_text().splitlines()[-1], "complete, so that the next one starts anew"
     assert launch.shm_files(private_shm) == []
 
 

@@ -47,7 +47,7 @@ pub fn notes(machine: &Machine, mpis: &str, rounds: u32) -> [String; 2] {
 pub fn busy_warning(machine: &Machine) -> Option<String> {
     machine.is_busy().then(|| {
         format!(
-            "The machine was not idle (load {}): on {} cores the numbers depend more on the other work than on transports.",
+            "The machine was not idle (load {}): on {} cores other work influences the numbers more than transports do.",
             machine.load, machine.cores
         )
     })

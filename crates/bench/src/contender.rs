@@ -1,4 +1,4 @@
-//! Who is compared: transports under MPICH, and other MPIs as they are.
+//! The contenders of a comparison: transports under MPICH, and other MPIs without weir.
 
 use super::transport::Transport;
 use clap::ValueEnum;
@@ -9,13 +9,13 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OtherMpi {
-    /// Open MPI, with what it chooses.
+    /// Open MPI with its default transport.
     OpenMpi,
-    /// Intel MPI, with what it chooses.
+    /// Intel MPI with its default transport.
     IntelMpi,
 }
 
-/// Who carries the messages.
+/// A contender: an MPI with a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Contender {
@@ -26,13 +26,13 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// All of them.
+    /// All contenders.
     pub fn all() -> Vec<Contender> {
         let mpich = Transport::value_variants().iter().map(|&transport| Contender::Mpich(transport));
         mpich.chain(OtherMpi::value_variants().iter().map(|&foreign| Contender::OtherMpi(foreign))).collect()
     }
 
-    /// Its word on the command line and in records.
+    /// Its name on the command line and in records.
     pub fn word(self) -> &'static str {
         match self {
             Contender::Mpich(transport) => transport.word(),
@@ -41,7 +41,7 @@ impl Contender {
         }
     }
 
-    /// Its row.
+    /// Its heading in tables.
     pub fn heading(self) -> String {
         match self {
             Contender::Mpich(transport) => transport.heading().replace('\n', " "),
@@ -50,7 +50,7 @@ impl Contender {
         }
     }
 
-    /// Whether it is one of MPICH's own transports.
+    /// Whether it is one of MPICH's other transports.
     pub fn is_mpich_builtin(self) -> bool {
         matches!(self, Contender::Mpich(transport) if transport != Transport::Weir)
     }

@@ -1,4 +1,4 @@
-//! The contenders that can run here: their MPIs, the programs made for each, and what is missing.
+//! The contenders that can run on this host: their MPIs, the compiled programs, and what is missing.
 
 use super::contender::{Contender, OtherMpi};
 use super::jobs::{self, select};
@@ -11,7 +11,7 @@ use weir_mpi::launch::{Carrier, Launch};
 use weir_mpi::provider_file;
 use weir_output::Failure;
 
-/// An MPI with the programs made for it.
+/// An MPI with the programs compiled for it.
 struct PreparedMpi {
     mpi: Mpi,
     programs: BTreeMap<&'static str, PathBuf>,
@@ -25,23 +25,23 @@ impl PreparedMpi {
     }
 }
 
-/// Contenders, ready to run.
+/// Contenders that are ready to run.
 pub struct ContenderSet {
     mpich: PreparedMpi,
     other_mpis: BTreeMap<OtherMpi, PreparedMpi>,
-    /// Directory that holds the plug-in; why not, if it is missing.
+    /// Directory of the plug-in, or why it is missing.
     provider: Result<PathBuf, String>,
     /// The plug-in itself.
     plug_in: Option<PathBuf>,
-    /// Those that can be measured, in the order of [`Contender::all`].
+    /// Contenders that can be measured, in the order of [`Contender::all`].
     pub ready: Vec<Contender>,
-    /// Those that cannot, and why.
+    /// Contenders that cannot be measured, and why.
     pub missing: Vec<(Contender, String)>,
 }
 
 impl ContenderSet {
-    /// Finds the MPIs and compiles `sources` for each. `mpich`: the MPICH to use, as on the command line; `only`: those that
-    /// are wanted, all if it is empty.
+    /// Finds the MPIs and compiles `sources` for each. `mpich`: the MPICH, as named on the command line. `only`: the
+    /// selected contenders; empty: all.
     ///
     /// # Errors
     /// [`Failure`]: there is no MPICH, or it has no compiler.
@@ -54,7 +54,10 @@ impl ContenderSet {
         let surroundings = Surroundings::of_process();
         let mpi = find::choose(Some(mpich), &surroundings)?;
         if mpi.kind != Kind::Mpich {
-            return Err(Failure::NoMpi(format!("--mpi {mpich}: {} is no MPICH", mpi.describe())));
+            return Err(Failure::NoMpi(format!(
+                "--mpi {mpich}: {} is not MPICH; name an MPICH",
+                mpi.describe()
+            )));
         }
         let mpich = PreparedMpi::new(mpi, sources, scratch).map_err(Failure::NoMpi)?;
         let (plug_in, provider) = match provider_file::find_for_this_command() {
@@ -97,7 +100,7 @@ impl ContenderSet {
         let mpi = find::choose(Some(kind.word()), surroundings).map_err(|failure| failure.to_string())?;
         let prepared = match which {
             OtherMpi::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
-            // Its runtime comes without a compiler; MPICH's has the same binary interface.
+            // Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.
             OtherMpi::IntelMpi => PreparedMpi { mpi, programs: self.mpich.programs.clone() },
         };
         self.other_mpis.insert(which, prepared);
@@ -107,7 +110,7 @@ impl ContenderSet {
     /// A job of one of the programs.
     ///
     /// # Panics
-    /// If the contender is none of [`ContenderSet::ready`], or the program none of those that were prepared.
+    /// If the contender is not in [`ContenderSet::ready`], or the program was not prepared.
     pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
         let (prepared, carrier) = match contender {
             Contender::Mpich(transport) => (&self.mpich, jobs::carrier(transport, &self.provider)),
@@ -128,7 +131,7 @@ impl ContenderSet {
         self.other_mpis.values().map(|prepared| &prepared.mpi).collect()
     }
 
-    /// All of them with their versions, for people.
+    /// All MPIs with their versions.
     pub fn mpis(&self) -> Vec<String> {
         let all = std::iter::once(self.mpich()).chain(self.other_mpis());
         all.map(|mpi| format!("{} {}", mpi.kind.name(), mpi.version)).collect()

@@ -1,14 +1,14 @@
-//! How much memory is left, so that a flood drowns its own job and not the machine.
+//! The memory that is left on the host, so that a flood ends before the host runs out of memory.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often memory is looked at while a job runs. A transport that takes 4 GB/s takes 200 MB meanwhile.
+/// Interval between checks while a job runs. A transport that fills 4 GB/s takes 200 MB in it.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// What must stay free. Unit: bytes.
+/// Memory that must stay free. Unit: bytes.
 pub const MIN_FREE_BYTES: u64 = 1 << 30;
 
-/// Memory that processes may still take, by the kernel and by the limits of our cgroups. Unit: bytes.
+/// Memory that processes may still use, according to the kernel and to the limits of our cgroups. Unit: bytes.
 pub fn available_bytes() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok();
     let of_node = meminfo.as_deref().and_then(available_of_meminfo);
@@ -17,7 +17,7 @@ pub fn available_bytes() -> Option<u64> {
     of_node.into_iter().chain(of_groups).min()
 }
 
-/// Ends a job when less than the floor is left.
+/// A callback that ends a job when less than [`MIN_FREE_BYTES`] is left.
 pub fn watch() -> impl FnMut() -> bool {
     let mut looked = Instant::now();
     move || {
@@ -34,7 +34,7 @@ fn available_of_meminfo(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// Our group and all above it, of the unified hierarchy.
+/// Our cgroup and its ancestors in the unified hierarchy.
 fn groups(own: &str) -> Vec<PathBuf> {
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return Vec::new() };
     let root = Path::new("/sys/fs/cgroup");
@@ -44,9 +44,9 @@ fn groups(own: &str) -> Vec<PathBuf> {
 fn available_in_cgroup(group: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(group.join(name)).ok();
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    // `max`, no number: without limit.
+    // `max` means no limit.
     let limit = number("memory.max")?;
-    // Files that were read once count as used, and are given up first.
+    // The page cache counts as used, but the kernel reclaims it first.
     let stat = read("memory.stat").unwrap_or_default();
     let cached =
         stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());

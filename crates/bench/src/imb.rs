@@ -1,4 +1,4 @@
-//! Reads what Intel's MPI benchmarks print: rows of numbers below a heading that names the columns.
+//! Parses the output of Intel's MPI benchmarks: rows of numbers below a heading that names the columns.
 
 /// The value of `column` for each of these message sizes. If a size was measured several times, the smallest value counts.
 ///

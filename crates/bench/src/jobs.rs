@@ -1,4 +1,4 @@
-//! What the jobs of all benchmarks have in common: how one is run and bounded, how it ends, what is shown meanwhile.
+//! Runs the jobs of all benchmarks: their time limit, how they end, and the progress bar.
 
 use super::transport::Transport;
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
@@ -14,16 +14,16 @@ use weir_output::Failure;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum Unfinished {
-    /// It was ended at its limit.
+    /// It exceeded its time limit.
     TimedOut {
         /// The limit. Unit: seconds.
         seconds: u64,
     },
-    /// It was ended because the node's memory ran out.
+    /// It was ended before the node ran out of memory.
     OutOfMemory,
-    /// It failed, or what it printed makes no sense.
+    /// It failed, or its output is invalid.
     Failed {
-        /// One line.
+        /// The reason, in one line.
         reason: String,
     },
 }
@@ -38,20 +38,21 @@ impl std::fmt::Display for Unfinished {
     }
 }
 
-/// Where jobs run: their bound, and what they may leave.
+/// The limits of jobs, and the directory of their mailboxes.
 #[derive(Clone, Debug)]
 pub struct Jobs {
-    /// Bound on one.
+    /// Time limit of one job.
     pub limit: Duration,
-    /// Where weir's mailboxes live.
+    /// Directory of weir's mailboxes.
     pub shm_dir: PathBuf,
 }
 
 impl Jobs {
-    /// Runs a job for at most the limit and while `keep_running`; its standard output, or why there is none.
+    /// Runs a job within the time limit and while `keep_running` returns true. Returns its standard output, or why
+    /// there is none.
     ///
     /// # Errors
-    /// [`Failure`], if it could not be started or we were told to stop.
+    /// [`Failure`], if the job could not be started or a signal ended this command.
     pub fn run(
         &self,
         launch: &Launch,
@@ -79,7 +80,7 @@ impl Jobs {
             }
         };
         if !output.success() {
-            // Ranks of weir that were killed leave their mailboxes; whether that works is `weir clean`'s to tell.
+            // Killed ranks leave their mailboxes. `weir clean` reports errors of the removal.
             let _ = mailboxes::remove_stale(&self.shm_dir);
         }
         let unfinished = match output.end {
@@ -94,31 +95,31 @@ impl Jobs {
     }
 }
 
-/// The transports to measure: all, or those named.
+/// The elements of `all` that `only` names; all if it is empty.
 pub fn select<T: Copy + PartialEq>(all: &[T], only: &[T]) -> Vec<T> {
     all.iter().copied().filter(|one| only.is_empty() || only.contains(one)).collect()
 }
 
-/// A bar over `jobs` jobs, which is gone when it is dropped.
+/// A progress bar over `jobs` jobs. It disappears when it is dropped.
 pub fn progress_bar(jobs: u64, quiet: bool) -> ProgressBar {
     let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(jobs) };
-    // The template is ours and well-formed; the default is fine should it not be.
+    // The template is a valid constant. If it were not, the default style would do.
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.with_finish(ProgressFinish::AndClear)
 }
 
-/// For records. Unit: seconds since 1970.
+/// The time, for records. Unit: seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The carrier of `transport`; where the plug-in is missing, it is not used.
+/// How a job uses `transport`. A missing plug-in has no directory; its transport is never run.
 pub fn carrier(transport: Transport, provider: &Result<PathBuf, String>) -> weir_mpi::launch::Carrier<'_> {
     transport.carrier(provider.as_deref().unwrap_or(Path::new("")))
 }
 
-/// One line of a failed job's output that tells most.
+/// The most informative line of a failed job's output.
 fn error_line(output: &job::Output, status: u8) -> String {
     let both = format!("{}\n{}", output.stderr, output.stdout);
     let telling = both.lines().map(str::trim).rfind(|line| line.contains("error") || line.contains("failed"));

@@ -1,7 +1,7 @@
-//! `weir bench`: weir side by side with the other transports of this machine, and its schemes with each other.
+//! `weir bench`: compares weir with the other transports on this host, and its flow-control schemes with each other.
 //!
-//! All transports run under the same MPICH with the same program, so that what differs is what carries the messages. What is
-//! compared is interleaved, and where the question is a limit, compared in pairs.
+//! All transports run under the same MPICH with the same program, so that only the transport differs. Measurements are
+//! interleaved. Where a limit is judged, they are paired.
 #![forbid(unsafe_code)]
 
 mod compare;
@@ -69,7 +69,7 @@ pub struct BenchArguments {
     compare: compare::CompareArguments,
 }
 
-/// Benchmarks.
+/// The benchmarks.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
     /// Compare half round trip, message rate and barrier over weir and other transports, under the same MPICH.
@@ -88,7 +88,7 @@ pub enum BenchCommand {
     List,
 }
 
-/// Runs a benchmark, or compares everything. The result is the exit status.
+/// Runs a benchmark, or the comparison of all transports. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].

@@ -1,12 +1,13 @@
-//! `weir bench memory`: what a receiver occupies for its peers, measured, beside the published formulae.
+//! `weir bench memory`: the memory of a receiver for its peers, measured and compared with the published formulae.
 //!
-//! One endpoint knows the addresses of n peers, as an MPI library would insert them; 64 of them, or none, become active: each
-//! sends to it, and it answers. Counted are the bytes of heap that the endpoint's own thread has asked for since before the first
-//! address (the active peers run in another thread), and the shared memory of its mailbox; then again when the
-//! active have been idle for so long that they were asked to leave.
+//! One endpoint stores the addresses of n peers, as an MPI library inserts them. Then 64 of them, or none, become
+//! active: each sends to the endpoint and gets an answer. The benchmark counts two things: heap that the endpoint's
+//! thread has allocated since before the first address, and shared memory of its mailbox. The active peers run in
+//! another thread. It counts again when idle peers have returned their lanes.
 //!
-//! Expected: per idle peer its address (32 B), 1 to 2 B for how often it was inserted (4 B), 5 to 12 for finding it; per active
-//! peer a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five sizes take some 20 seconds.
+//! Expected for each idle peer: its address (32 B), 1 to 2 B to count its insertions (4 B), 5 to 12 B to find it.
+//! Expected for each active peer: a lane (68 KiB with 1024 slots, 20 KiB with 256) and less than 4 KiB of heap. Five
+//! sizes take some 20 s.
 
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
@@ -24,9 +25,9 @@ use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
 
 /// Peers that become active.
 const ACTIVE: usize = 64;
-/// Messages that each of them sends, and gets back.
+/// Messages that each of them sends and gets back.
 const ROUNDS: usize = 10;
-/// Bound on each part of a measurement.
+/// Time limit of each part of a measurement.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options of `weir bench memory`.
@@ -50,26 +51,26 @@ pub struct MemoryArguments {
     json: Option<String>,
 }
 
-/// What was measured for one number of peers. Unit: bytes.
+/// The results for one number of peers. Unit: bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Row {
-    /// Peers.
+    /// Number of peers.
     pub peers: u32,
-    /// Heap with all addresses inserted and nobody active, the endpoint itself included.
+    /// Heap with all addresses inserted and no active peer, the endpoint itself included.
     pub idle_heap_bytes: i64,
-    /// And the mailbox.
+    /// Mailbox without an active peer.
     pub idle_mailbox_bytes: u64,
-    /// The same with the active ones.
+    /// Heap with the active peers.
     pub active_heap_bytes: i64,
-    /// And the mailbox.
+    /// Mailbox with the active peers.
     pub active_mailbox_bytes: u64,
-    /// The same when they have left.
+    /// Heap after the active peers have detached.
     pub after_heap_bytes: i64,
-    /// And the mailbox.
+    /// Mailbox after the active peers have detached.
     pub after_mailbox_bytes: u64,
-    /// Formula 7.2 of the thesis, static.
+    /// Formula 7.2 of the thesis with static credits.
     pub published_static_bytes: u64,
-    /// The same, dynamic.
+    /// Formula 7.2 of the thesis with dynamic credits.
     pub published_dynamic_bytes: u64,
 }
 
@@ -120,7 +121,7 @@ fn open(settings: &Settings, peers: u32) -> Result<Engine, Failure> {
     Engine::open(settings, peers, false).map_err(|error| Failure::Measurement(error.to_string()))
 }
 
-/// An address that nobody has; as random as real ones, and the same in every run.
+/// An address without an endpoint: as random as real ones, and the same in every run.
 fn unused_address(number: u32) -> Address {
     let mut bytes = [0; ADDRESS_BYTES];
     (bytes[0], bytes[1]) = (1, 1);
@@ -133,7 +134,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
     let (to_main, from_active) = mpsc::channel::<Result<Vec<Address>, Failure>>();
     let active_settings = settings.clone();
     let active = std::thread::spawn(move || run_active_peers(&active_settings, peers, &to_main, &from_main));
-    let ended = || Failure::Measurement(String::from("the active peers ended early"));
+    let ended = || Failure::Measurement(String::from("the thread of the active peers ended early"));
     let addresses = from_active.recv().map_err(|_| ended())??;
 
     let before = in_use_bytes();
@@ -144,11 +145,11 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
         let real = (at.is_multiple_of(step)).then(|| addresses.get(at / step)).flatten();
         vector.insert(real.copied().unwrap_or_else(|| unused_address(number)));
     }
-    let uses = vec![1_u32; peers as usize]; // what the provider's vector counts beside each
+    let uses = vec![1_u32; peers as usize]; // the provider's address vector counts the insertions of each address
     let mut engine = open(settings, peers)?;
     let idle = (in_use_bytes() - before, engine.measure().mailbox_bytes);
 
-    // What the provider knows by entry: which peer of the endpoint it is.
+    // The provider maps entries of the address vector to peers of the endpoint.
     let index: Vec<Option<Peer>> = (0..peers)
         .map(|number| {
             let address = *vector.address(number).expect("inserted");
@@ -165,7 +166,7 @@ fn measure(peers: u32, settings: &Settings) -> Result<Row, Failure> {
         engine.pause();
     }
     let after = (in_use_bytes() - before, engine.measure().mailbox_bytes);
-    drop(to_active); // they may go
+    drop(to_active); // the active peers may close
     drop((vector, uses, index));
     engine.close();
     active.join().map_err(|_| ended())?;
@@ -211,7 +212,7 @@ fn answer(engine: &mut Engine) -> Result<(), Failure> {
     post_receive(engine, &memory)?;
     while answered < ACTIVE * ROUNDS || sent < answered {
         if started.elapsed() > TIMEOUT {
-            return Err(Failure::Measurement(format!("{answered} messages came within {TIMEOUT:?}")));
+            return Err(Failure::Measurement(format!("only {answered} messages arrived within {TIMEOUT:?}")));
         }
         engine.progress();
         while let Some(completion) = engine.next_completion() {
@@ -224,14 +225,15 @@ fn answer(engine: &mut Engine) -> Result<(), Failure> {
                     }
                 }
                 Outcome::Done => sent += 1,
-                other => return Err(Failure::Measurement(format!("a message ended in {other:?}"))),
+                other => return Err(Failure::Measurement(format!("a message failed: {other:?}"))),
             }
         }
     }
     Ok(())
 }
 
-/// The active peers: each sends a message, waits for the answer, and so on; then they make progress until they may go.
+/// Runs the active peers: each sends a message and waits for the answer, repeatedly. Then they make progress until
+/// `from_main` is disconnected.
 fn run_active_peers(
     settings: &Settings,
     peers: u32,
@@ -277,7 +279,7 @@ fn run_active_peers(
     }
 }
 
-/// The table of what was measured.
+/// The table of the results.
 pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
@@ -316,7 +318,7 @@ pub fn render(rows: &[Row]) -> String {
     }
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     format!(
-        "{}\nB per peer: heap and mailbox of the receiver divided by all peers. Heap: as asked for, addresses included.",
+        "{}\nB per peer: heap and mailbox of the receiver divided by all peers. Heap: allocated bytes, addresses included.",
         lines.join("\n")
     )
 }

@@ -1,9 +1,9 @@
-//! `weir bench native`: half round trips through the engine itself, beside what a cache line takes from core to core.
+//! `weir bench native`: half round trips of the engine itself, compared with a cache line from core to core.
 //!
-//! A message of a few bytes is one cache line each way, so the ratio says what weir adds; a long one is one copy, by the kernel where one process
-//! reads the other's memory. Lines, copies and messages are measured in turns, in rounds.
+//! A short message is one cache line each way, so the ratio shows what weir adds. A long message is one copy, made by
+//! the kernel if one process reads the other's memory. Lines, copies and messages are measured alternately, in rounds.
 //!
-//! Expected cost: with four sizes and five rounds two seconds.
+//! Expected: two seconds with four sizes and five rounds.
 
 use super::jobs;
 use super::statistics::Spread;
@@ -18,15 +18,15 @@ use weir_engine::config::Settings;
 use weir_output::Failure;
 use weir_output::quantity::{exact_bytes, three_digits, time_ns};
 
-/// What weir has set itself for the smallest message (docs/explanation/performance.md): so many times the cache line.
+/// Target for the smallest message, as a multiple of the cache line (docs/explanation/performance.md).
 const LIMIT: f64 = 1.5;
-/// The message that it is for. Unit: bytes.
+/// Size of this message. Unit: bytes.
 const SMALL_BYTES: u64 = 8;
-/// Of a size in a round.
+/// Measuring time for each size in a round.
 const TIME: Duration = Duration::from_millis(50);
-/// Of either kind of copy of a size in a round.
+/// Measuring time for each kind of copy and size in a round.
 const COPY_TIME: Duration = Duration::from_millis(10);
-/// Rounds without which there is no verdict.
+/// Fewest rounds for a verdict.
 const MIN_ROUNDS: usize = 3;
 
 /// Options of `weir bench native`.
@@ -49,13 +49,13 @@ pub struct NativeArguments {
     /// Message sizes. Unit: bytes.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 2048, 65536, 1 << 20], value_parser = clap::value_parser!(u64).range(0..=1 << 30))]
     sizes: Vec<u64>,
-    /// Rounds.
+    /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Write a record with all samples as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -78,9 +78,9 @@ struct Record {
 struct Size {
     bytes: u64,
     half_round_trip_ns: Vec<f64>,
-    /// One copy of as many bytes, by one core within its own memory, by round.
+    /// One copy of `bytes` bytes by one core within its own memory, by round.
     copy_ns: Vec<f64>,
-    /// The same by the kernel, by round.
+    /// One copy of `bytes` bytes by the kernel, by round.
     attached_copy_ns: Vec<f64>,
 }
 
@@ -90,7 +90,7 @@ impl Size {
     }
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -176,7 +176,7 @@ fn render(record: &Record) -> String {
     let machine = &record.machine;
     if machine.is_busy() {
         text.push_str(&format!(
-            "\nThe machine was not idle (load {}); do not trust the times.",
+            "\nThe machine was not idle (load {}): the times are not reliable.",
             machine.load
         ));
     }

@@ -1,8 +1,8 @@
-//! The MPI programs that measure: their sources are a part of this command and are compiled when they are needed, by the
-//! compiler wrapper of the MPI that runs them, so that an installed `weir` needs nothing but that MPI.
+//! The MPI programs of the benchmarks: C sources inside this command, compiled by the `mpicc` of the MPI that runs
+//! them. An installed `weir` therefore needs only the MPI.
 //!
-//! They are compiled anew for each benchmark, into a directory that goes away with it: that takes a few tenths of a second, and
-//! nothing can be out of date.
+//! Each benchmark compiles them into a temporary directory, which takes a few tenths of a second. So they are never
+//! stale.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,35 +11,35 @@ use weir_mpi::find::Mpi;
 use weir_mpi::job;
 use weir_mpi::program::is_executable;
 
-/// A program.
+/// The source of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// Its name.
     pub name: &'static str,
-    /// What it is written in C.
+    /// The C source.
     pub text: &'static str,
 }
 
-/// Floods a receiver.
+/// The program of the flood benchmark.
 pub const FLOOD: Source = Source { name: "flood", text: include_str!("../../../tests/mpi/flood.c") };
-/// Measures messages, collectives and memory.
+/// The program of messages, collectives and memory.
 pub const MEASURE: Source = Source { name: "measure", text: include_str!("../../../tests/mpi/measure.c") };
 
-/// Bound on the compiler.
+/// Time limit of the compiler.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Compiles a program for `mpi` in `scratch`. A program made for MPICH also runs under Intel MPI, which has the same
-/// binary interface.
+/// Compiles a program for `mpi` in `scratch`. A program for MPICH also runs under Intel MPI, which has the same binary
+/// interface.
 ///
 /// # Errors
-/// One line: what is missing, or what the compiler says.
+/// One line: what is missing, or the compiler's message.
 pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, String> {
     let Source { name, text } = program;
     let compiler = mpi.bin_dir().join("mpicc");
     if !is_executable(&compiler) {
         return Err(format!(
-            "{} is missing: the {name} program is compiled with the mpicc of its MPI (with distributions, it comes \
-             with the MPI's development package)",
+            "{} is missing: it compiles the {name} program (in Linux distributions it is part of the MPI's development \
+             package)",
             compiler.display()
         ));
     }
@@ -47,7 +47,7 @@ pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, St
     let program = scratch.join(format!("{name}-{}", mpi.kind.word()));
     std::fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
     let mut command = Command::new(&compiler);
-    // The library that LD_LIBRARY_PATH names comes before the one it was linked with.
+    // LD_LIBRARY_PATH has precedence over the library that the program was linked with.
     command.args(["-O2", "-Wl,--enable-new-dtags", "-o"]).arg(&program).arg(&source).arg("-pthread");
     if let Some(directory) = mpi.library_dir() {
         command.env("LD_LIBRARY_PATH", directory);
@@ -59,7 +59,7 @@ pub fn compile(program: Source, mpi: &Mpi, scratch: &Path) -> Result<PathBuf, St
     let said = format!("{}\n{}", output.stderr, output.stdout);
     let telling = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = telling.clone().find(|line| line.contains("not found") || line.contains("error"));
-    let line = line.or_else(|| telling.clone().next()).unwrap_or("it says nothing");
+    let line = line.or_else(|| telling.clone().next()).unwrap_or("it printed nothing");
     Err(format!(
         "{} could not compile the {name} program (is there a C compiler, `cc`?): {line}",
         compiler.display()
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn programs_are_compiled_by_the_mpis_mpicc() {
-        // Stands for a compiler: its "program" is the source it was given.
+        // This compiler copies the source.
         let (root, mpi) = mpi_with(Some("cp \"$5\" \"$4\""));
         let program = compile(FLOOD, &mpi, root.path()).unwrap();
         assert_eq!(std::fs::read_to_string(program).unwrap(), FLOOD.text);

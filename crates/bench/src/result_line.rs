@@ -1,6 +1,6 @@
-//! The line of `word key=value ...` in which our MPI programs tell a result.
+//! The lines `word key=value ...` in which our MPI programs print their results.
 
-/// One line.
+/// One result line.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultLine<'a> {
     word: &'a str,
@@ -34,11 +34,11 @@ impl<'a> ResultLine<'a> {
     /// The value of a key as a number.
     ///
     /// # Errors
-    /// One line: it is missing, or is none.
+    /// One line: it is missing or no number.
     pub fn number(&self, key: &str) -> Result<f64, String> {
         let text = self.value(key)?;
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| format!("its result has {key}={text}"))
+        number.ok_or_else(|| format!("its result has {key}={text}, which is no number"))
     }
 
     /// The value of a key as a positive number.
@@ -47,7 +47,11 @@ impl<'a> ResultLine<'a> {
     /// As for [`ResultLine::number`].
     pub fn positive(&self, key: &str) -> Result<f64, String> {
         let number = self.number(key)?;
-        if number > 0.0 { Ok(number) } else { Err(format!("its result has {}: {key}={number}", self.word)) }
+        if number > 0.0 {
+            Ok(number)
+        } else {
+            Err(format!("its result {} has {key}={number}, which is not above 0", self.word))
+        }
     }
 }
 
@@ -70,9 +74,9 @@ mod tests {
     #[test]
     fn invalid_numbers_are_rejected() {
         let line = ResultLine::all(OUTPUT, "latency").nth(1).unwrap();
-        assert_eq!(line.positive("us").unwrap_err(), "its result has latency: us=0");
+        assert_eq!(line.positive("us").unwrap_err(), "its result latency has us=0, which is not above 0");
         let line = ResultLine::find("a x=nan y=z", "a").unwrap();
-        assert_eq!(line.number("x").unwrap_err(), "its result has x=nan");
-        assert_eq!(line.number("y").unwrap_err(), "its result has y=z");
+        assert_eq!(line.number("x").unwrap_err(), "its result has x=nan, which is no number");
+        assert_eq!(line.number("y").unwrap_err(), "its result has y=z, which is no number");
     }
 }

@@ -1,37 +1,37 @@
-//! From samples to statements: spreads, paired ratios with an interval, verdicts.
+//! Statistics of samples: spreads, paired ratios with an interval, verdicts.
 //!
-//! A ratio is averaged by its logarithm, so that twice as slow and twice as fast cancel out. The interval is Student's, over
-//! pairs: what slows down both halves of a pair alike does not widen it.
+//! Ratios are averaged by their logarithms, so that twice as slow and twice as fast cancel out. The interval is
+//! Student's over pairs, so what slows down both runs of a pair alike does not widen it.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::{Data, Max, Min, OrderStatistics, Statistics};
 
-/// Least, middle and greatest of some samples.
+/// Smallest, median and largest sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The least.
+    /// The smallest sample.
     pub min: f64,
-    /// The middle one, or the mean of the two in the middle.
+    /// The median: the middle sample, or the mean of the two in the middle.
     pub median: f64,
-    /// The greatest.
+    /// The largest sample.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of at least one sample; `None` without.
+    /// The spread of at least one sample; `None` without samples.
     pub fn of(samples: &[f64]) -> Option<Spread> {
         let mut data = Data::new(samples.to_vec());
         (!samples.is_empty()).then(|| Spread { min: data.min(), median: data.median(), max: data.max() })
     }
 
-    /// Whether the two have a value in common, so that the difference of their medians means nothing.
+    /// Whether the two spreads have a value in common, so that their medians do not differ significantly.
     pub fn overlaps(&self, other: &Spread) -> bool {
         self.min <= other.max && other.min <= self.max
     }
 }
 
-/// Jain's fairness index of shares: 1 if all are equal, 1/n if one has everything. `None` without any.
+/// Jain's fairness index of shares: 1 if all are equal, 1/n if one sender has everything. `None` without shares.
 ///
 /// Source: Jain, Chiu, Hawe, DEC Research Report TR-301 (1984), section 3: (sum x)^2 / (n sum x^2).
 pub fn fairness(shares: &[u64]) -> Option<f64> {
@@ -40,27 +40,28 @@ pub fn fairness(shares: &[u64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// A mean ratio and the interval that holds the true one with 95 % confidence.
+/// A mean ratio with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// Geometric mean.
     pub mean: f64,
-    /// Lower end of the interval; none for a single pair.
+    /// Lower end of the interval; `None` for a single pair.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end; `None` for a single pair.
     pub high: Option<f64>,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
 impl Ratio {
-    /// Of `ours[i] / theirs[i]`; samples without a partner are left out. `None` without a pair of positive numbers.
+    /// The mean of `ours[i] / theirs[i]`. Samples without a partner are ignored. `None` without a pair of positive
+    /// numbers.
     pub fn of_pairs(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
         let logs: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| (ours / theirs).ln()).collect();
         Ratio::of_logs(&logs)
     }
 
-    /// Of the logarithms of ratios. `None` without any, or if one is no number.
+    /// The mean ratio from logarithms of ratios. `None` without any, or if one is not finite.
     pub fn of_logs(logs: &[f64]) -> Option<Ratio> {
         if logs.is_empty() || !logs.iter().all(|log| log.is_finite()) {
             return None;
@@ -71,8 +72,7 @@ impl Ratio {
         Some(Ratio { mean: mean.exp(), low: bound(-1.0), high: bound(1.0), pairs: logs.len() })
     }
 
-    /// What the interval says about the claim that the ratio is at most `limit`. `widest`: an interval wider than this
-    /// shows nothing but that it is wide, and does not pass.
+    /// The verdict on the claim that the ratio is at most `limit`. An interval wider than `widest` resolves nothing.
     pub fn verdict(&self, limit: f64, widest: f64) -> Verdict {
         match (self.low, self.high) {
             (Some(low), _) if low > limit => Verdict::Failed,
@@ -81,8 +81,8 @@ impl Ratio {
         }
     }
 
-    /// Pairs after which an interval of the same scatter would be `widest` wide, about: the width falls with the root of
-    /// their number.
+    /// About the number of pairs for an interval of width `widest`, with the same scatter. The width falls with the
+    /// root of the number.
     pub fn pairs_for(&self, widest: f64) -> Option<u64> {
         let width = self.high? - self.low?;
         Some((self.pairs as f64 * (width / widest).powi(2)).ceil() as u64)
@@ -96,20 +96,20 @@ fn half_width(samples: &[f64]) -> Option<f64> {
     Some(t * (samples.variance() / count).sqrt())
 }
 
-/// What pairs say about a limit.
+/// The verdict of pairs on a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The whole interval keeps the limit.
+    /// The whole interval is within the limit.
     Passed,
-    /// The whole interval is beyond it.
+    /// The whole interval is beyond the limit.
     Failed,
     /// The limit lies in the interval, or the interval is too wide, or there is none.
     NotResolved,
 }
 
 impl Verdict {
-    /// For people.
+    /// The text in tables.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Passed => "passed",
@@ -157,7 +157,7 @@ mod tests {
     fn ratios_are_paired_and_averaged_by_logarithm() {
         let ratio = Ratio::of_pairs(&[2.0, 50.0], &[1.0, 100.0]).unwrap();
         assert!((ratio.mean - 1.0).abs() < 1e-12);
-        // The same ratio in every pair is certain, whatever the pairs are.
+        // If all pairs have the same ratio, the interval has no width.
         let certain = Ratio::of_pairs(&[1.1, 2.2, 11.0], &[1.0, 2.0, 10.0]).unwrap();
         assert!(near(certain.low, 1.1) && near(certain.high, 1.1), "{certain:?}");
         let logs = Ratio::of_logs(&[0.01, 0.02, 0.03, 0.04, 0.05]).unwrap();
@@ -177,12 +177,12 @@ mod tests {
         assert_eq!(verdict(0.99, 1.01), Verdict::Passed);
         assert_eq!(verdict(1.01, 1.031), Verdict::NotResolved);
         assert_eq!(verdict(1.031, 1.2), Verdict::Failed);
-        // Below the limit, but wider than it: says nothing.
+        // Below the limit, but wider than it: not resolved.
         assert_eq!(verdict(0.90, 1.02), Verdict::NotResolved);
         assert_eq!(ratio(0.90, 1.02).verdict(1.03, f64::INFINITY), Verdict::Passed);
         let alone = Ratio { mean: 1.0, low: None, high: None, pairs: 1 };
         assert_eq!(alone.verdict(1.03, 0.03), Verdict::NotResolved);
-        // Twice as wide as wanted: four times as many.
+        // An interval twice as wide needs four times as many pairs.
         assert_eq!(ratio(1.0, 1.0625).pairs_for(0.03125), Some(120));
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use weir_mpi::launch::Carrier;
 
-/// What carries the messages.
+/// A transport under MPICH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -17,12 +17,12 @@ pub enum Transport {
     OfiShm,
     /// libfabric's tcp provider, over the loopback interface.
     OfiTcp,
-    /// UCX, with whatever it chooses within a node.
+    /// UCX, with the transports that it selects within a node.
     Ucx,
 }
 
 impl Transport {
-    /// Its word on the command line and in records.
+    /// Its name on the command line and in records.
     pub fn word(self) -> &'static str {
         match self {
             Transport::Weir => "weir",
@@ -44,7 +44,7 @@ impl Transport {
         }
     }
 
-    /// How MPICH is told to use it. `provider`: directory of weir's plug-in.
+    /// How a job uses it. `provider`: directory of weir's plug-in.
     pub fn carrier(self, provider: &Path) -> Carrier<'_> {
         match self {
             Transport::Weir => Carrier::Weir(provider),

@@ -51,7 +51,7 @@ fn an_interrupted_bench_resumes_and_a_complete_one_restarts() {
     std::fs::write(&samples, format!("{}\n{{\"run\":", kept.join("\n"))).unwrap();
     let (status, _, stderr) = bench(&world, &words);
     assert_eq!((status, launches(&world)), (Some(0), 8));
-    assert!(stderr.starts_with("going on: 4 of 6 jobs are in "), "{stderr}");
+    assert!(stderr.starts_with("resuming: 4 of 6 jobs are in "), "{stderr}");
 
     let (status, _, stderr) = bench(&world, &words);
     assert_eq!((status, stderr.as_str(), launches(&world)), (Some(0), "", 14), "anew");

@@ -1,4 +1,4 @@
-//! What is measured: numbers, and the jobs that bring them.
+//! The measures of `weir bench`, and the jobs that provide them.
 
 use super::super::flood::{self, Case, Mode};
 use super::super::program::{FLOOD, MEASURE, Source};
@@ -8,18 +8,18 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use weir_output::quantity::{self, bytes, exact_bytes, three_digits, time_ns};
 
-/// Sizes of half round trips. Unit: bytes.
+/// Message sizes of half round trips. Unit: bytes.
 pub const LATENCY_BYTES: [u64; 4] = [SMALL_BYTES, EXCHANGE_BYTES, 64 << 10, LARGE_BYTES];
-/// Sizes of streams. Unit: bytes.
+/// Message sizes of streams. Unit: bytes.
 pub const BANDWIDTH_BYTES: [u64; 2] = [64 << 10, LARGE_BYTES];
-/// The smallest message, of which the rate is measured. Unit: bytes.
+/// The smallest message, for the message rate. Unit: bytes.
 pub const SMALL_BYTES: u64 = 8;
-/// The largest. Unit: bytes.
+/// The largest message. Unit: bytes.
 pub const LARGE_BYTES: u64 = 1 << 20;
 /// Messages of all-to-all, incast and flood. Unit: bytes.
 pub const EXCHANGE_BYTES: u64 = 2048;
 
-/// What is measured, as chosen on the command line.
+/// A group of measures, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Group {
     /// Half a round trip of 8 B, 2 KiB, 64 KiB and 1 MiB between two ranks.
@@ -30,7 +30,7 @@ pub enum Group {
     Rate,
     /// Barrier, all-reduce of 8 B and all-to-all of 2 KiB, by ranks.
     Collectives,
-    /// All ranks but one send 2 KiB messages to that one: rate beside one to one, fairness.
+    /// All ranks but one send 2 KiB messages to that one: rate compared with one sender, fairness.
     Incast,
     /// A small flood of unexpected messages: time, growth of the receiver.
     Flood,
@@ -38,7 +38,7 @@ pub enum Group {
     Memory,
 }
 
-/// What a number tells.
+/// A measured quantity with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
@@ -56,20 +56,20 @@ pub enum Quantity {
     AlltoallUs,
     /// Incast, by senders: all messages together.
     IncastPerS,
-    /// Incast, by senders: the same over that of one sender, in the same round.
+    /// Incast, by senders: the rate divided by that of one sender in the same round.
     IncastShare,
-    /// Incast, by senders: Jain's index of what each had sent when the first had finished.
+    /// Incast, by senders: Jain's index of the messages of each sender when the first had finished.
     IncastFairness,
     /// Flood, by senders: from the first message to the last one received.
     FloodS,
-    /// Flood, by senders: the receiver's growth.
+    /// Flood, by senders: growth of the receiver's memory.
     FloodGrowthBytes,
-    /// Mean over the ranks, by ranks.
+    /// Memory of a rank, by ranks: the mean over the ranks.
     RankBytes,
 }
 
 impl Quantity {
-    /// For people.
+    /// Title in tables and charts.
     pub fn title(self) -> &'static str {
         match self {
             Quantity::HalfRoundTripUs => "Half round trip",
@@ -103,7 +103,7 @@ impl Quantity {
         }
     }
 
-    /// What its numbers are by.
+    /// The parameter of its values: message size, ranks or senders.
     pub fn place(self, at: u64) -> String {
         match self {
             Quantity::HalfRoundTripUs | Quantity::BytesPerS | Quantity::MessagesPerS => exact_bytes(at),
@@ -115,12 +115,12 @@ impl Quantity {
         }
     }
 
-    /// Whether it is compared with weir's: not what is a ratio already, and not growth, which may be none.
+    /// Whether tables compare it with weir. Ratios are not compared, and growth is not, since it may be 0.
     pub fn is_compared(self) -> bool {
         !matches!(self, Quantity::IncastShare | Quantity::IncastFairness | Quantity::FloodGrowthBytes)
     }
 
-    /// The group that it belongs to.
+    /// Its group.
     pub fn group(self) -> Group {
         match self {
             Quantity::HalfRoundTripUs => Group::Latency,
@@ -134,12 +134,12 @@ impl Quantity {
     }
 }
 
-/// One row of the comparison.
+/// A quantity at one parameter: one row of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Measure {
-    /// What.
+    /// The quantity.
     pub what: Quantity,
-    /// For which message size, ranks or senders.
+    /// Message size, ranks or senders.
     pub at: u64,
 }
 
@@ -150,37 +150,37 @@ impl Measure {
     }
 }
 
-/// One number.
+/// One measured value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {
-    /// What it is.
+    /// Its measure.
     #[serde(flatten)]
     pub measure: Measure,
-    /// In the unit that the name of [`Measure::what`] ends with.
+    /// The value, in the unit of [`Measure::what`].
     pub value: f64,
 }
 
-/// What a job brings.
+/// The result of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Numbers.
+    /// The values.
     pub values: Vec<Value>,
-    /// Incast: messages of each sender that had come when the first sender had finished.
+    /// Incast: messages of each sender that had arrived when the first sender had finished.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_sender: Vec<u64>,
 }
 
-/// One start of a program.
+/// One job: an MPI program that measures one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Job {
     /// What it measures.
     pub group: Group,
-    /// On so many ranks.
+    /// Number of ranks.
     pub ranks: u32,
 }
 
 impl Job {
-    /// Its word in records: `collectives-8`.
+    /// Its name in records: `collectives-8`.
     pub fn word(self) -> String {
         let value = self.group.to_possible_value();
         let group = value.as_ref().map_or("", |value| value.get_name());
@@ -188,18 +188,18 @@ impl Job {
     }
 }
 
-/// All jobs of a round, and how they are done.
+/// All jobs of a round and their parameters.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Jobs, in their order.
+    /// The jobs, in their order.
     pub jobs: Vec<Job>,
-    /// For how long each value is measured. Unit: s.
+    /// Time for each value. Unit: s.
     seconds: f64,
     flood: Case,
 }
 
 impl Plan {
-    /// `groups`: those that are wanted, all if it is empty. `ranks`: for what is by ranks.
+    /// `groups`: the selected ones; empty: all. `ranks`: the numbers of ranks for groups that have them as parameter.
     pub fn new(groups: &[Group], ranks: &[u32], quick: bool) -> Plan {
         let messages = if quick { 1000 } else { 10_000 };
         let flood = Case { senders: 3, messages, bytes: EXCHANGE_BYTES, mode: Mode::Blocking };
@@ -212,7 +212,7 @@ impl Plan {
                 Group::Latency | Group::Bandwidth | Group::Rate => vec![2],
                 Group::Flood => vec![flood.senders + 1],
                 Group::Collectives | Group::Memory => ranks.to_vec(),
-                // One to one is what the others are compared with.
+                // One sender is the baseline of the other incasts.
                 Group::Incast => ranks.iter().copied().chain([2]).collect(),
             };
             of_group.sort_unstable();
@@ -222,18 +222,18 @@ impl Plan {
         Plan { jobs, seconds: if quick { 0.05 } else { 0.2 }, flood }
     }
 
-    /// Everything that determines what is measured, for the key of a run.
+    /// Everything that determines the results, for the key of a run.
     pub fn describe(&self) -> String {
         let jobs = self.jobs.iter().map(|job| format!("{}: {:?}", job.word(), self.arguments(*job).1));
         jobs.collect::<Vec<_>>().join("; ")
     }
 
-    /// What the flood is, for people.
+    /// A description of the flood.
     pub fn flood(&self) -> String {
         self.flood.describe()
     }
 
-    /// The most ranks of any job.
+    /// The largest number of ranks of a job.
     pub fn max_ranks(&self) -> u32 {
         self.jobs.iter().map(|job| job.ranks).max().unwrap_or(2)
     }
@@ -256,10 +256,10 @@ impl Plan {
         }
     }
 
-    /// Reads what a job has printed.
+    /// Reads the output of a job.
     ///
     /// # Errors
-    /// One line: what is missing or makes no sense.
+    /// One line: what is missing or invalid.
     pub fn read(&self, job: Job, output: &str) -> Result<Sample, String> {
         let value = |what, at, value| Value { measure: Measure { what, at }, value };
         let (ranks, senders) = (u64::from(job.ranks), u64::from(job.ranks) - 1);
@@ -290,9 +290,9 @@ impl Plan {
             Group::Incast => {
                 let line = ResultLine::find(output, "incast")?;
                 by_sender = counts(line.value("counts")?, senders)?;
-                let fairness = fairness(&by_sender).ok_or("its result has no message of anybody")?;
+                let fairness = fairness(&by_sender).ok_or("its result counts no message of any sender")?;
                 let rate = value(Quantity::IncastPerS, senders, line.positive("per_s")?);
-                // One sender is as fair as can be.
+                // Fairness of one sender has no meaning.
                 let fairness = (senders > 1).then(|| value(Quantity::IncastFairness, senders, fairness));
                 std::iter::once(rate).chain(fairness).collect()
             }
@@ -312,7 +312,7 @@ impl Plan {
     }
 }
 
-/// `3,4,5`, of so many senders.
+/// Parses `3,4,5`, one number for each sender.
 fn counts(text: &str, senders: u64) -> Result<Vec<u64>, String> {
     let counts: Option<Vec<u64>> = text.split(',').map(|count| count.parse().ok()).collect();
     counts
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(alone, [("Incast of 2 KiB: rate, 1 to 1".to_owned(), 9.0)]);
         let refusal = |line: &str| read(Group::Incast, 4, line).unwrap_err();
         assert_eq!(refusal(&line.replace("1,2,3", "1,2")), "its result has counts=1,2, for 3 senders");
-        assert_eq!(refusal(&line.replace("1,2,3", "0,0,0")), "its result has no message of anybody");
+        assert_eq!(refusal(&line.replace("1,2,3", "0,0,0")), "its result counts no message of any sender");
     }
 
     #[test]
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(refusal(Group::Latency, "latency bytes=8 us=1\n"), "it printed no result for 2048 bytes");
         assert_eq!(refusal(Group::Memory, ""), "it printed no result");
         let zero = "barrier ranks=2 us=0\nallreduce ranks=2 us=1\nalltoall ranks=2 us=1\n";
-        assert_eq!(refusal(Group::Collectives, zero), "its result has barrier: us=0");
+        assert_eq!(refusal(Group::Collectives, zero), "its result barrier has us=0, which is not above 0");
     }
 
     #[test]

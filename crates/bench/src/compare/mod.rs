@@ -1,11 +1,12 @@
-//! `weir bench`: weir beside everything else that carries messages inside this machine, in one run.
+//! `weir bench`: compares weir with all other transports on this host.
 //!
-//! A round is some jobs, each for every contender in turn, beginning with another one each time, so that a machine that slows down
-//! for a while slows down all of them. What is stated is the median over the rounds with its spread. Every job that has ended is
-//! a line in a file, so that an interrupted run goes on where it was.
+//! A round runs each job for every contender. The first contender changes from job to job, so that a slow phase of the
+//! host affects all of them. Tables show the median over the rounds with its spread. Each finished job is a line in a
+//! file, so that an interrupted run can be resumed.
 //!
-//! Expected on 2 cores: 16 jobs a round and contender, 1 to 2 s each, most of it starting and the measuring itself; with 16 ranks
-//! some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders 3 to 4 minutes, 5 rounds some 20.
+//! Expected on 2 cores: 16 jobs for each round and contender, 1 to 2 s each, mostly for the start and the measurement.
+//! With 16 ranks some MPIs need 50 ms for a barrier, and such a job takes 5 to 10 s. A round of 7 contenders takes 3 to
+//! 4 minutes, 5 rounds some 20.
 
 mod measure;
 mod other_load;
@@ -40,22 +41,22 @@ use weir_mpi::{launch, scratch};
 use weir_output::Failure;
 use weir_output::quantity;
 
-/// Where jobs that have ended are kept, in the directory that the user names.
+/// The file of finished jobs in the user's directory.
 const SAMPLES: &str = "samples.jsonl";
-/// Variables that begin so change what the contenders do, and so belong to the key of a run.
+/// Prefixes of variables that influence the contenders, and so belong to the key of a run.
 const ENVIRONMENT_PREFIXES: [&str; 8] =
     ["FI_", "MPIR_CVAR_", "MPICH_", "UCX_", "I_MPI_", "OMPI_", "PRTE_", "PMIX_"];
 
 /// Options of `weir bench` without a benchmark's name.
 #[derive(Args, Debug)]
 pub struct CompareArguments {
-    /// Rounds; 5, or 2 with --quick.
+    /// Number of rounds; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Only these transports (`weir bench list` names them).
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Contender>,
-    /// Only these measures.
+    /// Measure only these groups.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     measure: Vec<Group>,
     /// Ranks of collectives, incast and memory.
@@ -65,7 +66,7 @@ pub struct CompareArguments {
     /// Short measurements: 2 rounds, 0.05 s for a value.
     #[arg(long)]
     quick: bool,
-    /// Where samples and the page go.
+    /// Directory for samples and the page.
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
     /// Do not resume an interrupted run.
@@ -74,13 +75,13 @@ pub struct CompareArguments {
     /// Limit of one job, after which it is ended and reported as timed out; 60, or 20 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
-    /// The MPICH to use, as for `weir run`.
+    /// The MPICH, as for `weir run --mpi`.
     #[arg(long, value_name = "MPI", default_value = "mpich")]
     mpi: String,
     /// Write a record with all samples as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -95,9 +96,9 @@ struct Record<'a> {
     /// Key of the run.
     run: &'a str,
     machine: &'a Machine,
-    /// Before each of the commands that measured.
+    /// Load before each of the commands that measured.
     loads: &'a [f64],
-    /// Share of the cores that others took during a job.
+    /// Share of the cores that other work took during a job.
     other_load: Option<Spread>,
     mpis: &'a [String],
     rounds: u32,
@@ -121,7 +122,7 @@ struct Bench<'a> {
     settings: BTreeMap<&'static str, String>,
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -153,7 +154,7 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
         store.close().map_err(Failure::system(&shown))?;
     }
     bench.measure(&mut store, &shown).inspect_err(|_| {
-        eprintln!("what has been measured is in {shown}; the same command goes on from there");
+        eprintln!("finished jobs are in {shown}; the same command resumes the run");
     })?;
     let results = Results::new(&bench.contenders.ready, store.jobs());
     bench.report(&results, &key)?;
@@ -162,7 +163,7 @@ pub fn run(arguments: &CompareArguments) -> Result<u8, Failure> {
 }
 
 impl Bench<'_> {
-    /// Hash of everything that determines what is measured. A job of the run is known by it, its contender, its word and its
+    /// Hash of everything that determines the results. A job is identified by this key, its contender, its name and its
     /// round.
     fn key(&self) -> Result<String, Failure> {
         let plug_in = self.contenders.plug_in();
@@ -194,13 +195,13 @@ impl Bench<'_> {
         Ok(store::key(words.chain(built.iter().map(Vec::as_slice))))
     }
 
-    /// All rounds, as far as they are not recorded.
+    /// Runs all rounds, without the jobs that are recorded already.
     fn measure(&self, store: &mut Store, shown: &str) -> Result<(), Failure> {
         let contenders = &self.contenders.ready;
         let all = u64::from(self.rounds) * (self.plan.jobs.len() * contenders.len()) as u64;
         if !store.jobs().is_empty() {
             let recorded = quantity::count(store.jobs().len() as u64);
-            eprintln!("going on: {recorded} of {all} jobs are in {shown} (--fresh begins anew)");
+            eprintln!("resuming: {recorded} of {all} jobs are in {shown} (--fresh starts anew)");
         }
         let bar = jobs::progress_bar(all, self.arguments.quiet);
         let mut turn = 0;
@@ -221,7 +222,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// One job.
+    /// Runs one job.
     fn measure_once(&self, contender: Contender, job: Job, round: u32) -> Result<FinishedJob, Failure> {
         let (program, words) = self.plan.arguments(job);
         let launch = self.contenders.launch(contender, job.ranks, program, words);
@@ -232,21 +233,21 @@ impl Bench<'_> {
             Err(unfinished) => Outcome::Failed(unfinished.to_string()),
             Ok(output) => match self.plan.read(job, &output) {
                 Ok(sample) => Outcome::Measured(sample),
-                Err(why) => Outcome::Failed(format!("not understood: {why}")),
+                Err(why) => Outcome::Failed(format!("unexpected output: {why}")),
             },
         };
         let (run, load) = (String::new(), self.machine.load);
         Ok(FinishedJob { run, contender, job: job.word(), round, load, other_load, outcome })
     }
 
-    /// Whether something is missing that has to be there: one of MPICH's transports, or what was asked for by name.
+    /// Whether a required contender is missing: one of MPICH's transports, or one that the user named.
     fn misses_requested(&self) -> bool {
         let named = |contender: &Contender| self.arguments.only.contains(contender);
         let missing = self.contenders.missing.iter().map(|(contender, _)| contender);
         missing.into_iter().any(|contender| matches!(contender, Contender::Mpich(_)) || named(contender))
     }
 
-    /// Tables, page, record.
+    /// Writes the tables, the page and the record.
     fn report(&self, results: &Results, key: &str) -> Result<(), Failure> {
         let judged = targets::judge(results);
         let mpis = self.contenders.mpis();
@@ -291,7 +292,7 @@ impl Bench<'_> {
         }
     }
 
-    /// What to know about the numbers.
+    /// Notes on how to read the numbers.
     fn notes(&self, results: &Results, mpis: &[String]) -> Vec<String> {
         let mut notes =
             comparison::notes(&self.machine_with_highest_load(results), &mpis.join(", "), self.rounds)
@@ -300,7 +301,7 @@ impl Bench<'_> {
             let percent = |share: f64| quantity::three_digits(100.0 * share);
             let (median, max) = (percent(other_load.median), percent(other_load.max));
             notes.push(format!(
-                "Other work took {median} % of the cores during a job, {max} % during the worst."
+                "Other work took {median} % of the cores during a job (median), {max} % at most."
             ));
         }
         notes.push(format!("Flood: {}.", self.plan.flood()));
@@ -321,15 +322,17 @@ impl Bench<'_> {
             results.other_load().filter(|other_load| other_load.median > other_load::MAX_OTHER_LOAD)
         {
             warnings.push(format!(
-                "Other work took {} % of the cores while jobs ran: these numbers want a quieter machine.",
+                "Other work took {} % of the cores while jobs ran: measure again on an otherwise idle machine.",
                 quantity::three_digits(100.0 * other_load.median)
             ));
         }
         if (self.rounds as usize) < targets::MIN_SAMPLES {
-            warnings.push(String::from("So few rounds have next to no spread: nothing is judged by them."));
+            warnings.push(String::from(
+                "Too few rounds for a spread: targets are not judged. Use --repeat 3 or more.",
+            ));
         }
         if self.arguments.quick {
-            warnings.push(String::from("Quick: each value was measured for a moment only."));
+            warnings.push(String::from("--quick: each value was measured for 0.05 s only."));
         }
         warnings
     }

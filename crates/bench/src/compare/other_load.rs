@@ -1,33 +1,33 @@
-//! How much of the cores other work took while a job ran. A load average tells that late and of the past minute; this is what
-//! spoils a number.
+//! The share of the cores that other work took while a job ran. It shows whether numbers are usable; a load average
+//! reports that late and covers the last minute.
 //!
-//! It is what the kernel counts as not idle, less what our own descendants have used once they are waited for. What the
-//! kernel counts comes in ticks of 10 ms, so that some percent mean nothing.
+//! It is the time that the kernel counts as not idle, less the time of our own descendants that have ended. The kernel
+//! counts in ticks of 10 ms, so a few percent mean nothing.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{SysconfVar, sysconf};
 use std::time::Instant;
 
-/// Share from which numbers are spoilt.
+/// Share from which the numbers are not usable.
 pub const MAX_OTHER_LOAD: f64 = 0.1;
 
-/// What was used before a job.
+/// The processor time before a job.
 pub struct OtherLoad {
     began: Instant,
-    /// By everybody, since the machine was started. Unit: s.
+    /// Of all processes, since the start of the machine. Unit: s.
     all_s: Option<f64>,
-    /// By our descendants. Unit: s.
+    /// Of our descendants. Unit: s.
     ours_s: f64,
 }
 
 impl OtherLoad {
-    /// From now on.
+    /// Starts the measurement.
     pub fn begin() -> OtherLoad {
         OtherLoad { began: Instant::now(), all_s: busy().map(|(all_s, _)| all_s), ours_s: ours_s() }
     }
 
-    /// The share of all cores that others have taken since; from 0 to 1. `None`: the kernel does not tell.
+    /// The share of all cores that other work has taken since [`OtherLoad::begin`], from 0 to 1. `None`: not known.
     pub fn share(&self) -> Option<f64> {
         let (all_s, cores) = busy()?;
         let other_s = (all_s - self.all_s?) - (ours_s() - self.ours_s);
@@ -36,14 +36,14 @@ impl OtherLoad {
     }
 }
 
-/// Processor time of all descendants that were waited for. Unit: s.
+/// Processor time of all descendants that have ended. Unit: s.
 fn ours_s() -> f64 {
     getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |usage| {
         (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 * 1e-6
     })
 }
 
-/// Time that the cores were not idle, in s, and how many there are.
+/// Time in which cores were not idle, in s, and the number of cores.
 fn busy() -> Option<(f64, usize)> {
     let ticks_per_s = sysconf(SysconfVar::CLK_TCK).ok()??;
     let (ticks, cores) = busy_ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
@@ -54,7 +54,7 @@ fn busy_ticks(stat: &str) -> Option<(u64, usize)> {
     let cores = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // user, nice, system, (idle, waiting), interrupts, soft interrupts, taken by the hypervisor; what guests use is in user.
+    // user, nice, system, (idle, iowait), irq, softirq, steal; the time of guests is part of user.
     let busy = ticks.get(..3)?.iter().chain(ticks.get(5..8)?).sum();
     (cores > 0).then_some((busy, cores))
 }

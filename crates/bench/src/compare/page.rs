@@ -1,4 +1,4 @@
-//! The page of a run: one HTML file that needs nothing else.
+//! The page of a run: one self-contained HTML file.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, SenderShares};
@@ -10,28 +10,28 @@ use weir_output::chart::{Chart, Curve};
 use weir_output::markup::Html;
 use weir_output::quantity::exact_bytes;
 
-/// The name of the file in the directory that the user gives.
+/// The name of the file in the user's directory.
 pub const FILE: &str = "bench.html";
 
-/// What the page is made of.
+/// The content of the page.
 pub struct Content<'a> {
-    /// All numbers.
+    /// All results.
     pub results: &'a Results,
-    /// What became of the targets.
+    /// The targets with their verdicts.
     pub targets: &'a [JudgedTarget],
-    /// What to know about the numbers.
+    /// Notes on how to read the numbers.
     pub notes: &'a [String],
-    /// What is not to be overlooked.
+    /// Warnings.
     pub warnings: &'a [String],
     /// The record, as `--json` writes it.
     pub record: &'a Value,
 }
 
-/// The whole page.
+/// Returns the page.
 pub fn render(content: &Content<'_>) -> String {
     let Content { results, targets, notes, warnings, record } = content;
     let mut html = Html::begin("weir bench");
-    html.heading(1, "weir beside the other transports of this machine");
+    html.heading(1, "weir and the other transports on this host");
     for warning in *warnings {
         html.warning(warning);
     }
@@ -40,16 +40,16 @@ pub fn render(content: &Content<'_>) -> String {
     }
     html.heading(2, "Targets");
     html.paragraph(
-        "Ratios of medians. Reached or missed: so in every combination of one sample of either side; within noise: in some.",
+        "Ratios of medians. Reached or missed: in every combination of one sample of either side; within noise: in some.",
     );
     let rows = targets.iter().map(|target| {
         let verdict = target.verdict.word().to_owned();
         let row = vec![target.text.clone(), target.limit.clone(), target.found.clone(), verdict];
         (row, target.verdict == Verdict::Missed)
     });
-    html.statements(&["target", "wanted", "found", ""], rows);
+    html.statements(&["target", "limit", "found", ""], rows);
     html.heading(2, "Figures");
-    html.note("Points are medians, thin lines go from the least to the greatest sample.");
+    html.note("Points are medians. Thin lines go from the smallest to the largest sample.");
     html.begin_row();
     for chart in charts(results).iter().filter(|chart| !chart.is_empty()) {
         html.begin_column();
@@ -108,7 +108,7 @@ fn charts(results: &Results) -> Vec<Chart> {
     charts
 }
 
-/// A curve for each contender over sizes, ranks or senders. `unit`: by what values are divided.
+/// A chart with a curve for each contender over sizes, ranks or senders. `unit`: divisor of the values.
 fn by_place(results: &Results, what: Quantity, unit: f64, mut chart: Chart) -> Chart {
     for (number, &contender) in results.contenders.iter().enumerate() {
         let spreads = results.places(what).into_iter().filter_map(|at| {
@@ -123,7 +123,7 @@ fn by_place(results: &Results, what: Quantity, unit: f64, mut chart: Chart) -> C
     chart
 }
 
-/// A point for each contender.
+/// A chart with a point for each contender.
 fn by_contender(results: &Results, measure: Measure, unit: f64, unit_name: &str) -> Chart {
     let title = match unit_name {
         "" => measure.describe(),
@@ -140,7 +140,7 @@ fn by_contender(results: &Results, measure: Measure, unit: f64, unit_name: &str)
     chart
 }
 
-/// What each sender of the largest incast had sent when the first had finished.
+/// The messages of each sender of the largest incast when the first had finished.
 fn senders(results: &Results) -> Option<Chart> {
     let SenderShares { senders, by_contender } = results.shares_of_senders()?;
     if senders < 2 {
@@ -152,7 +152,7 @@ fn senders(results: &Results) -> Option<Chart> {
     let number = |contender: Contender| results.contenders.iter().position(|it| *it == contender);
     for (contender, shares) in by_contender {
         let Some(number) = number(contender) else { continue };
-        // Side by side, so that equal shares do not hide each other.
+        // Side by side, so that equal shares stay visible.
         let aside = (number as f64 - results.contenders.len() as f64 / 2.0) * 0.08;
         let points = shares.iter().enumerate().map(|(sender, share)| (sender as f64 + aside, *share));
         chart.spread_curve(number, contender.heading(), Curve(points.collect()), Vec::new());

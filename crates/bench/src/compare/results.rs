@@ -1,4 +1,4 @@
-//! All numbers of a run, by measure and contender.
+//! The results of a run, by measure and contender.
 
 use super::measure::{Group, Job, Measure, Quantity};
 use super::store::{FinishedJob, Outcome};
@@ -8,35 +8,35 @@ use crate::transport::Transport;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// weir under MPICH, with which all are compared.
+/// weir under MPICH, the baseline of all comparisons.
 pub const WEIR: Contender = Contender::Mpich(Transport::Weir);
 
-/// A job of one contender that did not end well.
+/// A job that failed or did not end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailedJob {
-    /// Whose.
+    /// Its contender.
     pub contender: Contender,
-    /// Which.
+    /// Its name.
     pub job: String,
-    /// One line.
+    /// The reason, in one line.
     pub why: String,
 }
 
-/// Who sent how much in an incast.
+/// The shares of the senders in an incast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderShares {
-    /// How many senders.
+    /// Number of senders.
     pub senders: u64,
-    /// Messages of each sender over their mean, the median over the rounds.
+    /// Messages of each sender divided by their mean: the median over the rounds.
     pub by_contender: BTreeMap<Contender, Vec<f64>>,
 }
 
-/// What a run has brought.
+/// All results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// Those that were measured, in order.
+    /// The measured contenders, in order.
     pub contenders: Vec<Contender>,
-    /// By round.
+    /// Values by round.
     samples: BTreeMap<Measure, BTreeMap<Contender, BTreeMap<u32, f64>>>,
     /// Incast, by senders: messages of each sender, by round.
     by_sender: BTreeMap<u64, BTreeMap<Contender, Vec<Vec<u64>>>>,
@@ -44,12 +44,12 @@ pub struct Results {
     pub failures: Vec<FailedJob>,
     /// Loads of the machine before the commands that measured.
     pub loads: Vec<f64>,
-    /// Shares of the cores that others took while jobs ran that ended well.
+    /// Shares of the cores that other work took during successful jobs.
     other_loads: Vec<f64>,
 }
 
 impl Results {
-    /// Of these jobs.
+    /// The results of these jobs.
     pub fn new(contenders: &[Contender], ended: &[FinishedJob]) -> Results {
         let mut results = Results { contenders: contenders.to_vec(), ..Results::default() };
         for job in ended {
@@ -86,7 +86,7 @@ impl Results {
         of_measure.entry(contender).or_default().insert(round, value);
     }
 
-    /// Rates of incasts over those of one sender, round by round.
+    /// Divides the rates of incasts by those of one sender, round by round.
     fn add_incast_shares(&mut self) {
         let rate = |at| Measure { what: Quantity::IncastPerS, at };
         let Some(alone) = self.samples.get(&rate(1)).cloned() else { return };
@@ -103,23 +103,23 @@ impl Results {
         }
     }
 
-    /// For which sizes, ranks or senders there are numbers.
+    /// The parameters (sizes, ranks or senders) for which there are values.
     pub fn places(&self, what: Quantity) -> Vec<u64> {
         self.samples.keys().filter(|measure| measure.what == what).map(|measure| measure.at).collect()
     }
 
-    /// The numbers of one contender, by round.
+    /// The values of one contender, by round.
     pub fn samples(&self, measure: Measure, contender: Contender) -> Vec<f64> {
         let rounds = self.samples.get(&measure).and_then(|of_measure| of_measure.get(&contender));
         rounds.map(|rounds| rounds.values().copied().collect()).unwrap_or_default()
     }
 
-    /// Least, median and greatest.
+    /// Smallest, median and largest value.
     pub fn spread(&self, measure: Measure, contender: Contender) -> Option<Spread> {
         Spread::of(&self.samples(measure, contender))
     }
 
-    /// Why the contender failed at what brings this measure, if it did.
+    /// Why the contender failed in the job of this measure, if it did.
     pub fn failure(&self, measure: Measure, contender: Contender) -> Option<&str> {
         let ranks = |at| u32::try_from(at).unwrap_or(u32::MAX);
         let ranks = match measure.what.group() {
@@ -133,7 +133,7 @@ impl Results {
         found.map(|failure| failure.why.as_str())
     }
 
-    /// Who sent how much in the largest incast.
+    /// The shares of the senders in the largest incast.
     pub fn shares_of_senders(&self) -> Option<SenderShares> {
         let (&senders, by_contender) = self.by_sender.last_key_value()?;
         let shares = by_contender.iter().map(|(&contender, rounds)| {
@@ -149,18 +149,19 @@ impl Results {
         Some(SenderShares { senders, by_contender: shares.collect() })
     }
 
-    /// Least, median and greatest share of the cores that others took while jobs ran.
+    /// Smallest, median and largest share of the cores that other work took during jobs.
     pub fn other_load(&self) -> Option<Spread> {
         Spread::of(&self.other_loads)
     }
 
-    /// Whether everything ended well. That others do not survive a flood or an incast is a result, not a failure.
+    /// Whether everything ended well. A flood or incast that another transport does not finish is a result, not a
+    /// failure.
     pub fn is_complete(&self) -> bool {
         let is_hard = |job: &str| job.starts_with("flood-") || job.starts_with("incast-");
         self.failures.iter().all(|failure| failure.contender != WEIR && is_hard(&failure.job))
     }
 
-    /// For records: a row for each measure and contender.
+    /// A row for each measure and contender, for records.
     pub fn rows(&self) -> Vec<Row> {
         let rows = self.samples.iter().flat_map(|(&measure, of_measure)| {
             of_measure.iter().map(move |(&contender, rounds)| {
@@ -172,7 +173,7 @@ impl Results {
     }
 }
 
-/// One contender's numbers of one measure.
+/// The values of one contender for one measure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     #[serde(flatten)]
@@ -204,7 +205,7 @@ pub mod tests {
         }
     }
 
-    /// Jobs with one number each, in rounds.
+    /// Jobs with one value each, in rounds.
     pub fn measured(contender: Contender, what: Quantity, at: u64, values: &[f64]) -> Vec<FinishedJob> {
         let measure = Measure { what, at };
         let sample = |&value: &f64| Sample { values: vec![Value { measure, value }], by_sender: vec![] };

@@ -1,7 +1,7 @@
-//! Jobs that have ended, a line of JSON for each, so that an interrupted run goes on where it was.
+//! The file of finished jobs, one line of JSON each, so that an interrupted run can be resumed.
 //!
-//! A run is known by a key, a hash of everything that determines what it measures. Its lines are those of its key behind the
-//! last one that says that such a run has ended; so a run that is complete is begun anew by the same command. The file only
+//! A run has a key, a hash of everything that determines its results. Its jobs are the lines with this key after the
+//! last line that says that the run is complete. So the same command starts anew after a complete run. The file only
 //! grows.
 
 use super::measure::{Job, Sample};
@@ -14,44 +14,44 @@ use std::path::Path;
 
 /// Key of a run: 16 hexadecimal digits.
 ///
-/// Another version of the compiler may hash otherwise; a run that was interrupted is then begun anew.
+/// Another compiler version may give another hash. An interrupted run then starts anew.
 pub fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hasher = DefaultHasher::new();
     parts.into_iter().for_each(|part| part.hash(&mut hasher));
     format!("{:016x}", hasher.finish())
 }
 
-/// A job that has ended.
+/// A finished job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FinishedJob {
-    /// The run that it belongs to.
+    /// The key of its run.
     pub run: String,
-    /// Whose.
+    /// Its contender.
     pub contender: Contender,
     /// [`Job::word`].
     pub job: String,
-    /// From 1.
+    /// Its round, from 1.
     pub round: u32,
-    /// Load of the machine when the command began that ran it.
+    /// Load of the machine before the command that ran it.
     pub load: f64,
-    /// Share of the cores that others took meanwhile, if that is known.
+    /// Share of the cores that other work took meanwhile, if known.
     #[serde(default, alias = "others")]
     pub other_load: Option<f64>,
-    /// What came of it.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// What comes of a job.
+/// The result of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Numbers.
+    /// The measured values.
     Measured(Sample),
     /// Why there are none, in one line.
     Failed(String),
 }
 
-/// A line.
+/// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -59,7 +59,7 @@ enum Entry {
     RunOver { run_over: String },
 }
 
-/// The file, and what it holds of one run.
+/// The file, and the jobs of one run in it.
 pub struct Store {
     file: File,
     run: String,
@@ -67,11 +67,11 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a file, or makes one. Lines that are no entry (cut off, or of another version) are not read; their jobs are run
-    /// again.
+    /// Opens or creates a file. Lines that are not valid (cut off, or of another version) are ignored, and their jobs
+    /// run again.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the file system.
     pub fn open(path: &Path, run: String) -> io::Result<Store> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let mut finished = Vec::new();
@@ -82,7 +82,7 @@ impl Store {
                 _ => {}
             }
         }
-        // The next line begins at the beginning of a line.
+        // A new line starts after a line break.
         if file.metadata()?.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
@@ -94,28 +94,28 @@ impl Store {
         Ok(Store { file, run, jobs: finished })
     }
 
-    /// All jobs of the run that have ended.
+    /// All finished jobs of the run.
     pub fn jobs(&self) -> &[FinishedJob] {
         &self.jobs
     }
 
-    /// What came of a job, if it has ended before.
+    /// The result of a job, if it has finished before.
     pub fn get(&self, contender: Contender, job: Job, round: u32) -> Option<&FinishedJob> {
         let word = job.word();
         self.jobs.iter().find(|it| (it.contender, &it.job, it.round) == (contender, &word, round))
     }
 
-    /// Whether a job has failed in any round, so that there is no point in trying again.
+    /// Whether a job has failed in any round. It is then not tried again.
     pub fn has_failed(&self, contender: Contender, job: Job) -> bool {
         let word = job.word();
         let failed = |it: &FinishedJob| matches!(it.outcome, Outcome::Failed(_));
         self.jobs.iter().any(|it| it.contender == contender && it.job == word && failed(it))
     }
 
-    /// Adds a job that has ended, of this run.
+    /// Adds a finished job of this run.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the file system.
     pub fn add(&mut self, ended: FinishedJob) -> io::Result<()> {
         let ended = FinishedJob { run: self.run.clone(), ..ended };
         self.write(&Entry::Job(ended.clone()))?;
@@ -123,10 +123,10 @@ impl Store {
         Ok(())
     }
 
-    /// Says that the run is over. What it has brought is no longer there for the next one.
+    /// Records that the run is complete. The next run with this key starts anew.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the file system.
     pub fn close(&mut self) -> io::Result<()> {
         let run_over = self.run.clone();
         self.write(&Entry::RunOver { run_over })?;
@@ -134,7 +134,7 @@ impl Store {
         Ok(())
     }
 
-    /// A line, in one piece.
+    /// Writes a line with one call.
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
         let mut line = serde_json::to_string(entry).map_err(io::Error::other)?;
         line.push('\n');
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(again.get(WEIR, Job { ranks: 4, ..JOB }, 2), None);
         assert_eq!(again.get(WEIR, JOB, 3), None);
         assert!(again.has_failed(WEIR, JOB) && !again.has_failed(WEIR, Job { ranks: 4, ..JOB }));
-        // Another run knows nothing of it, and does not end it.
+        // Another run does not see the jobs and does not end the run.
         let mut other = open(&directory, "b");
         assert!(other.jobs().is_empty());
         other.close().unwrap();

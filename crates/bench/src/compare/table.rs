@@ -1,4 +1,4 @@
-//! The tables of a run, for a terminal: contenders by sizes, ranks or senders.
+//! The tables of a run for a terminal: contenders by sizes, ranks or senders.
 
 use super::measure::{Measure, Quantity};
 use super::results::{Results, WEIR};
@@ -7,7 +7,7 @@ use crate::comparison::Compared;
 use crate::contender::Contender;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 
-/// What stands in one table.
+/// The sections: title and quantities of each table.
 pub const SECTIONS: [(&str, &[Quantity]); 9] = [
     ("Half round trip", &[Quantity::HalfRoundTripUs]),
     ("Bandwidth, message rate", &[Quantity::BytesPerS, Quantity::MessagesPerS]),
@@ -23,13 +23,13 @@ pub const SECTIONS: [(&str, &[Quantity]); 9] = [
     ("Memory of a rank after all-to-alls", &[Quantity::RankBytes]),
 ];
 
-/// The measures of a section that there are numbers for.
+/// The measures of a section that have values.
 pub fn columns(results: &Results, whats: &[Quantity]) -> Vec<Measure> {
     let of_what = |&what: &Quantity| results.places(what).into_iter().map(move |at| Measure { what, at });
     whats.iter().flat_map(of_what).collect()
 }
 
-/// The heading of a column: `8 B`; where a section shows several things, `Message rate, 8 B`.
+/// The heading of a column: `8 B`, or `Message rate, 8 B` if the section has several quantities.
 pub fn heading(measure: Measure, whats: &[Quantity]) -> String {
     match (whats.len(), measure.what) {
         (1, what) => what.place(measure.at),
@@ -41,9 +41,9 @@ pub fn heading(measure: Measure, whats: &[Quantity]) -> String {
     }
 }
 
-/// Two lines: median and spread; ratio to weir's median and whether that is noise.
+/// Two lines: median and spread; ratio to weir's median and whether it is within noise.
 pub fn cell(results: &Results, measure: Measure, contender: Contender) -> [String; 2] {
-    // `timed out after 60 s`, `failed: status 1`: the rest stands below.
+    // The reason up to ` after ` or `:`; the notes have the rest.
     let failure = results.failure(measure, contender);
     let failure = failure.and_then(|why| why.split(" after ").next()?.split(':').next());
     let samples = results.samples(measure, contender).len();
@@ -72,7 +72,7 @@ fn shortened(range: &str) -> String {
     }
 }
 
-/// All tables.
+/// Returns all tables.
 pub fn render(results: &Results) -> String {
     let mut parts = Vec::new();
     for (title, whats) in SECTIONS {
@@ -98,10 +98,10 @@ pub fn render(results: &Results) -> String {
     parts.join("\n\n")
 }
 
-/// The targets, with what became of each.
+/// Returns the table of targets with their verdicts.
 pub fn targets(judged: &[JudgedTarget]) -> String {
     let mut table = empty();
-    table.set_header(["target", "wanted", "found", ""]);
+    table.set_header(["target", "limit", "found", ""]);
     for target in judged {
         table.add_row([&target.text, &target.limit, &target.found, target.verdict.word()]);
     }

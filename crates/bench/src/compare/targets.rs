@@ -1,7 +1,6 @@
-//! What weir has set itself, and whether a run shows it.
+//! The performance targets of weir, and the verdict of a run on each.
 //!
-//! A target is judged by medians and by spreads: where the spreads leave room for the opposite, the verdict is that noise
-//! hides it, whatever the medians say.
+//! A verdict uses medians and spreads. If the spreads also allow the opposite, the verdict is "within noise".
 
 use super::measure::{EXCHANGE_BYTES, LARGE_BYTES, Measure, Quantity, SMALL_BYTES};
 use super::results::{Results, WEIR};
@@ -15,26 +14,26 @@ const SHM: Contender = Contender::Mpich(Transport::OfiShm);
 const UCX: Contender = Contender::Mpich(Transport::Ucx);
 const MPICH: Contender = Contender::Mpich(Transport::MpichShm);
 const INTEL: Contender = Contender::OtherMpi(OtherMpi::IntelMpi);
-/// Samples of either side without which there is no verdict.
+/// Fewest samples of either side for a verdict.
 pub const MIN_SAMPLES: usize = 3;
-/// Ranks of the targets for more ranks than cores, and twice as many.
+/// Ranks of the targets for more ranks than cores. Some targets use twice as many.
 const OVERSUBSCRIBED_RANKS: u64 = 8;
 
-/// What a ratio has to be.
+/// The limit of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limit {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// With what weir is compared.
+/// What weir is compared with.
 #[derive(Clone, Copy, Debug)]
 enum Baseline {
-    /// The best of these at the same.
+    /// The best of these contenders in the same measure.
     Best(&'static [Contender]),
-    /// Itself at something else.
+    /// weir in another measure.
     Itself(Measure),
-    /// Nothing: the number is a ratio.
+    /// Nothing: the value is a ratio already.
     Nothing,
 }
 
@@ -46,24 +45,24 @@ struct Target {
     beside: Baseline,
 }
 
-/// What a run says about a target.
+/// The verdict of a run on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// In all combinations of the samples.
+    /// All combinations of samples keep the limit.
     Reached,
-    /// In none.
+    /// No combination keeps it.
     Missed,
-    /// In some.
+    /// Some combinations keep it.
     WithinNoise,
-    /// There are too few samples to speak of noise.
+    /// There are too few samples.
     TooFewRounds,
-    /// Numbers are missing.
+    /// Values are missing.
     NotMeasured,
 }
 
 impl Verdict {
-    /// For people.
+    /// The text in tables.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Reached => "reached",
@@ -75,18 +74,18 @@ impl Verdict {
     }
 }
 
-/// A target with what became of it.
+/// A target with its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct JudgedTarget {
-    /// What is compared with what.
+    /// What is compared.
     pub text: String,
     /// `at most 0.85`.
     pub limit: String,
-    /// Ratio of the medians, and what they are.
+    /// Ratio of the medians, with the medians.
     pub found: String,
-    /// That ratio.
+    /// Ratio of the medians.
     pub ratio: Option<f64>,
-    /// Whether it holds.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -94,7 +93,8 @@ fn targets() -> Vec<Target> {
     let target = |what, at, limit, beside| Target { measure: Measure { what, at }, limit, beside };
     let collectives = [Quantity::BarrierUs, Quantity::AllreduceUs, Quantity::AlltoallUs];
     let libfabric_and_ucx = Baseline::Best(&[SHM, UCX]);
-    // All three attach to the sender's memory, if the kernel lets them. (Open MPI and Intel MPI try that a few times at most, and then copy twice.)
+    // All three read the sender's memory, if the kernel allows it. Open MPI and Intel MPI stop doing so after a few
+    // failures and then copy twice.
     let single_copy = Baseline::Best(&[MPICH, SHM, UCX]);
     let mut targets = vec![
         target(Quantity::HalfRoundTripUs, SMALL_BYTES, Limit::AtMost(0.85), libfabric_and_ucx),
@@ -125,19 +125,19 @@ fn targets() -> Vec<Target> {
     targets
 }
 
-/// All targets.
+/// Judges all targets.
 pub fn judge(results: &Results) -> Vec<JudgedTarget> {
     targets().iter().map(|target| target.judge(results)).collect()
 }
 
-/// How many samples, and where they lie.
+/// Number and spread of samples.
 #[derive(Clone, Copy)]
 struct Samples {
     count: usize,
     spread: Spread,
 }
 
-/// What a ratio is compared with.
+/// The baseline of values that are ratios already.
 const ONE: Spread = Spread { min: 1.0, median: 1.0, max: 1.0 };
 
 fn samples(results: &Results, measure: Measure, contender: Contender) -> Option<Samples> {
@@ -194,7 +194,7 @@ impl Target {
         JudgedTarget { text: format!("{title}{beside}"), limit: self.limit.word(), found, ratio, verdict }
     }
 
-    /// The best by its median.
+    /// The best contender by its median.
     fn best(&self, results: &Results, contenders: &[Contender]) -> Option<(String, Samples)> {
         let of_each = contenders
             .iter()
@@ -215,7 +215,7 @@ impl Limit {
         }
     }
 
-    /// Of `ours` over `theirs`, by the least and the greatest that the ratio can be.
+    /// The verdict on `ours / theirs`, by the smallest and the largest ratio that the samples allow.
     fn verdict(self, ours: &Spread, theirs: &Spread) -> Verdict {
         let (least, greatest) = (ours.min / theirs.max, ours.max / theirs.min);
         let (always, never) = match self {
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(target.found, "0.80 (410 ns / 510 ns UCX)");
         assert_eq!((target.limit.as_str(), target.verdict), ("at most 0.85", Verdict::Reached));
         assert_eq!(latency(&[0.6, 0.7, 0.7], &[0.7, 0.7, 0.7], &[0.5, 0.52, 0.5]).verdict, Verdict::Missed);
-        // By medians reached; but one of our rounds over one of theirs is not.
+        // The medians reach the target, but one combination of rounds does not.
         assert_eq!(latency(&[0.4, 0.4, 0.6], &[0.7], &[0.5, 0.5, 0.5]).verdict, Verdict::WithinNoise);
         let alone = latency(&[0.4, 0.4, 0.4], &[], &[0.5, 0.5, 0.5]);
         assert_eq!(alone.verdict, Verdict::Reached, "one of the two is enough");

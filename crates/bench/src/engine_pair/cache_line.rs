@@ -1,29 +1,29 @@
-//! How long a cache line takes from one core to another: the limit for whatever two processes tell each other in memory.
+//! The time of a cache line from one core to another: the lower bound for a message between two processes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_link::cores;
 use weir_output::Failure;
 
-/// A word with a line of its own (two, for what is fetched in pairs).
+/// A word with a cache line of its own (two lines, since processors fetch pairs).
 #[repr(align(128))]
 struct Line(AtomicU64);
 
 /// Round trips of a measurement.
 const ROUND_TRIPS: u64 = 20_000;
-/// Bound on a measurement: on a machine that gives us one core at a time it would never end.
+/// Bound on a measurement. With one core at a time it would never end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One word, written by one core, read by the other, and back: half of that, mean of many. Unit: nanoseconds.
+/// Half the round trip of a word that one core writes and the other reads, mean of many. Unit: nanoseconds.
 ///
 /// # Errors
-/// [`Failure`]: a core is not ours, or the other thread got none.
+/// [`Failure`]: a core is not available, or the other thread got none.
 pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
     let (to, back) = (Line(AtomicU64::new(0)), Line(AtomicU64::new(0)));
     cores::pin(here).map_err(Failure::system(format!("core {here}")))?;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Where it cannot be bound it measures nothing worse than with two threads on one core.
+            // If the thread cannot be bound, it still measures two threads.
             let _ = cores::pin(there);
             let began = Instant::now();
             for number in 1..=ROUND_TRIPS {
@@ -46,7 +46,8 @@ pub fn one_way_ns([here, there]: [usize; 2]) -> Result<f64, Failure> {
     })
 }
 
-/// Waits for `number`; whether it came in time. Without a pause between two looks: that would be longer than what is measured.
+/// Polls until the line holds `number`; returns whether it came in time. No pause between polls: a pause would last
+/// longer than the measured time.
 fn wait_for_number(line: &Line, number: u64, began: Instant) -> bool {
     let mut polls = 0u32;
     while line.0.load(Ordering::Acquire) != number {

@@ -1,4 +1,4 @@
-//! What copies take on one core: the limit for whatever moves many bytes from one process to another.
+//! The time of copies on one core: the lower bound for transports of long messages.
 
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -8,18 +8,18 @@ use std::io::IoSliceMut;
 use std::time::{Duration, Instant};
 use weir_output::Failure;
 
-/// Copies between two looks at the clock: of so many bytes together, but not more than so many.
+/// Bytes and number of copies between two reads of the clock: at most this many of both.
 const BATCH_BYTES: usize = 16 << 10;
 const MAX_COPIES: usize = 64;
 
-/// Two buffers of this process. They are copied over and over, so they are in a cache as far as they fit.
+/// Two buffers of this process. They are copied repeatedly, so they are in a cache as far as they fit.
 pub struct Copies {
     from: Vec<u8>,
     to: Vec<u8>,
 }
 
 impl Copies {
-    /// Buffers for up to `bytes` bytes, every page of them touched.
+    /// Buffers of `bytes` bytes with all pages touched.
     pub fn new(bytes: usize) -> Copies {
         Copies { from: vec![1; bytes], to: vec![2; bytes] }
     }
@@ -34,11 +34,11 @@ impl Copies {
         mean
     }
 
-    /// One copy of `bytes` bytes by the kernel (`process_vm_readv`, here from this process itself), mean over about `time`. Unit:
+    /// One copy of `bytes` bytes by the kernel (`process_vm_readv` within this process), mean over about `time`. Unit:
     /// nanoseconds.
     ///
     /// # Errors
-    /// [`Failure`]: the system does not let processes attach to memory.
+    /// [`Failure`]: the system does not allow cross-memory attach.
     pub fn cross_memory_ns(&mut self, bytes: usize, time: Duration) -> Result<f64, Failure> {
         let Copies { from, to } = self;
         let remote = RemoteIoVec { base: from.as_ptr() as usize, len: bytes };

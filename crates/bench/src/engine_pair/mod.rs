@@ -1,7 +1,7 @@
-//! weir's native interface at work: two processes with an endpoint each, and no MPI between the clock and the engine.
+//! weir's engine without MPI and libfabric: two processes with an endpoint each.
 //!
-//! The second process is this command again, as a helper. The two tell each other their addresses through a pipe; from then on
-//! everything, what to measure included, goes over weir itself. Every process stays on a core of its own.
+//! The second process is this command again, as a helper. The two exchange their addresses through a pipe. All further
+//! communication, including the commands to the helper, uses weir itself. Each process is bound to a core of its own.
 
 pub mod cache_line;
 pub mod copies;
@@ -22,22 +22,22 @@ use weir_proto::{Outcome, Pattern, Peer, SendLevel, Space};
 pub const HELPER: &str = "native-peer";
 /// Round trips before a measurement.
 const WARM_UP: u64 = 20;
-/// How long the other side may be silent. Nothing here takes a hundredth of it.
+/// Longest silence of the other side, a hundred times longer than any measurement needs.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Polls between two looks at the clock.
+/// Polls between two reads of the clock.
 const POLLS_PER_CHECK: u32 = 1 << 16;
 
-/// What the two sides do.
+/// The traffic of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// A message one way, and one back: one side waits while the other sends.
+    /// One side sends and waits, the other answers.
     RoundTrips,
-    /// Both send at the same time, and then both wait: as neighbours do that exchange what borders on the other.
+    /// Both sides send at the same time and then wait, as in an exchange of ghost cells.
     Exchanges,
 }
 
 impl Traffic {
-    /// Of how many of what is asked for one turn consists.
+    /// Messages in a round, one after the other.
     fn messages_per_round(self) -> u64 {
         match self {
             Traffic::RoundTrips => 2,
@@ -46,17 +46,17 @@ impl Traffic {
     }
 }
 
-/// An order: the traffic, bytes of a message, how many times.
+/// Length of a command to the helper: the traffic, bytes of a message, number of messages.
 const COMMAND_BYTES: usize = 24;
 
 /// Tags.
 const COMMAND_TAG: u64 = 1;
 const DATA_TAG: u64 = 2;
 
-/// Options of the helper process: settings are in its environment, the first address comes by its standard input.
+/// Options of the helper process. Its settings are in its environment, the first address comes by its standard input.
 #[derive(Args, Debug)]
 pub struct HelperArguments {
-    /// The core to stay on.
+    /// The core to bind to.
     #[arg(long)]
     core: usize,
     /// The longest message.
@@ -64,39 +64,41 @@ pub struct HelperArguments {
     bytes: usize,
 }
 
-/// One side.
+/// One side of the pair.
 struct Side {
     engine: Engine,
     other: Peer,
     out: OwnedMemory,
     into: OwnedMemory,
-    /// Ended, and nobody has asked for it yet: sends, receives.
+    /// Completions that nobody has waited for yet: sends, receives.
     ended: [u32; 2],
 }
 
-/// A pair that is ready; seen from the first side.
+/// A connected pair, seen from the first side.
 pub struct Pair {
     side: Side,
     helper: Child,
     cores: [usize; 2],
 }
 
-/// Cores for the two sides.
+/// The cores of the two sides.
 ///
 /// # Errors
-/// There is only one: what is measured is how two cores work together.
+/// [`Failure`]: this process may use one core only.
 fn two_cores() -> Result<[usize; 2], Failure> {
     match cores::allowed().map_err(Failure::system("the cores of this process"))?[..] {
         [first, second, ..] => Ok([first, second]),
         _ => Err(Failure::Measurement(String::from(
-            "this process may use one core only; two are needed, for what is measured is how fast they talk to each other",
+            "this process may use one core only; two are needed, one for each side",
         ))),
     }
 }
 
 impl Pair {
-    /// Starts the helper and connects. `bytes`: the longest message. Not from a thread that is bound to a core, as by another pair's
-    /// measurement: an engine that is opened there takes the core for shared.
+    /// Starts the helper and connects. `bytes`: the longest message.
+    ///
+    /// The calling thread must not be bound to a core, as a measurement of another pair does. An engine that is opened
+    /// there takes the core for shared.
     ///
     /// # Errors
     /// [`Failure`]: no helper, no mailbox, or the two cannot reach each other.
@@ -114,7 +116,7 @@ impl Pair {
         match side {
             Ok(side) => Ok(Pair { side, helper, cores }),
             Err(failure) => {
-                // It may have ended by itself.
+                // The helper may have ended already.
                 let _ = helper.kill();
                 let _ = helper.wait();
                 Err(failure)
@@ -131,8 +133,8 @@ impl Pair {
         Ok(Side::new(engine, &address(&line)?, bytes))
     }
 
-    /// Half a round trip of messages of `bytes` bytes, or an exchange of one each way: mean of `count`. From here on the calling thread
-    /// stays on the first core. Unit: nanoseconds.
+    /// Half a round trip of messages of `bytes` bytes, or an exchange of one each way: mean of `count`. Binds the
+    /// calling thread to the first core. Unit: nanoseconds.
     ///
     /// # Errors
     /// [`Failure`]: the helper has died or does not answer.
@@ -146,7 +148,7 @@ impl Pair {
         Ok(began.elapsed().as_nanos() as f64 / (traffic.messages_per_round() * count) as f64)
     }
 
-    /// The same for about so long. Unit: nanoseconds.
+    /// [`Pair::time_ns`] with as many messages as fit into about `time`. Unit: nanoseconds.
     ///
     /// # Errors
     /// As for [`Pair::time_ns`].
@@ -164,7 +166,7 @@ impl Pair {
     /// Ends both sides.
     ///
     /// # Errors
-    /// As for [`Pair::time_ns`], and if the helper says that something was wrong.
+    /// As for [`Pair::time_ns`], or if the helper reports a failure.
     pub fn end(mut self) -> Result<(), Failure> {
         self.side.send_command(Traffic::RoundTrips, 0, 0)?;
         self.side.engine.close();
@@ -178,13 +180,13 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // After `end` it is gone.
+        // After `end` the helper is gone.
         let _ = self.helper.kill();
         let _ = self.helper.wait();
     }
 }
 
-/// The second side. The result is the exit status.
+/// Runs the second side. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -221,12 +223,13 @@ fn address(line: &str) -> Result<Address, Failure> {
     let mut bytes = [0; ADDRESS_BYTES];
     let right = digits.len() == 2 * ADDRESS_BYTES && digits.is_ascii();
     for (index, byte) in bytes.iter_mut().enumerate().filter(|_| right) {
-        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16)
-            .map_err(|_| Failure::Measurement(format!("{digits}: is no address")))?;
+        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).map_err(|_| {
+            Failure::Measurement(format!("the other side sent {digits}, which is not an address"))
+        })?;
     }
     match right {
         true => Ok(Address(bytes)),
-        false => Err(Failure::Measurement(format!("the other side gave no address, but {digits:?}"))),
+        false => Err(Failure::Measurement(format!("the other side sent {digits:?} instead of an address"))),
     }
 }
 
@@ -235,13 +238,13 @@ impl Side {
         let other = engine.peer(other);
         let room = bytes.max(COMMAND_BYTES);
         let (out, into) = (OwnedMemory::new(room), OwnedMemory::new(room));
-        // Touched, so that no page is missing when the clock runs.
+        // Touched, so that no page fault is measured.
         out.view().write(0, &vec![1; room]);
         into.view().write(0, &vec![0; room]);
         Side { engine, other, out, into, ended: [0; 2] }
     }
 
-    /// Tells the other side what comes: so many messages of so many bytes.
+    /// Tells the helper which messages follow.
     fn send_command(&mut self, traffic: Traffic, bytes: u64, count: u64) -> Result<(), Failure> {
         let command = [traffic as u64, bytes, count].map(u64::to_le_bytes).concat();
         self.out.view().write(0, &command);
@@ -261,7 +264,7 @@ impl Side {
         Ok((traffic, number(8) as usize, number(16)))
     }
 
-    /// Sends a message and waits for one, so often: round trips if the other side echoes, exchanges if it does the same.
+    /// Sends a message and waits for one, `count` times: round trips if the other side echoes, else exchanges.
     fn exchange(&mut self, bytes: usize, count: u64) -> Result<(), Failure> {
         for _ in 0..count {
             self.post_receive(DATA_TAG, bytes)?;
@@ -289,7 +292,7 @@ impl Side {
         posted.map_err(|error| Failure::Measurement(error.to_string()))
     }
 
-    /// Sends, and waits until the buffer is ours again.
+    /// Sends a message and waits until the buffer can be reused.
     fn send(&mut self, tag: u64, bytes: usize) -> Result<(), Failure> {
         let (space, level) = (Space::Tagged, SendLevel::Buffered);
         let (memory, to) = (self.out.part(0, bytes), self.other);
@@ -299,7 +302,7 @@ impl Side {
         self.wait_for(Operation::Send)
     }
 
-    /// Makes progress until such an operation has ended. The other kind may end meanwhile.
+    /// Makes progress until an operation of this kind has ended. Operations of the other kind may end meanwhile.
     fn wait_for(&mut self, operation: Operation) -> Result<(), Failure> {
         let wanted = usize::from(operation == Operation::Receive);
         let (mut began, mut polls) = (None, 0u32);
@@ -316,7 +319,7 @@ impl Side {
             if polls.is_multiple_of(POLLS_PER_CHECK)
                 && began.get_or_insert_with(Instant::now).elapsed() > PEER_TIMEOUT
             {
-                let what = format!("the other side has said nothing for {} s", PEER_TIMEOUT.as_secs());
+                let what = format!("the other side has not answered for {} s", PEER_TIMEOUT.as_secs());
                 return Err(Failure::Measurement(what));
             }
         }
@@ -328,7 +331,7 @@ impl Side {
 fn check(ended: &Completion) -> Result<(), Failure> {
     match ended.outcome {
         Outcome::Done | Outcome::Received { .. } => Ok(()),
-        outcome => Err(Failure::Measurement(format!("a message did not get through: {outcome:?}"))),
+        outcome => Err(Failure::Measurement(format!("a message failed: {outcome:?}"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What floods whom: the cases, and the line that the program prints.
+//! The cases of the flood benchmark, and the result line of its program.
 
 use crate::result_line::ResultLine;
 use serde::Serialize;
@@ -18,7 +18,7 @@ pub enum Mode {
 impl Mode {
     const ALL: [Mode; 2] = [Mode::Blocking, Mode::Nonblocking];
 
-    /// As the program and the command line have it.
+    /// Its name for the program and on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Mode::Blocking => "blocking",
@@ -30,23 +30,23 @@ impl Mode {
 /// One flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Case {
-    /// Ranks that send.
+    /// Number of senders.
     pub senders: u32,
-    /// Messages of each.
+    /// Messages of each sender.
     pub messages: u64,
     /// Bytes of each message.
     pub bytes: u64,
-    /// How they are sent.
+    /// How messages are sent.
     pub mode: Mode,
 }
 
 impl Case {
-    /// As given on the command line.
+    /// Its name on the command line.
     pub fn word(&self) -> String {
         format!("{}x{}x{}-{}", self.senders, self.messages, self.bytes, self.mode.word())
     }
 
-    /// For people.
+    /// Its description in tables.
     pub fn describe(&self) -> String {
         let senders =
             if self.senders == 1 { String::from("1 sender") } else { format!("{} senders", self.senders) };
@@ -57,22 +57,22 @@ impl Case {
         format!("{senders} x {} messages of {}, {mode} sends", count(self.messages), exact_bytes(self.bytes))
     }
 
-    /// Arguments of the program: the receiver comes late.
+    /// Arguments of the program. The receiver receives late.
     pub fn arguments(&self) -> Vec<String> {
         let numbers = [u64::from(self.senders), self.messages, self.bytes].map(|number| number.to_string());
         numbers.into_iter().chain([self.mode.word(), "late"].map(String::from)).collect()
     }
 
-    /// Payload of all messages. Somebody has to keep it until the receiver takes it.
+    /// Payload of all messages. Some rank must hold it until the receiver takes it.
     pub fn payload_bytes(&self) -> u64 {
         u64::from(self.senders).saturating_mul(self.messages).saturating_mul(self.bytes)
     }
 }
 
-/// A case as it is chosen: without a mode it is both.
+/// A case on the command line. Without a mode it selects both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// What it stands for.
+    /// The selected cases.
     pub cases: Vec<Case>,
 }
 
@@ -94,13 +94,13 @@ impl FromStr for Choice {
                 Ok(Choice { cases: cases.collect() })
             }
             _ => Err(String::from(
-                "a case is SENDERSxMESSAGESxBYTES, as in 3x100000x2048, or with -blocking or -nonblocking at its end",
+                "a case is SENDERSxMESSAGESxBYTES, for example 3x100000x2048, optionally followed by -blocking or -nonblocking",
             )),
         }
     }
 }
 
-/// The cases of the goal that weir has set itself.
+/// The cases of weir's targets.
 pub fn standard_cases() -> Vec<Case> {
     cases_of(&[
         (1, 100_000, 2048),
@@ -111,7 +111,7 @@ pub fn standard_cases() -> Vec<Case> {
     ])
 }
 
-/// The same in small, to see that everything works: a budget is not exceeded by these.
+/// Small cases, to check that everything works. They stay within the budget.
 pub fn quick_cases() -> Vec<Case> {
     cases_of(&[(1, 2000, 2048), (3, 1000, 8), (3, 1000, 2048), (3, 1000, 16384)])
 }
@@ -129,32 +129,32 @@ fn cases_of(numbers: &[(u32, u64, u64)]) -> Vec<Case> {
     numbers.iter().flat_map(both).collect()
 }
 
-/// What one run of the program tells.
+/// The result of one run of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// From the first message to the last one received.
     pub seconds: f64,
-    /// By how much the receiver's RssAnon + RssShmem grew after MPI_Init, at most.
+    /// The most by which the receiver's RssAnon + RssShmem grew after MPI_Init.
     pub growth_bytes: u64,
-    /// By how much they had grown in all ranks together when the flood was over and nothing was received yet.
+    /// The growth of all ranks together when all messages were sent and none was received.
     pub node_growth_bytes: u64,
-    /// Messages that had been sent before the receiver wanted any of them.
+    /// Messages that were sent before the receiver posted a receive for one.
     pub unmatched_peak: u64,
 }
 
 impl Sample {
-    /// Reads the program's line `flood key=value ...`. It ends badly when a byte is wrong.
+    /// Reads the program's line `flood key=value ...`. The program fails if a byte is wrong.
     ///
     /// # Errors
     /// One line: what is missing.
     pub fn parse(output: &str) -> Result<Sample, String> {
         let line = ResultLine::find(output, "flood")?;
-        // Memory may also have shrunk: that is no growth.
+        // Memory may also shrink. That counts as no growth.
         let kibibytes =
             |key: &str| line.number(key).map(|number| (number.max(0.0) as u64).saturating_mul(1024));
         let count = |key: &str| line.number(key).map(|number| number.max(0.0) as u64);
         Ok(Sample {
-            // It is told in ms; none is no time to divide by.
+            // The program prints ms. At least half a ms, since times are divided.
             seconds: line.number("total_s")?.max(0.000_5),
             growth_bytes: kibibytes("peak_growth_kib")?,
             node_growth_bytes: kibibytes("all_waited_growth_kib")?,
@@ -213,7 +213,7 @@ mod tests {
         let refusal = |line: &str| Sample::parse(line).unwrap_err();
         assert_eq!(refusal("hello"), "it printed no result");
         assert_eq!(refusal(&LINE.replace("total_s=0.412", "")), "its result has no total_s");
-        assert_eq!(refusal(&LINE.replace("0.412", "nan")), "its result has total_s=nan");
+        assert_eq!(refusal(&LINE.replace("0.412", "nan")), "its result has total_s=nan, which is no number");
         // One key is the end of another.
         assert_eq!(
             refusal(&LINE.replace(" peak_growth_kib=480", " all_peak_growth_kib=480")),

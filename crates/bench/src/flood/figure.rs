@@ -25,7 +25,7 @@ impl MemorySample {
     pub fn parse_all(output: &str) -> Vec<MemorySample> {
         let sample = |line: ResultLine<'_>| {
             let growth_kib = line.number("growth_kib").ok()?.max(0.0) as u64;
-            // To the interval, so that the first sample is at 0.
+            // Rounded to the interval, so that the first sample is at 0.
             let s = (line.number("s").ok()? * 100.0).round() / 100.0;
             Some(MemorySample { s, growth_bytes: growth_kib.saturating_mul(1024) })
         };

@@ -1,11 +1,12 @@
-//! `weir bench flood`: what a flood of unexpected messages does to its receiver, over weir and over the others.
+//! `weir bench flood`: what a flood of unexpected messages does to the memory of its receiver, over each transport.
 //!
-//! Senders send to a receiver that waits for a tag which is sent last, so that all other messages are unexpected. The
-//! program measures memory and time itself. Repetitions are interleaved: each goes through all cases and, for each case,
-//! through all contenders, beginning with another one each time.
+//! The receiver waits for a tag that is sent last, so all other messages are unexpected. The program measures memory
+//! and time itself. Repetitions are interleaved: each runs all cases, and each case runs over all contenders. The first
+//! contender changes.
 //!
-//! Expected: the payload is 0.2 to 4.9 GB, copied twice or three times, so 0.1 to 5 s each where memory is not scarce;
-//! MPICH's list of unexpected messages adds up to a minute. Contenders that do not finish cost their limit, once a case.
+//! Expected: the payload is 0.2 to 4.9 GB and is copied twice or three times, which takes 0.1 to 5 s with enough
+//! memory. MPICH's list of unexpected messages adds up to a minute. A contender that does not finish costs its limit,
+//! once for each case.
 
 mod cases;
 mod figure;
@@ -34,7 +35,7 @@ use weir_mpi::scratch;
 use weir_output::Failure;
 use weir_output::quantity;
 
-/// Setting that bounds what a receiver keeps of unexpected messages, and what it is if weir does not say.
+/// The setting of the unexpected-message budget, and the budget of a weir without this setting.
 const BUDGET: &str = "FI_WEIR_UNEXPECTED_BUDGET";
 const DEFAULT_BUDGET_BYTES: u64 = 16 << 20;
 
@@ -77,13 +78,13 @@ pub struct FloodArguments {
     /// Small floods: a few minutes, 2 repetitions, 10 s for a job.
     #[arg(long)]
     quick: bool,
-    /// Repetitions; 5, or 2 with --quick.
+    /// Number of repetitions; 5, or 2 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Limit of one job, after which it counts as not finished; 120, or 10 with --quick. Unit: seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
-    /// The MPICH to use, as for `weir run`.
+    /// The MPICH, as for `weir run --mpi`.
     #[arg(long, value_name = "MPI", default_value = "mpich")]
     mpi: String,
     /// Draw the memory of the flooded rank over time as SVG to FILE: a sample every 10 ms of the first case's first
@@ -94,7 +95,7 @@ pub struct FloodArguments {
     /// Write a record with all samples as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -133,7 +134,7 @@ struct Bench {
     /// Whether the first job of each contender samples its memory over time.
     draws_figure: bool,
     contenders: ContenderSet,
-    /// What is not measured, and why.
+    /// Contenders that are not measured, and why.
     missing: Vec<String>,
 }
 
@@ -155,7 +156,7 @@ struct Record<'a> {
     cases: &'a [CaseResults],
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -180,7 +181,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
     let mut notes = table::notes(&results, bench.repeat, &machine, bench.contenders.mpich());
     if budget.is_none() {
         notes.push(format!(
-            "This weir does not know {BUDGET}; the bound was taken for {}.",
+            "This weir has no setting {BUDGET}; the bound was computed for {}.",
             quantity::bytes(budget_bytes)
         ));
     }
@@ -190,7 +191,9 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
         match results.first().and_then(figure::draw) {
             Some(svg) => weir_output::write::write_text(&svg, target)?,
             None => {
-                return Err(Failure::Measurement(format!("{target}: no transport gave a sample to draw")));
+                return Err(Failure::Measurement(format!(
+                    "{target}: no transport gave memory samples, so there is no figure"
+                )));
             }
         }
     }
@@ -217,7 +220,7 @@ pub fn run(arguments: &FloodArguments) -> Result<u8, Failure> {
 }
 
 impl Bench {
-    /// Finds the MPIs, and makes the program for each.
+    /// Finds the MPIs and compiles the program for each.
     fn prepare(arguments: &FloodArguments, settings: &Settings, scratch: &Path) -> Result<Bench, Failure> {
         let contenders =
             ContenderSet::prepare(&arguments.mpi, &arguments.chosen_contenders(), &[FLOOD], scratch)?;
@@ -242,7 +245,7 @@ impl Bench {
         })
     }
 
-    /// All repetitions.
+    /// Runs all repetitions.
     fn measure(&self, cases: &[Case], budget_bytes: u64, quiet: bool) -> Result<Vec<CaseResults>, Failure> {
         let mut results: Vec<CaseResults> =
             cases.iter().map(|&case| CaseResults::new(case, &self.contenders.ready, budget_bytes)).collect();

@@ -1,4 +1,4 @@
-//! From samples to the tables: for each case what every contender took, in memory and in time.
+//! The results of the flood benchmark and their tables: memory and time of each contender in each case.
 
 use super::super::contender::Contender;
 use super::super::jobs::Unfinished;
@@ -15,33 +15,33 @@ use std::collections::BTreeMap;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{bytes, count, three_digits, time_ns};
 
-/// What a message that waits unmatched may cost beside the budget. Unit: bytes.
+/// Bytes that an unmatched message may cost in addition to the budget.
 const ENVELOPE_BYTES: u64 = 64;
-/// How much slower than the fastest of MPICH's own weir may be.
+/// weir may take at most this many times as long as the fastest of MPICH's other transports.
 const LIMIT: f64 = 1.1;
 
 /// How one job ended.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// With a result.
+    /// It finished with a result.
     Finished(Sample),
-    /// Without.
+    /// It did not finish.
     Unfinished(Unfinished),
-    /// It was not started, since its payload would not fit.
+    /// It was not started, because its payload would not fit into memory.
     TooLarge {
-        /// Payload and what must stay free.
+        /// Payload and the memory that must stay free. Unit: bytes.
         needed_bytes: u64,
-        /// What there was.
+        /// Memory that was available. Unit: bytes.
         available_bytes: u64,
     },
 }
 
-/// What one contender did with one case.
+/// The results of one contender in one case.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// By repetition.
     samples: Vec<Sample>,
-    /// Why it did not go on.
+    /// Why it is not tried again.
     #[serde(rename = "ended")]
     given_up: Option<GivenUp>,
     /// Memory of the flooded rank over time in the first repetition, if it was sampled.
@@ -52,25 +52,25 @@ pub struct Row {
 /// The memory samples of one contender.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryRow<'a> {
-    /// Whose.
+    /// The contender.
     pub contender: Contender,
     /// Time of its flood; `None` if it did not finish.
     pub seconds: Option<f64>,
-    /// By time.
+    /// In order of time.
     pub samples: &'a [MemorySample],
 }
 
 /// Why a contender is not tried again.
 #[derive(Clone, Debug, Serialize)]
 struct GivenUp {
-    /// For its cell.
+    /// The text in its table cell.
     word: &'static str,
-    /// One line for below the table.
+    /// The reason in one line, below the table.
     why: String,
 }
 
 impl Row {
-    /// The most that the receiver grew in any repetition.
+    /// The largest growth of the receiver over the repetitions.
     fn growth_bytes(&self) -> u64 {
         self.samples.iter().map(|sample| sample.growth_bytes).max().unwrap_or(0)
     }
@@ -83,18 +83,18 @@ impl Row {
         self.samples.iter().map(|sample| sample.seconds).collect()
     }
 
-    /// For the cell of its time.
+    /// The text in the cell of its time.
     fn failure_label(&self) -> &'static str {
         self.given_up.as_ref().map_or("-", |given_up| given_up.word)
     }
 
-    /// Whether it finished every time that it was tried.
+    /// Whether it finished in all repetitions.
     fn finished(&self) -> bool {
         self.given_up.is_none() && !self.samples.is_empty()
     }
 }
 
-/// All that is known about one case.
+/// The results of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseResults {
     /// The case.
@@ -105,18 +105,18 @@ pub struct CaseResults {
 }
 
 impl CaseResults {
-    /// Nothing yet.
+    /// No results yet.
     pub fn new(case: Case, contenders: &[Contender], budget_bytes: u64) -> CaseResults {
         let rows = contenders.iter().map(|&contender| (contender, Row::default())).collect();
         CaseResults { case, budget_bytes, rows }
     }
 
-    /// Whether there is a point in trying (again).
+    /// Whether the contender can still run this case.
     pub fn may_run(&self, contender: Contender) -> bool {
         self.rows.get(&contender).is_some_and(|row| row.given_up.is_none())
     }
 
-    /// Adds what a job has brought.
+    /// Adds the result of a job.
     pub fn add(&mut self, contender: Contender, outcome: Outcome) {
         let row = self.rows.entry(contender).or_default();
         let (word, why) = match outcome {
@@ -131,7 +131,7 @@ impl CaseResults {
             }
             Outcome::TooLarge { needed_bytes, available_bytes } => {
                 let (needed, free) = (bytes(needed_bytes), bytes(available_bytes));
-                ("not started", format!("not started: needs {needed} of memory, {free} are free"))
+                ("not started", format!("not started: needs {needed} of free memory, {free} are free"))
             }
         };
         row.given_up = Some(GivenUp { word, why });
@@ -151,7 +151,7 @@ impl CaseResults {
         })
     }
 
-    /// Whether `contender` finished every repetition with its receiver's growth in bounds.
+    /// Whether `contender` finished in all repetitions and its receiver's growth stayed within the bound.
     pub fn is_within_memory_bound(&self, contender: Contender) -> bool {
         self.rows.get(&contender).is_some_and(|row| row.finished() && self.within_bound(row))
     }
@@ -160,12 +160,12 @@ impl CaseResults {
         row.samples.iter().all(|sample| sample.growth_bytes <= self.bound_bytes(sample.unmatched_peak))
     }
 
-    /// 1.05 x budget + 64 B for each message that nobody wanted.
+    /// 1.05 x budget + 64 B for each unmatched message.
     fn bound_bytes(&self, unmatched: u64) -> u64 {
         self.budget_bytes / 20 * 21 + ENVELOPE_BYTES.saturating_mul(unmatched)
     }
 
-    /// The fastest of MPICH's own that finished every repetition.
+    /// The fastest of MPICH's other transports that finished in all repetitions.
     fn fastest_builtin(&self) -> Option<(Contender, Vec<f64>)> {
         let own = self.rows.iter().filter(|(contender, row)| contender.is_mpich_builtin() && row.finished());
         let with_median = own.filter_map(|(&contender, row)| {
@@ -175,7 +175,7 @@ impl CaseResults {
         fastest.map(|(_, contender, seconds)| (contender, seconds))
     }
 
-    /// How long `contender` took beside the fastest of MPICH's own; none without both.
+    /// The time of `contender` divided by that of the fastest of MPICH's other transports. `None` without both.
     pub fn ratio(&self, contender: Contender) -> Option<Ratio> {
         let (fastest, seconds) = self.fastest_builtin()?;
         let row = self.rows.get(&contender).filter(|row| row.finished())?;
@@ -183,7 +183,7 @@ impl CaseResults {
     }
 }
 
-/// The table of one case under its heading.
+/// The table of one case with its heading.
 pub fn render(results: &CaseResults) -> String {
     const WIDTHS: [u16; 6] = [22, 13, 8, 13, 24, 24];
     let mut table = Table::new();
@@ -258,7 +258,7 @@ pub fn render(results: &CaseResults) -> String {
 }
 
 fn show_ratio(ratio: &Ratio) -> String {
-    // Two pairs can have any interval.
+    // The interval of two pairs can have any width.
     let end = |value: f64| if value > 99.0 { String::from("> 99") } else { three_digits(value) };
     match (ratio.low, ratio.high) {
         (Some(low), Some(high)) => format!("{} [{} .. {}]", three_digits(ratio.mean), end(low), end(high)),
@@ -266,7 +266,7 @@ fn show_ratio(ratio: &Ratio) -> String {
     }
 }
 
-/// What to know about the tables, and what they say about weir.
+/// Notes on the tables, and a summary of weir's results.
 pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi) -> Vec<String> {
     let mut notes = Vec::new();
     let weir = Contender::Mpich(Transport::Weir);
@@ -281,7 +281,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
         if !verdicts.is_empty() {
             let number = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
             notes.push(format!(
-                "At most {LIMIT} x the fastest of MPICH's own (95 % of the pairs' mean): passed {}, failed {}, not resolved {}.",
+                "Limit {LIMIT} x the fastest of MPICH's other transports (95 % interval): passed {}, failed {}, not resolved {}.",
                 number(Verdict::Passed),
                 number(Verdict::Failed),
                 number(Verdict::NotResolved)
@@ -290,7 +290,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
     }
     let max_ranks = results.iter().map(|case| case.case.senders + 1).max().unwrap_or(1);
     notes.push(format!(
-        "{repeat} interleaved repetitions; growth: the most of them, RssAnon + RssShmem since MPI_Init. {} {}, {}, {} cores, \
+        "{repeat} interleaved repetitions. Growth: RssAnon + RssShmem since MPI_Init, the largest. {} {}, {}, {} cores, \
          Linux {}, load before {}.",
         mpi.kind.name(),
         mpi.version,
@@ -301,7 +301,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
     ));
     if repeat < 3 {
         notes.push(String::from(
-            "So few repetitions say little about times: their intervals are wide or absent.",
+            "Too few repetitions for times: their intervals are wide or missing. Use --repeat 3 or more.",
         ));
     }
     if max_ranks as usize > machine.cores {
@@ -312,7 +312,7 @@ pub fn notes(results: &[CaseResults], repeat: u32, machine: &Machine, mpi: &Mpi)
     }
     if machine.is_busy() {
         notes.push(format!(
-            "The machine was not idle (load {}), which spoils times, not memory.",
+            "The machine was not idle (load {}): times are not reliable, memory is.",
             machine.load
         ));
     }
@@ -355,7 +355,7 @@ mod tests {
         })
     }
 
-    /// Three repetitions; 1 Mi messages, so that the bound is 10.5 + 64 MiB.
+    /// Three repetitions of 1 Mi messages, so that the bound is 10.5 + 64 MiB.
     fn results() -> CaseResults {
         let case = "1x1048576x2048-blocking".parse::<super::super::cases::Choice>().unwrap().cases[0];
         let mut results = CaseResults::new(case, &[WEIR, SHM, TCP, UCX], 10 << 20);
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(line("UCX:"), "UCX: timed out after 120 s");
         assert_eq!(
             line("MPICH's own shared memory:"),
-            "MPICH's own shared memory: not started: needs 3.00 GiB of memory, 1.00 GiB are free (repetition 4)"
+            "MPICH's own shared memory: not started: needs 3.00 GiB of free memory, 1.00 GiB are free (repetition 4)"
         );
         assert!(text.contains("1.05 x 10.0 MiB + 64 B x 1,048,576 unmatched = 74.5 MiB"), "{text}");
     }
@@ -422,7 +422,7 @@ mod tests {
         };
         let notes = notes(&[results()], 3, &Machine::of_this(), &mpi);
         assert_eq!(notes[0], "weir finished within its memory bound in 1 of 1 cases.");
-        // In all pairs weir takes exactly half: the interval has no width.
+        // In all pairs weir takes exactly half as long, so the interval has no width.
         assert!(notes[1].ends_with("passed 1, failed 0, not resolved 0."), "{notes:?}");
     }
 

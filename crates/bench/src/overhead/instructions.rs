@@ -1,4 +1,4 @@
-//! Counting the instructions of a message: this command under callgrind, once for each scheme, size and side.
+//! Counts the instructions of a message: runs this command under callgrind, once for each scheme, size and side.
 
 use super::workload::{RECEIVER_FUNCTION, SENDER_FUNCTION, Traffic};
 use serde::Serialize;
@@ -9,12 +9,12 @@ use weir_mpi::job::{self, CaptureError, Output};
 use weir_mpi::program;
 use weir_output::Failure;
 
-/// Sizes that are counted. Unit: bytes.
+/// Message sizes. Unit: bytes.
 pub const SIZES: [u32; 2] = [8, 2048];
-/// Messages that are counted in a run; credits return every few messages, so this is many periods.
+/// Counted messages in a run. Credits return every few messages, so this is many periods.
 const MESSAGES: u64 = 4000;
 
-/// Which end of the message.
+/// The side of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -25,7 +25,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Both.
+    /// Both sides.
     pub const ALL: [Side; 2] = [Side::Sender, Side::Receiver];
 
     fn function(self) -> &'static str {
@@ -36,32 +36,32 @@ impl Side {
     }
 }
 
-/// Instructions of one message of a size, at either end.
+/// Instructions of one message of a size, at both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Count {
     /// Message size.
     pub bytes: u32,
-    /// Which way.
+    /// The direction of the messages.
     pub traffic: Traffic,
-    /// At the sender.
+    /// Instructions of the sender.
     pub sender: f64,
-    /// At the receiver.
+    /// Instructions of the receiver.
     pub receiver: f64,
 }
 
 impl Count {
-    /// At both.
+    /// Instructions of both sides.
     pub fn both(&self) -> f64 {
         self.sender + self.receiver
     }
 }
 
-/// Callgrind, and this command.
+/// Runs callgrind on this command.
 #[derive(Clone, Debug)]
 pub struct Counter {
     valgrind: PathBuf,
     weir: PathBuf,
-    /// Where valgrind leaves its profiles.
+    /// Directory of valgrind's profiles.
     scratch: PathBuf,
     limit: Duration,
 }
@@ -74,18 +74,16 @@ impl Counter {
     pub fn find(scratch: &Path, limit: Duration) -> Result<Counter, String> {
         let path = std::env::var_os("PATH");
         let valgrind = program::find("valgrind", path.as_deref(), &[]).map_err(|_| {
-            String::from(
-                "instructions are not counted: valgrind was not found in PATH (apt-get install valgrind)",
-            )
+            String::from("instructions are not counted: valgrind is not in PATH (apt-get install valgrind)")
         })?;
         let weir = std::env::current_exe().map_err(|error| format!("the path of this command: {error}"))?;
         Ok(Counter { valgrind, weir, scratch: scratch.to_owned(), limit })
     }
 
-    /// Instructions of a message of `bytes` at one end under the scheme `flow`.
+    /// Instructions of a message of `bytes` bytes at one side with the scheme `flow`.
     ///
     /// # Errors
-    /// Outer: we were told to stop. Inner: one line why there is no number.
+    /// Outer: a signal ended this command. Inner: one line why there is no number.
     pub fn count(
         &self,
         flow: &str,
@@ -115,7 +113,7 @@ impl Counter {
     }
 }
 
-/// What callgrind says it has collected.
+/// Parses the number of instructions that callgrind has collected.
 fn instructions(output: &Output) -> Result<u64, String> {
     let said = || {
         let last = output.stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
@@ -129,10 +127,10 @@ fn instructions(output: &Output) -> Result<u64, String> {
         number.parse::<u64>().ok()
     });
     match collected {
-        None => Err(format!("callgrind told no number: {}", said())),
-        Some(0) => {
-            Err(String::from("callgrind did not find what to count: this weir was stripped of its symbols"))
-        }
+        None => Err(format!("callgrind printed no number: {}", said())),
+        Some(0) => Err(String::from(
+            "callgrind counted nothing, because this weir has no symbols; use one that is not stripped",
+        )),
         Some(all) => Ok(all),
     }
 }
@@ -153,10 +151,10 @@ mod tests {
             "==7== Events    : Ir\n==7== Collected : 2524512\n==7== \n==7== I   refs:      2,524,512\n";
         assert_eq!(instructions(&output("0", text)), Ok(2_524_512));
         let none = instructions(&output("0", &text.replace("2524512", "0"))).unwrap_err();
-        assert!(none.contains("stripped"), "{none}");
+        assert!(none.contains("not stripped"), "{none}");
         assert_eq!(
             instructions(&output("0", "==7== hello\n")),
-            Err(String::from("callgrind told no number: ==7== hello"))
+            Err(String::from("callgrind printed no number: ==7== hello"))
         );
         assert_eq!(
             instructions(&output("1", "weir: no mailbox\n")),

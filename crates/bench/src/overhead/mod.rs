@@ -1,10 +1,11 @@
-//! `weir bench overhead`: what one flow-control scheme costs over another.
+//! `weir bench overhead`: the cost of one flow-control scheme over another.
 //!
-//! Two questions that need two methods. Instructions are exact, and say nothing about time; time is what counts, and is
-//! noisy, so it is measured in pairs of runs that follow each other, and stated with an interval.
+//! It has two methods. The number of instructions is exact, but says nothing about time. Time is noisy, so it is
+//! measured in pairs of consecutive runs and reported with an interval.
 //!
-//! Expected: a send by credits counts and compares where one without looks at the lane, and a receiver returns credits
-//! every few messages; some 70 of some 1,600 instructions for 8 B, both sides together. 30 pairs take about two minutes.
+//! Expected: with credits a sender counts and compares where a sender without credits looks at the lane, and a receiver
+//! returns credits every few messages. That costs some 70 of some 1,600 instructions for 8 B, both sides together. 30
+//! pairs take about two minutes.
 
 mod instructions;
 mod pairs;
@@ -29,7 +30,7 @@ use workload::Traffic;
 
 const FLOW: &str = "FI_WEIR_FLOW";
 
-/// The two questions.
+/// The two methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
@@ -70,10 +71,10 @@ pub struct OverheadArguments {
     /// The scheme that it is compared with.
     #[arg(long, value_name = "SCHEME", default_value = "unlimited")]
     over: String,
-    /// Only this measure.
+    /// Measure only instructions or only time.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     measure: Vec<Part>,
-    /// Pairs of runs.
+    /// Number of pairs of runs.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pairs: u32,
     /// Message sizes of the timed runs. Unit: bytes.
@@ -85,19 +86,19 @@ pub struct OverheadArguments {
     /// Limit of additional time. Unit: percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     limit_time: f64,
-    /// The MPICH to use, as for `weir run`.
+    /// The MPICH, as for `weir run --mpi`.
     #[arg(long, value_name = "MPI", default_value = "mpich")]
     mpi: String,
-    /// IMB-MPI1, if it is not in PATH or in weir's own environments.
+    /// The program IMB-MPI1; default: that in PATH or in weir's own environments.
     #[arg(long, value_name = "FILE")]
     imb: Option<String>,
-    /// Bound on one run. Unit: seconds.
+    /// Time limit of one run. Unit: seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// Write a record with all samples as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -105,7 +106,7 @@ pub struct OverheadArguments {
 fn percent(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number > 0.0 && number <= 1000.0 => Ok(number),
-        _ => Err(String::from("a number above 0, at most 1000")),
+        _ => Err(String::from("allowed are numbers above 0, up to 1000")),
     }
 }
 
@@ -115,19 +116,19 @@ impl OverheadArguments {
     }
 }
 
-/// The two schemes, by name.
+/// The names of the two schemes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Schemes {
-    /// The one whose cost is asked for.
+    /// The scheme whose cost is measured.
     pub flow: String,
-    /// The one it is compared with.
+    /// The scheme that it is compared with.
     pub over: String,
 }
 
-/// What was found, and what could not be.
+/// The results, and what could not be measured.
 #[derive(Debug, Default, Serialize)]
 pub struct Results {
-    /// Instructions by size: with the scheme, and with the one it is compared with.
+    /// Instructions by size: with `flow` and with `over`.
     instructions: Vec<(Count, Count)>,
     time: Option<PairsResult>,
     missing: Vec<String>,
@@ -149,7 +150,7 @@ struct Record<'a> {
     results: &'a Results,
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -164,17 +165,20 @@ pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
     let settings = settings_of(&schemes.flow)?;
     settings_of(&schemes.over)?;
     if schemes.flow == schemes.over {
-        return Err(Failure::Usage(format!("--flow {0} --over {0}: name two schemes", schemes.flow)));
+        return Err(Failure::Usage(format!(
+            "--flow {0} --over {0}: the two schemes must differ",
+            schemes.flow
+        )));
     }
     if let Some(size) = arguments.sizes.iter().find(|&&size| size == 0 || size > 1 << 30) {
-        return Err(Failure::Usage(format!("--sizes {size}: 1 to 1073741824 bytes")));
+        return Err(Failure::Usage(format!("--sizes {size}: allowed are 1 to 1073741824 bytes")));
     }
     let machine = Machine::of_this();
     let scratch = scratch::directory()?;
     let limit = Duration::from_secs(arguments.timeout);
     let mut results = Results::default();
     let mut mpi = None;
-    // Whatever can be found wrong is found before the first run.
+    // All arguments are checked before the first run.
     let pairs = if arguments.wants(Part::Time) {
         let found = find_mpi(arguments)?;
         let jobs = Jobs { limit, shm_dir: settings.shm_dir.clone() };
@@ -217,9 +221,9 @@ pub fn run(arguments: &OverheadArguments) -> Result<u8, Failure> {
     Ok(u8::from(!table::all_passed(&results, limits)))
 }
 
-/// The settings of the environment with another scheme, checked for two ranks.
+/// The settings of the environment with the scheme `flow`, checked for two ranks.
 fn settings_of(flow: &str) -> Result<Settings, Failure> {
-    // For the names.
+    // Checks the names of all variables.
     Settings::from_environment()?;
     let settings = Settings::from_lookup(|variable| match variable {
         FLOW => Some(flow.to_owned()),
@@ -232,7 +236,11 @@ fn settings_of(flow: &str) -> Result<Settings, Failure> {
 fn find_mpi(arguments: &OverheadArguments) -> Result<Mpi, Failure> {
     let mpi = find::choose(Some(&arguments.mpi), &Surroundings::of_process())?;
     if mpi.kind != Kind::Mpich {
-        return Err(Failure::NoMpi(format!("--mpi {}: {} is no MPICH", arguments.mpi, mpi.describe())));
+        return Err(Failure::NoMpi(format!(
+            "--mpi {}: {} is not MPICH; name an MPICH",
+            arguments.mpi,
+            mpi.describe()
+        )));
     }
     Ok(mpi)
 }

@@ -1,4 +1,4 @@
-//! Time of one scheme over another: pairs of runs of Intel's MPI benchmarks.
+//! The time of one scheme over another, in pairs of runs of Intel's MPI benchmarks.
 
 use super::super::imb;
 use super::super::jobs::{self, Jobs};
@@ -11,65 +11,65 @@ use weir_mpi::find::Mpi;
 use weir_mpi::launch::{Carrier, Launch};
 use weir_output::Failure;
 
-/// A benchmark, and its column of times.
+/// Name of each benchmark, and its column of times.
 const BENCHMARKS: [(&str, &str); 3] =
     [("PingPong", "t[usec]"), ("Sendrecv", "t_avg[usec]"), ("Exchange", "t_avg[usec]")];
-/// How often each size is measured in a run. The least disturbed one counts: what else runs on the machine hits some.
+/// Measurements of each size in a run. The smallest counts, since other work disturbs some.
 pub const BLOCKS: usize = 6;
-/// Repetitions in a block: several rounds of credits (one in some 90 packets of a slot), 10 ms for 64 KiB.
+/// Repetitions in a block: several periods of credits (one in some 90 packets of a slot), 10 ms for 64 KiB.
 const REPETITIONS: &str = "500";
-/// Bound on a block, for a machine that is busy with other things: fewer repetitions then. Unit: seconds.
+/// Time limit of a block: on a busy machine it has fewer repetitions. Unit: seconds.
 const BLOCK_S: &str = "0.1";
 
-/// All that a pair needs.
+/// The inputs of all pairs.
 pub struct Pairs {
     /// MPICH.
     pub mpi: Mpi,
     /// IMB-MPI1.
     pub imb: PathBuf,
-    /// Directory with weir's plug-in.
+    /// Directory of weir's plug-in.
     pub provider: PathBuf,
     /// File with the message lengths, [`BLOCKS`] times, for IMB.
     pub lengths: PathBuf,
-    /// The same.
+    /// The message lengths.
     pub sizes: Vec<u64>,
-    /// Whose cost over whose.
+    /// The two schemes.
     pub schemes: Schemes,
-    /// Bounds.
+    /// Limits of a run.
     pub jobs: Jobs,
 }
 
-/// A benchmark at a size, in all pairs.
+/// The times of a benchmark at one size in all pairs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Name of the benchmark.
     pub benchmark: &'static str,
     /// Message size.
     pub bytes: u64,
-    /// Times by pair. Unit: us.
+    /// Times with `flow`, by pair. Unit: us.
     pub flow_us: Vec<f64>,
-    /// Those of the scheme that it is compared with.
+    /// Times with `over`, by pair. Unit: us.
     pub over_us: Vec<f64>,
 }
 
 impl Point {
-    /// The mean ratio.
+    /// The mean ratio over the pairs.
     pub fn ratio(&self) -> Option<Ratio> {
         Ratio::of_pairs(&self.flow_us, &self.over_us)
     }
 }
 
-/// All pairs.
+/// The results of all pairs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PairsResult {
     /// By benchmark and size.
     pub points: Vec<Point>,
-    /// Over all: a pair's ratio is the mean over benchmarks and sizes.
+    /// The mean over the pairs. The ratio of a pair is the mean over benchmarks and sizes.
     pub overall: Option<Ratio>,
 }
 
 impl PairsResult {
-    /// Of what each pair brought: `pairs[i][point] = (flow, over)`.
+    /// Combines the pairs: `pairs[i][point] = (flow, over)`.
     fn new(sizes: &[u64], pairs: &[Vec<(f64, f64)>]) -> PairsResult {
         let names = BENCHMARKS.iter().flat_map(|(name, _)| sizes.iter().map(move |bytes| (*name, *bytes)));
         let points = names.enumerate().map(|(index, (benchmark, bytes))| Point {
@@ -87,22 +87,21 @@ impl PairsResult {
 }
 
 impl Pairs {
-    /// Runs `count` pairs. The result: what the pairs that were run say, if there are any, and one line why there are not
-    /// as many as were wanted.
+    /// Runs `count` pairs. Returns the result of the finished pairs, if any, and one line why there are fewer.
     ///
     /// # Errors
-    /// We were told to stop.
+    /// A signal ended this command.
     pub fn measure(&self, count: u32, quiet: bool) -> Result<(Option<PairsResult>, Option<String>), Failure> {
         let bar = jobs::progress_bar(u64::from(count) * 2, quiet);
         let mut pairs: Vec<Vec<(f64, f64)>> = Vec::new();
-        // A run before all: the first one finds nothing in the caches.
+        // One run first, so that caches and files are warm.
         let mut failed = self.run_once(&self.schemes.over)?.err();
         for pair in 0..count {
             if failed.is_some() {
                 break;
             }
             let mut times: [Vec<f64>; 2] = Default::default();
-            // Who is first changes, so that an advantage of being second cancels out.
+            // The first scheme alternates, so that an advantage of the second run cancels out.
             for half in [pair % 2, 1 - pair % 2] {
                 let flow = if half == 0 { &self.schemes.flow } else { &self.schemes.over };
                 bar.set_message(format!("pair {}: {flow}", pair + 1));
@@ -121,7 +120,7 @@ impl Pairs {
         Ok(((!pairs.is_empty()).then(|| PairsResult::new(&self.sizes, &pairs)), why))
     }
 
-    /// Times of all benchmarks and sizes, in their order. Unit: us.
+    /// Times of all benchmarks and sizes, in order. Unit: us.
     fn run_once(&self, flow: &str) -> Result<Result<Vec<f64>, String>, Failure> {
         let mut launch = Launch::new(&self.mpi, 2, Carrier::Weir(&self.provider), &[]);
         launch.set("FI_WEIR_FLOW", flow);
@@ -179,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_pair_counts_once_for_any_number_of_sizes() {
-        // Six points, which are all 2 % slower in one pair and 4 % in the other.
+        // Six points: all 2 % slower in one pair, all 4 % slower in the other.
         let pair =
             |factor: f64| (1..=6).map(|us| (f64::from(us) * factor, f64::from(us))).collect::<Vec<_>>();
         let result = PairsResult::new(&[8, 2048], &[pair(1.02), pair(1.04)]);

@@ -1,4 +1,4 @@
-//! What `weir bench overhead` shows: instructions, times, verdicts.
+//! The output of `weir bench overhead`: instructions, times, verdicts.
 
 use super::super::statistics::{Ratio, Verdict};
 use super::pairs::{PairsResult, Point};
@@ -9,12 +9,12 @@ use serde::Serialize;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{exact_bytes, time_ns};
 
-/// What a scheme may cost, as ratios.
+/// The limits of a scheme's cost, as ratios.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Limits {
     /// Instructions of a message.
     pub instructions: f64,
-    /// Time, over all.
+    /// Time, over all benchmarks and sizes.
     pub time: f64,
 }
 
@@ -26,12 +26,12 @@ pub fn all_passed(results: &Results, limits: Limits) -> bool {
     results.missing.is_empty() && counted && timed
 }
 
-/// An interval wider than what the limit allows is no answer.
+/// The verdict on the time. An interval that is wider than the limit allows resolves nothing.
 fn verdict(time: &PairsResult, limits: Limits) -> Verdict {
     time.overall.map_or(Verdict::NotResolved, |overall| overall.verdict(limits.time, limits.time - 1.0))
 }
 
-/// Tables, verdicts and notes.
+/// Returns the tables, verdicts and notes.
 pub fn render(
     results: &Results,
     schemes: &Schemes,
@@ -55,7 +55,7 @@ pub fn render(
         }
         if machine.is_busy() {
             lines.push(format!(
-                "The machine was not idle (load {}): other work widens the interval, and does not shift it.",
+                "The machine was not idle (load {}): other work widens the interval but does not shift it.",
                 machine.load
             ));
         }
@@ -122,12 +122,12 @@ fn times(time: &PairsResult, schemes: &Schemes, limits: Limits) -> Vec<String> {
         if verdict == Verdict::NotResolved { advice(time.overall, limits) } else { String::new() }
     ));
     lines.push(String::from(
-        "The verdict is on the last line of the table. Of so many other lines, one in twenty is beyond its interval by chance.",
+        "The last line of the table has the verdict. Of the other lines one in twenty is outside its interval by chance.",
     ));
     lines
 }
 
-/// What would resolve it.
+/// Advice that would resolve the verdict.
 fn advice(overall: Option<Ratio>, limits: Limits) -> String {
     let Some(overall) = overall else { return String::from(" There are no pairs.") };
     let widest = limits.time - 1.0;
@@ -137,10 +137,10 @@ fn advice(overall: Option<Ratio>, limits: Limits) -> String {
                 " The interval is wider than the limit; about {pairs} pairs like these would narrow it enough."
             ),
             _ => String::from(
-                " The interval is far wider than the limit: what else runs on this machine drowns the difference.",
+                " The interval is far wider than the limit: other work on this machine hides the difference.",
             ),
         },
-        (Some(_), Some(_)) => String::from(" The limit lies within the interval; more pairs narrow it."),
+        (Some(_), Some(_)) => String::from(" The limit lies within the interval; measure more pairs."),
         _ => String::from(" One pair has no interval."),
     }
 }
@@ -163,11 +163,11 @@ fn ends(ratio: &Ratio) -> String {
 
 /// `1.0312` as `+3.1 %`.
 fn percent(ratio: f64) -> String {
-    // What other work has blown up is no number to read.
+    // A ratio far above any scheme's cost shows only other work.
     if ratio > 10.0 {
         return String::from("> +900 %");
     }
-    // No `-0.0`.
+    // Avoids `-0.0`.
     let tenths = ((ratio - 1.0) * 1000.0).round() / 10.0 + 0.0;
     format!("{tenths:+.1} %")
 }

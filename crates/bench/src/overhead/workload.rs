@@ -1,9 +1,8 @@
-//! `weir bench-instructions`: messages from one engine to another within a process, to be counted under callgrind, without
-//! libfabric and MPI.
+//! `weir bench-instructions`: messages between two engines in one process, for callgrind, without libfabric and MPI.
 //!
-//! One thread calls both sides in turn, so the instructions of a message are the same in every run. What a side does
-//! happens inside one function of a known name, at whose entry and exit valgrind begins and stops counting
-//! (`--toggle-collect`). The first messages go before that, by another name: they open the connection and fill the caches.
+//! One thread calls both sides in turn, so the instructions of a message are the same in every run. All work of a side
+//! is inside one function with a known name. Valgrind starts and stops counting at its entry and exit
+//! (`--toggle-collect`). The first messages use another name: they open the connection and warm the caches.
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -14,22 +13,22 @@ use weir_link::memory::OwnedMemory;
 use weir_output::Failure;
 use weir_proto::{Pattern, Peer, SendLevel, Space};
 
-/// Names by which valgrind finds the sides' functions.
+/// Name of the sender's function for valgrind.
 pub const SENDER_FUNCTION: &str = "counted_sender_side";
-/// The receiver's.
+/// Name of the receiver's function for valgrind.
 pub const RECEIVER_FUNCTION: &str = "counted_receiver_side";
-/// Messages before counting begins.
+/// Messages before counting.
 const WARM_UP: u64 = 200;
-/// Bound on the calls for one message: one that needs more is lost.
+/// Most calls for one message. A message that needs more is lost.
 const MAX_ROUNDS: u32 = 100_000;
 
-/// Which way messages go.
+/// The direction of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
-    /// Always from the first to the second: credits return in packets of their own.
+    /// Always from the first side to the second: credits return in credit packets.
     OneWay,
-    /// In turns: credits return with messages.
+    /// Alternating: credits piggyback on messages.
     BackAndForth,
 }
 
@@ -37,7 +36,7 @@ impl Traffic {
     /// Both.
     pub const ALL: [Traffic; 2] = [Traffic::OneWay, Traffic::BackAndForth];
 
-    /// As on the command line.
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Traffic::OneWay => "one-way",
@@ -45,7 +44,7 @@ impl Traffic {
         }
     }
 
-    /// For people.
+    /// Its description in tables.
     pub fn describe(self) -> &'static str {
         match self {
             Traffic::OneWay => "one way",
@@ -54,21 +53,21 @@ impl Traffic {
     }
 }
 
-/// Options of the helper process. The scheme and all else are settings.
+/// Options of the helper process. The scheme and everything else are settings.
 #[derive(Args, Debug)]
 pub struct WorkloadArguments {
     /// Message size.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     bytes: u32,
-    /// Messages that are counted.
+    /// Counted messages.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     messages: u64,
-    /// Which way they go.
+    /// The direction of the messages.
     #[arg(long)]
     traffic: Traffic,
 }
 
-/// Sends and receives. The result is the exit status.
+/// Sends and receives the messages. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`], if there is no mailbox or messages do not arrive as they were sent.
@@ -87,7 +86,7 @@ pub fn run(arguments: &WorkloadArguments) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What a side is called for.
+/// The step of a side.
 #[derive(Clone, Copy)]
 enum Call {
     /// Post the receive or the send, then make progress.
@@ -101,7 +100,7 @@ fn counted_sender_side(end: &mut Side, call: Call) {
     sender_side(end, call);
 }
 
-/// The result: whether the message is there.
+/// Returns whether the message has arrived.
 #[inline(never)]
 fn counted_receiver_side(end: &mut Side, call: Call) -> bool {
     receiver_side(end, call)
@@ -113,7 +112,7 @@ fn sender_side(end: &mut Side, call: Call) {
         let (space, level, memory) = (Space::Tagged, SendLevel::Delivered, end.from.view());
         let to = end.other;
         let arguments = SendArguments { to, space, tag: 0, data: Some(0), level, memory, inject: true };
-        // A message is received before the next is sent, so there is room.
+        // The previous message was received, so there is room.
         end.engine.send(Post::default(), arguments).expect("taken");
     }
     end.engine.progress();
@@ -132,7 +131,7 @@ fn receiver_side(end: &mut Side, call: Call) -> bool {
     let mut received = false;
     while let Some(completion) = end.engine.next_completion() {
         received |= completion.operation == Operation::Receive;
-        // What this end sent when it was the sender.
+        // Sends of this side from when it was the sender.
         end.sent += u64::from(completion.operation == Operation::Send);
     }
     received
@@ -144,9 +143,9 @@ fn one_message(
     send: fn(&mut Side, Call),
     receive: fn(&mut Side, Call) -> bool,
 ) -> Result<(), Failure> {
-    // Opaque, so that the sides stay calls of functions with a name.
+    // Opaque, so that the compiler keeps the two functions.
     let (send, receive) = (black_box(send), black_box(receive));
-    // The receive is posted first: that is so for most messages.
+    // The receive is posted first, as for most messages of programs.
     let mut received = receive(to, Call::Begin);
     send(from, Call::Begin);
     for _ in 0..MAX_ROUNDS {
@@ -159,7 +158,7 @@ fn one_message(
     Err(lost(String::from("a message did not arrive")))
 }
 
-/// One engine with what it sends and where it receives.
+/// One engine with its buffers.
 struct Side {
     engine: Engine,
     other: Peer,
@@ -190,7 +189,7 @@ impl Pair {
         Ok(Pair { ends: [end(first, to_second), end(second, to_first)], bytes })
     }
 
-    /// Who sends message `number`, and who receives it.
+    /// Sender and receiver of message `number`.
     fn sender_and_receiver(&mut self, traffic: Traffic, number: u64) -> (&mut Side, &mut Side) {
         let [first, second] = &mut self.ends;
         match traffic {
@@ -199,13 +198,13 @@ impl Pair {
         }
     }
 
-    /// Whoever has received anything has received what was sent.
+    /// The received buffer must equal the sent one.
     fn check_and_close(mut self) -> Result<(), Failure> {
         for end in &mut self.ends {
             let mut content = vec![0; self.bytes];
             end.into.view().read(0, &mut content);
             if end.engine.counters().messages_received > 0 && content != expected(self.bytes) {
-                return Err(lost(String::from("a message arrived with other bytes than were sent")));
+                return Err(lost(String::from("a received message differs from the sent one")));
             }
         }
         self.ends.iter_mut().for_each(|end| end.engine.close());
@@ -213,7 +212,7 @@ impl Pair {
     }
 }
 
-/// What every message has in it.
+/// The payload of every message.
 fn expected(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index % 251) as u8 + 1).collect()
 }
@@ -234,7 +233,7 @@ mod tests {
             Settings::from_lookup(|variable| match variable {
                 "FI_WEIR_FLOW" => Some(flow.clone()),
                 "FI_WEIR_SHM_DIR" => Some(place.clone()),
-                // So few that a 2 KB message takes several turns.
+                // With so few slots a 2 KB message needs several calls.
                 "FI_WEIR_MAILBOX_SLOTS" => Some(String::from("32")),
                 _ => None,
             })
@@ -254,7 +253,7 @@ mod tests {
                 assert_eq!(received(&pair), shares);
                 let sent: u64 = pair.ends.iter().map(|end| end.sent).sum();
                 assert!(sent >= 48, "{sent} sends have completed");
-                // Only the scheme with credits has any to return.
+                // Only schemes with credits return any.
                 let returned: u64 = pair
                     .ends
                     .iter()
@@ -277,6 +276,6 @@ mod tests {
         let (from, to) = pair.sender_and_receiver(Traffic::OneWay, 0);
         one_message(from, to, sender_side, receiver_side).unwrap();
         to.into.view().write(3, &[0]);
-        assert!(pair.check_and_close().unwrap_err().to_string().contains("other bytes"));
+        assert!(pair.check_and_close().unwrap_err().to_string().contains("differs from"));
     }
 }

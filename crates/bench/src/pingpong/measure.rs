@@ -1,4 +1,4 @@
-//! What `weir bench pingpong` measures, and how the output of Intel's MPI benchmarks becomes samples.
+//! The measures of `weir bench pingpong`, and the parsers of the benchmarks' output.
 
 use crate::imb;
 use clap::ValueEnum;
@@ -20,7 +20,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Its word on the command line.
+    /// Its name on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Group::Pingpong => "pingpong",

@@ -1,10 +1,10 @@
 //! `weir bench pingpong`: half round trip, message rate and barrier over all transports.
 //!
-//! The program is Intel's MPI benchmarks. The rounds are interleaved: each goes through all transports once, so that a
-//! machine that slows down for a while slows down all of them.
+//! The program is Intel's MPI benchmarks. Rounds are interleaved: each runs all transports once, so that a slow phase
+//! of the host affects all of them.
 //!
-//! Expected cost of a round on 2 cores: 15 short jobs, 6 s, of which MPICH's own barrier with more ranks than cores takes
-//! 2 s; five rounds half a minute.
+//! Expected on 2 cores: a round has 15 short jobs and takes 6 s, of which MPICH's own barrier with more ranks than
+//! cores takes 2 s. Five rounds take half a minute.
 
 mod measure;
 mod table;
@@ -43,25 +43,25 @@ Exit status:
   126    a program is not executable
   127    a program was not found")]
 pub struct PingpongArguments {
-    /// Ranks of the barrier.
+    /// Number of ranks of the barrier.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=1024))]
     ranks_barrier: u32,
     /// Message sizes of the half round trip. Unit: bytes.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_values_t = [8, 2048, 65536, 1 << 20])]
     sizes: Vec<u64>,
-    /// Rounds.
+    /// Number of rounds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Only these transports.
+    /// Measure only these transports.
     #[arg(long, value_name = "TRANSPORT", value_delimiter = ',')]
     only: Vec<Transport>,
-    /// Only these measures.
+    /// Measure only these groups.
     #[arg(long, value_name = "MEASURE", value_delimiter = ',')]
     measure: Vec<Group>,
-    /// The MPICH to use, as for `weir run`.
+    /// The MPICH, as for `weir run --mpi`.
     #[arg(long, value_name = "MPI", default_value = "mpich")]
     mpi: String,
-    /// IMB-MPI1, if it is not in PATH or in weir's own environments.
+    /// The program IMB-MPI1; default: that in PATH or in weir's own environments.
     #[arg(long, value_name = "FILE")]
     imb: Option<String>,
     /// Limit of one job, after which it is ended and reported as timed out. Unit: seconds.
@@ -70,17 +70,17 @@ pub struct PingpongArguments {
     /// Write a record with all samples as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// All that a job of the benchmark needs.
+/// The inputs of all jobs.
 struct Bench<'a> {
     arguments: &'a PingpongArguments,
     mpi: Mpi,
     imb: PathBuf,
-    /// Directory that holds the plug-in; why not, if it is missing.
+    /// Directory of the plug-in, or why it is missing.
     provider: Result<PathBuf, String>,
     /// File with the message lengths, for IMB.
     lengths: PathBuf,
@@ -88,7 +88,7 @@ struct Bench<'a> {
     jobs: Jobs,
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -102,7 +102,11 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     let surroundings = Surroundings::of_process();
     let mpi = find::choose(Some(&arguments.mpi), &surroundings)?;
     if mpi.kind != Kind::Mpich {
-        return Err(Failure::NoMpi(format!("--mpi {}: {} is no MPICH", arguments.mpi, mpi.describe())));
+        return Err(Failure::NoMpi(format!(
+            "--mpi {}: {} is not MPICH; name an MPICH",
+            arguments.mpi,
+            mpi.describe()
+        )));
     }
     let mut bins = vec![mpi.bin_dir().to_owned()];
     bins.extend(surroundings.private_bins());
@@ -136,7 +140,7 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     Ok(u8::from(!results.is_complete()))
 }
 
-/// What `--json` writes: enough to draw a figure from, and to know what it shows.
+/// What `--json` writes: enough to draw a figure and to explain it.
 #[derive(Serialize)]
 struct Record<'a> {
     schema: &'static str,
@@ -166,7 +170,7 @@ impl Bench<'_> {
         }
     }
 
-    /// All rounds.
+    /// Runs all rounds.
     fn measure(&self) -> Result<Results, Failure> {
         let transports = jobs::select(Transport::value_variants(), &self.arguments.only);
         let wanted: BTreeSet<Group> = match self.arguments.measure.as_slice() {
@@ -191,7 +195,7 @@ impl Bench<'_> {
         Ok(results)
     }
 
-    /// One job, unless the transport is missing or has failed at this before: it would again.
+    /// Runs one job, unless the transport is missing or has failed in this group before.
     fn measure_once(&self, transport: Transport, group: Group, results: &mut Results) -> Result<(), Failure> {
         if results.has_failed(transport, group) {
             return Ok(());
@@ -205,7 +209,7 @@ impl Bench<'_> {
                 Ok(samples) => {
                     samples.into_iter().for_each(|(measure, value)| results.add(transport, measure, value))
                 }
-                Err(why) => results.fail(transport, group, format!("not understood: {why}")),
+                Err(why) => results.fail(transport, group, format!("unexpected output: {why}")),
             },
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The samples of `weir bench pingpong`, and their table: medians, spreads, ratios to weir.
+//! The results of `weir bench pingpong` and their table: medians, spreads, ratios to weir.
 
 use super::measure::{Group, Measure};
 use crate::comparison::{Compared, busy_warning, notes};
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use weir_mpi::find::Mpi;
 use weir_output::quantity::{self, exact_bytes};
 
-/// All samples, and what went wrong.
+/// All samples and failures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     transports: Vec<Transport>,
     #[serde(serialize_with = "as_list")]
     samples: BTreeMap<(Measure, Transport), Vec<f64>>,
-    /// Transports that are missing altogether.
+    /// Transports that are missing.
     missing: BTreeMap<Transport, String>,
     #[serde(serialize_with = "failures_as_list")]
     failures: BTreeMap<(Group, Transport), String>,
@@ -34,27 +34,27 @@ impl Results {
         }
     }
 
-    /// A sample.
+    /// Adds a sample.
     pub fn add(&mut self, transport: Transport, measure: Measure, value: f64) {
         self.samples.entry((measure, transport)).or_default().push(value);
     }
 
-    /// A job that failed.
+    /// Records a failed job.
     pub fn fail(&mut self, transport: Transport, group: Group, why: String) {
         self.failures.insert((group, transport), why);
     }
 
-    /// A transport that cannot be measured at all.
+    /// Records a transport that cannot be measured.
     pub fn mark_missing(&mut self, transport: Transport, why: String) {
         self.missing.insert(transport, why);
     }
 
-    /// Whether there is no point in trying again.
+    /// Whether the transport is missing or has failed, so that it is not tried again.
     pub fn has_failed(&self, transport: Transport, group: Group) -> bool {
         self.missing.contains_key(&transport) || self.failures.contains_key(&(group, transport))
     }
 
-    /// Whether nothing is missing or has failed.
+    /// Whether no transport is missing or has failed.
     pub fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.failures.is_empty()
     }
@@ -74,7 +74,7 @@ impl Results {
         let noise = within_noise.then(|| String::from("within noise"));
         let lines = [Some(median), Some(range), ratio, noise];
         let mut text = lines.into_iter().flatten().collect::<Vec<_>>().join("\n");
-        // A failure after some good rounds: the numbers stand, and the remark below.
+        // A failure after successful rounds: the samples stay, and the notes name it.
         if self.has_failed(transport, measure.group()) {
             text.push_str("\nthen failed");
         }
@@ -82,7 +82,7 @@ impl Results {
     }
 }
 
-/// The table, and what to know about it.
+/// Returns the table and its notes.
 pub fn render(results: &Results, machine: &Machine, mpi: &Mpi, rounds: u32) -> String {
     let mut measures: Vec<Measure> = results.samples.keys().map(|(measure, _)| *measure).collect();
     measures.dedup();

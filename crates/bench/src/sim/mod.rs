@@ -1,11 +1,13 @@
-//! `weir bench sim`: how fast the simulator is and what it needs, beside what it has to keep to.
+//! `weir bench sim`: the speed and memory of the simulator, compared with its targets.
 //!
-//! Every case is a world in a process of its own, so that the peak of its memory is that case's and nothing is warm from the
-//! one before. Time is what the processor spent (user and kernel), because machines are shared.
+//! Each case is a world in a process of its own. So the peak of memory belongs to the case, and no case warms the
+//! caches for another. Time is processor time (user and kernel), because machines are shared.
 //!
-//! Expected: 35 to 60 ns for a hop of a packet, 100 to 300 ns for a packet at both ends together (up to 1 us in an all-to-all, where
-//! all pairs have something under way at a time), 1 us for a message between ranks that know each other and 2 us for one between ranks
-//! that meet. All cases take three minutes, the quick ones two seconds.
+//! Expected times, all cases together three minutes, the quick ones two seconds:
+//!
+//! | what | time | |---|---| | hop of a packet | 35 to 60 ns | | packet at both ends together | 100 to 300 ns; up to 1
+//! us in an all-to-all with all pairs active | | message between ranks in contact | 1 us | | message at first contact |
+//! 2 us |
 
 mod table;
 mod worlds;
@@ -34,7 +36,7 @@ Exit status:
   0      all cases reach their targets
   1      a case does not, or could not be measured")]
 pub struct SimArguments {
-    /// Only these cases.
+    /// Measure only these cases.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     only: Vec<Case>,
     /// Small worlds, which take a second.
@@ -43,15 +45,15 @@ pub struct SimArguments {
     /// Write a record as JSON to FILE, or to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<String>,
-    /// No progress bar.
+    /// Show no progress bar.
     #[arg(long, short)]
     quiet: bool,
-    /// Run one case here and print what it took.
+    /// Run one case in this process and print its cost.
     #[arg(long, hide = true)]
     here: bool,
 }
 
-/// A world and what it took.
+/// A world and its cost.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Measured {
     case: Case,
@@ -59,12 +61,12 @@ pub struct Measured {
     done: WorldResult,
     /// Processor time. Unit: seconds.
     cpu_s: f64,
-    /// Most memory that the process had at a time. Unit: bytes.
+    /// Peak memory of the process. Unit: bytes.
     peak_bytes: u64,
 }
 
 impl Measured {
-    /// `number` of something for each second.
+    /// `number` divided by the processor time.
     fn per_s(&self, number: u64) -> f64 {
         number as f64 / self.cpu_s.max(1e-3)
     }
@@ -83,7 +85,7 @@ struct Record<'a> {
     targets: &'a [table::JudgedTarget],
 }
 
-/// Measures and prints. The result is the exit status.
+/// Measures and prints. Returns the exit status.
 ///
 /// # Errors
 /// [`Failure`].
@@ -145,7 +147,7 @@ fn measure_in_child_process(case: Case, quick: bool) -> Result<Measured, Failure
         .map_err(|error| Failure::Measurement(format!("{}: {error}", name(case))))
 }
 
-/// Runs a case here.
+/// Runs a case in this process.
 fn measure(case: Case, quick: bool) -> Result<Measured, Failure> {
     let done = case.run(quick).map_err(|why| Failure::Measurement(format!("{}: {why}", name(case))))?;
     let usage =
@@ -154,7 +156,7 @@ fn measure(case: Case, quick: bool) -> Result<Measured, Failure> {
     Ok(Measured { case, done, cpu_s: cpu_us as f64 / 1e6, peak_bytes: peak_bytes()? })
 }
 
-/// The most memory that this process had at a time. (What `getrusage` says begins with the parent's.)
+/// Peak memory of this process. `getrusage` would include that of the parent.
 fn peak_bytes() -> Result<u64, Failure> {
     const STATUS: &str = "/proc/self/status";
     let status = std::fs::read_to_string(STATUS).map_err(Failure::system(STATUS))?;

@@ -1,4 +1,4 @@
-//! The table of `weir bench sim`, and what holds.
+//! The tables of `weir bench sim`: the cases, and the targets with their verdicts.
 
 use super::worlds::Case;
 use super::{Measured, name};
@@ -7,24 +7,24 @@ use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 use serde::Serialize;
 use weir_output::quantity::{bytes, count, three_digits};
 
-/// Of the targets, which are decimal.
+/// The megabyte of the targets, which is decimal.
 const MB: f64 = 1e6;
 
-/// A target and what came of it.
+/// A target and the measured value.
 #[derive(Clone, Debug, Serialize)]
 pub struct JudgedTarget {
     case: Case,
-    /// What is limited, with its unit.
+    /// The limited quantity with its unit.
     what: &'static str,
-    /// The limit is the least that is allowed; else the most.
+    /// Whether the target is a lower limit; otherwise it is an upper limit.
     at_least: bool,
     target: f64,
     measured: f64,
-    /// Whether it holds.
+    /// Whether the measured value keeps the limit.
     pub holds: bool,
 }
 
-/// Every target of the cases measured. Source: issue 4, "Speed and size".
+/// The targets of the measured cases.
 pub fn judge(measured: &[Measured]) -> Vec<JudgedTarget> {
     let mut judged = Vec::new();
     for of in measured {
@@ -57,8 +57,7 @@ pub fn judge(measured: &[Measured]) -> Vec<JudgedTarget> {
                 limit("MB", false, 1000.0, peak_mb);
             }
             Case::ManySenders => {}
-            // The issue says "in every network model". These are the models; the cases above have machines and programs at both ends besides, and are
-            // judged by the same number, though on the ideal network the issue itself asks for an eighth of it.
+            // The network models alone. The cases above also have ranks at both ends and have the same target.
             Case::BareMesh64
             | Case::BareMesh1024
             | Case::BareInfiniband
@@ -83,7 +82,7 @@ fn new_table() -> Table {
     table
 }
 
-/// Both tables.
+/// Returns both tables.
 pub fn render(measured: &[Measured], judged: &[JudgedTarget], machine: &Machine) -> String {
     let mut table = new_table();
     let headings = [

@@ -1,4 +1,4 @@
-//! The worlds that `weir bench sim` measures, each with what it must keep to.
+//! The worlds that `weir bench sim` measures.
 
 use serde::{Deserialize, Serialize};
 use weir_proto::{Config, Geometry, Scheme};
@@ -17,68 +17,70 @@ use weir_sim::world::{Report, World, WorldSpec};
 
 const NS: u64 = 1000;
 
-/// What is measured.
+/// A case: a world that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
     /// Linear all-to-all of 2 KB on a 4x4x4 mesh of 16 ranks a node, packet by packet, static credits, back-pressure.
     AlltoallMesh64,
-    /// The same on a 16x8x8 mesh with a rank a node.
+    /// All-to-all as in `alltoall-mesh64`, on a 16x8x8 mesh with one rank on each node.
     AlltoallMesh1024,
-    /// Linear all-to-all of 2 KB among 1024 ranks on the ideal network without flow control, at most 8 sends of a rank under way.
+    /// Linear all-to-all of 2 KB among 1024 ranks on the ideal network without flow control, at most 8 outstanding
+    /// sends for each rank.
     MessagesWindowed,
-    /// The same with all sends posted at once.
+    /// All-to-all as in `messages-windowed`, with all sends posted at once.
     MessagesAtOnce,
-    /// The same on the LogGOPS network, windowed, without flow control.
+    /// All-to-all as in `messages-windowed`, on the LogGOPS network.
     MessagesLoggops,
-    /// The same on an InfiniBand fat tree of 64 nodes of 16 ranks, static credits.
+    /// All-to-all as in `messages-windowed`, on an InfiniBand fat tree of 64 nodes of 16 ranks, static credits.
     MessagesInfiniband,
-    /// Twenty rounds of 2 KB to eight neighbours on the ideal network without flow control, in packets of EXTOLL's size: pairs that know each other.
+    /// Twenty rounds of 2 KB to eight neighbours on the ideal network without flow control, in packets of EXTOLL's
+    /// size.
     Neighbours,
     /// Two rounds of 60,000 B to eight neighbours on the same network: messages of 1072 packets.
     NeighboursLong,
-    /// Five rounds of 60,000 B to eight others on the InfiniBand network, static credits: messages of 30 packets.
+    /// Five rounds of 60,000 B to eight other ranks on the InfiniBand network, static credits: messages of 30 packets.
     InfinibandLong,
     /// A barrier by dissemination among 262,144 ranks.
     Barrier,
-    /// 65,536 ranks, each with 64 others that send to it, static credits.
+    /// 65,536 ranks, each with 64 senders, static credits.
     ManySenders,
-    /// The network of `alltoall-mesh64` alone, without machines and programs: every rank sends 64 trains of 37 packets, which are
-    /// taken as they arrive.
+    /// The network of `alltoall-mesh64` alone: every rank sends 64 trains of 37 packets, which are retrieved as they
+    /// arrive.
     BareMesh64,
-    /// The network of `alltoall-mesh1024` alone, the same traffic.
+    /// The network of `alltoall-mesh1024` alone, with the same traffic.
     BareMesh1024,
     /// The network of `messages-infiniband` alone, 64 trains of 30 packets of 2000 B from every rank.
     BareInfiniband,
-    /// The ideal network alone, a train of 37 packets from everybody to everybody.
+    /// The ideal network alone, a train of 37 packets from each rank to each rank.
     BareIdeal,
-    /// The LogGOPS network alone, a message from everybody to everybody.
+    /// The LogGOPS network alone, a message from each rank to each rank.
     BareLoggops,
 }
 
-/// What a world has done.
+/// The results of a world.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct WorldResult {
     /// Ranks.
     pub ranks: u32,
     /// Events handled.
     pub events: u64,
-    /// Packets taken out of mailboxes, credits included.
+    /// Packets retrieved from mailboxes, credit packets included.
     pub packets: u64,
-    /// Wires crossed, summed over packets.
+    /// Links crossed, summed over packets.
     pub packet_hops: u64,
     /// Messages received.
     pub messages: u64,
-    /// Simulated time. Unit: ps.
+    /// Virtual time. Unit: ps.
     pub finished_ps: u64,
-    /// Equal for equal runs.
+    /// Trace hash: equal for equal runs.
     pub trace: u64,
-    /// 99 of 100 messages took at most this from the call to the receive; 0 if there are no calls. Unit: ns.
+    /// 99th percentile of the time from the call to the receive; 0 if there are no calls. Unit: ns.
     pub latency_p99_ns: u64,
 }
 
 impl Case {
-    /// Ranks: those of the case, or a world that is over in a moment.
+    /// Number of ranks. Quick worlds are small.
     fn ranks(self, quick: bool) -> u32 {
         match (self, quick) {
             (Case::Barrier, false) => 1 << 18,
@@ -90,10 +92,10 @@ impl Case {
         }
     }
 
-    /// Runs its world to the end.
+    /// Runs the world of the case to its end.
     ///
     /// # Errors
-    /// What stopped it, in words.
+    /// Why the world stopped.
     pub fn run(self, quick: bool) -> Result<WorldResult, String> {
         let ranks = self.ranks(quick);
         match self {
@@ -121,7 +123,7 @@ impl Case {
                 run(spec, with_extoll_packets(), |rank| exchange(rank, 4, 1, 2, LONG_BYTES))
             }
             Case::InfinibandLong => {
-                // Others on other nodes, and on other switches where there are several.
+                // Ranks on other nodes, and on other switches if there are several.
                 let stride = ranks / 8 - 1;
                 run(infiniband_spec(ranks, LONG_BYTES), infiniband(quick), move |rank| {
                     exchange(rank, 4, stride, 5, LONG_BYTES)
@@ -151,12 +153,12 @@ impl Case {
     }
 }
 
-/// Nearly the longest message that travels whole. Unit: bytes.
+/// Nearly the longest eager message. Unit: bytes.
 const LONG_BYTES: u64 = 60_000;
 
 const STATIC: Scheme = Scheme::Static { piggyback: false };
 
-/// What a processor of the time spends, in round numbers: the speed of a simulator does not depend on them.
+/// Times of a processor in round numbers. The speed of the simulator does not depend on them.
 const COST: Cost = Cost {
     send_call_ps: 300 * NS,
     receive_call_ps: 100 * NS,
@@ -212,7 +214,7 @@ fn mesh(size: [u32; 3], ranks_per_node: u32) -> Extoll {
         ends_ps: 500 * NS,
         buffer_packets: 8,
         nic_packets: 16,
-        // What static credits need: the quota and two credit slots for everybody.
+        // Static credits need the quota and two credit slots for each sender.
         mailbox_slots: Some(62 * mesh.nodes() * ranks_per_node),
         get_byte_ps: 1000,
         get_ps: 2000 * NS,
@@ -227,8 +229,8 @@ fn barrier(rank: Rank) -> Program {
     Box::pin(async move { Group::all(&rank).barrier().await })
 }
 
-/// In each round a message of `bytes` bytes to `distance` ranks before us and to as many behind us, every `stride`th, and one from
-/// each.
+/// In each round each rank sends `bytes` bytes to `distance` ranks before and behind it, every `stride`th, and receives
+/// as many.
 fn exchange(rank: Rank, distance: u32, stride: u32, rounds: u64, bytes: u64) -> Program {
     Box::pin(async move {
         let (me, size) = (rank.rank(), rank.size());
@@ -243,7 +245,7 @@ fn exchange(rank: Rank, distance: u32, stride: u32, rounds: u64, bytes: u64) -> 
     })
 }
 
-/// `trains` trains from each rank, or one to each other.
+/// `trains` trains from each rank to one other, or one train to each other rank.
 fn network_only_plan(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
     Traffic { ranks, trains: trains.min(ranks - 1), packets, packet_bytes, spacing_ps: COST.packet_send_ps }
 }
