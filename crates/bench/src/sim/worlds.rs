@@ -133,21 +133,21 @@ impl Case {
             Case::ManySenders => run(spec(ranks, STATIC, 16), ideal(), |rank| exchange(rank, 32, 1, 2, 64)),
             Case::BareMesh64 => {
                 let size = if quick { [2, 2, 1] } else { [4, 4, 4] };
-                Ok(run_network_only(network_only_plan(ranks, 64, 37, 56), mesh(size, 16)))
+                Ok(run_network_only(network_only_traffic(ranks, 64, 37, 56), mesh(size, 16)))
             }
             Case::BareMesh1024 => {
                 let size = if quick { [4, 4, 4] } else { [16, 8, 8] };
-                Ok(run_network_only(network_only_plan(ranks, 64, 37, 56), mesh(size, 1)))
+                Ok(run_network_only(network_only_traffic(ranks, 64, 37, 56), mesh(size, 1)))
             }
             Case::BareInfiniband => {
-                Ok(run_network_only(network_only_plan(ranks, 64, 30, 2000), infiniband(quick)))
+                Ok(run_network_only(network_only_traffic(ranks, 64, 30, 2000), infiniband(quick)))
             }
             Case::BareIdeal => {
-                Ok(run_network_only(network_only_plan(ranks, ranks, 37, 56), with_extoll_packets()))
+                Ok(run_network_only(network_only_traffic(ranks, ranks, 37, 56), with_extoll_packets()))
             }
             Case::BareLoggops => {
                 let network = LogGops::new(loggops::Parameters::DEFAULT, ranks);
-                Ok(run_network_only(network_only_plan(ranks, ranks, 1, 2048), network))
+                Ok(run_network_only(network_only_traffic(ranks, ranks, 1, 2048), network))
             }
         }
     }
@@ -246,7 +246,7 @@ fn exchange(rank: Rank, distance: u32, stride: u32, rounds: u64, bytes: u64) -> 
 }
 
 /// `trains` trains from each rank to one other, or one train to each other rank.
-fn network_only_plan(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
+fn network_only_traffic(ranks: u32, trains: u32, packets: u32, packet_bytes: u32) -> Traffic {
     Traffic { ranks, trains: trains.min(ranks - 1), packets, packet_bytes, spacing_ps: COST.packet_send_ps }
 }
 
