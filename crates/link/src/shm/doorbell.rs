@@ -22,7 +22,7 @@
 //! another sender of the same 64 lanes rings. Until then the packet is unread, as if the sender had died a moment
 //! earlier. No other sender relies on that summary bit, because every announcement sets both bits.
 
-use super::ring::Line;
+use super::ring::CacheLine;
 use super::sync::{AtomicU32, AtomicU64, BITMAP_WORDS, Futex, Ordering, heavy_fence, light_fence};
 
 const STAGES: u32 = 3;
@@ -54,16 +54,16 @@ struct Signals {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Doorbell {
-    asleep: Line<Futex>,
-    signals: Line<Signals>,
+    asleep: CacheLine<Futex>,
+    signals: CacheLine<Signals>,
     bitmap: [AtomicU64; BITMAP_WORDS],
 }
 
 impl Default for Doorbell {
     fn default() -> Doorbell {
         Doorbell {
-            asleep: Line::default(),
-            signals: Line::default(),
+            asleep: CacheLine::default(),
+            signals: CacheLine::default(),
             bitmap: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }

@@ -17,7 +17,7 @@
 //! **No ABA.** An answer carries its ticket, and no ticket is drawn twice (48 bits). The owner clears a claim word
 //! only when it knows that the holder writes no more.
 
-use super::ring::Line;
+use super::ring::CacheLine;
 use super::sync::{AtomicU64, LANE_QUEUE_PLACES, Ordering};
 
 const LANE_BITS: u32 = 16;
@@ -38,13 +38,13 @@ struct QueuePlace {
 #[repr(C)]
 #[derive(Debug)]
 pub struct LaneQueue {
-    tickets: Line<AtomicU64>,
+    tickets: CacheLine<AtomicU64>,
     places: [QueuePlace; LANE_QUEUE_PLACES],
 }
 
 impl Default for LaneQueue {
     fn default() -> LaneQueue {
-        LaneQueue { tickets: Line::default(), places: core::array::from_fn(|_| QueuePlace::default()) }
+        LaneQueue { tickets: CacheLine::default(), places: core::array::from_fn(|_| QueuePlace::default()) }
     }
 }
 

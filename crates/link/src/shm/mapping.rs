@@ -8,7 +8,7 @@
 use super::doorbell::Doorbell;
 use super::lane_queue::LaneQueue;
 use super::layout::{CLAIMS_BYTES, HEADER_BYTES, LANE_HEADER_BYTES, segment_state};
-use super::ring::{LaneControl, LaneMemory, Line};
+use super::ring::{CacheLine, LaneControl, LaneMemory};
 use super::sync::{AtomicU32, AtomicU64, NATIVE, Ordering};
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -79,7 +79,7 @@ impl Drop for Mapping {
 #[repr(C)]
 #[derive(Debug)]
 pub struct HeaderWords {
-    state: Line<AtomicU32>,
+    state: CacheLine<AtomicU32>,
     doorbell: Doorbell,
     lane_queue: LaneQueue,
 }
@@ -151,7 +151,7 @@ pub struct LaneHeader {
     epoch: AtomicU32,
     /// 1 after the reader has asked the owner to detach.
     detach_requested: AtomicU32,
-    control: Line<LaneControl>,
+    control: CacheLine<LaneControl>,
 }
 
 /// A lane in a mapping.

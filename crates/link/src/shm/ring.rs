@@ -77,18 +77,18 @@ const NO_SLOT: u32 = u32::MAX;
 /// A value in a cache line of its own.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
-pub struct Line<T>(pub T);
+pub struct CacheLine<T>(pub T);
 
 /// The words of a lane that change while it is in use. The reader writes the first two.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct LaneControl {
     /// 1 while the reader polls the lane, so that the writer need not announce.
-    pub polled: Line<AtomicU32>,
+    pub polled: CacheLine<AtomicU32>,
     /// Slots retired since the start of the lease.
-    pub retired: Line<AtomicU64>,
+    pub retired: CacheLine<AtomicU64>,
     /// The cooperative copy of the lane's reader and writer.
-    pub copy: Line<CooperativeCopy>,
+    pub copy: CacheLine<CooperativeCopy>,
 }
 
 /// The memory of one lane: mapped, or on the heap for tests and the model checker.

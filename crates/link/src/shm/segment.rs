@@ -10,7 +10,7 @@
 //! **The lock** is a POSIX record lock (`F_SETLK`). The kernel releases it when the process ends, in any way. A
 //! forked child does not inherit it, so a child that outlives its parent does not make the parent look alive. But
 //! closing *any* descriptor of the file in the owning process releases it too. So a process never opens its own
-//! segments by name. [`own`] finds them in a list, and every function here that opens a file asks that list first. A
+//! segments by name. [`own_segment`] finds them in a list, and every function here that opens a file asks that list first. A
 //! segment is in the list from before its name exists until after the name is removed. Two copies of this crate in
 //! one process would not know each other's segments, so there must be only one.
 //!
@@ -110,7 +110,7 @@ fn registry() -> MutexGuard<'static, Vec<Arc<OwnSegment>>> {
 }
 
 /// The segment `id`, if this process owns it.
-pub fn own(id: u64) -> Option<Arc<OwnSegment>> {
+pub fn own_segment(id: u64) -> Option<Arc<OwnSegment>> {
     registry().iter().find(|own| own.facts.id == id).cloned()
 }
 
@@ -315,7 +315,7 @@ impl PeerSegment {
 
     /// The segment. With its file, if another process owns it.
     fn find(dir: &Path, target: &SegmentAddress) -> Result<(PeerSegment, Option<File>), Unavailable> {
-        if let Some(own) = own(target.id) {
+        if let Some(own) = own_segment(target.id) {
             if own.facts.key != target.key {
                 return Err(Unavailable::Foreign);
             }
@@ -353,7 +353,7 @@ impl PeerSegment {
         for part in 0..max_lanes.div_ceil(CLAIMS_PER_PART) {
             if part > 0 {
                 let (offset, bytes) = claims_part(part);
-                match own(self.facts.id) {
+                match own_segment(self.facts.id) {
                     Some(own) => allocate(own.file.as_fd(), offset, bytes)?,
                     None => allocate(open_existing(&self.path, true)?.as_fd(), offset, bytes)?,
                 }
@@ -373,7 +373,7 @@ impl PeerSegment {
     /// # Errors
     /// No space left, or the segment is gone.
     pub fn lane(&self, lane: u32) -> io::Result<MappedLane> {
-        if let Some(own) = own(self.facts.id) {
+        if let Some(own) = own_segment(self.facts.id) {
             return own.lane(lane);
         }
         let shape = &self.facts.shape;
@@ -390,7 +390,7 @@ pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader
     let state = |header: Option<&MappedHeader>, otherwise| {
         if header.is_some_and(MappedHeader::is_closed) { Liveness::Closed } else { otherwise }
     };
-    if let Some(own) = own(target.id) {
+    if let Some(own) = own_segment(target.id) {
         return state(Some(&own.header()), Liveness::Alive);
     }
     if state(known, Liveness::Alive) == Liveness::Closed {
@@ -414,7 +414,7 @@ pub fn liveness(dir: &Path, target: &SegmentAddress, known: Option<&MappedHeader
 
 /// Opens the header of the segment `id`, to call its owner. `None`: there is none.
 pub fn open_header(dir: &Path, id: u64) -> Option<MappedHeader> {
-    if let Some(own) = own(id) {
+    if let Some(own) = own_segment(id) {
         return Some(own.header());
     }
     let file = open_existing(&dir.join(file_name(uid(), id)), true).ok()?;
@@ -425,7 +425,7 @@ pub fn open_header(dir: &Path, id: u64) -> Option<MappedHeader> {
 
 /// Whether the owner of the segment `id` runs and has not closed it. Only then may it still write to a lane.
 pub fn is_open_and_alive(dir: &Path, id: u64) -> bool {
-    own(id).is_some()
+    own_segment(id).is_some()
         || open_existing(&dir.join(file_name(uid(), id)), false).is_ok_and(|file| is_locked(&file))
 }
 
@@ -469,7 +469,7 @@ fn segments_of_others(dir: &Path) -> io::Result<Vec<PathBuf>> {
         let Some(id) = std::str::from_utf8(rest).ok().and_then(|id| u64::from_str_radix(id, 16).ok()) else {
             continue;
         };
-        if rest.len() == 16 && own(id).is_none() {
+        if rest.len() == 16 && own_segment(id).is_none() {
             others.push(entry.path());
         }
     }
