@@ -3,10 +3,10 @@
 //! `docs/explanation/mailbox.md`, "Lane leases", gives the reasons. [`super::lane_queue`] has the shared words; this
 //! file has the policy of the reader:
 //! ```text
-//! senders wait, no lane is free  -> ask as many holders as senders wait: first those with an empty lane, the longest idle
-//!                                   first, but not within MIN_LEASE of a lease without packets; then those that have
-//!                                   filled LEASE_SLOTS slots. Nobody detaches within REQUEST_TIMEOUT: ask one more
-//! no sender waits                -> ask holders that were idle for IDLE_AFTER, while the mailbox is larger than wanted
+//! senders wait, no lane is free  -> ask as many holders as senders wait: first those with an empty lane, the longest
+//!                                   idle first, but not within MIN_LEASE of a lease without packets; then those that
+//!                                   have filled LEASE_SLOTS slots. None detaches within REQUEST_TIMEOUT: ask one more
+//! no sender waits                -> ask holders that were idle for IDLE_AFTER, while the mailbox is too large
 //! ```
 //! It reads a clock only while a sender waits, and in [`crate::Link::maintain`], which the driver calls a few times a
 //! second.

@@ -10,9 +10,9 @@
 //! **The lock** is a POSIX record lock (`F_SETLK`). The kernel releases it when the process ends, in any way. A
 //! forked child does not inherit it, so a child that outlives its parent does not make the parent look alive. But
 //! closing *any* descriptor of the file in the owning process releases it too. So a process never opens its own
-//! segments by name. [`own_segment`] finds them in a list, and every function here that opens a file asks that list first. A
-//! segment is in the list from before its name exists until after the name is removed. Two copies of this crate in
-//! one process would not know each other's segments, so there must be only one.
+//! segments by name. [`own_segment`] finds them in a list, and every function here that opens a file asks that list
+//! first. A segment is in the list from before its name exists until after the name is removed. Two copies of this
+//! crate in one process would not know each other's segments, so there must be only one.
 //!
 //! **Forks.** A child has a copy of its parent's list, but owns nothing in it. The list holds the process id of its
 //! owner. In any other process it counts as empty, and nothing is unlinked or closed there.
