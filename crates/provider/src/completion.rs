@@ -1,6 +1,6 @@
 //! Translates the engine's completions to queue entries and counts.
 //!
-//! These completions make an entry, by libfabric's rules and as MPI libraries require:
+//! These completions make an entry, as libfabric and MPI libraries require:
 //! - errors, peeks, remote writes of a peer that carry data, and the release of a multi-receive buffer: always.
 //! - successes: if the queue was bound without `FI_SELECTIVE_COMPLETION`, or the call requested it ([`WANTS_ENTRY`]).
 //! - injected messages: never. Counters count them, as every operation, once.

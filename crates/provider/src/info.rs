@@ -95,7 +95,7 @@ enum Allowed {
     AtMost(u64),
     /// This value, or 0.
     Value(u64),
-    /// What this text says.
+    /// The values that this text names.
     Only(&'static str),
 }
 

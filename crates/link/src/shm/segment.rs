@@ -44,7 +44,7 @@ pub struct SystemError {
     pub source: io::Error,
 }
 
-/// What the user can do about an error of the operating system.
+/// Advice to the user about an error of the operating system.
 fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => {
