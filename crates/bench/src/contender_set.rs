@@ -7,7 +7,7 @@ use super::transport::Transport;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_mpi::find::{self, Kind, Mpi, Surroundings};
-use weir_mpi::launch::{Carrier, Launch};
+use weir_mpi::launch::{JobTransport, Launch};
 use weir_mpi::provider_file;
 use weir_output::Failure;
 
@@ -112,11 +112,11 @@ impl ContenderSet {
     /// # Panics
     /// If the contender is not in [`ContenderSet::ready`], or the program was not prepared.
     pub fn launch(&self, contender: Contender, ranks: u32, program: Source, words: Vec<String>) -> Launch {
-        let (prepared, carrier) = match contender {
-            Contender::Mpich(transport) => (&self.mpich, jobs::carrier(transport, &self.provider)),
-            Contender::OtherMpi(which) => (&self.other_mpis[&which], Carrier::OwnSharedMemory),
+        let (prepared, job_transport) = match contender {
+            Contender::Mpich(transport) => (&self.mpich, jobs::job_transport(transport, &self.provider)),
+            Contender::OtherMpi(which) => (&self.other_mpis[&which], JobTransport::OwnSharedMemory),
         };
-        let mut launch = Launch::new(&prepared.mpi, ranks, carrier, &[]);
+        let mut launch = Launch::new(&prepared.mpi, ranks, job_transport, &[]);
         launch.program(&prepared.programs[program.name], words);
         launch
     }

@@ -115,8 +115,11 @@ pub fn now_s() -> u64 {
 }
 
 /// How a job uses `transport`. A missing plug-in has no directory; its transport is never run.
-pub fn carrier(transport: Transport, provider: &Result<PathBuf, String>) -> weir_mpi::launch::Carrier<'_> {
-    transport.carrier(provider.as_deref().unwrap_or(Path::new("")))
+pub fn job_transport(
+    transport: Transport,
+    provider: &Result<PathBuf, String>,
+) -> weir_mpi::launch::JobTransport<'_> {
+    transport.job_transport(provider.as_deref().unwrap_or(Path::new("")))
 }
 
 /// The most informative line of a failed job's output.

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use weir_mpi::launch::Carrier;
+use weir_mpi::launch::JobTransport;
 
 /// A transport under MPICH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -45,13 +45,13 @@ impl Transport {
     }
 
     /// How a job uses it. `provider`: directory of weir's plug-in.
-    pub fn carrier(self, provider: &Path) -> Carrier<'_> {
+    pub fn job_transport(self, provider: &Path) -> JobTransport<'_> {
         match self {
-            Transport::Weir => Carrier::Weir(provider),
-            Transport::MpichShm => Carrier::OwnSharedMemory,
-            Transport::OfiShm => Carrier::Libfabric("shm"),
-            Transport::OfiTcp => Carrier::Libfabric("tcp"),
-            Transport::Ucx => Carrier::Ucx,
+            Transport::Weir => JobTransport::Weir(provider),
+            Transport::MpichShm => JobTransport::OwnSharedMemory,
+            Transport::OfiShm => JobTransport::Libfabric("shm"),
+            Transport::OfiTcp => JobTransport::Libfabric("tcp"),
+            Transport::Ucx => JobTransport::Ucx,
         }
     }
 }

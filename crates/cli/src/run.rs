@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_engine::config::{self, PREFIX, Settings};
 use weir_mpi::find::{self, Mpi, Surroundings};
-use weir_mpi::launch::{Carrier, Launch};
+use weir_mpi::launch::{JobTransport, Launch};
 use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
 use weir_output::write::check_json_target;
@@ -150,8 +150,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         None => None,
     };
 
-    let carrier = Carrier::Weir(&provider_directory);
-    let mut launch = Launch::new(&checked.mpi, arguments.ranks, carrier, &arguments.launcher_arg);
+    let job_transport = JobTransport::Weir(&provider_directory);
+    let mut launch = Launch::new(&checked.mpi, arguments.ranks, job_transport, &arguments.launcher_arg);
     for (variable, value) in &checked.chosen {
         launch.set(variable, value);
     }

@@ -25,7 +25,7 @@ pub struct Launch {
 
 /// What carries the messages of a job.
 #[derive(Clone, Copy, Debug)]
-pub enum Carrier<'a> {
+pub enum JobTransport<'a> {
     /// weir, whose plug-in is alone in this directory.
     Weir(&'a Path),
     /// What the MPI itself chooses within a node, which is its own shared memory.
@@ -38,15 +38,20 @@ pub enum Carrier<'a> {
 
 impl Launch {
     /// A job of `ranks` ranks under `mpi`. `launcher_arguments` go before everything that we add.
-    pub fn new(mpi: &Mpi, ranks: u32, carrier: Carrier<'_>, launcher_arguments: &[String]) -> Launch {
+    pub fn new(
+        mpi: &Mpi,
+        ranks: u32,
+        job_transport: JobTransport<'_>,
+        launcher_arguments: &[String],
+    ) -> Launch {
         let mut launch = Launch { words: vec![mpi.mpiexec.clone().into()], changes: BTreeMap::new() };
         launch.words.extend(launcher_arguments.iter().map(OsString::from));
         launch.words.extend(["-n".into(), ranks.to_string().into()]);
         launch.leave_outer_job();
         match mpi.kind {
-            Kind::Mpich => launch.set_up_mpich(carrier),
-            Kind::OpenMpi => launch.set_up_open_mpi(mpi.major(), carrier),
-            Kind::Intel => launch.set_up_intel(mpi, carrier),
+            Kind::Mpich => launch.set_up_mpich(job_transport),
+            Kind::OpenMpi => launch.set_up_open_mpi(mpi.major(), job_transport),
+            Kind::Intel => launch.set_up_intel(mpi, job_transport),
         }
         if let Some(directory) = mpi.library_dir() {
             // Programs built for another MPI of the same ABI (Intel's IMB under MPICH) find the library of this one.
@@ -120,7 +125,7 @@ impl Launch {
         }
     }
 
-    fn set_up_mpich(&mut self, carrier: Carrier<'_>) {
+    fn set_up_mpich(&mut self, job_transport: JobTransport<'_>) {
         // Every control variable has three prefixes; the other spellings must not contradict ours.
         for prefix in ["MPIR_CVAR_", "MPICH_", "MPIR_PARAM_"] {
             for name in ["CH4_NETMOD", "NOLOCAL", "NO_LOCAL", "OFI_USE_PROVIDER"] {
@@ -129,11 +134,11 @@ impl Launch {
         }
         self.remove("FI_PROVIDER");
         self.remove("FI_PROVIDER_PATH");
-        let (netmod, provider) = match carrier {
-            Carrier::OwnSharedMemory => return,
-            Carrier::Ucx => ("ucx", None),
-            Carrier::Libfabric(provider) => ("ofi", Some(provider)),
-            Carrier::Weir(directory) => {
+        let (netmod, provider) = match job_transport {
+            JobTransport::OwnSharedMemory => return,
+            JobTransport::Ucx => ("ucx", None),
+            JobTransport::Libfabric(provider) => ("ofi", Some(provider)),
+            JobTransport::Weir(directory) => {
                 self.set("FI_PROVIDER_PATH", directory);
                 if let Some(library) = session_library(&directory.join(provider_file::INSTALLED_NAME)) {
                     self.prepend("LD_PRELOAD", &library);
@@ -149,7 +154,7 @@ impl Launch {
         }
     }
 
-    fn set_up_open_mpi(&mut self, major: u32, carrier: Carrier<'_>) {
+    fn set_up_open_mpi(&mut self, major: u32, job_transport: JobTransport<'_>) {
         for component in ["pml", "mtl"] {
             self.remove(&format!("OMPI_MCA_{component}"));
         }
@@ -159,7 +164,7 @@ impl Launch {
         }
         self.remove("FI_PROVIDER");
         self.remove("FI_PROVIDER_PATH");
-        if let Carrier::Weir(directory) = carrier {
+        if let JobTransport::Weir(directory) = job_transport {
             self.set("FI_PROVIDER_PATH", directory);
             self.set("FI_PROVIDER", PROVIDER);
             let mut mca =
@@ -179,11 +184,11 @@ impl Launch {
         }
     }
 
-    fn set_up_intel(&mut self, mpi: &Mpi, carrier: Carrier<'_>) {
+    fn set_up_intel(&mut self, mpi: &Mpi, job_transport: JobTransport<'_>) {
         // Intel's libfabric warns if it is told twice, in different words.
         self.remove("FI_PROVIDER");
-        match carrier {
-            Carrier::Weir(directory) => {
+        match job_transport {
+            JobTransport::Weir(directory) => {
                 self.set("I_MPI_FABRICS", "ofi");
                 // Collectives inside a node would go through a segment of Intel MPI's own even so.
                 if std::env::var_os(INTEL_COLLECTIVES).is_none() {
@@ -192,7 +197,7 @@ impl Launch {
                 self.set("I_MPI_OFI_PROVIDER", PROVIDER);
                 self.set("FI_PROVIDER_PATH", directory);
             }
-            Carrier::OwnSharedMemory | Carrier::Libfabric(_) | Carrier::Ucx => {
+            JobTransport::OwnSharedMemory | JobTransport::Libfabric(_) | JobTransport::Ucx => {
                 self.remove("I_MPI_FABRICS");
                 self.remove("I_MPI_OFI_PROVIDER");
                 // The runtime of PyPI keeps its providers beside its library.
@@ -231,7 +236,7 @@ const INTEL_COLLECTIVES: &str = "I_MPI_COLL_INTRANODE";
 
 /// By which settings an MPI uses weir, for people who start their jobs themselves.
 pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
-    let launch = Launch::new(mpi, 1, Carrier::Weir(provider_directory), &[]);
+    let launch = Launch::new(mpi, 1, JobTransport::Weir(provider_directory), &[]);
     let shown = [
         "FI_PROVIDER",
         "FI_PROVIDER_PATH",
@@ -257,7 +262,7 @@ pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn launch(kind: Kind, version: &str, carrier: Carrier<'_>) -> Launch {
+    fn launch(kind: Kind, version: &str, job_transport: JobTransport<'_>) -> Launch {
         let mpi = Mpi {
             kind,
             version: version.into(),
@@ -265,7 +270,7 @@ mod tests {
             found: "test".into(),
             unusable: None,
         };
-        let mut launch = Launch::new(&mpi, 4, carrier, &["-l".into()]);
+        let mut launch = Launch::new(&mpi, 4, job_transport, &["-l".into()]);
         launch.program(Path::new("/bin/prog"), ["--x", "1"]);
         launch
     }
@@ -278,7 +283,7 @@ mod tests {
         launch.words().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
-    const WEIR: fn() -> Carrier<'static> = || Carrier::Weir(Path::new("/w"));
+    const WEIR: fn() -> JobTransport<'static> = || JobTransport::Weir(Path::new("/w"));
 
     #[test]
     fn mpich_over_weir() {
@@ -295,32 +300,32 @@ mod tests {
     #[test]
     fn ranks_of_mpich_stay_in_one_session_if_the_library_for_that_is_beside_the_plug_in() {
         let root = tempfile::tempdir().unwrap();
-        let preload = |kind, carrier| variable(&launch(kind, "5.0", carrier), "LD_PRELOAD");
-        let weir = Carrier::Weir(root.path());
+        let preload = |kind, job_transport| variable(&launch(kind, "5.0", job_transport), "LD_PRELOAD");
+        let weir = JobTransport::Weir(root.path());
         let library = root.path().canonicalize().unwrap().join("libweir-session.so");
         std::fs::write(root.path().join("libweir-fi.so"), "").unwrap();
         assert_eq!(preload(Kind::Mpich, weir), None);
         std::fs::write(&library, "").unwrap();
         let value = preload(Kind::Mpich, weir).expect("a value");
         assert_eq!(value.split(':').next(), library.to_str());
-        for (kind, carrier) in [
+        for (kind, job_transport) in [
             (Kind::Intel, weir),
             (Kind::OpenMpi, weir),
-            (Kind::Mpich, Carrier::Ucx),
-            (Kind::Mpich, Carrier::OwnSharedMemory),
+            (Kind::Mpich, JobTransport::Ucx),
+            (Kind::Mpich, JobTransport::OwnSharedMemory),
         ] {
-            assert_eq!(preload(kind, carrier), None);
+            assert_eq!(preload(kind, job_transport), None);
         }
     }
 
     #[test]
     fn mpich_over_the_others() {
-        let own = launch(Kind::Mpich, "5.0.2", Carrier::OwnSharedMemory);
+        let own = launch(Kind::Mpich, "5.0.2", JobTransport::OwnSharedMemory);
         assert_eq!(own.changes.get("MPIR_CVAR_NOLOCAL"), Some(&None));
-        let tcp = launch(Kind::Mpich, "5.0.2", Carrier::Libfabric("tcp"));
+        let tcp = launch(Kind::Mpich, "5.0.2", JobTransport::Libfabric("tcp"));
         assert_eq!(variable(&tcp, "FI_PROVIDER").as_deref(), Some("tcp"));
         assert_eq!(tcp.changes.get("FI_PROVIDER_PATH"), Some(&None));
-        let ucx = launch(Kind::Mpich, "5.0.2", Carrier::Ucx);
+        let ucx = launch(Kind::Mpich, "5.0.2", JobTransport::Ucx);
         assert_eq!(variable(&ucx, "MPIR_CVAR_CH4_NETMOD").as_deref(), Some("ucx"));
         assert_eq!(variable(&ucx, "FI_PROVIDER"), None);
     }
@@ -351,11 +356,11 @@ mod tests {
 
     #[test]
     fn the_other_mpis_by_themselves() {
-        let open = launch(Kind::OpenMpi, "5.0.11", Carrier::OwnSharedMemory);
+        let open = launch(Kind::OpenMpi, "5.0.11", JobTransport::OwnSharedMemory);
         let words = line(&open);
         assert!(words.contains("OVERSUBSCRIBE") && !words.contains("--mca"), "{words}");
         assert_eq!(open.changes.get("FI_PROVIDER_PATH"), Some(&None));
-        let intel = launch(Kind::Intel, "2021.18.1", Carrier::OwnSharedMemory);
+        let intel = launch(Kind::Intel, "2021.18.1", JobTransport::OwnSharedMemory);
         assert_eq!(intel.changes.get("I_MPI_FABRICS"), Some(&None));
         assert_eq!(variable(&intel, "I_MPI_ROOT").as_deref(), Some("/opt/mpi"));
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use weir_mpi::find::Mpi;
-use weir_mpi::launch::{Carrier, Launch};
+use weir_mpi::launch::{JobTransport, Launch};
 use weir_output::Failure;
 
 /// Name of each benchmark, and its column of times.
@@ -122,7 +122,7 @@ impl Pairs {
 
     /// Times of all benchmarks and sizes, in order. Unit: us.
     fn run_once(&self, flow: &str) -> Result<Result<Vec<f64>, String>, Failure> {
-        let mut launch = Launch::new(&self.mpi, 2, Carrier::Weir(&self.provider), &[]);
+        let mut launch = Launch::new(&self.mpi, 2, JobTransport::Weir(&self.provider), &[]);
         launch.set("FI_WEIR_FLOW", flow);
         let mut words: Vec<OsString> = BENCHMARKS.iter().map(|(name, _)| (*name).into()).collect();
         words.extend(

@@ -201,7 +201,7 @@ impl Bench<'_> {
             return Ok(());
         }
         let (ranks, words) = self.arguments(group);
-        let mut launch = Launch::new(&self.mpi, ranks, jobs::carrier(transport, &self.provider), &[]);
+        let mut launch = Launch::new(&self.mpi, ranks, jobs::job_transport(transport, &self.provider), &[]);
         launch.program(&self.imb, words);
         match self.jobs.run(&launch, || true)? {
             Err(unfinished) => results.fail(transport, group, unfinished.to_string()),

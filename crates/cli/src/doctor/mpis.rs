@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_engine::stats;
 use weir_mpi::find::{Kind, Mpi, Surroundings};
 use weir_mpi::job::{self, CaptureError, End};
-use weir_mpi::launch::{self, Carrier, Launch, PROVIDER};
+use weir_mpi::launch::{self, JobTransport, Launch, PROVIDER};
 use weir_mpi::program;
 use weir_output::Failure;
 
@@ -131,7 +131,7 @@ pub fn runs(
         ));
     };
     let counters = tempfile::tempdir_in(scratch).map_err(Failure::system("a directory for counters"))?;
-    let mut launch = Launch::new(mpi, 2, Carrier::Weir(directory), &[]);
+    let mut launch = Launch::new(mpi, 2, JobTransport::Weir(directory), &[]);
     launch.set("FI_WEIR_STATS", counters.path());
     launch.program(&program, arguments);
     let output = match job::capture(launch.command(), TRIAL_TIMEOUT) {
