@@ -6,7 +6,7 @@ use super::program::{self, Source};
 use super::transport::Transport;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use weir_mpi::find::{self, Kind, Mpi, Surroundings};
+use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
 use weir_mpi::launch::{JobTransport, Launch};
 use weir_mpi::provider_file;
 use weir_output::Failure;
@@ -51,8 +51,8 @@ impl ContenderSet {
         sources: &[Source],
         scratch: &Path,
     ) -> Result<ContenderSet, Failure> {
-        let surroundings = Surroundings::of_process();
-        let mpi = find::choose(Some(mpich), &surroundings)?;
+        let search_environment = SearchEnvironment::of_process();
+        let mpi = find::choose(Some(mpich), &search_environment)?;
         if mpi.kind != Kind::Mpich {
             return Err(Failure::NoMpi(format!(
                 "--mpi {mpich}: {} is not MPICH; name an MPICH",
@@ -76,7 +76,7 @@ impl ContenderSet {
             missing: Vec::new(),
         };
         for contender in select(&Contender::all(), only) {
-            match set.add(contender, &surroundings, sources, scratch) {
+            match set.add(contender, &search_environment, sources, scratch) {
                 Ok(()) => set.ready.push(contender),
                 Err(why) => set.missing.push((contender, why)),
             }
@@ -87,7 +87,7 @@ impl ContenderSet {
     fn add(
         &mut self,
         contender: Contender,
-        surroundings: &Surroundings,
+        search_environment: &SearchEnvironment,
         sources: &[Source],
         scratch: &Path,
     ) -> Result<(), String> {
@@ -97,7 +97,8 @@ impl ContenderSet {
             Contender::OtherMpi(which) => which,
         };
         let kind = if which == OtherMpi::OpenMpi { Kind::OpenMpi } else { Kind::Intel };
-        let mpi = find::choose(Some(kind.word()), surroundings).map_err(|failure| failure.to_string())?;
+        let mpi =
+            find::choose(Some(kind.word()), search_environment).map_err(|failure| failure.to_string())?;
         let prepared = match which {
             OtherMpi::OpenMpi => PreparedMpi::new(mpi, sources, scratch)?,
             // Intel MPI comes without a compiler. Programs for MPICH have the same binary interface.

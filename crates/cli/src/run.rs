@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_engine::config::{self, PREFIX, Settings};
-use weir_mpi::find::{self, Mpi, Surroundings};
+use weir_mpi::find::{self, Mpi, SearchEnvironment};
 use weir_mpi::launch::{JobTransport, Launch};
 use weir_mpi::{job, program, provider_file, scratch};
 use weir_output::Failure;
@@ -202,14 +202,15 @@ fn check(arguments: &RunArguments) -> Result<Checked, Failure> {
     })?;
     settings.quota(arguments.ranks)?;
 
-    let mut surroundings = Surroundings::of_process();
+    let mut search_environment = SearchEnvironment::of_process();
     // The search below reports a program that is missing.
-    surroundings.program = program::find(&arguments.command[0], surroundings.path.as_deref(), &[]).ok();
-    let mpi = find::choose(arguments.mpi.as_deref(), &surroundings)?;
+    search_environment.program =
+        program::find(&arguments.command[0], search_environment.path.as_deref(), &[]).ok();
+    let mpi = find::choose(arguments.mpi.as_deref(), &search_environment)?;
     let mut also = vec![mpi.bin_dir().to_owned()];
-    also.extend(surroundings.private_bins());
+    also.extend(search_environment.private_bins());
     also.dedup();
-    let program = program::find(&arguments.command[0], surroundings.path.as_deref(), &also)?;
+    let program = program::find(&arguments.command[0], search_environment.path.as_deref(), &also)?;
     let provider = provider_file::find_for_this_command()?;
     Ok(Checked { settings, chosen, tuned, mpi, provider, program })
 }

@@ -100,7 +100,7 @@ impl Mpi {
 
 /// Where to look. Taken from the process once, so that tests can say otherwise.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct SearchEnvironment {
     /// `WEIR_MPI`.
     pub weir_mpi: Option<String>,
     /// `VIRTUAL_ENV`.
@@ -117,14 +117,14 @@ pub struct Surroundings {
     pub home: Option<PathBuf>,
 }
 
-impl Surroundings {
+impl SearchEnvironment {
     /// Those of this process.
-    pub fn of_process() -> Surroundings {
+    pub fn of_process() -> SearchEnvironment {
         let path_variable =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let beside =
             || Some(std::env::current_exe().ok()?.canonicalize().ok()?.parent()?.parent()?.join("env"));
-        Surroundings {
+        SearchEnvironment {
             weir_mpi: std::env::var("WEIR_MPI").ok().filter(|value| !value.is_empty()),
             virtual_env: path_variable("VIRTUAL_ENV"),
             i_mpi_root: path_variable("I_MPI_ROOT"),
@@ -193,10 +193,10 @@ impl Surroundings {
 ///
 /// # Errors
 /// [`Failure::NoMpi`]: one line that says what was looked at.
-pub fn choose(wanted: Option<&str>, surroundings: &Surroundings) -> Result<Mpi, Failure> {
+pub fn choose(wanted: Option<&str>, search_environment: &SearchEnvironment) -> Result<Mpi, Failure> {
     let (wanted, by) = match wanted {
         Some(wanted) => (Some(wanted), "--mpi"),
-        None => (surroundings.weir_mpi.as_deref(), "WEIR_MPI"),
+        None => (search_environment.weir_mpi.as_deref(), "WEIR_MPI"),
     };
     let kind = match wanted {
         None => None,
@@ -205,10 +205,10 @@ pub fn choose(wanted: Option<&str>, surroundings: &Surroundings) -> Result<Mpi, 
             None => return at_path(word, by),
         },
     };
-    let linked = surroundings.program.as_deref().filter(|_| kind.is_none()).and_then(linked_mpi);
+    let linked = search_environment.program.as_deref().filter(|_| kind.is_none()).and_then(linked_mpi);
     let mut foreign = None;
     let mut refused = Vec::new();
-    for (launcher, place) in surroundings.launchers() {
+    for (launcher, place) in search_environment.launchers() {
         match identify(&launcher, &place) {
             Ok(mpi) if kind.is_some_and(|kind| kind != mpi.kind) => {}
             Ok(mpi) => match &mpi.unusable {
@@ -239,10 +239,10 @@ pub fn choose(wanted: Option<&str>, surroundings: &Surroundings) -> Result<Mpi, 
 }
 
 /// All MPIs that are found, usable or not, for `weir doctor`.
-pub fn find_all(surroundings: &Surroundings) -> Vec<Mpi> {
-    let explicit = surroundings.weir_mpi.as_deref().and_then(|path| at_path(path, "WEIR_MPI").ok());
+pub fn find_all(search_environment: &SearchEnvironment) -> Vec<Mpi> {
+    let explicit = search_environment.weir_mpi.as_deref().and_then(|path| at_path(path, "WEIR_MPI").ok());
     let mut found: Vec<Mpi> = explicit.into_iter().collect();
-    for (launcher, place) in surroundings.launchers() {
+    for (launcher, place) in search_environment.launchers() {
         if let Ok(mpi) = identify(&launcher, &place) {
             let same = |other: &Mpi| other.kind == mpi.kind && other.bin_dir() == mpi.bin_dir();
             if !found.iter().any(same) {
@@ -359,32 +359,32 @@ mod tests {
         fake_mpi(&at("venv"), "mpiexec (Open MPI) 5.0.11");
         fake_mpi(&at("path"), "HYDRA build details:\n Version: 4.0.2\n '--with-device=ch4:ucx'");
         fake_mpi(&at("env/mpich"), MPICH);
-        let mut surroundings = Surroundings {
+        let mut search_environment = SearchEnvironment {
             virtual_env: Some(at("venv")),
             path: Some(at("path/bin").into_os_string()),
             private: Some(at("env")),
-            ..Surroundings::default()
+            ..SearchEnvironment::default()
         };
-        let chosen = |wanted: Option<&str>, s: &Surroundings| {
+        let chosen = |wanted: Option<&str>, s: &SearchEnvironment| {
             choose(wanted, s).map(|mpi| mpi.mpiexec).map_err(|failure| failure.to_string())
         };
-        assert_eq!(chosen(None, &surroundings), Ok(at("venv/bin/mpiexec")));
-        assert_eq!(chosen(Some("mpich"), &surroundings), Ok(at("env/mpich/bin/mpiexec")));
-        let no_intel = chosen(Some("intel"), &surroundings).unwrap_err();
+        assert_eq!(chosen(None, &search_environment), Ok(at("venv/bin/mpiexec")));
+        assert_eq!(chosen(Some("mpich"), &search_environment), Ok(at("env/mpich/bin/mpiexec")));
+        let no_intel = chosen(Some("intel"), &search_environment).unwrap_err();
         assert!(no_intel.starts_with("no Intel MPI found (looked for mpiexec in "), "{no_intel}");
         assert!(!no_intel.contains('\n'));
-        let refused = chosen(Some(at("path").to_str().unwrap()), &surroundings).unwrap_err();
+        let refused = chosen(Some(at("path").to_str().unwrap()), &search_environment).unwrap_err();
         assert!(refused.contains("was built without libfabric"), "{refused}");
-        surroundings.weir_mpi = Some(at("env/mpich").to_string_lossy().into_owned());
-        assert_eq!(chosen(None, &surroundings), Ok(at("env/mpich/bin/mpiexec")));
-        assert_eq!(chosen(Some("openmpi"), &surroundings), Ok(at("venv/bin/mpiexec")));
+        search_environment.weir_mpi = Some(at("env/mpich").to_string_lossy().into_owned());
+        assert_eq!(chosen(None, &search_environment), Ok(at("env/mpich/bin/mpiexec")));
+        assert_eq!(chosen(Some("openmpi"), &search_environment), Ok(at("venv/bin/mpiexec")));
         assert_eq!(
-            chosen(Some("/no/such"), &surroundings).unwrap_err(),
+            chosen(Some("/no/such"), &search_environment).unwrap_err(),
             "--mpi /no/such: is no mpich, openmpi or intel, no prefix with bin/mpiexec, and no mpiexec"
         );
-        let nothing = choose(None, &Surroundings::default()).unwrap_err().to_string();
+        let nothing = choose(None, &SearchEnvironment::default()).unwrap_err().to_string();
         assert!(nothing.starts_with("no MPI found"), "{nothing}");
-        assert_eq!(find_all(&surroundings).len(), 3);
+        assert_eq!(find_all(&search_environment).len(), 3);
     }
 
     #[test]
@@ -393,30 +393,30 @@ mod tests {
         let at = |name: &str| root.path().join(name);
         fake_mpi(&at("path"), "mpiexec (OpenRTE) 4.1.4");
         fake_mpi(&at("env/mpich"), MPICH);
-        let mut surroundings =
-            Surroundings { path: Some(at("path/bin").into_os_string()), ..Surroundings::default() };
-        let chosen = |wanted: Option<&str>, s: &Surroundings| {
+        let mut search_environment =
+            SearchEnvironment { path: Some(at("path/bin").into_os_string()), ..SearchEnvironment::default() };
+        let chosen = |wanted: Option<&str>, s: &SearchEnvironment| {
             choose(wanted, s).map(|mpi| mpi.mpiexec).map_err(|failure| failure.to_string())
         };
-        assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));
+        assert_eq!(chosen(None, &search_environment), Ok(at("path/bin/mpiexec")));
         std::os::unix::fs::symlink("/bin/sh", at("env/mpich/bin/python")).unwrap();
-        surroundings.program = Some(at("env/mpich/bin/python"));
+        search_environment.program = Some(at("env/mpich/bin/python"));
         let whole = |name| at(name).canonicalize().unwrap();
-        assert_eq!(chosen(None, &surroundings), Ok(whole("env/mpich/bin/mpiexec")));
-        assert_eq!(chosen(Some("openmpi"), &surroundings), Ok(at("path/bin/mpiexec")));
-        surroundings.program = Some(at("env/mpich/libexec/tests/program"));
+        assert_eq!(chosen(None, &search_environment), Ok(whole("env/mpich/bin/mpiexec")));
+        assert_eq!(chosen(Some("openmpi"), &search_environment), Ok(at("path/bin/mpiexec")));
+        search_environment.program = Some(at("env/mpich/libexec/tests/program"));
         std::fs::create_dir_all(at("env/mpich/libexec/tests")).unwrap();
-        assert_eq!(chosen(None, &surroundings), Ok(whole("env/mpich/bin/mpiexec")));
+        assert_eq!(chosen(None, &search_environment), Ok(whole("env/mpich/bin/mpiexec")));
         // A program that lies nowhere in particular runs under the MPI that it is linked with, if there is one.
-        surroundings.program = Some(at("program"));
+        search_environment.program = Some(at("program"));
         std::fs::write(at("program"), b"\x7fELF libmpi.so.12\0").unwrap();
-        surroundings.private = Some(at("env"));
-        assert_eq!(chosen(None, &surroundings), Ok(at("env/mpich/bin/mpiexec")));
+        search_environment.private = Some(at("env"));
+        assert_eq!(chosen(None, &search_environment), Ok(at("env/mpich/bin/mpiexec")));
         std::fs::write(at("program"), b"\x7fELF libmpi.so.40\0").unwrap();
-        assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));
-        surroundings.program = Some(at("env/mpich/libexec/tests/program"));
+        assert_eq!(chosen(None, &search_environment), Ok(at("path/bin/mpiexec")));
+        search_environment.program = Some(at("env/mpich/libexec/tests/program"));
         // One somewhere below the home directory is no part of what is in ~/bin.
-        surroundings.home = Some(whole("env/mpich"));
-        assert_eq!(chosen(None, &surroundings), Ok(at("path/bin/mpiexec")));
+        search_environment.home = Some(whole("env/mpich"));
+        assert_eq!(chosen(None, &search_environment), Ok(at("path/bin/mpiexec")));
     }
 }

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 use table::Limits;
 use weir_engine::config::{SETTINGS, Settings};
-use weir_mpi::find::{self, Kind, Mpi, Surroundings};
+use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
 use weir_mpi::{program, provider_file, scratch};
 use weir_output::Failure;
 use workload::Traffic;
@@ -234,7 +234,7 @@ fn settings_of(flow: &str) -> Result<Settings, Failure> {
 }
 
 fn find_mpi(arguments: &OverheadArguments) -> Result<Mpi, Failure> {
-    let mpi = find::choose(Some(&arguments.mpi), &Surroundings::of_process())?;
+    let mpi = find::choose(Some(&arguments.mpi), &SearchEnvironment::of_process())?;
     if mpi.kind != Kind::Mpich {
         return Err(Failure::NoMpi(format!(
             "--mpi {}: {} is not MPICH; name an MPICH",
@@ -252,11 +252,14 @@ fn prepare_pairs(
     schemes: &Schemes,
     scratch: &Path,
 ) -> Result<Pairs, Failure> {
-    let surroundings = Surroundings::of_process();
+    let search_environment = SearchEnvironment::of_process();
     let mut bins = vec![mpi.bin_dir().to_owned()];
-    bins.extend(surroundings.private_bins());
-    let imb =
-        program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
+    bins.extend(search_environment.private_bins());
+    let imb = program::find(
+        arguments.imb.as_deref().unwrap_or("IMB-MPI1"),
+        search_environment.path.as_deref(),
+        &bins,
+    )?;
     let lengths = scratch.join("lengths");
     let text: String = arguments.sizes.iter().map(|size| format!("{size}\n")).collect();
     std::fs::write(&lengths, text.repeat(pairs::BLOCKS)).map_err(Failure::system("lengths"))?;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::Results;
 use weir_engine::config::Settings;
-use weir_mpi::find::{self, Kind, Mpi, Surroundings};
+use weir_mpi::find::{self, Kind, Mpi, SearchEnvironment};
 use weir_mpi::launch::Launch;
 use weir_mpi::{program, provider_file, scratch};
 use weir_output::Failure;
@@ -99,8 +99,8 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
     if let Some(size) = arguments.sizes.iter().find(|&&size| size > 1 << 30) {
         return Err(Failure::Usage(format!("--sizes {size}: at most 1073741824 bytes")));
     }
-    let surroundings = Surroundings::of_process();
-    let mpi = find::choose(Some(&arguments.mpi), &surroundings)?;
+    let search_environment = SearchEnvironment::of_process();
+    let mpi = find::choose(Some(&arguments.mpi), &search_environment)?;
     if mpi.kind != Kind::Mpich {
         return Err(Failure::NoMpi(format!(
             "--mpi {}: {} is not MPICH; name an MPICH",
@@ -109,9 +109,12 @@ pub fn run(arguments: &PingpongArguments) -> Result<u8, Failure> {
         )));
     }
     let mut bins = vec![mpi.bin_dir().to_owned()];
-    bins.extend(surroundings.private_bins());
-    let imb =
-        program::find(arguments.imb.as_deref().unwrap_or("IMB-MPI1"), surroundings.path.as_deref(), &bins)?;
+    bins.extend(search_environment.private_bins());
+    let imb = program::find(
+        arguments.imb.as_deref().unwrap_or("IMB-MPI1"),
+        search_environment.path.as_deref(),
+        &bins,
+    )?;
     let scratch = scratch::directory()?;
     let provider = match provider_file::find_for_this_command() {
         Ok(provider) => Ok(provider_file::isolate(&provider, scratch.path())?),

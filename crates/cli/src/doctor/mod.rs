@@ -10,7 +10,7 @@ mod mpis;
 use clap::Args;
 use serde::Serialize;
 use weir_engine::config::Settings;
-use weir_mpi::find::{self, Surroundings};
+use weir_mpi::find::{self, SearchEnvironment};
 use weir_mpi::{provider_file, scratch};
 use weir_output::Failure;
 
@@ -113,8 +113,8 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
         }
     };
     let scratch = scratch::directory()?;
-    let surroundings = Surroundings::of_process();
-    let found = find::find_all(&surroundings);
+    let search_environment = SearchEnvironment::of_process();
+    let found = find::find_all(&search_environment);
     match provider_file::find_for_this_command() {
         Err(failure) => {
             add(Finding::fail("provider", failure.to_string(), "`make build`, or set WEIR_PROVIDER_PATH"));
@@ -123,10 +123,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, Failure> {
         Ok(provider) => {
             add(Finding::ok("provider", provider.display().to_string()));
             let directory = provider_file::isolate(&provider, scratch.path())?;
-            add(mpis::provider_loads(&provider, &directory, &surroundings));
+            add(mpis::provider_loads(&provider, &directory, &search_environment));
             add(mpis::found(&found));
             for mpi in &found {
-                add(mpis::runs(mpi, &provider, &directory, scratch.path(), &surroundings)?);
+                add(mpis::runs(mpi, &provider, &directory, scratch.path(), &search_environment)?);
             }
         }
     }

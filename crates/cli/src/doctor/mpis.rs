@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use weir_engine::stats;
-use weir_mpi::find::{Kind, Mpi, Surroundings};
+use weir_mpi::find::{Kind, Mpi, SearchEnvironment};
 use weir_mpi::job::{self, CaptureError, End};
 use weir_mpi::launch::{self, JobTransport, Launch, PROVIDER};
 use weir_mpi::program;
@@ -19,12 +19,12 @@ const TRIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks that a libfabric loads the plug-in, with the first `fi_info` of this host that starts. A `fi_info` that does not
 /// start says nothing about the plug-in: its own libfabric may be missing, or it is a wrapper of a missing program.
-pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surroundings) -> Finding {
+pub fn provider_loads(provider: &Path, directory: &Path, search_environment: &SearchEnvironment) -> Finding {
     const CHECK: &str = "loads";
     const ADVICE: &str =
         "nothing, if an MPI runs over weir; otherwise install fi_info (apt-get install libfabric-bin)";
     let mut not_checked = String::from("no fi_info found");
-    for fi_info in fi_infos(surroundings) {
+    for fi_info in fi_infos(search_environment) {
         let library_path = library_path(&fi_info);
         let mut command = Command::new(&fi_info);
         command.args(["-p", PROVIDER]).env("FI_PROVIDER_PATH", directory).env_remove("FI_PROVIDER");
@@ -56,9 +56,9 @@ pub fn provider_loads(provider: &Path, directory: &Path, surroundings: &Surround
 }
 
 /// All `fi_info` programs: those in PATH, then those of Intel MPI in `bin/libfabric`.
-fn fi_infos(surroundings: &Surroundings) -> Vec<PathBuf> {
-    let in_path = program::directories(surroundings.path.as_deref());
-    let bins = in_path.iter().cloned().chain(surroundings.private_bins());
+fn fi_infos(search_environment: &SearchEnvironment) -> Vec<PathBuf> {
+    let in_path = program::directories(search_environment.path.as_deref());
+    let bins = in_path.iter().cloned().chain(search_environment.private_bins());
     let places = in_path.iter().cloned().chain(bins.map(|bin| bin.join("libfabric")));
     let mut found: Vec<PathBuf> = Vec::new();
     for fi_info in places.map(|place| place.join("fi_info")).filter(|path| program::is_executable(path)) {
@@ -116,14 +116,14 @@ pub fn runs(
     provider: &Path,
     directory: &Path,
     scratch: &Path,
-    surroundings: &Surroundings,
+    search_environment: &SearchEnvironment,
 ) -> Result<Finding, Failure> {
     let name = mpi.describe();
     if let Some(why) = &mpi.unusable {
         return Ok(Finding::warn(RUNS, format!("{name}: {why}"), "use another MPI"));
     }
     let recipe = launch::recipe(mpi, Path::new(&holder(provider)));
-    let Some((program, arguments)) = trial_program(mpi, surroundings) else {
+    let Some((program, arguments)) = trial_program(mpi, search_environment) else {
         return Ok(Finding::warn(
             RUNS,
             format!("{name}: not checked: no program for it was found; settings for it: {recipe}"),
@@ -163,7 +163,7 @@ pub fn runs(
 }
 
 /// A small MPI program for `mpi`: mpi4py of the same environment, or Intel's benchmarks, which also run under MPICH.
-fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec<String>)> {
+fn trial_program(mpi: &Mpi, search_environment: &SearchEnvironment) -> Option<(PathBuf, Vec<String>)> {
     let python = mpi.bin_dir().join("python");
     let has_mpi4py = || {
         let mut command = Command::new(&python);
@@ -178,7 +178,7 @@ fn trial_program(mpi: &Mpi, surroundings: &Surroundings) -> Option<(PathBuf, Vec
         return None;
     }
     let mut bins = vec![mpi.bin_dir().to_owned()];
-    bins.extend(surroundings.private_bins());
+    bins.extend(search_environment.private_bins());
     let imb = program::find("IMB-MPI1", None, &bins).ok()?;
     Some((imb, ["Barrier", "-iter", "10"].map(String::from).to_vec()))
 }
@@ -221,31 +221,32 @@ mod tests {
     fn fi_info_uses_its_own_libfabric_and_a_failed_start_is_ignored() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
-        let mut surroundings = Surroundings { private: Some(at("env")), ..Surroundings::default() };
-        let loads = |surroundings: &Surroundings| {
-            provider_loads(Path::new("/here/libweir-fi.so"), root.path(), surroundings)
+        let mut search_environment =
+            SearchEnvironment { private: Some(at("env")), ..SearchEnvironment::default() };
+        let loads = |search_environment: &SearchEnvironment| {
+            provider_loads(Path::new("/here/libweir-fi.so"), root.path(), search_environment)
         };
-        assert_eq!(loads(&surroundings).seen, "not checked: no fi_info found");
+        assert_eq!(loads(&search_environment).seen, "not checked: no fi_info found");
 
         // Like Intel's wrapper without the set-up of its environment.
         fake_fi_info(&at("path"), "exec /opt/mpi/libfabric/bin/fi_info");
-        surroundings.path = Some(at("path").into_os_string());
-        let finding = loads(&surroundings);
+        search_environment.path = Some(at("path").into_os_string());
+        let finding = loads(&search_environment);
         let broken = format!("not checked: {} does not start: ", at("path/fi_info").display());
         assert!(finding.level == Level::Warn && finding.seen.starts_with(&broken), "{finding:?}");
 
         // Like Intel's own program, which has no run path to its library.
         let script = "case $LD_LIBRARY_PATH in */env/intel/lib*) echo provider: weir ;; *) exit 127 ;; esac";
         fake_fi_info(&at("env/intel/bin/libfabric"), script);
-        assert_eq!(loads(&surroundings).level, Level::Warn);
+        assert_eq!(loads(&search_environment).level, Level::Warn);
         std::fs::create_dir(at("env/intel/lib")).unwrap();
         std::fs::write(at("env/intel/lib/libfabric.so.1"), "").unwrap();
-        let finding = loads(&surroundings);
+        let finding = loads(&search_environment);
         let whole = at("env/intel/bin/libfabric/fi_info");
         assert_eq!(finding, Finding::ok("loads", format!("{} lists the provider", whole.display())));
 
         fake_fi_info(&at("path"), "echo fi_getinfo: -61 >&2; exit 61");
-        let finding = loads(&surroundings);
+        let finding = loads(&search_environment);
         assert_eq!(finding.level, Level::Fail);
         assert!(finding.seen.ends_with("does not list the provider: fi_getinfo: -61"), "{finding:?}");
     }
