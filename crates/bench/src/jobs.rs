@@ -75,7 +75,7 @@ impl Jobs {
             Ok(output) => output,
             Err(CaptureError::Interrupted(signal)) => return Err(Failure::Interrupted(signal)),
             Err(CaptureError::System(source)) => {
-                let what = launch.words().next().unwrap_or_default().to_string_lossy().into_owned();
+                let what = launch.command_line().next().unwrap_or_default().to_string_lossy().into_owned();
                 return Err(Failure::System { what, source });
             }
         };

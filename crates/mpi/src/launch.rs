@@ -18,7 +18,7 @@ pub const PROVIDER: &str = "weir";
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The launcher, its arguments, the program and its arguments.
-    words: Vec<OsString>,
+    command_line: Vec<OsString>,
     /// Variables to set; `None`: to remove.
     changes: BTreeMap<String, Option<OsString>>,
 }
@@ -44,9 +44,9 @@ impl Launch {
         job_transport: JobTransport<'_>,
         launcher_arguments: &[String],
     ) -> Launch {
-        let mut launch = Launch { words: vec![mpi.mpiexec.clone().into()], changes: BTreeMap::new() };
-        launch.words.extend(launcher_arguments.iter().map(OsString::from));
-        launch.words.extend(["-n".into(), ranks.to_string().into()]);
+        let mut launch = Launch { command_line: vec![mpi.mpiexec.clone().into()], changes: BTreeMap::new() };
+        launch.command_line.extend(launcher_arguments.iter().map(OsString::from));
+        launch.command_line.extend(["-n".into(), ranks.to_string().into()]);
         launch.leave_outer_job();
         match mpi.kind {
             Kind::Mpich => launch.set_up_mpich(job_transport),
@@ -72,14 +72,14 @@ impl Launch {
 
     /// Ends the command line with the program.
     pub fn program(&mut self, program: &Path, arguments: impl IntoIterator<Item = impl Into<OsString>>) {
-        self.words.push(program.into());
-        self.words.extend(arguments.into_iter().map(Into::into));
+        self.command_line.push(program.into());
+        self.command_line.extend(arguments.into_iter().map(Into::into));
     }
 
     /// The command, to be started.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]);
+        let mut command = Command::new(&self.command_line[0]);
+        command.args(&self.command_line[1..]);
         for (variable, value) in &self.changes {
             match value {
                 Some(value) => command.env(variable, value),
@@ -90,8 +90,8 @@ impl Launch {
     }
 
     /// The command line, for people.
-    pub fn words(&self) -> impl Iterator<Item = &OsStr> {
-        self.words.iter().map(OsString::as_os_str)
+    pub fn command_line(&self) -> impl Iterator<Item = &OsStr> {
+        self.command_line.iter().map(OsString::as_os_str)
     }
 
     /// One line for each inherited variable that the user may think has an effect, but that we replace or remove.
@@ -167,8 +167,9 @@ impl Launch {
         if let JobTransport::Weir(directory) = job_transport {
             self.set("FI_PROVIDER_PATH", directory);
             self.set("FI_PROVIDER", PROVIDER);
-            let mut mca =
-                |name: &str, value: &str| self.words.extend(["--mca", name, value].map(OsString::from));
+            let mut mca = |name: &str, value: &str| {
+                self.command_line.extend(["--mca", name, value].map(OsString::from))
+            };
             // One-sided windows stay with Open MPI's own components: its way to libfabric asks for remote atomics.
             mca("pml", "cm");
             mca("mtl", "ofi");
@@ -178,14 +179,14 @@ impl Launch {
             }
         }
         let crowded: &[&str] = if major < 5 { &["--oversubscribe"] } else { &["--map-by", ":OVERSUBSCRIBE"] };
-        self.words.extend(crowded.iter().map(OsString::from));
+        self.command_line.extend(crowded.iter().map(OsString::from));
         if nix::unistd::geteuid().is_root() {
-            self.words.push("--allow-run-as-root".into());
+            self.command_line.push("--allow-run-as-root".into());
         }
     }
 
     fn set_up_intel(&mut self, mpi: &Mpi, job_transport: JobTransport<'_>) {
-        // Intel's libfabric warns if it is told twice, in different words.
+        // Intel's libfabric warns if it is told twice, in different command_line.
         self.remove("FI_PROVIDER");
         match job_transport {
             JobTransport::Weir(directory) => {
@@ -253,8 +254,9 @@ pub fn recipe(mpi: &Mpi, provider_directory: &Path) -> String {
         .filter_map(|(variable, value)| Some((variable, value.as_ref()?)))
         .filter(|(variable, _)| shown.contains(&variable.as_str()))
         .map(|(variable, value)| format!("{variable}={}", value.to_string_lossy()));
-    let words: Vec<_> = launch.words.iter().map(|word| word.to_string_lossy()).collect();
-    let options = words[3..].chunks(3).take_while(|chunk| chunk[0] == "--mca").map(|chunk| chunk.join(" "));
+    let command_line: Vec<_> = launch.command_line.iter().map(|word| word.to_string_lossy()).collect();
+    let options =
+        command_line[3..].chunks(3).take_while(|chunk| chunk[0] == "--mca").map(|chunk| chunk.join(" "));
     variables.chain(options).collect::<Vec<_>>().join(" ")
 }
 
@@ -280,7 +282,7 @@ mod tests {
     }
 
     fn line(launch: &Launch) -> String {
-        launch.words().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        launch.command_line().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
     const WEIR: fn() -> JobTransport<'static> = || JobTransport::Weir(Path::new("/w"));
@@ -357,8 +359,8 @@ mod tests {
     #[test]
     fn the_other_mpis_by_themselves() {
         let open = launch(Kind::OpenMpi, "5.0.11", JobTransport::OwnSharedMemory);
-        let words = line(&open);
-        assert!(words.contains("OVERSUBSCRIBE") && !words.contains("--mca"), "{words}");
+        let command_line = line(&open);
+        assert!(command_line.contains("OVERSUBSCRIBE") && !command_line.contains("--mca"), "{command_line}");
         assert_eq!(open.changes.get("FI_PROVIDER_PATH"), Some(&None));
         let intel = launch(Kind::Intel, "2021.18.1", JobTransport::OwnSharedMemory);
         assert_eq!(intel.changes.get("I_MPI_FABRICS"), Some(&None));

@@ -172,7 +172,7 @@ impl Ended<'_> {
         Record {
             schema: SCHEMA,
             command: &self.arguments.command,
-            started: self.launch.words().map(|word| word.to_string_lossy().into_owned()).collect(),
+            started: self.launch.command_line().map(|word| word.to_string_lossy().into_owned()).collect(),
             ranks_started: self.arguments.ranks,
             mpi: &self.checked.mpi,
             provider: &self.checked.provider,
