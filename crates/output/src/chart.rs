@@ -72,12 +72,12 @@ pub struct Chart {
     pub title: String,
     x_title: String,
     y_title: String,
-    curves: Vec<Drawn>,
+    curves: Vec<StyledCurve>,
     published: Vec<(String, Vec<(f64, f64)>)>,
     marks: Vec<Mark>,
     logarithmic: bool,
     /// Values of x are things that have no order.
-    apart: bool,
+    is_categorical: bool,
     /// What values of x are called.
     x_name: fn(f64) -> String,
     /// What x is multiplied by from one label to the next, if the axis goes by powers.
@@ -89,7 +89,7 @@ pub struct Chart {
 }
 
 /// A curve with its looks.
-struct Drawn {
+struct StyledCurve {
     name: String,
     curve: Curve,
     /// Least and greatest at some x.
@@ -148,7 +148,7 @@ impl Chart {
             published: Vec::new(),
             marks: Vec::new(),
             logarithmic: false,
-            apart: false,
+            is_categorical: false,
             x_name: short,
             x_base: 10.0,
             categories: Vec::new(),
@@ -160,7 +160,7 @@ impl Chart {
     #[must_use]
     pub fn categories(mut self, names: impl IntoIterator<Item = String>) -> Chart {
         self.categories = names.into_iter().collect();
-        self.apart = true;
+        self.is_categorical = true;
         self
     }
 
@@ -171,7 +171,7 @@ impl Chart {
         self
     }
 
-    /// Both axes by powers; y evenly if its values are not further apart than an axis by powers has labels for.
+    /// Both axes by powers; y evenly if its values are not further is_categorical than an axis by powers has labels for.
     #[must_use]
     pub fn logarithmic(mut self) -> Chart {
         self.logarithmic = true;
@@ -199,7 +199,7 @@ impl Chart {
         spread: Vec<(f64, f64, f64)>,
     ) {
         if !curve.is_empty() {
-            self.curves.push(Drawn { name: name.into(), curve, spread, colour: colour(number) });
+            self.curves.push(StyledCurve { name: name.into(), curve, spread, colour: colour(number) });
         }
     }
 
@@ -425,21 +425,21 @@ impl Chart {
         Y: Ranged<ValueType = f64>,
     {
         // The first curve is drawn last, so that no other one covers it.
-        for Drawn { curve, spread, colour, .. } in self.curves.iter().rev() {
-            if !self.apart {
+        for StyledCurve { curve, spread, colour, .. } in self.curves.iter().rev() {
+            if !self.is_categorical {
                 chart.draw_series([PathElement::new(curve.0.clone(), colour.stroke_width(look.curve))])?;
             }
             let ends = spread.iter().map(|&(x, low, high)| [(x, low), (x, high)]);
             chart.draw_series(ends.map(|ends| PathElement::new(ends, colour.mix(0.6).stroke_width(1))))?;
             // A curve of one point has no line.
             if self.has_markers || curve.0.len() == 1 {
-                let radius = if self.apart { 5 } else { 2 };
+                let radius = if self.is_categorical { 5 } else { 2 };
                 chart.draw_series(curve.0.iter().map(|&at| Circle::new(at, radius, colour.filled())))?;
             }
         }
         // Small and on top: where ours agree they stand at the same place.
         for ((_, values), shade) in self.published.iter().zip(SHADES.into_iter().cycle()) {
-            if !self.apart {
+            if !self.is_categorical {
                 chart.draw_series([PathElement::new(values.clone(), shade.stroke_width(1))])?;
             }
             chart.draw_series(values.iter().map(|&at| TriangleMarker::new(at, 5, shade.filled())))?;

@@ -95,7 +95,7 @@ fn font() -> TextStyle<'static> {
 }
 
 /// The largest value there is; 0 if none is.
-pub fn top<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+pub fn max_value<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
     series.into_iter().flatten().copied().fold(0.0, f64::max)
 }
 
@@ -108,7 +108,7 @@ pub fn lines(
     unit: Unit,
 ) -> String {
     let all = lines.iter().map(|line| line.values).chain(band.map(|(_, upper)| upper));
-    let top_value = top(all);
+    let top_value = max_value(all);
     let (factor, what) = scale(unit, top_value);
     let top_value = if top_value > 0.0 { top_value / factor * 1.05 } else { 1.0 };
     let time = |bin: usize, bins: usize| (bin as f64 + 0.5) * span_s / bins as f64;
@@ -199,7 +199,7 @@ pub enum Columns<'a> {
 }
 
 /// A heat map.
-pub struct Heat<'a> {
+pub struct HeatMap<'a> {
     /// Names of the rows, top to bottom.
     pub rows: &'a [String],
     /// What rows are.
@@ -215,7 +215,7 @@ pub struct Heat<'a> {
 }
 
 /// Draws a heat map. Its height goes with its rows.
-pub fn heat(width: u32, heat: &Heat<'_>) -> String {
+pub fn heat_map(width: u32, heat: &HeatMap<'_>) -> String {
     let most = if width > NARROW { MAX_CELLS } else { MAX_CELLS_NARROW };
     let row_step = heat.rows.len().div_ceil(most).max(1);
     let column_step = match heat.columns {
@@ -401,7 +401,7 @@ mod tests {
             lines((300, 150), 1.0, &[], None, Unit::Count("slots")),
             heat(
                 300,
-                &Heat {
+                &HeatMap {
                     rows: &[],
                     row_title: "rank",
                     columns: Columns::Time(1.0),
@@ -427,8 +427,8 @@ mod tests {
             .collect();
         let columns = Columns::Names(&names, "receiver");
         let heat =
-            Heat { rows: &names, row_title: "sender", columns, values: &values, top: 100.0, colour: HOT };
-        let cells = elements(&super::heat(900, &heat), "rect");
+            HeatMap { rows: &names, row_title: "sender", columns, values: &values, top: 100.0, colour: HOT };
+        let cells = elements(&super::heat_map(900, &heat), "rect");
         assert!(cells <= MAX_CELLS * MAX_CELLS, "{cells} rectangles");
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use timeline::{MEMORY, PROCESS, PeerSeries, Series, Timeline};
 use weir_engine::stats::EndpointReport;
 use weir_engine::trace::Trace;
-use weir_output::figures::{self, COLD, COLOURS, Columns, HOT, Heat, Line, Unit};
+use weir_output::figures::{self, COLD, COLOURS, Columns, HOT, HeatMap, Line, Unit};
 use weir_output::markup::Html;
 use weir_output::quantity::{bytes, count, time_ns};
 use weir_proto::PACKET_KINDS;
@@ -143,7 +143,7 @@ fn spread(series: &[&Series]) -> [Series; 3] {
 fn stalls(html: &mut Html, timeline: &Timeline) {
     html.heading(2, "Who waits for credit");
     let waiting: Vec<_> = timeline.endpoints.iter().map(|endpoint| &endpoint.waiting).collect();
-    let top = figures::top(waiting.iter().map(|values| values.as_slice()));
+    let top = figures::max_value(waiting.iter().map(|values| values.as_slice()));
     if top == 0.0 {
         html.paragraph("No rank waited for credit.");
         return;
@@ -157,14 +157,14 @@ fn stalls(html: &mut Html, timeline: &Timeline) {
     } else {
         let values: Vec<Vec<f64>> = waiting.into_iter().cloned().collect();
         let columns = Columns::Time(timeline.span_s);
-        let heat = Heat { rows: &names, row_title: "rank", columns, values: &values, top, colour: HOT };
+        let heat = HeatMap { rows: &names, row_title: "rank", columns, values: &values, top, colour: HOT };
         html.scale(
             "Number of peers for whose credit each rank waits, average over time",
             "0",
             &format!("{top:.2}"),
             &figures::hex(HOT),
         );
-        html.figure("Grey: not sampled.", &figures::heat(WIDE.0, &heat));
+        html.figure("Grey: not sampled.", &figures::heat_map(WIDE.0, &heat));
     }
     let mut values = vec![vec![0.0; names.len()]; names.len()];
     for pair in &timeline.pairs {
@@ -174,10 +174,10 @@ fn stalls(html: &mut Html, timeline: &Timeline) {
     if names.len() > 2 && longest > 0 {
         let columns = Columns::Names(&names, "receiver");
         let top = longest as f64;
-        let heat = Heat { rows: &names, row_title: "sender", columns, values: &values, top, colour: HOT };
+        let heat = HeatMap { rows: &names, row_title: "sender", columns, values: &values, top, colour: HOT };
         let scale = "How long each sender (row) waited for each receiver (column)";
         html.scale(scale, "0", &time_ns(top), &figures::hex(HOT));
-        html.figure("", &figures::heat(if names.len() > 24 { WIDE.0 } else { 560 }, &heat));
+        html.figure("", &figures::heat_map(if names.len() > 24 { WIDE.0 } else { 560 }, &heat));
     }
     let waited: Vec<_> = timeline.pairs.iter().filter(|pair| pair.stalled_ns > 0).collect();
     let rows = waited.iter().take(MAX_LISTED).map(|pair| {
@@ -274,13 +274,13 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
     let band = figures::lines(HALF, timeline.span_s, &[line], Some((&low, &high)), Unit::Count("slots"));
     html.figure(&format!("{caption}: median and range of {}", peers.len()), &band);
     let rows: Vec<_> = peers.iter().map(|peer| timeline.endpoints[peer.endpoint].name.clone()).collect();
-    let top = figures::top(series.iter().map(|values| values.as_slice()));
+    let top = figures::max_value(series.iter().map(|values| values.as_slice()));
     // A cell shows the maximum of the bins and peers that it merges. For credits the minimum matters, so the heat map shows
     // the missing ones.
     let shown = |slots: f64| if of == Of::Credits { top - slots } else { slots };
     let values: Vec<Series> =
         series.iter().map(|slots| slots.iter().map(|slots| shown(*slots)).collect()).collect();
-    if figures::top(values.iter().map(Vec::as_slice)) == 0.0 {
+    if figures::max_value(values.iter().map(Vec::as_slice)) == 0.0 {
         html.figure(&format!("each peer: {top:.0} all the time"), "");
         html.end_block();
         return;
@@ -290,8 +290,8 @@ fn peers(html: &mut Html, timeline: &Timeline, few: bool, of: Of, peers: &[PeerS
         Of::Slots => (COLD, format!("each peer; dark: {top:.0} slots, white: none")),
     };
     let columns = Columns::Time(timeline.span_s);
-    let heat = Heat { rows: &rows, row_title: "peer", columns, values: &values, top, colour };
-    html.figure(&scale, &figures::heat(HALF.0, &heat));
+    let heat = HeatMap { rows: &rows, row_title: "peer", columns, values: &values, top, colour };
+    html.figure(&scale, &figures::heat_map(HALF.0, &heat));
     html.end_block();
 }
 
@@ -310,7 +310,7 @@ fn memory(html: &mut Html, timeline: &Timeline) {
             continue;
         }
         let unit = if is_bytes { Unit::Bytes } else { Unit::Count("messages") };
-        let most = figures::top(series.iter().map(|values| values.as_slice()));
+        let most = figures::max_value(series.iter().map(|values| values.as_slice()));
         let most = if is_bytes { bytes(most as u64) } else { count(most as u64) };
         over_time(html, &format!("{what}: at most {most}"), HALF, timeline, &series, unit);
     }
@@ -355,7 +355,9 @@ fn ranks(html: &mut Html, timeline: &Timeline, job: &Job) {
     ];
     let process_bytes = |name: &str| {
         let endpoints = timeline.endpoints.iter().filter(|endpoint| endpoint.name == name);
-        endpoints.map(|endpoint| figures::top([endpoint.memory[PROCESS].as_slice()])).fold(0.0, f64::max)
+        endpoints
+            .map(|endpoint| figures::max_value([endpoint.memory[PROCESS].as_slice()]))
+            .fold(0.0, f64::max)
     };
     let rows = job.ranks.iter().map(|rank| {
         let counters = &rank.share.counters;
